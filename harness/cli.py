@@ -1,0 +1,26 @@
+"""`vllm-harness`: the command line, a thin front door over the package."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+
+from harness.errors import HarnessError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def root() -> None:
+    """Launch real vLLM servers and check what their clients see."""
+
+
+def main() -> None:
+    """Console script: runs the app; a HarnessError becomes its message and its exit code."""
+    try:
+        app()
+    except HarnessError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error[/]: {error}", markup=True)
+        sys.exit(error.exit_code)
