@@ -1,0 +1,63 @@
+"""Meaning: what a scripted model says, before a dialect renders it into a family's native text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Reasoning:
+    """Thoughts that precede an answer or a call."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Text:
+    """Words for the user."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A function call.
+
+    Attributes:
+        name: the function's name.
+        arguments: a JSON object, or text that goes out exactly as it stands (malformed calls).
+    """
+
+    name: str
+    arguments: dict[str, Any] | str
+
+    @property
+    def arguments_json(self) -> str:
+        """The arguments as the model would write them."""
+        if isinstance(self.arguments, str):
+            return self.arguments
+        return json.dumps(self.arguments, ensure_ascii=False)
+
+
+Part = Reasoning | Text | ToolCall
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """One assistant turn: its parts in order."""
+
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def of(
+        cls, text: str | None = None, *, reasoning: str | None = None, calls: tuple[ToolCall, ...] = ()
+    ) -> Meaning:
+        """The common shape: reasoning, then text, then calls; what is None or empty is left out."""
+        parts: list[Part] = []
+        if reasoning is not None:
+            parts.append(Reasoning(reasoning))
+        if text is not None:
+            parts.append(Text(text))
+        return cls((*parts, *calls))
