@@ -1,0 +1,28 @@
+"""Dialects: the inverse of the parsers. Each renders meaning into one family's native raw text."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from harness.scripted.dialects import harmony, hermes, llama_json, qwen3
+from harness.scripted.dialects.dialect import Dialect, DialectError
+from harness.scripted.meaning import Meaning
+
+__all__ = ["DIALECTS", "Dialect", "DialectError", "render"]
+
+DIALECTS: dict[str, Dialect] = {
+    dialect.name: dialect for dialect in (harmony.DIALECT, hermes.DIALECT, qwen3.DIALECT, llama_json.DIALECT)
+}
+
+
+def render(dialect: str, meaning: Meaning) -> str:
+    """Raw text of one assistant turn, as a model of that dialect generates it.
+
+    Raises:
+        DialectError: no such dialect, or the dialect cannot say it.
+    """
+    if dialect not in DIALECTS:
+        near = get_close_matches(dialect, DIALECTS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(DIALECTS)}"
+        raise DialectError(f"unknown dialect {dialect!r}", hint=hint)
+    return DIALECTS[dialect].render(meaning)
