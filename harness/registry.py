@@ -16,6 +16,7 @@ from harness.errors import UsageError
 from harness.paths import data_path
 
 MAX_BYTES = 2_000_000
+TEMPLATES = Path(__file__).parent / "templates"
 
 Lane = Literal["live", "scripted"]
 Device = Literal["cpu", "cuda"]
@@ -40,7 +41,7 @@ Specifier = Annotated[str, AfterValidator(_specifier)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
 
 class Hub(_Strict):
@@ -117,14 +118,18 @@ class StandIn(_Strict):
 
     Attributes:
         config: its config.json: the real shape with small dimensions.
+        generation_config: its generation_config.json: the ids that end a turn, no sampling defaults.
         tokenizer: name of the tokenizer asset (its sources and sha256 stand in env/assets.yaml).
+        tokens: added tokens that the asset names otherwise: id -> text.
         assets: further assets it needs: name of an environment variable -> asset name.
         args: server arguments for the stand-in only.
         stop: text of the token that ends a turn.
     """
 
     config: dict[str, Any]
+    generation_config: dict[str, Any]
     tokenizer: str
+    tokens: dict[int, str] = {}
     assets: dict[str, str] = {}
     args: tuple[str, ...] = ()
     stop: str
@@ -163,7 +168,7 @@ class ModelEntry(_Strict):
     cuda: Flags = Flags()
     hardware: Hardware = Hardware()
     limits: Limits = Limits()
-    lanes: tuple[Lane, ...]
+    lanes: tuple[Lane, ...] = Field(min_length=1)
     capabilities: frozenset[Capability] = frozenset()
     known_deviations: tuple[KnownDeviation, ...] = ()
     stand_in: StandIn | None = None
@@ -175,6 +180,40 @@ class ModelEntry(_Strict):
         if "scripted" in self.lanes and self.dialect is None:
             raise ValueError("lane 'scripted' needs 'dialect'")
         return self
+
+    @property
+    def chat_template_path(self) -> Path | None:
+        """Path of the chat template, None for the tokenizer's own."""
+        return TEMPLATES / self.chat_template if self.chat_template else None
+
+    def flags(self, lane: Lane, device: Device) -> Flags:
+        """What the entry adds to a server's command line and environment on a lane and device.
+
+        A stand-in's own arguments are not among them: `harness.scripted.standin.stand_in_args` has those.
+        """
+        lane_flags = self.live if lane == "live" else Flags()
+        device_flags = self.cpu if device == "cpu" else self.cuda
+        parallel = device == "cuda" and lane == "live" and self.hardware.gpus > 1
+        parallel_args = ("--tensor-parallel-size", str(self.hardware.gpus)) if parallel else ()
+        return Flags(
+            args=(
+                *self._parser_args(),
+                *parallel_args,
+                *self.args,
+                *lane_flags.args,
+                *device_flags.args,
+            ),
+            env={**self.env, **lane_flags.env, **device_flags.env},
+        )
+
+    def _parser_args(self) -> tuple[str, ...]:
+        named = {
+            "--tool-call-parser": self.tool_call_parser,
+            "--reasoning-parser": self.reasoning_parser,
+            "--chat-template": self.chat_template_path,
+        }
+        given = tuple(part for flag, value in named.items() if value for part in (flag, str(value)))
+        return ("--enable-auto-tool-choice", *given) if self.tool_call_parser else given
 
     def deviations_for(self, version: str) -> tuple[KnownDeviation, ...]:
         """The known deviations that hold for a vLLM version such as `0.32.0`."""

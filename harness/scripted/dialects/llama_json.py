@@ -1,9 +1,9 @@
 """Llama 3.1's JSON based tool calling: the whole message is text, or one call as a JSON object.
 
 Source: "Llama 3.1 - Prompt Formats", section "JSON based tool calling" ("Only single tool calls are supported
-as of now"), llama3_1/prompt_format.md of https://github.com/meta-llama/llama-models; bare object and `<|eot_id|>` as in the
-chat template of meta-llama/Llama-3.1-8B-Instruct, which adds `<|python_tag|>` and `<|eom_id|>` for built-in
-tools only.
+as of now"), llama3_1/prompt_format.md of https://github.com/meta-llama/llama-models. The bare object and
+`<|eot_id|>` as in the chat template of meta-llama/Llama-3.1-8B-Instruct, where `<|python_tag|>` and
+`<|eom_id|>` belong to built-in tools.
 """
 
 from __future__ import annotations
