@@ -7,9 +7,11 @@ import sys
 import typer
 from rich.console import Console
 
+from harness.commands import env
 from harness.errors import HarnessError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(env.app, name="env")
 
 
 @app.callback()
@@ -22,5 +24,7 @@ def main() -> None:
     try:
         app()
     except HarnessError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error[/]: {error}", markup=True)
+        Console(stderr=True, highlight=False, soft_wrap=True).print(
+            f"[bold red]error[/]: {error}", markup=True
+        )
         sys.exit(error.exit_code)

@@ -1,0 +1,164 @@
+"""Locks: which versions of what make a server environment, and how a lock is made."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from packaging.version import Version
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from harness.environments.installer import run_uv, uv_environ
+from harness.environments.progress import Progress
+from harness.environments.spec import Device
+from harness.errors import UsageError
+from harness.paths import data_path
+
+_SIDE_SOURCES = {"UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"}
+_NAME = re.compile(r"vllm-(?P<version>.+)-(?P<device>cpu|cuda)")
+
+_HEADER = """\
+# Server environment {name}: Linux, x86_64 and aarch64, Python 3.11 to 3.13.
+# Made by `vllm-harness env lock {name}` from env/releases.yaml; do not edit.{note}
+"""
+_TORCH = """\
+# torch has no hash: its CPU wheel may come from a folder of wheels or from PyTorch's CPU index.
+torch=={torch}
+"""
+
+
+class Recipe(BaseModel):
+    """One entry of `env/releases.yaml`.
+
+    Attributes:
+        requirements: what is asked for.
+        torch: version of the torch that is added without resolving; None where the index has the right one.
+        torch_requirements: torch's own requirements, to be resolved with the rest.
+        exclude: distributions left out wherever they are required.
+        override: requirements that replace what packages ask for.
+        exclude_newer: files uploaded later are not seen, so that the same recipe gives the same lock.
+        note: a line for the lock's header.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    requirements: list[str]
+    torch: str | None = None
+    torch_requirements: list[str] = []
+    exclude: list[str] = []
+    override: list[str] = []
+    exclude_newer: datetime.date
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A lock file of a server environment."""
+
+    path: Path
+    version: str
+    device: Device
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
+    def digest(self) -> str:
+        """What the lock says, as a short hash: environments are named by it."""
+        return hashlib.sha256(self.path.read_bytes()).hexdigest()[:8]
+
+    @property
+    def torch(self) -> str:
+        """The locked version of torch."""
+        found = re.search(r"^torch==(\S+)", self.path.read_text(), re.M)
+        assert found, f"{self.path} locks no torch"
+        return found.group(1)
+
+
+def locks() -> list[Lock]:
+    """The locks there are, newest version first."""
+    found = []
+    for path in data_path("env").glob("vllm-*.lock"):
+        if match := _NAME.fullmatch(path.stem):
+            device: Device = "cpu" if match["device"] == "cpu" else "cuda"
+            found.append(Lock(path, match["version"], device))
+    return sorted(found, key=lambda lock: (Version(lock.version), lock.device), reverse=True)
+
+
+def lock_for(version: str, device: Device) -> Lock:
+    """The lock of a release on a device. Raises UsageError naming the releases there are."""
+    known = [lock for lock in locks() if lock.device == device]
+    for lock in known:
+        if lock.version == version:
+            return lock
+    versions = ", ".join(lock.version for lock in known) or "none"
+    raise UsageError(
+        f"no lock for vLLM {version} on {device}", hint=f"releases locked for {device}: {versions}"
+    )
+
+
+def recipes() -> dict[str, Recipe]:
+    """What locks are made from, by name. Raises UsageError if `env/releases.yaml` is malformed."""
+    path = data_path("env") / "releases.yaml"
+    try:
+        return TypeAdapter(dict[str, Recipe]).validate_python(yaml.safe_load(path.read_text()))
+    except (yaml.YAMLError, ValidationError) as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def make_lock(name: str, progress: Progress) -> Path:
+    """Resolves a recipe against the main index, writes `env/NAME.lock`. Raises UsageError, InstallError."""
+    known = recipes()
+    if name not in known:
+        raise UsageError(f"no recipe {name} in env/releases.yaml", hint=f"one of {', '.join(known)}")
+    recipe, target = known[name], data_path("env") / f"{name}.lock"
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "pyproject.toml").write_text(_project(recipe))
+        resolved = Path(folder) / "resolved"
+        run_uv(
+            "pip",
+            "compile",
+            "pyproject.toml",
+            "--directory",
+            folder,
+            "--output-file",
+            resolved.name,
+            "--universal",
+            "--generate-hashes",
+            "--no-header",
+            "--no-annotate",
+            "--exclude-newer",
+            str(recipe.exclude_newer),
+            progress=progress,
+            environ={name: value for name, value in uv_environ().items() if name not in _SIDE_SOURCES},
+        )
+        body = resolved.read_text()
+    header = _HEADER.format(name=name, note=f"\n# {recipe.note}" if recipe.note else "")
+    target.write_text(header + (_TORCH.format(torch=recipe.torch) if recipe.torch else "") + body)
+    return target
+
+
+def _project(recipe: Recipe) -> str:
+    def table(name: str, values: list[str]) -> str:
+        return f"{name} = {json.dumps(values)}"
+
+    return "\n".join(
+        [
+            '[project]\nname = "lock"\nversion = "0"\nrequires-python = ">=3.11,<3.14"',
+            table("dependencies", recipe.requirements + recipe.torch_requirements),
+            "[tool.uv]",
+            table(
+                "environments",
+                [f"sys_platform == 'linux' and platform_machine == '{m}'" for m in ("x86_64", "aarch64")],
+            ),
+            table("exclude-dependencies", recipe.exclude + (["torch"] if recipe.torch else [])),
+            table("override-dependencies", recipe.override),
+        ]
+    )

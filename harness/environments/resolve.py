@@ -1,0 +1,59 @@
+"""From a spec to an environment that servers can run in."""
+
+from __future__ import annotations
+
+from harness.environments import installed, locks, release
+from harness.environments.gpus import gpus
+from harness.environments.progress import Progress, quiet
+from harness.environments.spec import Device, Environment, parse
+from harness.errors import UsageError
+
+
+def default_device() -> Device:
+    """cuda where NVML sees a GPU, else cpu."""
+    return "cuda" if gpus() else "cpu"
+
+
+def default_spec(device: Device) -> str:
+    """What is meant where nothing is named: this interpreter if it has vLLM, else the newest release."""
+    if installed.current_has_vllm():
+        return "installed"
+    for lock in locks.locks():
+        if lock.device == device:
+            return lock.version
+    raise UsageError(f"no release is locked for {device}", hint="name an interpreter with --vllm-python")
+
+
+def resolve(
+    spec: str | None = None, device: Device | None = None, create: bool = False, progress: Progress = quiet
+) -> Environment:
+    """The environment a spec names.
+
+    Args:
+        spec: `0.32.0`, `installed` or `installed:/path/to/python`; None: see `default_spec`.
+        device: cpu or cuda; None: what the machine has (release), what that vLLM was built for (installed).
+        create: make a release that is not there yet.
+        progress: told what is going on.
+
+    Raises:
+        UsageError: malformed spec, no lock for that release, or an installed vLLM built for the other device.
+        NoVllmError: the interpreter has no vLLM.
+        MissingEnvironmentError: the release is not made and `create` is False.
+        InstallError, BrokenEnvironmentError: it could not be made.
+    """
+    wanted = parse(spec or default_spec(device or default_device()))
+    if wanted.kind == "release":
+        assert wanted.version
+        device = device or default_device()
+        return (
+            release.create(wanted.version, device, progress=progress)
+            if create
+            else release.find(wanted.version, device)
+        )
+    environment = installed.environment(wanted.python)
+    if device and device != environment.device:
+        raise UsageError(
+            f"{environment.python} has vLLM built for {environment.device}, not {device}",
+            hint="leave --device out, or name a release, such as 0.32.0",
+        )
+    return environment
