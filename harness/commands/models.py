@@ -1,0 +1,79 @@
+"""`vllm-harness models`: the model entries, and whether a vLLM knows what they name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from harness.environments import resolve
+from harness.environments.progress import shown
+from harness.model_check import names_of, unknown_names
+from harness.registry import ModelEntry, load_registry
+
+app = typer.Typer(help="List the model entries of models.yaml, and check them against a vLLM.")
+
+_File = Annotated[Path | None, typer.Option("--models-file", help="another models.yaml")]
+
+
+@app.callback(invoke_without_command=True)
+def list_(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    models_file: _File = None,
+) -> None:
+    """List the model entries."""
+    if context.invoked_subcommand:
+        return
+    entries = list(load_registry(models_file))
+    if as_json:
+        print(json.dumps([_plain(entry) for entry in entries], indent=2))
+        return
+    table = Table("name", "hub id", "lanes", "parsers", "hardware", "capabilities", box=None)
+    for entry in entries:
+        hub = f"{entry.hub.id} (gated)" if entry.hub.gated else entry.hub.id
+        parsers = " / ".join(filter(None, (entry.tool_call_parser, entry.reasoning_parser)))
+        capabilities = ", ".join(sorted(entry.capabilities))
+        table.add_row(entry.name, hub, ", ".join(entry.lanes), parsers, _hardware(entry), capabilities)
+    Console().print(table)
+
+
+@app.command()
+def check(
+    vllm: Annotated[
+        str | None, typer.Option(help="`0.32.0`, `installed` or `installed:/path/to/python`")
+    ] = None,
+    models_file: _File = None,
+) -> None:
+    """Check every entry against a vLLM. Exit code 0: it knows all; 1: something is unknown; 2: no answer."""
+    entries = list(load_registry(models_file))
+    with shown() as progress:
+        environment = resolve(vllm)
+        progress(f"asking {environment.describe()}")
+        unknown = unknown_names(entries, names_of(environment))
+    if not unknown:
+        print(f"{environment.describe()} knows all that {len(entries)} entries name")
+        return
+    table = Table("model", "key", "unknown", "nearest", box=None)
+    for each in unknown:
+        table.add_row(each.model, each.key, each.name, ", ".join(each.near))
+    Console().print(table)
+    print(f"{environment.describe()}: {len(unknown)} unknown names")
+    raise typer.Exit(1)
+
+
+def _hardware(entry: ModelEntry) -> str:
+    needs = {
+        "cuda": f"{entry.hardware.gpus} GPU x {entry.hardware.gpu_memory_gib:g} GiB",
+        "cpu": f"CPU {entry.hardware.cpu_memory_gib:g} GiB",
+    }
+    return " or ".join(needs[device] for device in entry.hardware.devices)
+
+
+def _plain(entry: ModelEntry) -> dict[str, Any]:
+    plain: dict[str, Any] = entry.model_dump(mode="json")
+    return plain | {"capabilities": sorted(entry.capabilities)}
