@@ -1,0 +1,152 @@
+"""Logits processor: leaves only the next scripted token possible (vLLM's V1 extension point).
+
+It only ever narrows what vLLM allows. Where a grammar, a minimum length or a bias forbids the scripted
+token, it leaves the logits as they are, notes the refusal with the tokens allowed instead, and the middleware
+ends the request: the engine never sees an impossible row. Runs inside the server, imports nothing of the
+harness.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import vllm_harness_uses as uses
+from vllm import SamplingParams
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
+
+SHOWN_ALLOWED = 16
+KEPT_USES = 4096
+
+
+class Generation:
+    """One take of a script, in one row of the batch.
+
+    Args:
+        ids: the tokens to say; none where the request has no script, or no take for this turn.
+        output: vLLM's live list of the tokens said so far.
+        status: the file that tells what became of it.
+    """
+
+    def __init__(self, ids: list[int], output: list[int], status: Path) -> None:
+        self.ids = ids
+        self.output = output
+        self.status = status
+        self.refused = False
+
+    def narrow(self, row: torch.Tensor) -> None:
+        """Leaves only the next token possible; after the script's end, its last token (the stop)."""
+        position = len(self.output)
+        if self.refused:
+            return
+        if not self.ids:
+            self._refuse(position, None, row)
+            return
+        token = self.ids[min(position, len(self.ids) - 1)]
+        kept = row[token].clone()
+        if not torch.isfinite(kept):
+            self._refuse(position, token, row)
+            return
+        row.fill_(float("-inf"))
+        row[token] = kept
+        self._note(position + 1)
+
+    def _note(self, said: int) -> None:
+        length = len(self.ids)
+        # one step past the end is vLLM's asynchronous scheduling; more, a server that ignores the stop token
+        state = "running" if said < length else "done" if said <= length + 1 else "overrun"
+        uses.write_status(self.status, {"state": state, "position": min(said, length), "length": length})
+
+    def _refuse(self, position: int, token: int | None, row: torch.Tensor) -> None:
+        self.refused = True
+        allowed = torch.isfinite(row).nonzero().flatten()
+        uses.write_status(
+            self.status,
+            {
+                "state": "refused",
+                "position": position,
+                "length": len(self.ids),
+                "token": token,
+                "allowed": allowed[:SHOWN_ALLOWED].tolist(),
+                "allowed_count": int(allowed.numel()),
+            },
+        )
+
+
+class ScriptedLogits(LogitsProcessor):
+    """Forces the script that a request carries in `vllm_xargs`; refuses requests that carry none."""
+
+    @classmethod
+    def validate_params(cls, sampling_params: SamplingParams) -> None:
+        """Called at the API boundary: a ValueError becomes HTTP 400 with its text."""
+        args = sampling_params.extra_args or {}
+        if reason := args.get(uses.NO_SCRIPT):
+            raise ValueError(reason)
+        if uses.USE in args and sum(args.get(uses.LENGTHS, ())) != len(args.get(uses.IDS, ())):
+            raise ValueError(f"{uses.LENGTHS} does not add up to the tokens in {uses.IDS}")
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self.rows: dict[int, Generation] = {}
+        self.turns: dict[str, list[int]] = {}
+
+    def is_argmax_invariant(self) -> bool:
+        """False: it decides what is sampled."""
+        return False
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        """Follows the requests through the rows of the batch."""
+        if batch_update is None:
+            return
+        for index in batch_update.removed:
+            self.rows.pop(index, None)
+        for index, params, prompt, output in batch_update.added:
+            generation = self._admit(params, prompt, output)
+            if generation is None:
+                self.rows.pop(index, None)
+            else:
+                self.rows[index] = generation
+        for source, target, direction in batch_update.moved:
+            moving, displaced = self.rows.pop(source, None), self.rows.pop(target, None)
+            if moving is not None:
+                self.rows[target] = moving
+            if displaced is not None and direction == MoveDirectionality.SWAP:
+                self.rows[source] = displaced
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        """Narrows each scripted row in place."""
+        for index, generation in self.rows.items():
+            generation.narrow(logits[index])
+        return logits
+
+    def _admit(
+        self, params: SamplingParams, prompt: list[int] | None, output: list[int]
+    ) -> Generation | None:
+        args = params.extra_args or {}
+        use = args.get(uses.USE)
+        if use is None:
+            return None
+        takes = _split(args.get(uses.IDS, []), args.get(uses.LENGTHS, []))
+        base = args.get(uses.SEED, 0)
+        choice = (base if params.seed is None else params.seed) - base
+        take = 0 if args.get(uses.BY_CHOICE) else self._turn(use, len(prompt or ()))
+        index = choice if args.get(uses.BY_CHOICE) else take
+        ids = takes[index] if index < len(takes) else []
+        return Generation(ids, output, uses.status_path(use, take, choice))
+
+    def _turn(self, use: str, prompt_length: int) -> int:
+        """Number of this generation within its request: every further turn has a longer prompt."""
+        seen = self.turns.setdefault(use, [])
+        if prompt_length not in seen:
+            seen.append(prompt_length)
+        if len(self.turns) > KEPT_USES:
+            self.turns.pop(next(iter(self.turns)))
+        return seen.index(prompt_length)
+
+
+def _split(ids: list[int], lengths: list[int]) -> list[list[int]]:
+    takes, start = [], 0
+    for length in lengths:
+        takes.append([int(token) for token in ids[start : start + length]])
+        start += length
+    return takes

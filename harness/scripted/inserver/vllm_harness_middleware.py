@@ -1,0 +1,278 @@
+"""ASGI middleware: finds the script for a request and puts its token ids into `vllm_xargs`.
+
+So the client's call stays the plain SDK call, and any client in any language can run against it. Books of
+rules are posted to `/harness/books/NAME`; a request names its book in the header `x-harness-book`, or gets the
+book `default`. Runs inside the server, imports nothing of the harness.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import re
+from typing import Any
+
+import vllm_harness_uses as uses
+
+PREFIX = "/harness/books/"
+HEADER = b"x-harness-book"
+GENERATING = ("/v1/responses", "/v1/chat/completions", "/v1/completions", "/v1/messages")
+MAX_BODY = 64 * 2**20
+LOOK_EVERY_S = 0.1
+RESPONSE_ID = re.compile(rb'"id"\s*:\s*"(resp_[^"]+)"')
+
+
+class Book:
+    """Rules in order; each says what a request must look like and what the model then says."""
+
+    def __init__(self, rules: list[dict[str, Any]]) -> None:
+        self.rules = rules
+        self.uses: list[dict[str, Any]] = []
+
+    def take(self, facts: dict[str, Any]) -> dict[str, Any] | None:
+        """The first rule that matches and is not used up."""
+        for rule in self.rules:
+            if rule.get("left") != 0 and _matches(rule.get("when") or {}, facts):
+                if rule.get("left"):
+                    rule["left"] -= 1
+                return rule
+        return None
+
+    def report(self) -> dict[str, Any]:
+        """What is left, and what became of each use."""
+        return {
+            "left": [rule["name"] for rule in self.rules if rule.get("left")],
+            "uses": [{**use, "generations": uses.read_statuses(use["id"])} for use in self.uses],
+        }
+
+
+class ScriptMiddleware:
+    """Wraps vLLM's application (`--middleware vllm_harness_middleware.ScriptMiddleware`)."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.books: dict[str, Book] = {"default": Book([])}
+        self.depths: dict[str, int] = {}
+        self.numbers = itertools.count(1)
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """One request."""
+        path = scope.get("path", "")
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+        elif path.startswith(PREFIX):
+            await self._control(scope["method"], path.removeprefix(PREFIX), receive, send)
+        elif scope["method"] == "POST" and path in GENERATING:
+            await self._generate(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _control(self, method: str, name: str, receive: Any, send: Any) -> None:
+        if method == "POST":
+            rules = json.loads(await _body(receive))["rules"]
+            self.books.setdefault(name, Book([])).rules.extend(rules)
+        elif method == "DELETE":
+            self.books.pop(name, None)
+        book = self.books.get(name)
+        await _send_json(send, 200, book.report() if book else {"left": [], "uses": []})
+
+    async def _generate(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        raw = await _body(receive)
+        try:
+            body = json.loads(raw)
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            await self.app(scope, _replay(raw, receive), send)
+            return
+        name = dict(scope["headers"]).get(HEADER, b"default").decode("latin-1")
+        book = self.books.setdefault(name, Book([]))
+        facts = _facts(body, self.depths)
+        rule = book.take(facts)
+        use = {
+            "id": f"{os.getpid()}-{next(self.numbers)}",
+            "script": rule["name"] if rule else None,
+            "path": scope["path"],
+            "status": None,
+        }
+        book.uses.append(use)
+        changed = json.dumps(_with_script(body, use["id"], rule, name, facts)).encode()
+        await self._run(scope, _replay(changed, receive), send, use, facts["turn"])
+
+    async def _run(
+        self, scope: dict[str, Any], receive: Any, send: Any, use: dict[str, Any], depth: int
+    ) -> None:
+        refused = asyncio.Event()
+        watcher = asyncio.create_task(_watch(use["id"], refused))
+        started = False
+
+        async def receive_or_refuse() -> dict[str, Any]:
+            if refused.is_set():
+                return {"type": "http.disconnect"}
+            pending = asyncio.ensure_future(receive())
+            waiting = asyncio.ensure_future(refused.wait())
+            done, _ = await asyncio.wait({pending, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (pending, waiting):
+                if task not in done:
+                    task.cancel()
+            return pending.result() if pending in done else {"type": "http.disconnect"}
+
+        async def send_unless_refused(message: dict[str, Any]) -> None:
+            nonlocal started
+            if not refused.is_set() and uses.refusal(use["id"]):
+                refused.set()
+            if refused.is_set():
+                raise OSError("the script was refused")
+            if message["type"] == "http.response.start":
+                started, use["status"] = True, message["status"]
+            elif found := RESPONSE_ID.search(message.get("body", b"")[:4096]):
+                self.depths.setdefault(found.group(1).decode(), depth + 1)
+            await send(message)
+
+        error: BaseException | None = None
+        try:
+            await self.app(_with_length_unknown(scope), receive_or_refuse, send_unless_refused)
+        except BaseException as caught:
+            error = caught
+        finally:
+            watcher.cancel()
+        if refusal := uses.refusal(use["id"]):
+            await _tell_refusal(send, use, refusal, started)
+        elif error is not None:
+            raise error
+
+
+def _with_script(
+    body: dict[str, Any], use: str, rule: dict[str, Any] | None, book: str, facts: dict[str, Any]
+) -> dict[str, Any]:
+    args: dict[str, Any] = {**(body.get("vllm_xargs") or {}), uses.USE: use}
+    seed = body.get("seed") if isinstance(body.get("seed"), int) else 0
+    if rule is None:
+        args[uses.NO_SCRIPT] = (
+            f"no script matches this request: book {book!r} has no rule left for it "
+            f"(last user message {facts['user'][:80]!r}, tools {facts['tools']}, turn {facts['turn']})"
+        )
+        return {**body, "vllm_xargs": args}
+    takes = rule["takes"]
+    args |= {
+        uses.IDS: [token for take in takes for token in take],
+        uses.LENGTHS: [len(take) for take in takes],
+        uses.BY_CHOICE: int(bool(rule.get("by_choice"))),
+        uses.SEED: seed,
+    }
+    many = isinstance(body.get("n"), int) and body["n"] > 1
+    return {**body, "vllm_xargs": args, **({"seed": seed} if many else {})}
+
+
+def _facts(body: dict[str, Any], depths: dict[str, int]) -> dict[str, Any]:
+    """What rules can ask of a request, for either API."""
+    items = body.get("input", body.get("messages", body.get("prompt")))
+    if isinstance(items, str):
+        items = [{"role": "user", "content": items}]
+    items = [item for item in items or [] if isinstance(item, dict)]
+    users = [_text(item.get("content")) for item in items if item.get("role") == "user"]
+    last_model = max((i for i, item in enumerate(items) if _by_model(item)), default=-1)
+    outputs = [
+        _text(item.get("output", item.get("content")))
+        for item in items[last_model + 1 :]
+        if item.get("role") == "tool" or str(item.get("type", "")).endswith("_call_output")
+    ]
+    turn = sum(1 for i, item in enumerate(items) if _by_model(item) and not (i and _by_model(items[i - 1])))
+    return {
+        "user": users[-1] if users else "",
+        "tool_output": "\n".join(outputs),
+        "tools": [_tool_name(tool) for tool in body.get("tools") or [] if isinstance(tool, dict)],
+        "model": str(body.get("model") or ""),
+        "turn": turn + depths.get(str(body.get("previous_response_id")), 0),
+    }
+
+
+def _by_model(item: dict[str, Any]) -> bool:
+    return item.get("role") == "assistant" or item.get("type") in {"function_call", "reasoning", "mcp_call"}
+
+
+def _tool_name(tool: dict[str, Any]) -> str:
+    function = tool.get("function")
+    named = function if isinstance(function, dict) else tool
+    return str(named.get("name") or tool.get("server_label") or tool.get("type") or "")
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+
+
+def _matches(when: dict[str, Any], facts: dict[str, Any]) -> bool:
+    return all(
+        re.search(pattern, facts[name]) is not None
+        for name in ("user", "tool_output", "model")
+        if (pattern := when.get(name)) is not None
+    ) and (
+        set(when.get("tools") or ()) <= set(facts["tools"])
+        and ("turn" not in when or when["turn"] == facts["turn"])
+    )
+
+
+async def _watch(use: str, refused: asyncio.Event) -> None:
+    while not uses.refusal(use):
+        await asyncio.sleep(LOOK_EVERY_S)
+    refused.set()
+
+
+async def _tell_refusal(send: Any, use: dict[str, Any], refusal: dict[str, Any], started: bool) -> None:
+    missing = refusal["token"] is None
+    why = "it has no take for this turn" if missing else "the token there is not allowed by the server"
+    message = (
+        f"script {use['script']!r} was refused at token {refusal['position']} of {refusal['length']}: {why}; "
+        f"token {refusal['token']}, allowed instead {refusal['allowed']} ({refusal['allowed_count']} in all)"
+    )
+    error = {"message": message, "type": "harness_error", "code": "script_refused", "param": None}
+    if not started:
+        use["status"] = 422
+        await _send_json(send, 422, {"error": error})
+        return
+    event = json.dumps({"type": "error", "error": error, **error, "sequence_number": -1})
+    data = f"event: error\ndata: {event}\n\n".encode()
+    with contextlib.suppress(Exception):
+        await send({"type": "http.response.body", "body": data, "more_body": False})
+
+
+async def _body(receive: Any) -> bytes:
+    chunks, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return b"".join(chunks)
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        if not message.get("more_body") or size > MAX_BODY:
+            return b"".join(chunks)
+
+
+def _replay(body: bytes, receive: Any) -> Any:
+    sent = False
+
+    async def replay() -> Any:
+        nonlocal sent
+        if sent:
+            return await receive()
+        sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+def _with_length_unknown(scope: dict[str, Any]) -> dict[str, Any]:
+    return {**scope, "headers": [(k, v) for k, v in scope["headers"] if k.lower() != b"content-length"]}
+
+
+async def _send_json(send: Any, status: int, value: Any) -> None:
+    body = json.dumps(value).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

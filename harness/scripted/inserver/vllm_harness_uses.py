@@ -1,0 +1,58 @@
+"""What becomes of a script while vLLM generates: one small file a generation, in the server's own folder.
+
+The logits processor (engine process) writes it, the middleware (API server process) reads it. Runs inside the
+server, so it imports nothing of the harness.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+FOLDER = "VLLM_HARNESS_DIR"
+
+# keys of vllm_xargs
+USE = "harness_use"  # id of this use of a script
+IDS = "harness_ids"  # the token ids of all its takes, one after the other
+LENGTHS = "harness_lengths"  # tokens of each take
+BY_CHOICE = "harness_by_choice"  # 1: a take for each choice (n > 1); 0: a take for each turn
+SEED = "harness_seed"  # the request's seed, so that choice k is told by its seed
+NO_SCRIPT = "harness_no_script"  # why no script matches this request
+
+
+def folder() -> Path:
+    """The folder of all uses."""
+    path = Path(os.environ[FOLDER]) / "uses"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def status_path(use: str, take: int, choice: int) -> Path:
+    """File of one generation of a use."""
+    return folder() / f"{use}.{take}.{choice}"
+
+
+def write_status(path: Path, status: dict[str, Any]) -> None:
+    """Replaces the status of one generation."""
+    path.write_text(json.dumps(status))
+
+
+def read_statuses(use: str) -> list[dict[str, Any]]:
+    """The statuses of all generations of a use, in order."""
+    statuses = []
+    for path in sorted(
+        folder().glob(f"{use}.*.*"), key=lambda path: [int(p) for p in path.name.split(".")[1:3]]
+    ):
+        _, take, choice = path.name.split(".")
+        try:
+            statuses.append({"take": int(take), "choice": int(choice), **json.loads(path.read_text())})
+        except ValueError:
+            continue
+    return statuses
+
+
+def refusal(use: str) -> dict[str, Any] | None:
+    """The first refused generation of a use."""
+    return next((status for status in read_statuses(use) if status.get("state") == "refused"), None)

@@ -1,0 +1,133 @@
+"""From a model entry to a command: what is started for a model, lane and environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.environments import assets
+from harness.environments.spec import Environment
+from harness.errors import UsageError
+from harness.registry import Lane, ModelEntry
+from harness.scripted.standin import build_stand_in, stand_in_args
+
+IN_SERVER = Path(__file__).parent.parent / "scripted" / "inserver"
+SCRIPTED_ARGS = (
+    *("--logits-processors", "vllm_harness_logits:ScriptedLogits"),
+    *("--middleware", "vllm_harness_middleware.ScriptMiddleware"),
+)
+# set by the harness itself, so that a second value would contradict it
+OWN_FLAGS = {"--port": "port=", "--host": "nothing: servers listen on 127.0.0.1", "--uds": "nothing"}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What to start.
+
+    Attributes:
+        entry: the model entry.
+        lane: `live` or `scripted`.
+        environment: the interpreter that has vLLM.
+        model: folder or hub id that `vllm serve` gets.
+        args: its flags, without host and port.
+        env: variables beside the inherited ones.
+    """
+
+    entry: ModelEntry
+    lane: Lane
+    environment: Environment
+    model: str
+    args: tuple[str, ...]
+    env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name that the server serves the model under."""
+        return self.entry.name
+
+    def argv(self, port: int) -> list[str]:
+        """The whole command."""
+        return [
+            *self.environment.serve_command,
+            self.model,
+            *("--host", "127.0.0.1", "--port", str(port), "--served-model-name", self.name),
+            *self.args,
+        ]
+
+    def environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """The whole environment: inherited, then the runtime variables, the entry's and the caller's."""
+        inherited = {k: v for k, v in base.items() if k not in {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}}
+        environ = {**self.environment.environ(inherited), **self.env}
+        if self.lane == "scripted":
+            parts = [str(IN_SERVER), environ.get("PYTHONPATH", "")]
+            environ["PYTHONPATH"] = os.pathsep.join(part for part in parts if part)
+        return environ
+
+
+def plan_launch(
+    entry: ModelEntry,
+    environment: Environment,
+    *,
+    lane: Lane,
+    args: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Launch:
+    """Everything that a server of this entry needs, its assets fetched.
+
+    Args:
+        args: flags after the entry's own; where one stands twice, vLLM takes the last.
+        env: variables over the entry's own.
+        progress: told about downloads.
+
+    Raises:
+        UsageError: the entry has no such lane, or a flag that only the harness may set.
+        AssetError: an asset cannot be fetched.
+    """
+    if lane not in entry.lanes:
+        raise UsageError(
+            f"model {entry.name!r} has no lane {lane!r}", hint=f"it has {', '.join(entry.lanes)}"
+        )
+    if lane == "live" and environment.device not in entry.hardware.devices:
+        raise UsageError(
+            f"model {entry.name!r} does not run live on {environment.device}",
+            hint="use --lane scripted" if "scripted" in entry.lanes else "it needs a CUDA machine",
+        )
+    for flag in args:
+        if flag.split("=", 1)[0] in OWN_FLAGS:
+            raise UsageError(
+                f"{flag} is set by the harness", hint=f"use {OWN_FLAGS[flag.split('=', 1)[0]]} instead"
+            )
+    flags = entry.flags(lane, environment.device)
+    if lane == "live":
+        model, lane_args, assets_env = _live_model(entry, progress)
+    else:
+        model, lane_args, assets_env = _stand_in(entry, progress)
+    return Launch(
+        entry=entry,
+        lane=lane,
+        environment=environment,
+        model=model,
+        args=(*lane_args, *flags.args, *args),
+        env={**assets_env, **flags.env, **(env or {})},
+    )
+
+
+def _live_model(
+    entry: ModelEntry, progress: Callable[[str], None]
+) -> tuple[str, tuple[str, ...], dict[str, str]]:
+    if entry.weights:
+        return str(assets.fetch(entry.weights, progress=progress)), (), {}
+    return entry.hub.id, ("--revision", entry.hub.revision), {}
+
+
+def _stand_in(
+    entry: ModelEntry, progress: Callable[[str], None]
+) -> tuple[str, tuple[str, ...], dict[str, str]]:
+    assert entry.stand_in is not None
+    tokenizer = assets.fetch(entry.stand_in.tokenizer, progress=progress)
+    env = {name: str(assets.fetch(asset, progress=progress)) for name, asset in entry.stand_in.assets.items()}
+    checkpoint = build_stand_in(entry, tokenizer)
+    return str(checkpoint), (*stand_in_args(entry), *SCRIPTED_ARGS), env

@@ -1,0 +1,38 @@
+"""Finding and ending the processes of a server whose supervisor is gone."""
+
+from __future__ import annotations
+
+import contextlib
+
+import psutil
+
+MARKER = "VLLM_HARNESS_SERVER"
+
+
+def marked(server_id: str) -> list[psutil.Process]:
+    """Every process that carries a server's id in its environment."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(MARKER) == server_id:
+                found.append(process)
+    return found
+
+
+def kill_marked(server_id: str, wait_s: float = 10.0) -> list[int]:
+    """Kills every process of a server; returns the ids of those that are left after `wait_s` seconds."""
+    processes = marked(server_id)
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    _, alive = psutil.wait_procs(processes, timeout=wait_s)
+    return [process.pid for process in alive]
+
+
+def tree_pids(root: int) -> set[int]:
+    """A process and its descendants; empty when it is gone."""
+    try:
+        process = psutil.Process(root)
+        return {root, *(child.pid for child in process.children(recursive=True))}
+    except psutil.NoSuchProcess:
+        return set()

@@ -1,0 +1,68 @@
+"""Showing a server's start: one live line on a terminal, one line a phase elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import Protocol
+
+from rich.console import Console
+from rich.status import Status
+
+
+class StartProgress(Protocol):
+    """What is told about a start."""
+
+    def phase(self, name: str, phase: str, elapsed_s: float) -> None:
+        """The server `name` is in `phase`; called several times a second."""
+
+    def done(self, name: str, elapsed_s: float) -> None:
+        """The server is ready."""
+
+    def stop(self) -> None:
+        """Nothing more will come, whether the server is ready or not."""
+
+
+class NoProgress:
+    """Says nothing."""
+
+    def phase(self, name: str, phase: str, elapsed_s: float) -> None:
+        """Nothing."""
+
+    def done(self, name: str, elapsed_s: float) -> None:
+        """Nothing."""
+
+    def stop(self) -> None:
+        """Nothing."""
+
+
+class ConsoleProgress:
+    """On standard error: a spinner with phase and elapsed time, or a line at each change of phase."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(file=sys.stderr, highlight=False)
+        self._status: Status | None = None
+        self._last = ""
+
+    def phase(self, name: str, phase: str, elapsed_s: float) -> None:
+        """Shows the phase."""
+        if self._console.is_terminal:
+            text = f"starting {name}: {phase} ({elapsed_s:.0f} s)"
+            if self._status is None:
+                self._status = self._console.status(text)
+                self._status.start()
+            self._status.update(text)
+        elif phase != self._last:
+            self._console.print(f"starting {name}: {phase} ({elapsed_s:.1f} s)")
+        self._last = phase
+
+    def done(self, name: str, elapsed_s: float) -> None:
+        """Says that the server is ready."""
+        self.stop()
+        self._console.print(f"{name} is ready after {elapsed_s:.1f} s")
+
+    def stop(self) -> None:
+        """Takes the spinner away."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+        self._last = ""

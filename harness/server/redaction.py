@@ -1,0 +1,29 @@
+"""What must never be written to disk: the values of secret variables and arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+SECRET_NAME = re.compile(r"(TOKEN|API_?KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL)", re.IGNORECASE)
+SECRET_FLAG = re.compile(r"^--(api-key|hf-token)$")
+SHORTEST = 6
+
+
+def secret_values(env: Mapping[str, str], argv: Sequence[str] = ()) -> list[str]:
+    """Values to redact, longest first, so that no secret hides in the rest of another."""
+    values = {value for name, value in env.items() if SECRET_NAME.search(name)}
+    values |= {value for flag, value in pairwise(argv) if SECRET_FLAG.match(flag)}
+    values |= {arg.split("=", 1)[1] for arg in argv if "=" in arg and SECRET_FLAG.match(arg.split("=", 1)[0])}
+    return sorted(
+        (v for v in values if len(v) >= SHORTEST and v.lower() not in {"false", "true"}),
+        key=lambda v: (-len(v), v),
+    )
+
+
+def redact(text: str, secrets: Sequence[str]) -> str:
+    """The text with every secret replaced by `[redacted]`."""
+    for secret in secrets:
+        text = text.replace(secret, "[redacted]")
+    return text

@@ -1,0 +1,364 @@
+"""RemoteServer: a real vLLM server as a context manager."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+import requests
+from openai import AsyncOpenAI, OpenAI
+
+from harness.endpoint import Endpoint
+from harness.environments.resolve import resolve
+from harness.environments.spec import Environment
+from harness.registry import Lane, ModelEntry, load_registry
+from harness.scripted.book import Book, Say
+from harness.server import errors, gpu
+from harness.server.diagnosis import diagnose, log_lines
+from harness.server.launch import Launch, plan_launch
+from harness.server.memory import oom_kills
+from harness.server.phases import PhaseTracker
+from harness.server.ports import PortLease, describe_holder, is_free, lease_port, listeners
+from harness.server.process_tree import MARKER, tree_pids
+from harness.server.progress import NoProgress, StartProgress
+from harness.server.records import ServerRecord, run_folder, sweep
+from harness.server.redaction import secret_values
+from harness.server.supervised import Command, Supervised
+
+POLL_S = 0.1
+HEALTH_TIMEOUT_S = 5.0
+PORT_FREE_S = 10.0
+GPU_FREE_S = 60.0
+SOCKET_PATH_ROOM = (
+    60  # vLLM's socket names stand in the temporary folder; a socket's path has at most 107 bytes
+)
+
+
+class RemoteServer:
+    """Starts vLLM's OpenAI server for a model entry and ends it, whatever happens.
+
+        with RemoteServer("gpt-oss", lane="scripted") as server:
+            server.script("Hello!")
+            server.client().responses.create(model=server.model, input="Hi")
+
+    Args:
+        model: name or hub id of an entry in models.yaml, or an entry.
+        lane: `live` (real weights) or `scripted` (stand-in checkpoint, scripted tokens).
+        vllm: the server's environment, or its spec (`0.32.0`, `installed`, `installed:/path/to/python`); by
+            default the vLLM of this interpreter, else the newest locked release.
+        args: `vllm serve` flags after the entry's own; the last of two equal flags counts.
+        env: variables over the entry's own.
+        port: a fixed port; by default a free one is leased.
+        startup_s: seconds until it must be ready; by default the entry's limit.
+        progress: is told about the start.
+
+    Raises:
+        StartupError: on entering, by cause; see `harness.server.errors`.
+        StopFailed: on leaving, when a process, the port or GPU memory is left.
+    """
+
+    def __init__(
+        self,
+        model: str | ModelEntry,
+        *,
+        lane: Lane = "live",
+        vllm: str | Environment | None = None,
+        args: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        port: int | None = None,
+        startup_s: float | None = None,
+        progress: StartProgress | None = None,
+        models_file: Path | None = None,
+    ) -> None:
+        entry = model if isinstance(model, ModelEntry) else load_registry(models_file).get(model)
+        environment = vllm if isinstance(vllm, Environment) else resolve(vllm, create=True)
+        self.launch: Launch = plan_launch(entry, environment, lane=lane, args=args, env=env)
+        self._fixed_port = port
+        self._startup_s = startup_s or entry.limits.startup_s
+        self._progress = progress or NoProgress()
+        self._process: Supervised | None = None
+        self._lease: PortLease | None = None
+        self._record: ServerRecord | None = None
+        self._pid: int | None = None
+        self._gpus: list[gpu.Gpu] = []
+        self._starts = 0
+        self.log_path = Path()
+        self.startup_seconds = 0.0
+        self.phases: dict[str, float] = {}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def entry(self) -> ModelEntry:
+        """The model entry."""
+        return self.launch.entry
+
+    @property
+    def model(self) -> str:
+        """The served name, for `model=` in requests."""
+        return self.launch.name
+
+    @property
+    def lane(self) -> Lane:
+        """`live` or `scripted`."""
+        return self.launch.lane
+
+    @property
+    def environment(self) -> Environment:
+        """The interpreter that has vLLM."""
+        return self.launch.environment
+
+    @property
+    def pid(self) -> int:
+        """Process id of the API server."""
+        if self._pid is None:
+            raise errors.ServerError(f"server {self.model!r} is not running", hint="enter it with `with`")
+        return self._pid
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        if self._lease is None:
+            raise errors.ServerError(f"server {self.model!r} is not running", hint="enter it with `with`")
+        return self._lease.port
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Its address, for clients."""
+        return Endpoint(f"http://127.0.0.1:{self.port}", request_s=self.entry.limits.request_s)
+
+    def url_for(self, path: str) -> str:
+        """Absolute URL of a path such as `/v1/models`."""
+        return self.endpoint.url_for(path)
+
+    def client(self, **options: object) -> OpenAI:
+        """A sync openai client; it never retries by itself. Options go to `OpenAI`."""
+        return self.endpoint.client(**options)
+
+    def async_client(self, **options: object) -> AsyncOpenAI:
+        """An async openai client; it never retries by itself. Options go to `AsyncOpenAI`."""
+        return self.endpoint.async_client(**options)
+
+    def metrics(self) -> dict[str, float]:
+        """Prometheus samples of `/metrics`, summed over labels: sample name -> value."""
+        return self.endpoint.metrics()
+
+    def book(self, name: str = "default") -> Book:
+        """A script book on this server (scripted lane only); books do not see each other."""
+        if self.lane != "scripted":
+            raise errors.ServerError(f"server {self.model!r} is on the live lane", hint="use lane='scripted'")
+        return Book(self.endpoint, self.entry, name)
+
+    def script(self, say: Say, **options: object) -> None:
+        """Adds a script to the default book; see `Book.script`."""
+        self.book().script(say, **options)  # type: ignore[arg-type]
+
+    def alive(self) -> bool:
+        """Whether the server still runs."""
+        return self._process is not None and not self._process.ended
+
+    def check(self) -> None:
+        """Raises ServerDied, with the log's last words, when the server ended by itself."""
+        if self._process is not None and self._process.ended:
+            raise errors.ServerDied(
+                f"server {self.model!r} ended while in use (exit code {self._process.exit_code})",
+                lines=log_lines(self.log_path)[-5:],
+                log_path=self.log_path,
+            )
+
+    def start(self) -> None:
+        """Starts the server and waits until it is ready."""
+        sweep()
+        self._starts += 1
+        folder = run_folder()
+        self.log_path = _unused(folder, f"{self.model}-{self.lane}")
+        self._lease = lease_port(self._fixed_port)
+        self._gpus = gpu.gpus() if self.environment.device == "cuda" else []
+        try:
+            self._spawn()
+            self._wait_until_ready()
+        except BaseException:
+            self._stop_quietly()
+            raise
+        finally:
+            self._progress.stop()
+
+    def restart(self) -> None:
+        """Stops the server and starts it again, on the same port, with a new log."""
+        port = self.port
+        self.stop()
+        fixed, self._fixed_port = self._fixed_port, port
+        try:
+            self.start()
+        finally:
+            self._fixed_port = fixed
+
+    def stop(self) -> None:
+        """Ends the server and waits until its processes, its port and its GPU memory are given back."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        lease = self._lease
+        try:
+            survivors = process.end()
+            if self._record is not None:
+                shutil.rmtree(self._record.tmp, ignore_errors=True)
+                self._record.remove()
+            if survivors:
+                raise errors.StopFailed(f"processes {survivors} survived KILL", log_path=self.log_path)
+            self._check_given_back()
+        finally:
+            self._pid, self._lease, self._record = None, None, None
+            if lease is not None:
+                lease.release()
+
+    def _stop_quietly(self) -> None:
+        try:
+            self.stop()
+        except errors.StopFailed as error:
+            self._progress.phase(self.model, f"not cleanly stopped: {error.message}", 0.0)
+        finally:
+            if self._lease is not None:
+                self._lease.release()
+                self._lease = None
+
+    def _spawn(self) -> None:
+        server_id = uuid.uuid4().hex[:12]
+        tmp = _own_tmp()
+        environ = {
+            **self.launch.environ(),
+            "TMPDIR": str(tmp),
+            "VLLM_HARNESS_DIR": str(tmp),
+            MARKER: server_id,
+        }
+        argv = self.launch.argv(self.port)
+        self._oom_before = oom_kills()
+        self._tracker = PhaseTracker(self.log_path)
+        self._started = time.monotonic()
+        self._process = Supervised(
+            Command(argv, environ, str(tmp), self.log_path, tmp, secret_values(environ, argv)), server_id
+        )
+        supervisor = self._process.supervisor_pid
+        self._record = ServerRecord(
+            server_id,
+            supervisor,
+            psutil.Process(supervisor).create_time(),
+            str(tmp),
+            self.model,
+            str(self.log_path),
+        )
+        self._record.write()
+        self._pid = self._process.pid()
+        if self._process.failure:
+            raise errors.MissingPackage(
+                f"cannot run {argv[0]}: {self._process.failure}",
+                hint="`vllm-harness env list` shows the environments there are",
+                log_path=self.log_path,
+            )
+
+    def _wait_until_ready(self) -> None:
+        process = self._process
+        assert process is not None
+        self.phases = {"import": 0.0}
+        while True:
+            elapsed = time.monotonic() - self._started
+            if self._tracker.advance():
+                self.phases.setdefault(self._tracker.phase, elapsed)
+            self._progress.phase(self.model, self._tracker.phase, elapsed)
+            if process.ended:
+                raise self._diagnosis()
+            if self._healthy():
+                break
+            if elapsed > self._startup_s:
+                raise errors.StartupTimeout(
+                    f"{self.model!r} was not ready after {self._startup_s:.0f} s, "
+                    f"in phase {self._tracker.phase!r}",
+                    hint="raise limits.startup_s of the entry, or see what it is busy with in the log",
+                    lines=log_lines(self.log_path)[-3:],
+                    log_path=self.log_path,
+                )
+            time.sleep(POLL_S)
+        self._check_name()
+        self.startup_seconds = time.monotonic() - self._started
+        self._progress.done(self.model, self.startup_seconds)
+
+    def _healthy(self) -> bool:
+        """Whether our own server answers; another process on the port is an error, never an answer."""
+        try:
+            answer = requests.get(self.url_for("/health"), timeout=HEALTH_TIMEOUT_S)
+        except requests.RequestException:
+            return False
+        ours = tree_pids(self.pid)
+        strangers = listeners(self.port) - ours
+        if strangers:
+            raise errors.PortTaken(
+                f"port {self.port} is held by {describe_holder(self.port)}, not by our server",
+                hint="leave the port out: the harness leases a free one",
+                log_path=self.log_path,
+            )
+        return answer.status_code == 200
+
+    def _check_name(self) -> None:
+        answer = requests.get(self.url_for("/v1/models"), timeout=HEALTH_TIMEOUT_S * 4)
+        served = [model.get("id") for model in answer.json().get("data", [])] if answer.ok else []
+        if self.model not in served:
+            raise errors.NameNotServed(
+                f"the server is healthy but /v1/models (HTTP {answer.status_code}) lists {served}, "
+                f"not {self.model!r}",
+                hint="do not override --served-model-name",
+                log_path=self.log_path,
+            )
+
+    def _diagnosis(self) -> errors.StartupError:
+        assert self._process is not None
+        return diagnose(
+            log_path=self.log_path,
+            exit_code=self._process.exit_code,
+            oom_kills=oom_kills() - self._oom_before,
+            port=self.port,
+        )
+
+    def _check_given_back(self) -> None:
+        deadline = time.monotonic() + PORT_FREE_S
+        while not is_free(self.port):
+            if time.monotonic() > deadline:
+                raise errors.StopFailed(
+                    f"port {self.port} is still held by {describe_holder(self.port)}", log_path=self.log_path
+                )
+            time.sleep(POLL_S)
+        if self._gpus and (held := gpu.wait_for_memory(self._gpus, limit_s=GPU_FREE_S)):
+            raise errors.StopFailed(
+                f"GPU memory did not come back within {GPU_FREE_S:.0f} s: {gpu.describe_gpus(held)}",
+                hint="stop the process named above; a leak of vLLM's shows as memory without a process",
+                log_path=self.log_path,
+            )
+
+
+def _own_tmp() -> Path:
+    """A temporary folder for one server, with a path short enough for vLLM's sockets."""
+    base = Path(tempfile.gettempdir())
+    if len(str(base)) > 107 - SOCKET_PATH_ROOM:
+        base = Path("/tmp")
+    return Path(tempfile.mkdtemp(prefix="vh-", dir=base))
+
+
+def _unused(folder: Path, stem: str) -> Path:
+    number = 1
+    while (path := folder / f"{stem}-{number}.log").exists():
+        number += 1
+    path.touch()
+    return path
