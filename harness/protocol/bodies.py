@@ -1,0 +1,71 @@
+"""Bodies: a response, a chat completion or an error that came in one piece."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from harness.protocol.chat import check_completion
+from harness.protocol.findings import Finding, Report, brief
+from harness.protocol.items import check_output, check_response
+from harness.protocol.rules import SEVERITIES
+from harness.protocol.stream import Api, plain
+
+_ERROR_KEYS = ("message", "type", "param", "code")
+
+
+def validate_body(
+    body: Mapping[str, Any] | BaseModel, *, api: Api | None = None, request: Mapping[str, Any] | None = None
+) -> list[Finding]:
+    """Checks a body of either API, or an error body.
+
+    Args:
+        body: the JSON object, or the SDK's object for it.
+        api: "responses" or "chat"; None judges by the body.
+        request: the request body, when it is known; more can be checked then.
+
+    Returns:
+        The findings; empty for a clean body. Objects of other kinds (a compaction, a token count, a list) are not
+        checked.
+    """
+    report = Report(SEVERITIES)
+    value = plain(body)
+    asked = dict(request) if request is not None else None
+    try:
+        _check(report, value, api, asked)
+    except RecursionError:
+        report.add("SE103", "the body nests too deeply")
+    return report.findings
+
+
+def _check(report: Report, body: dict[str, Any], api: Api | None, request: dict[str, Any] | None) -> None:
+    kind = body.get("object")
+    if "error" in body and "id" not in body and body["error"] is not None:
+        _check_error(report, body["error"])
+    elif api == "chat" or (api is None and ("choices" in body or kind == "chat.completion")):
+        check_completion(report, body, request)
+    elif api == "responses" or kind in ("response", None) or "output" in body:
+        if isinstance(kind, str) and kind.startswith("response."):
+            return
+        check_response(report, body, "$", request)
+        status = body.get("status")
+        check_output(
+            report, body.get("output"), "$.output", status if isinstance(status, str) else None, request
+        )
+
+
+def _check_error(report: Report, error: object) -> None:
+    if not isinstance(error, dict):
+        report.add("RO119", "error is not an object", "$.error", "object", brief(error))
+        return
+    for key in _ERROR_KEYS:
+        if key not in error:
+            report.add(
+                "RO119", f"field {key!r} of the error is missing", f"$.error.{key}", "the field", "nothing"
+            )
+    if not isinstance(error.get("message"), str):
+        report.add(
+            "RO119", "the error has no message", "$.error.message", "string", brief(error.get("message"))
+        )
