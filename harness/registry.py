@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from harness.errors import UsageError
+from harness.located_yaml import Location, YamlFileError, read_yaml
 from harness.paths import data_path
 
-MAX_BYTES = 2_000_000
 TEMPLATES = Path(__file__).parent / "templates"
 
 Lane = Literal["live", "scripted"]
@@ -253,94 +252,44 @@ def load_registry(path: Path | None = None) -> Registry:
         RegistryError: naming file, line and key.
     """
     path = path or data_path("models.yaml")
-    document = _read(path)
-    root = _compose(document, path)
-    data = yaml.safe_load(document)
-    models = data.get("models") if isinstance(data, dict) else None
-    if not isinstance(models, dict) or set(data) != {"models"}:
+    try:
+        document = read_yaml(path)
+    except YamlFileError as error:
+        raise RegistryError(error.message, hint=error.hint) from error
+    data = document.data
+    if not isinstance(data, dict) or set(data) != {"models"} or not isinstance(data["models"], dict):
         raise RegistryError(f"{path}:1: expected one top-level key 'models' with a mapping of entries")
+    for name, body in data["models"].items():
+        if isinstance(body, dict) and "name" in body:
+            line = document.line(("models", name, "name"))
+            raise RegistryError(f"{path}:{line}: models.{name}.name: an entry's name is its key")
     try:
-        entries = {
-            name: {"name": name, **body} if isinstance(body, dict) else body for name, body in models.items()
-        }
-        return Registry.model_validate({"path": path, "models": entries})
+        return Registry.model_validate({"path": path, "models": _named(data["models"])})
     except ValidationError as error:
-        raise RegistryError("\n".join(_located(error, root, path))) from error
+        raise RegistryError(document.problems(error, _keys_at)) from error
 
 
-def _read(path: Path) -> str:
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise RegistryError(
-            f"{path}: {error.strerror}", hint="name another file with --models-file"
-        ) from error
-    if len(raw) > MAX_BYTES:
-        raise RegistryError(f"{path}: {len(raw)} bytes, more than {MAX_BYTES}")
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        raise RegistryError(f"{path}: not UTF-8 at byte {error.start}") from error
+def _named(models: dict[str, Any]) -> dict[str, Any]:
+    return {name: {**body, "name": name} if isinstance(body, dict) else body for name, body in models.items()}
 
 
-def _compose(document: str, path: Path) -> yaml.Node:
-    try:
-        root = yaml.compose(document, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise RegistryError(f"{path}:{line}: {error.problem or error.context}") from error
-    except yaml.YAMLError as error:
-        raise RegistryError(f"{path}: {error}") from error
-    if root is None:
-        raise RegistryError(f"{path}:1: the file is empty")
-    _refuse_duplicates(root, path)
-    return root
+def _keys_at(location: Location) -> Collection[str]:
+    """The keys of the mapping at `models.<entry>` or in one of its parts."""
+    match location:
+        case ("models", _):
+            return ModelEntry.model_fields
+        case ("models", _, str(part), *_) if part in _PARTS:
+            return _PARTS[part].model_fields
+    return ()
 
 
-def _refuse_duplicates(node: yaml.Node, path: Path) -> None:
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            if key.value in seen:
-                raise RegistryError(f"{path}:{key.start_mark.line + 1}: key {key.value!r} stands twice")
-            seen.add(str(key.value))
-            _refuse_duplicates(value, path)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            _refuse_duplicates(value, path)
-
-
-def _located(error: ValidationError, root: yaml.Node, path: Path) -> Iterator[str]:
-    for problem in error.errors():
-        location = problem["loc"]
-        key = ".".join(str(part) for part in location)
-        message = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] == "extra_forbidden":
-            message = "unknown key" + _nearest_key(location)
-        yield f"{path}:{_line_of(root, location)}: {key}: {message}"
-
-
-def _nearest_key(location: tuple[int | str, ...]) -> str:
-    fields = [*ModelEntry.model_fields] if len(location) == 3 else []
-    near = get_close_matches(str(location[-1]), fields, n=1)
-    return f", did you mean {near[0]!r}?" if near else ""
-
-
-def _line_of(node: yaml.Node, location: tuple[int | str, ...]) -> int:
-    line: int = node.start_mark.line + 1
-    for part in location:
-        child = _child(node, part)
-        if child is None:
-            break
-        line, node = child
-    return line
-
-
-def _child(node: yaml.Node, part: int | str) -> tuple[int, yaml.Node] | None:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if key.value == str(part):
-                return key.start_mark.line + 1, value
-    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-        return node.value[part].start_mark.line + 1, node.value[part]
-    return None
+_PARTS: dict[str, type[BaseModel]] = {
+    "hub": Hub,
+    "live": Flags,
+    "cpu": Flags,
+    "cuda": Flags,
+    "hardware": Hardware,
+    "limits": Limits,
+    "known_deviations": KnownDeviation,
+    "stand_in": StandIn,
+}

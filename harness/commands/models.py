@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from harness.environments import resolve
 from harness.environments.progress import shown
@@ -33,7 +33,8 @@ def list_(
     if as_json:
         print(json.dumps([_plain(entry) for entry in entries], indent=2))
         return
-    table = Table("name", "hub id", "lanes", "parsers", "hardware", "capabilities", box=None)
+    hub_id = Column("hub id", overflow="fold")
+    table = Table("name", hub_id, "lanes", "parsers", "hardware", "capabilities", box=None)
     for entry in entries:
         hub = f"{entry.hub.id} (gated)" if entry.hub.gated else entry.hub.id
         parsers = " / ".join(filter(None, (entry.tool_call_parser, entry.reasoning_parser)))
