@@ -1,0 +1,24 @@
+"""What all dialects have in common."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.scripted.dialects import DIALECTS, DialectError, render
+from harness.scripted.meaning import Meaning
+
+
+def test_each_dialect_names_where_its_format_is_published() -> None:
+    for name, dialect in DIALECTS.items():
+        assert dialect.name == name
+        assert dialect.source.startswith("https://")
+
+
+def test_every_dialect_can_say_a_plain_text() -> None:
+    assert all("Hello." in render(name, Meaning.of("Hello.")) for name in DIALECTS)
+
+
+def test_an_unknown_dialect_brings_the_nearest_name() -> None:
+    with pytest.raises(DialectError, match="unknown dialect 'hermess'") as raised:
+        render("hermess", Meaning.of("Hello."))
+    assert "'hermes'" in raised.value.hint

@@ -1,0 +1,86 @@
+"""The hermes and qwen3 dialects, read back by a reader of the format that shares nothing with the writer."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.scripted.dialects import DialectError, render
+from harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
+
+CALL = ToolCall("get_weather", {"city": "Paris"})
+PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<"))
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.sampled_from('a"\\\n</tool_call>')),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+CALLS = st.lists(
+    st.builds(ToolCall, st.text(min_size=1), st.dictionaries(PLAIN, VALUES, max_size=3)), max_size=3
+)
+
+
+def read(text: str) -> Meaning:
+    """Reads a turn: blocks are found from the left, and a call's JSON ends where the JSON grammar says."""
+    assert text.endswith("<|im_end|>")
+    rest = text.removesuffix("<|im_end|>")
+    thought = re.match(r"<think>\n(.*?)\n</think>\n\n", rest, re.DOTALL)
+    rest = rest[thought.end() :] if thought else rest
+    content, opener, body = rest.partition("<tool_call>\n")
+    calls = []
+    while opener:
+        value, end = json.JSONDecoder().raw_decode(body)
+        calls.append(ToolCall(value["name"], value["arguments"]))
+        assert body[end:].startswith("\n</tool_call>")
+        between, opener, body = body[end + len("\n</tool_call>") :].partition("<tool_call>\n")
+        assert between == ("\n" if opener else "")
+    content = content.removesuffix("\n") if calls else content
+    return Meaning.of(content or None, reasoning=thought and thought[1], calls=tuple(calls))
+
+
+@given(reasoning=st.none() | PLAIN, text=st.none() | PLAIN.filter(bool), calls=CALLS)
+def test_a_turn_reads_back_as_it_was_meant(
+    reasoning: str | None, text: str | None, calls: list[ToolCall]
+) -> None:
+    meaning = Meaning.of(text, reasoning=reasoning, calls=tuple(calls))
+    assert read(render("hermes", meaning)) == meaning
+
+
+@given(text=PLAIN.filter(bool), calls=CALLS)
+def test_qwen3_always_writes_a_think_block(text: str, calls: list[ToolCall]) -> None:
+    meaning = Meaning.of(text, calls=tuple(calls))
+    assert read(render("qwen3", meaning)) == Meaning((Reasoning(""), *meaning.parts))
+    thoughtful = Meaning((Reasoning("Hm."), *meaning.parts))
+    assert render("qwen3", thoughtful) == render("hermes", thoughtful)
+
+
+def test_a_turn_as_it_stands_in_qwens_chat_template() -> None:
+    assert render("qwen3", Meaning.of("On it.", reasoning="Two cities.", calls=(CALL, CALL))) == (
+        "<think>\nTwo cities.\n</think>\n\nOn it.\n"
+        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n'
+        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call><|im_end|>'
+    )
+
+
+def test_malformed_arguments_go_out_as_they_stand() -> None:
+    assert '"arguments": {"city": }\n' in render("hermes", Meaning.of(calls=(ToolCall("f", '{"city": '),)))
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ((CALL, Text("Done.")), "one reasoning, then one text, then calls; not ToolCall, Text"),
+        ((Text("a"), Text("b")), "not Text, Text"),
+        ((Text("a"), Reasoning("b")), "not Text, Reasoning"),
+        ((Text("a <tool_call> b"),), "reads <tool_call> as a marker"),
+        ((Reasoning("a </think> b"),), "reads </think> as a marker"),
+        ((ToolCall("f", {"a": "<|im_end|>"}),), r"reads <\|im_end\|> as a marker"),
+    ],
+)
+def test_what_hermes_cannot_say(parts: tuple[Part, ...], message: str) -> None:
+    with pytest.raises(DialectError, match=message):
+        render("hermes", Meaning(parts))

@@ -1,0 +1,42 @@
+"""The llama_json dialect: a text, or one call."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.scripted.dialects import DialectError, render
+from harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
+
+CALL = ToolCall("get_weather", {"city": "Paris"})
+PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<"))
+
+
+@given(name=PLAIN.filter(bool), arguments=st.dictionaries(PLAIN, PLAIN | st.integers() | st.none()))
+def test_a_call_is_one_json_object(name: str, arguments: dict[str, object]) -> None:
+    text = render("llama_json", Meaning.of(calls=(ToolCall(name, arguments),)))
+    assert text.endswith("<|eot_id|>")
+    assert json.loads(text.removesuffix("<|eot_id|>")) == {"name": name, "parameters": arguments}
+
+
+@given(text=PLAIN)
+def test_a_text_is_itself(text: str) -> None:
+    assert render("llama_json", Meaning.of(text)) == f"{text}<|eot_id|>"
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ((CALL, CALL), "a text or one call, never more"),
+        ((Text("On it."), CALL), "a text or one call, never more"),
+        ((Reasoning("Hm."), CALL), "has no reasoning"),
+        ((CALL, Text("Done.")), "not ToolCall, Text"),
+        ((Text("<|python_tag|>"),), r"reads <\|python_tag\|> as a marker"),
+    ],
+)
+def test_what_llama_json_cannot_say(parts: tuple[Part, ...], message: str) -> None:
+    with pytest.raises(DialectError, match=message):
+        render("llama_json", Meaning(parts))
