@@ -3,28 +3,42 @@
 Pure functions over events; imports nothing of the rest of the harness but its errors.
 """
 
+from harness.protocol.accumulate import ChatAccumulator, ResponseAccumulator
 from harness.protocol.bodies import validate_body
+from harness.protocol.compare import compare_responses, compare_stream
+from harness.protocol.conversation import Exchange, validate_conversation
 from harness.protocol.errors import ProtocolInputError
 from harness.protocol.findings import Finding, Severity
+from harness.protocol.known import KnownDeviation, apply_known
 from harness.protocol.sse import SSEEvent, SSEParser, parse_sse, parse_sse_async
-from harness.protocol.stream import (
-    ProtocolViolation,
-    StreamValidator,
-    validate_stream,
-    validate_stream_async,
-)
+from harness.protocol.stream import StreamValidator, validate_stream, validate_stream_async
+from harness.protocol.timing import TimingFacts, timing_facts
+from harness.protocol.watch import ProtocolViolation, Watched, watch, watch_async
 
 __all__ = [
+    "ChatAccumulator",
+    "Exchange",
     "Finding",
+    "KnownDeviation",
     "ProtocolInputError",
     "ProtocolViolation",
+    "ResponseAccumulator",
     "SSEEvent",
     "SSEParser",
     "Severity",
     "StreamValidator",
+    "TimingFacts",
+    "Watched",
+    "apply_known",
+    "compare_responses",
+    "compare_stream",
     "parse_sse",
     "parse_sse_async",
+    "timing_facts",
     "validate_body",
+    "validate_conversation",
     "validate_stream",
     "validate_stream_async",
+    "watch",
+    "watch_async",
 ]

@@ -1,45 +1,122 @@
-"""Comparison of two JSON values, and of a stream with a body of the same script."""
+"""Three-way comparison: the accumulated stream, the payload of its terminal event, a body of the same script."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
-from harness.protocol.findings import ABSENT
+from pydantic import BaseModel
+
+from harness.protocol.accumulate import ChatAccumulator, ResponseAccumulator
+from harness.protocol.differences import differences
+from harness.protocol.findings import ABSENT, Finding, brief
+from harness.protocol.rules import SEVERITIES
+from harness.protocol.schema import RESEALED_FIELDS
+from harness.protocol.stream import AnyEvent, as_json, plain
+
+MAX_DIFFERENCES = 100
+
+# what two answers to the same request never share
+OF_ONE_ANSWER = frozenset(
+    {
+        *RESEALED_FIELDS,
+        "id",
+        "call_id",
+        "item_id",
+        "created",
+        "created_at",
+        "completed_at",
+        "system_fingerprint",
+        "billing",
+        "cached_tokens",
+        "cache_write_tokens",
+        "logprobs",
+        "obfuscation",
+    }
+)
+# what depends on how the answer was asked for
+OF_THE_REQUEST = frozenset({"background", "metadata", "store", "service_tier"})
 
 
-class Difference(NamedTuple):
-    """Two values that differ at a JSON path; `ABSENT` where one side has nothing."""
-
-    path: str
-    left: object
-    right: object
-
-
-def differences(
-    left: Any, right: Any, *, ignore: Collection[str] = (), path: str = "$"
-) -> Iterator[Difference]:
-    """Where two JSON values differ, leaf by leaf.
+def compare_responses(
+    left: Mapping[str, Any] | BaseModel,
+    right: Mapping[str, Any] | BaseModel,
+    *,
+    same_answer: bool = False,
+    labels: tuple[str, str] = ("left", "right"),
+    ignore: Collection[str] = (),
+) -> list[Finding]:
+    """Where two responses (or two chat completions) differ.
 
     Args:
-        left: one value.
+        left: one body.
         right: the other.
-        ignore: keys left aside at every depth.
-        path: JSON path of the two values.
+        same_answer: they are the same answer, seen twice: ids and timestamps must agree too.
+        labels: what to call the two in messages.
+        ignore: further keys to leave aside, at every depth.
+
+    Returns:
+        A finding a difference, each with its JSON path: CP101 values differ, CP102 only on the left, CP103 only on
+        the right.
     """
-    if type(left) is dict and type(right) is dict:
-        for key in {**left, **right}:
-            if key not in ignore:
-                yield from differences(
-                    left.get(key, ABSENT), right.get(key, ABSENT), ignore=ignore, path=f"{path}.{key}"
-                )
-    elif type(left) is list and type(right) is list:
-        for number in range(max(len(left), len(right))):
-            yield from differences(
-                left[number] if number < len(left) else ABSENT,
-                right[number] if number < len(right) else ABSENT,
-                ignore=ignore,
-                path=f"{path}[{number}]",
+    aside = RESEALED_FIELDS if same_answer else OF_ONE_ANSWER | OF_THE_REQUEST
+    findings = []
+    for difference in differences(plain(left), plain(right), ignore={*aside, *ignore}):
+        if len(findings) == MAX_DIFFERENCES:
+            break
+        code, message = "CP101", f"{labels[0]} and {labels[1]} differ"
+        if difference.right is ABSENT:
+            code, message = "CP102", f"only in {labels[0]}"
+        elif difference.left is ABSENT:
+            code, message = "CP103", f"only in {labels[1]}"
+        findings.append(
+            Finding(
+                code,
+                SEVERITIES[code],
+                None,
+                difference.path,
+                message,
+                brief(difference.left),
+                brief(difference.right),
             )
-    elif left != right or isinstance(left, bool) != isinstance(right, bool):
-        yield Difference(path, left, right)
+        )
+    return findings
+
+
+def compare_stream(
+    events: Iterable[AnyEvent],
+    body: Mapping[str, Any] | BaseModel | None = None,
+    *,
+    ignore: Collection[str] = (),
+) -> list[Finding]:
+    """Compares what a stream adds up to with its terminal event, and with a body of the same script.
+
+    Args:
+        events: the stream, of either API.
+        body: a non-streaming answer to the same script; ids and timestamps are left aside.
+        ignore: further keys to leave aside when comparing with the body.
+
+    Returns:
+        The differences; empty where all agree.
+    """
+    values = [value for event in events if (value := as_json(event)) is not None]
+    if any("choices" in value for value in values):
+        chat = ChatAccumulator()
+        for value in values:
+            chat.feed(value)
+        return (
+            compare_responses(chat.completion, body, labels=("stream", "body"), ignore=ignore) if body else []
+        )
+    accumulated = ResponseAccumulator()
+    for value in values:
+        accumulated.feed(value)
+    findings = []
+    if accumulated.terminal is not None:
+        findings += compare_responses(
+            accumulated.response, accumulated.terminal, same_answer=True, labels=("deltas", "terminal event")
+        )
+    if body is not None:
+        findings += compare_responses(
+            accumulated.terminal or accumulated.response, body, labels=("stream", "body"), ignore=ignore
+        )
+    return findings

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from harness.protocol import schema
-from harness.protocol.compare import differences
+from harness.protocol.differences import differences
 from harness.protocol.findings import ABSENT, Report, Severity, brief
 from harness.protocol.items import (
     check_fields,
@@ -64,7 +64,7 @@ class _Item:
         self.phantom = phantom
         self.done: Event | None = None
         self.progress = -1
-        self.parts: dict[str, dict[int, _Part]] = {kind.index: {} for kind in schema.PART_KINDS}
+        self.parts: dict[str, dict[int, _Part]] = {kind.index_key: {} for kind in schema.PART_KINDS}
         self.texts: dict[int, _Text] = {}
 
 
@@ -174,7 +174,7 @@ class ResponsesValidator:
                 "response.completed, .incomplete or .failed",
                 "the end",
             )
-        if self._begun and not self._numbered:
+        if self._unnumbered and not self._numbered:
             report.add("RS113", "no event has a sequence_number", "$.sequence_number", "integer", "nothing")
 
     # lifecycle
@@ -184,6 +184,7 @@ class ResponsesValidator:
         if kind == "response.created":
             self._resumed = False
             self._next = 0
+            self._numbered = number == 0
         elif kind == "error":
             self._next = None
         elif self._resumed or (self._resumed is None and type(number) is int and number > 0):
@@ -257,7 +258,7 @@ class ResponsesValidator:
         else:
             self._report.add("RS120", "the event has no type", "$.type", "string", brief(kind), once="type")
 
-    def _bad_field(self, event: Event, kind: str, key: str, types: schema.Types) -> None:
+    def _bad_field(self, event: Event, kind: object, key: str, types: schema.Types) -> None:
         got = event.get(key, ABSENT)
         code, message = (
             ("RS121", "required field {!r} is missing")
@@ -704,19 +705,23 @@ class ResponsesValidator:
         return part
 
     def _on_part_added(self, kind: PartKind, event: Event) -> None:
-        item, number, value = self._item(event), event.get(kind.index), event.get("part")
+        item, number, value = self._item(event), event.get(kind.index_key), event.get("part")
         if item is None or type(number) is not int or not isinstance(value, dict):
             return
-        parts = item.parts[kind.index]
+        parts = item.parts[kind.index_key]
         if number != len(parts) and not item.phantom:
             self._report.add(
-                "RS301", f"{kind.index} is not the next one", f"$.{kind.index}", str(len(parts)), str(number)
+                "RS301",
+                f"{kind.index_key} is not the next one",
+                f"$.{kind.index_key}",
+                str(len(parts)),
+                str(number),
             )
         if any(part.done is None for part in parts.values()):
             self._report.add(
                 "RS304",
                 "the part before is still open",
-                f"$.{kind.index}",
+                f"$.{kind.index_key}",
                 "its done event first",
                 str(number),
             )
@@ -747,7 +752,7 @@ class ResponsesValidator:
         value = event.get("part")
         if not isinstance(value, dict):
             return
-        part = self._part(kind.index, str(value.get("type")), event)
+        part = self._part(kind.index_key, str(value.get("type")), event)
         if part is None:
             return
         part.done = value
@@ -825,7 +830,7 @@ class ResponsesValidator:
     def _text(self, channel: Channel, event: Event) -> _Text | None:
         """The open text of an event of a channel; None where the event has no place."""
         if channel.part_type:
-            part = self._part(channel.index, channel.part_type, event)
+            part = self._part(channel.index_key, channel.part_type, event)
             if part is None:
                 return None
             if part.type != channel.part_type:
@@ -840,7 +845,7 @@ class ResponsesValidator:
                 return None
             return part.text
         item = self._item(event)
-        number = event.get(channel.index) if channel.index else 0
+        number = event.get(channel.index_key) if channel.index_key else 0
         if item is None or type(number) is not int:
             return None
         if item.type != channel.item_type and item.type in schema.ITEM_FIELDS:
@@ -908,7 +913,7 @@ class ResponsesValidator:
 
     def _check_parts(self, item: _Item, done: Event) -> None:
         for kind in schema.PART_KINDS:
-            parts = item.parts[kind.index]
+            parts = item.parts[kind.index_key]
             for number, part in parts.items():
                 if part.done is None and not item.phantom:
                     self._report.add(
@@ -957,7 +962,9 @@ class ResponsesValidator:
             )
         for number, text in item.texts.items():
             whole = (
-                value[number] if channel.index and isinstance(value, list) and number < len(value) else value
+                value[number]
+                if channel.index_key and isinstance(value, list) and number < len(value)
+                else value
             )
             if text.done is None:
                 self._report.add(

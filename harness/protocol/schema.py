@@ -1,7 +1,7 @@
 """The published shape of events, items and responses, as tables.
 
-Sources: OpenAI's OpenAPI description 2.3.0 and the types of the openai SDK, corrected by recorded OpenAI traffic:
-fields the schema requires and OpenAI does not send (`name` of function_call_arguments.done, `logprobs` of old
+Sources: OpenAI's OpenAPI description 2.3.0 and the types of the openai SDK, corrected by recorded OpenAI
+traffic: fields the schema requires and OpenAI does not send (`name` of function_call_arguments.done, `logprobs` of old
 streams, `usage` before the end, item payloads at `added`) are not required here.
 """
 
@@ -46,7 +46,7 @@ class Channel(NamedTuple):
         prefix: event types are `prefix.delta` and `prefix.done`.
         field: field of the done event with the whole text.
         item_type: type of the item it belongs to.
-        index: field that numbers the part or the command; empty where an item has one such text.
+        index_key: field that numbers the part or the command; empty where an item has one such text.
         part_type: type of the part it fills; empty where it fills the item itself.
         item_path: where the whole text stands in a finished item (parts: within the part).
         required: an item of that type always streams it.
@@ -55,7 +55,7 @@ class Channel(NamedTuple):
     prefix: str
     field: str
     item_type: str
-    index: str = ""
+    index_key: str = ""
     part_type: str = ""
     item_path: tuple[str, ...] = ()
     required: bool = False
@@ -65,7 +65,7 @@ class Channel(NamedTuple):
         """Required fields which delta and done share."""
         if self.item_type == "shell_call":
             return _COMMAND
-        return {"content_index": _PART, "summary_index": _SUMMARY}.get(self.index, _ITEM)
+        return {"content_index": _PART, "summary_index": _SUMMARY}.get(self.index_key, _ITEM)
 
 
 CHANNELS = (
@@ -106,13 +106,13 @@ class PartKind(NamedTuple):
 
     Attributes:
         prefix: event types are `prefix.added` and `prefix.done`.
-        index: field that numbers the parts.
+        index_key: field that numbers the parts.
         item_key: key of the finished item that holds the list.
         types: part types by item type.
     """
 
     prefix: str
-    index: str
+    index_key: str
     item_key: str
     types: dict[str, tuple[str, ...]]
 

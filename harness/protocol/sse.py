@@ -34,7 +34,7 @@ class SSEEvent(NamedTuple):
 
 
 class SSEParser:
-    """Incremental parser: `feed` bytes as they arrive, `close` at the end; any chunking gives the same events.
+    """Incremental parser: `feed` bytes as they come, `close` at the end; any chunking gives the same events.
 
     Memory is bounded by one event.
 

@@ -33,7 +33,7 @@ class StreamValidator:
     Args:
         api: "responses" or "chat"; None judges by the first event.
         request: the request body, when it is known; more can be checked then.
-        resumed: a Responses stream that begins in the middle (`starting_after`); None judges by its first event.
+        resumed: it begins in the middle (`starting_after`); None judges by its first event.
         max_held: characters of text and items kept for comparison.
         max_findings: findings kept.
     """
@@ -191,6 +191,17 @@ def plain(event: object) -> dict[str, Any]:
     raise TypeError(f"not an event: {type(event).__name__}")
 
 
+def as_json(event: AnyEvent) -> dict[str, Any] | None:
+    """An event of any kind as JSON values; None for an SSEEvent that carries no JSON object."""
+    if not isinstance(event, SSEEvent):
+        return plain(event)
+    try:
+        value = _decode(event.data)
+    except (ValueError, RecursionError):
+        return None
+    return value if type(value) is dict else None
+
+
 def validate_stream(
     events: Iterable[AnyEvent],
     *,
@@ -204,7 +215,7 @@ def validate_stream(
         events: event objects of the openai SDK, dicts, or SSEEvents (`validate_stream(parse_sse(chunks))`).
         api: "responses" or "chat"; None judges by the first event.
         request: the request body, when it is known.
-        resumed: a Responses stream that begins in the middle (`starting_after`); None judges by its first event.
+        resumed: it begins in the middle (`starting_after`); None judges by its first event.
 
     Returns:
         The findings in the order of the stream; empty for a clean one.
@@ -229,15 +240,3 @@ async def validate_stream_async(
         validator.feed(event)
     validator.close()
     return validator.findings
-
-
-class ProtocolViolation(AssertionError):
-    """A watched stream broke the contract.
-
-    Attributes:
-        findings: what was found.
-    """
-
-    def __init__(self, findings: list[Finding]) -> None:
-        super().__init__("\n".join(map(str, findings)))
-        self.findings = findings
