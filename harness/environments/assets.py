@@ -13,10 +13,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from harness.environments.conversion import gguf_checkpoint, tiktoken_ranks
+from harness.environments.data import load
 from harness.environments.locking import one_maker
 from harness.environments.progress import Progress, quiet
 from harness.environments.resolve import resolve
@@ -64,11 +64,8 @@ class Fetched:
 
 def definitions(path: Path | None = None) -> dict[str, Asset]:
     """The assets there are, by name. Raises UsageError if `env/assets.yaml` is malformed."""
-    path = path or data_path("env") / "assets.yaml"
-    try:
-        return TypeAdapter(dict[str, Asset]).validate_python(yaml.safe_load(path.read_text()))
-    except (yaml.YAMLError, ValidationError) as error:
-        raise UsageError(f"{path}: {error}") from None
+    known: dict[str, Asset] = load(dict[str, Asset], path or data_path("env") / "assets.yaml")
+    return known
 
 
 def cached(name: str) -> Fetched | None:

@@ -7,13 +7,14 @@ import hashlib
 import json
 import re
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
 from packaging.version import Version
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict
 
+from harness.environments.data import load
 from harness.environments.installer import run_uv, uv_environ
 from harness.environments.progress import Progress
 from harness.environments.spec import Device
@@ -106,11 +107,8 @@ def lock_for(version: str, device: Device) -> Lock:
 
 def recipes() -> dict[str, Recipe]:
     """What locks are made from, by name. Raises UsageError if `env/releases.yaml` is malformed."""
-    path = data_path("env") / "releases.yaml"
-    try:
-        return TypeAdapter(dict[str, Recipe]).validate_python(yaml.safe_load(path.read_text()))
-    except (yaml.YAMLError, ValidationError) as error:
-        raise UsageError(f"{path}: {error}") from None
+    known: dict[str, Recipe] = load(dict[str, Recipe], data_path("env") / "releases.yaml")
+    return known
 
 
 def make_lock(name: str, progress: Progress) -> Path:
@@ -122,23 +120,11 @@ def make_lock(name: str, progress: Progress) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "pyproject.toml").write_text(_project(recipe))
         resolved = Path(folder) / "resolved"
-        run_uv(
-            "pip",
-            "compile",
-            "pyproject.toml",
-            "--directory",
-            folder,
-            "--output-file",
-            resolved.name,
-            "--universal",
-            "--generate-hashes",
-            "--no-header",
-            "--no-annotate",
-            "--exclude-newer",
-            str(recipe.exclude_newer),
-            progress=progress,
-            environ={name: value for name, value in uv_environ().items() if name not in _SIDE_SOURCES},
-        )
+        flags = "--universal --generate-hashes --no-header --no-annotate --no-build".split()
+        where = ["--directory", folder, "--output-file", resolved.name]
+        date = ["--exclude-newer", str(recipe.exclude_newer)]
+        environ = {name: value for name, value in uv_environ().items() if name not in _SIDE_SOURCES}
+        run_uv("pip", "compile", "pyproject.toml", *flags, *where, *date, progress=progress, environ=environ)
         body = resolved.read_text()
     header = _HEADER.format(name=name, note=f"\n# {recipe.note}" if recipe.note else "")
     target.write_text(header + (_TORCH.format(torch=recipe.torch) if recipe.torch else "") + body)
@@ -146,19 +132,21 @@ def make_lock(name: str, progress: Progress) -> Path:
 
 
 def _project(recipe: Recipe) -> str:
-    def table(name: str, values: list[str]) -> str:
-        return f"{name} = {json.dumps(values)}"
+    machines = [f"sys_platform == 'linux' and platform_machine == '{name}'" for name in ("x86_64", "aarch64")]
+    project = {
+        "name": "lock",
+        "version": "0",
+        "requires-python": ">=3.11,<3.14",
+        "dependencies": recipe.requirements + recipe.torch_requirements,
+    }
+    settings = {
+        "environments": machines,
+        "exclude-dependencies": recipe.exclude + (["torch"] if recipe.torch else []),
+        "override-dependencies": recipe.override,
+    }
+    return _table("project", project) + _table("tool.uv", settings)
 
-    return "\n".join(
-        [
-            '[project]\nname = "lock"\nversion = "0"\nrequires-python = ">=3.11,<3.14"',
-            table("dependencies", recipe.requirements + recipe.torch_requirements),
-            "[tool.uv]",
-            table(
-                "environments",
-                [f"sys_platform == 'linux' and platform_machine == '{m}'" for m in ("x86_64", "aarch64")],
-            ),
-            table("exclude-dependencies", recipe.exclude + (["torch"] if recipe.torch else [])),
-            table("override-dependencies", recipe.override),
-        ]
-    )
+
+def _table(name: str, values: Mapping[str, str | list[str]]) -> str:
+    """A TOML table; JSON's strings and lists are TOML's too."""
+    return f"[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())

@@ -151,7 +151,9 @@ def _make(lock: Lock, folder: Path, progress: Progress) -> Environment:
     progress(f"making {folder.name} from {lock.path.name}")
     environ = uv_environ()
     run_uv("venv", "--no-project", "--python", executable, folder, progress=progress, environ=environ)
-    backend = ["--torch-backend", "cpu"] if lock.device == "cpu" and not _torch_offered(lock, minor) else []
+    backend = (
+        ["--torch-backend", "cpu"] if lock.torch.endswith("+cpu") and not _torch_offered(lock, minor) else []
+    )
     run_uv(
         "pip",
         "install",
@@ -209,7 +211,7 @@ def _minors() -> list[str]:
 def _interpreter(lock: Lock) -> tuple[str, Path]:
     """The Python to build on: the one now running, unless a CPU torch is at hand for another one only."""
     minors = _minors()
-    if lock.device == "cpu":
+    if lock.torch.endswith("+cpu"):
         minors.sort(key=lambda minor: not _torch_offered(lock, minor))
     for minor in minors:
         if minor == ".".join(map(str, sys.version_info[:2])):

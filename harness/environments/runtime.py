@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from harness.errors import UsageError
+from harness.environments.data import load
 from harness.paths import data_path
 
 _Text = Annotated[str, BeforeValidator(lambda value: value if isinstance(value, str) else str(value))]
@@ -25,9 +24,5 @@ class RuntimeVariables(BaseModel):
 
 def runtime_variables(device: str) -> dict[str, str]:
     """Variables of a server on `device` (cpu or cuda). Raises UsageError if the file is malformed."""
-    path = data_path("env") / "runtime.yaml"
-    try:
-        variables = RuntimeVariables.model_validate(yaml.safe_load(path.read_text()))
-    except (yaml.YAMLError, ValidationError) as error:
-        raise UsageError(f"{path}: {error}") from None
+    variables: RuntimeVariables = load(RuntimeVariables, data_path("env") / "runtime.yaml")
     return variables.every | (variables.cpu if device == "cpu" else variables.cuda)
