@@ -21,6 +21,7 @@ _ITEM_CHANNEL = {channel.item_type: channel for channel in schema.CHANNELS if no
 class _Item:
     def __init__(self, added: Json) -> None:
         self.fields = dict(added)
+        self.closed = False
         self.parts: dict[str, dict[int, Json]] = {kind.index_key: {} for kind in schema.PART_KINDS}
         self.texts: dict[tuple[str, int], list[str]] = {}
 
@@ -87,6 +88,7 @@ class ResponseAccumulator:
         open_item = self._items.setdefault(index, _Item({}))
         if kind == "response.output_item.done" and isinstance(item, dict):
             open_item.fields = {**open_item.fields, **item}
+            open_item.closed = True
         elif kind in _DELTAS:
             open_item.add_text(_DELTAS[kind], value)
         elif kind in _PARTS:
@@ -104,7 +106,7 @@ class ResponseAccumulator:
     @property
     def output(self) -> list[Json]:
         """The output items, texts from their deltas."""
-        return [self._items[index].value() for index in sorted(self._items)]
+        return [self._value(index) for index in sorted(self._items)]
 
     @property
     def text(self) -> str:
@@ -128,6 +130,15 @@ class ResponseAccumulator:
         """Token counts, once the stream has told them."""
         usage = self._head.get("usage")
         return usage if isinstance(usage, dict) else None
+
+    def _value(self, index: int) -> Json:
+        """An item; a list of MCP tools that was never closed (OpenAI does that) comes from the terminal event."""
+        item = self._items[index]
+        whole = (self.terminal or {}).get("output")
+        if item.closed or item.fields.get("type") != "mcp_list_tools" or not isinstance(whole, list):
+            return item.value()
+        backfilled = whole[index] if index < len(whole) else None
+        return backfilled if isinstance(backfilled, dict) else item.value()
 
     def _on_response(self, event: Json, terminal: bool) -> None:
         response = event.get("response")

@@ -50,8 +50,7 @@ def assert_valid_stream(
     ]
     if failing:
         codes = ", ".join(sorted({finding.code for finding in failing}))
-        raise AssertionError(
-            f"{len(failing)} findings in a stream of {len(seen)} events ({codes})\n\n{draw(seen, failing)}\n\n"
-            f"vllm-harness explain {failing[0].code}"
-        )
+        title = f"{len(failing)} findings in a stream of {len(seen)} events ({codes})"
+        help_line = f"vllm-harness explain {failing[0].code}"
+        raise AssertionError("\n\n".join((title, draw(seen, failing), help_line)))
     return findings

@@ -27,8 +27,8 @@ def validate_body(
         request: the request body, when it is known; more can be checked then.
 
     Returns:
-        The findings; empty for a clean body. Objects of other kinds (a compaction, a token count, a list) are not
-        checked.
+        The findings; empty for a clean body. Objects of other kinds (a compaction, a token count, a list) are
+        not checked.
     """
     report = Report(SEVERITIES)
     value = plain(body)

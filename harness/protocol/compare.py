@@ -1,4 +1,4 @@
-"""Three-way comparison: the accumulated stream, the payload of its terminal event, a body of the same script."""
+"""Three-way comparison: an accumulated stream, its terminal event, a body of the same script."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def compare_responses(
         ignore: further keys to leave aside, at every depth.
 
     Returns:
-        A finding a difference, each with its JSON path: CP101 values differ, CP102 only on the left, CP103 only on
-        the right.
+        A finding a difference, each with its JSON path: CP101 values differ, CP102 only on the left, CP103 only
+        on the right.
     """
     aside = RESEALED_FIELDS if same_answer else OF_ONE_ANSWER | OF_THE_REQUEST
-    findings = []
+    findings: list[Finding] = []
     for difference in differences(plain(left), plain(right), ignore={*aside, *ignore}):
         if len(findings) == MAX_DIFFERENCES:
             break
@@ -104,9 +104,10 @@ def compare_stream(
         chat = ChatAccumulator()
         for value in values:
             chat.feed(value)
-        return (
-            compare_responses(chat.completion, body, labels=("stream", "body"), ignore=ignore) if body else []
-        )
+        if body is None:
+            return []
+        aside = {*ignore, *(() if chat.usage else ("usage",))}
+        return compare_responses(chat.completion, body, labels=("stream", "body"), ignore=aside)
     accumulated = ResponseAccumulator()
     for value in values:
         accumulated.feed(value)

@@ -6,7 +6,7 @@ from harness.errors import UsageError
 
 
 class ProtocolInputError(UsageError):
-    """Input that cannot be read at all: an event larger than the limit, a capture that is not JSON, no events.
+    """Input that cannot be read at all: an event above the limit, a capture that is not JSON, no events.
 
     Args:
         message: what happened, one or two sentences.

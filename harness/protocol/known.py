@@ -73,7 +73,7 @@ def apply_known(
 ) -> list[Finding]:
     """Marks known findings, and reports deviations that have gone.
 
-    A stream alone cannot tell that a deviation is gone: it may just not have come by what shows it. So the caller
+    A stream alone cannot tell that a deviation is gone: it may just not have come by what shows it. The caller
     collects the findings of a whole run and names the deviations which the run was sure to come by.
 
     Args:
@@ -105,7 +105,7 @@ def apply_known(
             SEVERITIES["KD101"],
             None,
             known.path or "$",
-            f"{known.code} ({known.reference}) no longer occurs on {version}: fixed, remove it from the known deviations",
+            f"{known.code} ({known.reference}) no longer occurs on {version}; fixed: remove it",
             f"{known.code} on {known.versions or 'every version'}",
             "nothing",
         )

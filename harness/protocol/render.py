@@ -1,4 +1,4 @@
-"""The inverse of the accumulators: finished items and messages rendered as the valid streams that say them."""
+"""The inverse of the accumulators: finished items and messages as the valid streams that say them."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _part_events(kind: schema.PartKind, part: Json, place: Json, split: Split) -
     channel = schema.CHANNEL_OF_PART[part["type"]]
     key = channel.item_path[0]
     empty = {name: [] if isinstance(value, list) else value for name, value in part.items()} | {key: ""}
-    extra = {"logprobs": []} if part["type"] == "output_text" else {}
+    extra: Json = {"logprobs": []} if part["type"] == "output_text" else {}
     yield {"type": f"{kind.prefix}.added", **place, "part": empty}
     for delta in split(part[key]):
         yield {"type": f"{channel.prefix}.delta", **place, "delta": delta, **extra}
