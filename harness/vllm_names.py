@@ -10,26 +10,13 @@ import os
 from typing import Any
 
 
-def _first(*places: str) -> Any:
-    """The first `module:attribute` of several that this version has."""
-    for place in places[:-1]:
-        try:
-            return _at(place)
-        except (ImportError, AttributeError):
-            continue
-    return _at(places[-1])
-
-
 def _at(place: str) -> Any:
     module, attribute = place.split(":")
     return getattr(importlib.import_module(module), attribute)
 
 
 def _tool_parsers() -> list[str]:
-    manager = _first(
-        "vllm.tool_parsers:ToolParserManager", "vllm.entrypoints.openai.tool_parsers:ToolParserManager"
-    )
-    return sorted(manager.list_registered())
+    return sorted(_at("vllm.tool_parsers:ToolParserManager").list_registered())
 
 
 def _reasoning_parsers() -> list[str]:
@@ -37,7 +24,7 @@ def _reasoning_parsers() -> list[str]:
 
 
 def _flags() -> list[str]:
-    parser = _first("vllm.utils.argparse_utils:FlexibleArgumentParser", "vllm.utils:FlexibleArgumentParser")()
+    parser = _at("vllm.utils.argparse_utils:FlexibleArgumentParser")()
     serve = _at("vllm.entrypoints.cli.serve:ServeSubcommand")().subparser_init(parser.add_subparsers())
     return sorted(flag for action in serve._actions for flag in action.option_strings)
 
