@@ -69,6 +69,14 @@ class Endpoint:
                 hint="check --server-url (without /v1) and --api-key-env",
             ) from error
 
+    def vllm_version(self) -> str | None:
+        """What `/version` tells; None where the server is no vLLM."""
+        try:
+            answer = requests.get(self.url_for("/version"), timeout=10)
+            return str(answer.json()["version"]).split("+")[0] if answer.ok else None
+        except (requests.RequestException, KeyError, TypeError, ValueError):
+            return None
+
     def _options(self, options: dict[str, Any]) -> dict[str, Any]:
         defaults: dict[str, Any] = {
             "base_url": self.url_for("/v1"),

@@ -66,6 +66,27 @@ class When:
 
 
 @dataclass(frozen=True)
+class Rule:
+    """What the model says to which request.
+
+    Attributes:
+        name: for reports.
+        takes: what is said; several where the server generates several times for one request.
+        when: which requests it is for.
+        times: how many requests it serves; None for any number.
+        by_choice: whether several takes are for the choices of n > 1, not for successive generations.
+        expect: what is to become of it.
+    """
+
+    name: str
+    takes: tuple[Say, ...]
+    when: When = When()
+    times: int | None = 1
+    by_choice: bool = True
+    expect: Expectation = "done"
+
+
+@dataclass(frozen=True)
 class Script:
     """A script as the server has it.
 
@@ -126,24 +147,33 @@ class Book:
             DialectError: the dialect has no way to say it.
             UsageError: nothing to say.
         """
-        takes = list(choices or turns or [_plain(say, reasoning, calls)])
-        encoded = [self._encode(take) for take in takes]
-        script = Script(
-            name or f"script {len(self.scripts) + 1}",
-            tuple(tuple(ids) for ids, _ in encoded),
-            expect,
-            any(early for _, early in encoded),
+        takes = choices or turns or [_plain(say, reasoning, calls)]
+        return self.add(
+            Rule(
+                name or f"script {len(self.scripts) + 1}",
+                tuple(takes),
+                when or When(),
+                times,
+                by_choice=bool(choices) or not turns,
+                expect=expect,
+            )
         )
-        if script.name in self.scripts:
-            raise UsageError(f"book {self.name!r} has a script {script.name!r} already")
-        rule = {
-            "name": script.name,
-            "takes": script.takes,
-            "by_choice": bool(choices) or not turns,
-            "when": (when or When()).as_json(),
-            "left": times,
+
+    def add(self, rule: Rule) -> Script:
+        """Adds a rule; raises as `script` does."""
+        if rule.name in self.scripts:
+            raise UsageError(f"book {self.name!r} has a script {rule.name!r} already")
+        encoded = [self._encode(take) for take in rule.takes]
+        takes = tuple(tuple(ids) for ids, _ in encoded)
+        script = Script(rule.name, takes, rule.expect, any(early for _, early in encoded))
+        wire = {
+            "name": rule.name,
+            "takes": takes,
+            "by_choice": rule.by_choice,
+            "when": rule.when.as_json(),
+            "left": rule.times,
         }
-        self._call("POST", f"/harness/books/{self.name}", {"rules": [rule]})
+        self._call("POST", f"/harness/books/{self.name}", {"rules": [wire]})
         self.scripts[script.name] = script
         return script
 

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psutil
 import requests
@@ -18,8 +18,8 @@ from openai import AsyncOpenAI, OpenAI
 from harness.endpoint import Endpoint
 from harness.environments.resolve import resolve
 from harness.environments.spec import Environment
-from harness.registry import Lane, ModelEntry, load_registry
-from harness.scripted.book import Book, Say
+from harness.registry import KnownDeviation, Lane, ModelEntry, load_registry
+from harness.scripted.book import Book, Script
 from harness.server import errors, gpu
 from harness.server.diagnosis import diagnose, log_lines
 from harness.server.launch import Launch, plan_launch
@@ -49,7 +49,7 @@ class RemoteServer:
             server.client().responses.create(model=server.model, input="Hi")
 
     Args:
-        model: name or hub id of an entry in models.yaml, or an entry.
+        model: name or hub id of an entry in models.yaml, an entry, or a whole Launch.
         lane: `live` (real weights) or `scripted` (stand-in checkpoint, scripted tokens).
         vllm: the server's environment, or its spec (`0.32.0`, `installed`, `installed:/path/to/python`); by
             default the vLLM of this interpreter, else the newest locked release.
@@ -66,7 +66,7 @@ class RemoteServer:
 
     def __init__(
         self,
-        model: str | ModelEntry,
+        model: str | ModelEntry | Launch,
         *,
         lane: Lane = "live",
         vllm: str | Environment | None = None,
@@ -77,18 +77,21 @@ class RemoteServer:
         progress: StartProgress | None = None,
         models_file: Path | None = None,
     ) -> None:
-        entry = model if isinstance(model, ModelEntry) else load_registry(models_file).get(model)
-        environment = vllm if isinstance(vllm, Environment) else resolve(vllm, create=True)
-        self.launch: Launch = plan_launch(entry, environment, lane=lane, args=args, env=env)
+        if isinstance(model, Launch):
+            self.launch = model
+        else:
+            entry = model if isinstance(model, ModelEntry) else load_registry(models_file).get(model)
+            environment = vllm if isinstance(vllm, Environment) else resolve(vllm, create=True)
+            self.launch = plan_launch(entry, environment, lane=lane, args=args, env=env)
         self._fixed_port = port
-        self._startup_s = startup_s or entry.limits.startup_s
+        self._startup_s = startup_s or self.entry.limits.startup_s
         self._progress = progress or NoProgress()
         self._process: Supervised | None = None
         self._lease: PortLease | None = None
         self._record: ServerRecord | None = None
         self._pid: int | None = None
         self._gpus: list[gpu.Gpu] = []
-        self._starts = 0
+        self._books: dict[str, Book] = {}
         self.log_path = Path()
         self.startup_seconds = 0.0
         self.phases: dict[str, float] = {}
@@ -123,6 +126,11 @@ class RemoteServer:
         return self.launch.environment
 
     @property
+    def vllm_version(self) -> str:
+        """The server's vLLM."""
+        return self.environment.vllm_version
+
+    @property
     def pid(self) -> int:
         """Process id of the API server."""
         if self._pid is None:
@@ -145,11 +153,11 @@ class RemoteServer:
         """Absolute URL of a path such as `/v1/models`."""
         return self.endpoint.url_for(path)
 
-    def client(self, **options: object) -> OpenAI:
+    def client(self, **options: Any) -> OpenAI:
         """A sync openai client; it never retries by itself. Options go to `OpenAI`."""
         return self.endpoint.client(**options)
 
-    def async_client(self, **options: object) -> AsyncOpenAI:
+    def async_client(self, **options: Any) -> AsyncOpenAI:
         """An async openai client; it never retries by itself. Options go to `AsyncOpenAI`."""
         return self.endpoint.async_client(**options)
 
@@ -161,11 +169,16 @@ class RemoteServer:
         """A script book on this server (scripted lane only); books do not see each other."""
         if self.lane != "scripted":
             raise errors.ServerError(f"server {self.model!r} is on the live lane", hint="use lane='scripted'")
-        return Book(self.endpoint, self.entry, name)
+        return self._books.setdefault(name, Book(self.endpoint, self.entry, name))
 
-    def script(self, say: Say, **options: object) -> None:
+    def script(self, *say: Any, **options: Any) -> Script:
         """Adds a script to the default book; see `Book.script`."""
-        self.book().script(say, **options)  # type: ignore[arg-type]
+        return self.book().script(*say, **options)
+
+    @property
+    def known_deviations(self) -> tuple[KnownDeviation, ...]:
+        """The entry's known deviations that hold for this server's vLLM."""
+        return self.entry.deviations_for(self.environment.vllm_version)
 
     def alive(self) -> bool:
         """Whether the server still runs."""
@@ -183,7 +196,7 @@ class RemoteServer:
     def start(self) -> None:
         """Starts the server and waits until it is ready."""
         sweep()
-        self._starts += 1
+        self._books.clear()
         folder = run_folder()
         self.log_path = _unused(folder, f"{self.model}-{self.lane}")
         self._lease = lease_port(self._fixed_port)

@@ -1,8 +1,8 @@
 """ASGI middleware: finds the script for a request and puts its token ids into `vllm_xargs`.
 
 So the client's call stays the plain SDK call, and any client in any language can run against it. Books of
-rules are posted to `/harness/books/NAME`; a request names its book in the header `x-harness-book`, or gets the
-book `default`. Runs inside the server, imports nothing of the harness.
+rules are posted to `/harness/books/NAME`; a request names its book in the header `x-harness-book`, or gets
+the book `default`. Runs inside the server, imports nothing of the harness.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ HEADER = b"x-harness-book"
 GENERATING = ("/v1/responses", "/v1/chat/completions", "/v1/completions", "/v1/messages")
 MAX_BODY = 64 * 2**20
 LOOK_EVERY_S = 0.1
+SHOWN_ALLOWED = 8
 RESPONSE_ID = re.compile(rb'"id"\s*:\s*"(resp_[^"]+)"')
 
 
@@ -140,9 +141,30 @@ class ScriptMiddleware:
         finally:
             watcher.cancel()
         if refusal := uses.refusal(use["id"]):
-            await _tell_refusal(send, use, refusal, started)
+            allowed = [await self._decoded(scope, token) for token in refusal["allowed"][:SHOWN_ALLOWED]]
+            wanted = None if refusal["token"] is None else await self._decoded(scope, refusal["token"])
+            await _tell_refusal(send, use, _refusal_text(use, refusal, wanted, allowed), started)
         elif error is not None:
             raise error
+
+
+    async def _decoded(self, scope: dict[str, Any], token: int) -> str:
+        """A token's text, by vLLM's own /detokenize."""
+        answer = b""
+
+        async def collect(message: dict[str, Any]) -> None:
+            nonlocal answer
+            answer += message.get("body", b"")
+
+        body = json.dumps({"tokens": [token]}).encode()
+        headers = [(b"content-type", b"application/json")]
+        path = {"path": "/detokenize", "raw_path": b"/detokenize", "query_string": b""}
+        inner = {**scope, **path, "method": "POST", "headers": headers}
+        await self.app(inner, _replay(body, asyncio.Event().wait), collect)
+        try:
+            return str(json.loads(answer)["prompt"])
+        except (ValueError, KeyError):
+            return f"token {token}"
 
 
 def _with_script(
@@ -224,13 +246,18 @@ async def _watch(use: str, refused: asyncio.Event) -> None:
     refused.set()
 
 
-async def _tell_refusal(send: Any, use: dict[str, Any], refusal: dict[str, Any], started: bool) -> None:
-    missing = refusal["token"] is None
-    why = "it has no take for this turn" if missing else "the token there is not allowed by the server"
-    message = (
-        f"script {use['script']!r} was refused at token {refusal['position']} of {refusal['length']}: {why}; "
-        f"token {refusal['token']}, allowed instead {refusal['allowed']} ({refusal['allowed_count']} in all)"
-    )
+def _refusal_text(
+    use: dict[str, Any], refusal: dict[str, Any], wanted: str | None, allowed: list[str]
+) -> str:
+    place = f"script {use['script']!r} was refused at token {refusal['position']} of {refusal['length']}"
+    if wanted is None:
+        return f"{place}: it has no take for this generation"
+    more = refusal["allowed_count"] - len(allowed)
+    others = ", ".join(map(repr, allowed)) + (f" and {more} more" if more > 0 else "")
+    return f"{place}: a grammar or limit of the request does not allow {wanted!r}; allowed instead: {others}"
+
+
+async def _tell_refusal(send: Any, use: dict[str, Any], message: str, started: bool) -> None:
     error = {"message": message, "type": "harness_error", "code": "script_refused", "param": None}
     if not started:
         use["status"] = 422
@@ -243,7 +270,8 @@ async def _tell_refusal(send: Any, use: dict[str, Any], refusal: dict[str, Any],
 
 
 async def _body(receive: Any) -> bytes:
-    chunks, size = [], 0
+    chunks: list[bytes] = []
+    size = 0
     while True:
         message = await receive()
         if message["type"] != "http.request":

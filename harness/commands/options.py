@@ -1,0 +1,30 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from harness.environments.resolve import resolve
+from harness.environments.spec import Environment
+from harness.errors import UsageError
+
+LANE = Annotated[Literal["live", "scripted"] | None, typer.Option(help="live (real weights) or scripted.")]
+VLLM = Annotated[str | None, typer.Option(help="Server environment: 0.32.0, installed[:PYTHON].")]
+VLLM_PYTHON = Annotated[Path | None, typer.Option(help="The same as --vllm installed:PATH.")]
+DEVICE = Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Device of the server environment.")]
+MODELS_FILE = Annotated[Path | None, typer.Option(help="Another models.yaml.")]
+
+
+def environment(
+    vllm: str | None, vllm_python: Path | None, device: Literal["cpu", "cuda"] | None
+) -> Environment:
+    """The server environment that the options name, made where it is not there yet."""
+    if vllm and vllm_python:
+        raise UsageError("--vllm and --vllm-python say two things", hint="give one of them")
+    spec = f"installed:{vllm_python}" if vllm_python else vllm
+    console = Console(stderr=True, highlight=False)
+    return resolve(spec, device=device, create=True, progress=console.print)

@@ -1,0 +1,48 @@
+"""`vllm-harness run`: the suites over the models that this machine can run, and a table of results."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.commands.options import DEVICE, LANE, MODELS_FILE, VLLM, VLLM_PYTHON
+from harness.errors import UsageError
+
+SUITES = ("tests/harmony", "tests/standard")
+
+
+def run(
+    context: typer.Context,
+    model: Annotated[list[str] | None, typer.Option(help="Model entry or hub id; may be repeated.")] = None,
+    lane: LANE = None,
+    vllm: VLLM = None,
+    vllm_python: VLLM_PYTHON = None,
+    device: DEVICE = None,
+    server_url: Annotated[str | None, typer.Option(help="Test a server that somebody else started.")] = None,
+    server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
+    models_file: MODELS_FILE = None,
+) -> None:
+    """Run the Harmony and standard suites. Further flags after `--` go to pytest."""
+    checkout = Path(__file__).resolve().parents[2]
+    suites = [str(checkout / suite) for suite in SUITES]
+    if not all(Path(suite).is_dir() for suite in suites):
+        raise UsageError(f"there are no suites at {checkout}", hint="`vllm-harness run` works in a checkout")
+    options = {
+        "--lane": lane,
+        "--vllm": vllm,
+        "--vllm-python": vllm_python,
+        "--device": device,
+        "--server-url": server_url,
+        "--server-model": server_model,
+        "--api-key-env": api_key_env,
+        "--models-file": models_file,
+    }
+    given = [f"{name}={value}" for name, value in options.items() if value is not None]
+    given += [f"--model={name}" for name in model or []]
+    pytest = importlib.import_module("pytest")
+    code = pytest.main([f"--rootdir={checkout}", *suites, *given, *context.args])
+    raise typer.Exit(int(code))

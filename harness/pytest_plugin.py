@@ -1,0 +1,366 @@
+"""The pytest plugin: real vLLM servers as fixtures, one set of tests for every lane and model entry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI, OpenAI
+from rich.console import Console
+from rich.table import Table
+
+from harness import registry
+from harness.endpoint import attach
+from harness.environments.resolve import resolve
+from harness.environments.spec import Environment
+from harness.errors import HarnessError, UsageError
+from harness.protocol import KnownDeviation, apply_known, validate_stream
+from harness.registry import load_registry
+from harness.scripted.book import Book, Script
+from harness.server.attached import AttachedServer
+from harness.server.gpu import gpus
+from harness.server.progress import ConsoleProgress
+from harness.server.records import run_folder
+from harness.server.remote import RemoteServer
+from harness.targets import Choice, Machine, Target, choose
+
+MARKERS = (
+    "gpu: the server runs on CUDA (set by the plugin)",
+    "scripted: only on the scripted lane",
+    "live: only on the live lane",
+    "harmony: only for model entries that speak Harmony (gpt-oss)",
+    "standard: only for model entries that do not speak Harmony",
+    "model(*names): only for these model entries",
+    "needs(*capabilities): only for model entries with these capabilities",
+    "slow: takes minutes; run with --slow",
+)
+OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
+
+Server = RemoteServer | AttachedServer
+StreamCheck = Callable[[Iterable[Any]], None]
+
+
+@dataclass
+class TargetResult:
+    """What a run has seen of one target."""
+
+    environment: str = ""
+    startup_s: float | None = None
+    restarts: int = 0
+    logs: list[str] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)
+    outcomes: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Run:
+    """The state of one pytest run."""
+
+    config: pytest.Config
+    choice: Choice
+    environment: Environment | None
+    results: dict[str, TargetResult] = field(default_factory=dict)
+
+    def result(self, target: Target) -> TargetResult:
+        """The record of a target."""
+        return self.results.setdefault(target.id, TargetResult())
+
+
+RUN = pytest.StashKey[Run]()
+TARGET = pytest.StashKey[Target]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The plugin's options."""
+    group = parser.getgroup("vllm-harness", "real vLLM servers")
+    group.addoption("--model", action="append", default=[], help="model entry or hub id; may be repeated")
+    group.addoption(
+        "--lane", choices=["live", "scripted"], help="one lane; default: all this machine can run"
+    )
+    group.addoption("--vllm", metavar="SPEC", help="server environment: 0.32.0, installed[:PYTHON]")
+    group.addoption("--vllm-python", metavar="PATH", help="the same as --vllm installed:PATH")
+    group.addoption("--device", choices=["cpu", "cuda"], help="device of the server environment")
+    group.addoption("--models-file", type=Path, help="another models.yaml")
+    group.addoption("--server-url", metavar="URL", help="test a server that somebody else started")
+    group.addoption("--server-model", metavar="NAME", help="the model's name on that server")
+    group.addoption("--api-key-env", metavar="NAME", help="variable that holds that server's API key")
+    group.addoption("--slow", action="store_true", help="run tests marked slow as well")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers the markers."""
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+
+
+def _run(config: pytest.Config) -> Run:
+    """The run, made when the first test asks for a server."""
+    if RUN not in config.stash:
+        try:
+            config.stash[RUN] = _prepare(config)
+        except HarnessError as error:
+            raise pytest.UsageError(str(error)) from error
+    return config.stash[RUN]
+
+
+def _prepare(config: pytest.Config) -> Run:
+    option = config.option
+    entries = load_registry(option.models_file)
+    if option.server_url:
+        choice = choose(entries, Machine("cpu"), models=_one_model(option.model), lane="attached")
+        return Run(config, choice, None)
+    environment = resolve(_spec(option), device=option.device, create=True, progress=_say)
+    memory = tuple(gpu.total_bytes / 2**30 for gpu in gpus()) if environment.device == "cuda" else ()
+    choice = choose(entries, Machine(environment.device, memory), models=option.model, lane=option.lane)
+    return Run(config, choice, environment)
+
+
+def _one_model(models: list[str]) -> list[str]:
+    if len(models) != 1:
+        raise UsageError("--server-url needs one --model", hint="the entry tells which tests apply")
+    return models
+
+
+def _spec(option: Any) -> str | None:
+    if option.vllm and option.vllm_python:
+        raise UsageError("--vllm and --vllm-python say two things", hint="give one of them")
+    return f"installed:{option.vllm_python}" if option.vllm_python else option.vllm
+
+
+def _say(text: str) -> None:
+    Console(stderr=True, highlight=False).print(text)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs a test that uses a server once for every target it is for."""
+    if "_target_server" in metafunc.fixturenames:
+        targets = [t for t in _run(metafunc.config).choice.targets if _is_for(metafunc.definition, t)]
+        metafunc.parametrize(
+            "_target_server", targets, ids=[target.id for target in targets], indirect=True, scope="session"
+        )
+
+
+def _is_for(item: pytest.Item | pytest.Function, target: Target) -> bool:
+    entry = target.entry
+    if (item.get_closest_marker("harmony") and not entry.harmony) or (
+        item.get_closest_marker("standard") and entry.harmony
+    ):
+        return False
+    lanes = [lane for lane in ("scripted", "live") if item.get_closest_marker(lane)]
+    if lanes and target.lane not in lanes:
+        return False
+    named = [name for marker in item.iter_markers("model") for name in marker.args]
+    needed = {name for marker in item.iter_markers("needs") for name in marker.args}
+    return (not named or bool({entry.name, entry.hub.id} & set(named))) and needed <= entry.capabilities
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Marks tests on CUDA with `gpu`."""
+    target = getattr(item, "callspec", None) and item.callspec.params.get("_target_server")  # type: ignore[attr-defined]
+    if isinstance(target, Target):
+        item.stash[TARGET] = target
+        environment = _run(item.config).environment
+        if environment is not None and environment.device == "cuda":
+            item.add_marker("gpu")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skips what is slow, and says in one line why `-m gpu` has nothing to run."""
+    if not config.option.slow:
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+    wanted = config.option.markexpr.split()
+    if "gpu" in wanted and "not" not in wanted and not any(i.get_closest_marker("gpu") for i in items):
+        why = (
+            "no CUDA device on this machine" if not gpus() else "the server environment is not built for CUDA"
+        )
+        pytest.exit(
+            f"-m gpu: {why}, so nothing ran; `vllm-harness doctor` tells what is missing", returncode=2
+        )
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Names what a run was asked for."""
+    option = config.option
+    asked = {"model": option.model, "lane": option.lane, "vllm": option.vllm, "server": option.server_url}
+    return [
+        f"vllm-harness: {', '.join(f'{k} {v}' for k, v in asked.items() if v) or 'all this machine can run'}"
+    ]
+
+
+@pytest.fixture(scope="session")
+def _target_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    run, target = _run(request.config), request.param
+    result = run.result(target)
+    option = request.config.option
+    if target.lane == "attached":
+        endpoint = attach(option.server_url, option.api_key_env, target.entry.limits.request_s)
+        result.environment = f"attached {endpoint.base_url}"
+        yield AttachedServer(endpoint, target.entry, option.server_model)
+        return
+    assert run.environment is not None
+    result.environment = run.environment.describe()
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    server = RemoteServer(target.entry, lane=target.lane, vllm=run.environment, progress=ConsoleProgress())
+    with capture.global_and_fixture_disabled():
+        server.start()
+    result.startup_s = server.startup_seconds
+    result.logs.append(str(server.log_path))
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def vllm_server(_target_server: Server, request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A ready server of the target; one that died in an earlier test is started anew, which is counted."""
+    server = _target_server
+    if isinstance(server, RemoteServer) and not server.alive():
+        result = _run(request.config).result(request.node.stash[TARGET])
+        result.restarts += 1
+        server.stop()
+        server.start()
+        result.logs.append(str(server.log_path))
+    yield server
+    if isinstance(server, RemoteServer):
+        server.check()
+
+
+class ScriptWriter:
+    """What a test scripts; on the other lanes the model says what it likes, and nothing is written.
+
+    Attributes:
+        exact: whether the model says exactly what is scripted, so that content can be compared.
+    """
+
+    def __init__(self, book: Book | None) -> None:
+        self._book = book
+        self.exact = book is not None
+
+    def __call__(self, *args: Any, **options: Any) -> Script | None:
+        """Adds a script; see `harness.scripted.book.Book.script`."""
+        return self._book.script(*args, **options) if self._book else None
+
+
+@pytest.fixture
+def _book(vllm_server: Server) -> Iterator[Book | None]:
+    if not isinstance(vllm_server, RemoteServer) or vllm_server.lane != "scripted":
+        yield None
+        return
+    book = Book(vllm_server.endpoint, vllm_server.entry)
+    yield book
+    if vllm_server.alive():
+        book.verify()
+        book.close()
+
+
+@pytest.fixture
+def script(_book: Book | None) -> ScriptWriter:
+    """Scripts this test's answers; at its end every script must have been used and followed."""
+    return ScriptWriter(_book)
+
+
+@pytest.fixture
+def openai_client(vllm_server: Server, _book: Book | None) -> Iterator[OpenAI]:
+    """A sync openai client for the server, answered from this test's scripts; it never retries by itself."""
+    with _book.client() if _book else vllm_server.client() as client:
+        yield client
+
+
+@pytest.fixture
+async def async_openai_client(vllm_server: Server, _book: Book | None) -> AsyncIterator[AsyncOpenAI]:
+    """An async openai client for the server, answered from this test's scripts."""
+    async with _book.async_client() if _book else vllm_server.async_client() as client:
+        yield client
+
+
+@pytest.fixture
+def check_stream(vllm_server: Server, request: pytest.FixtureRequest) -> StreamCheck:
+    """Validates a whole stream; fails on every finding that is not a known deviation of this entry."""
+    run, target = _run(request.config), request.node.stash[TARGET]
+    known, version = vllm_server.known_deviations, vllm_server.vllm_version
+
+    def check(events: Iterable[Any]) -> None:
+        findings = apply_known(validate_stream(events), [_protocol_known(each) for each in known], version)
+        run.result(target).known.update(finding.known for finding in findings if finding.known)
+        assert not [finding for finding in findings if finding.counts], "\n".join(map(str, findings))
+
+    return check
+
+
+def _protocol_known(deviation: registry.KnownDeviation) -> KnownDeviation:
+    fields = deviation.model_dump()
+    return KnownDeviation(**{**fields, "path": fields["path"] or ""})
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Counts outcomes by target."""
+    outcome: Any = yield
+    report: pytest.TestReport = outcome.get_result()
+    if TARGET in item.stash and RUN in item.config.stash:
+        kind = _kind(report)
+        if kind:
+            outcomes = item.config.stash[RUN].result(item.stash[TARGET]).outcomes
+            outcomes[kind] = outcomes.get(kind, 0) + 1
+
+
+def _kind(report: pytest.TestReport) -> str | None:
+    if report.when == "call":
+        if hasattr(report, "wasxfail"):
+            return "xfailed" if report.skipped else "xpassed"
+        return report.outcome
+    if report.failed:
+        return "error"
+    return "skipped" if report.when == "setup" and report.skipped else None
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keeps the results beside the logs."""
+    if RUN in session.config.stash and (results := session.config.stash[RUN].results):
+        path = run_folder() / "results.json"
+        path.write_text(
+            json.dumps({name: vars(result) for name, result in results.items()}, indent=2, default=sorted)
+        )
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """The result table, one row a target."""
+    if RUN not in config.stash or not config.stash[RUN].results:
+        return
+    run = config.stash[RUN]
+    table = Table(title="vLLM servers", title_justify="left")
+    for heading in ("model", "lane", "environment", "start", *OUTCOMES[:4], "other", "restarts"):
+        table.add_column(heading, justify="left" if heading in {"model", "lane", "environment"} else "right")
+    for target in run.choice.targets:
+        if result := run.results.get(target.id):
+            table.add_row(*_row(target, result))
+    console = Console(file=terminalreporter._tw._file, width=max(100, terminalreporter._tw.fullwidth))
+    console.print()
+    console.print(table)
+    console.print(f"logs and results: {run_folder()}", highlight=False, soft_wrap=True)
+
+
+def _row(target: Target, result: TargetResult) -> list[str]:
+    bad = result.outcomes.get("failed", 0) + result.outcomes.get("error", 0)
+    good = result.outcomes.get("passed", 0)
+    colour = "red" if bad else "green" if good else "yellow"
+    other = sum(result.outcomes.get(kind, 0) for kind in OUTCOMES[4:])
+    start = "-" if result.startup_s is None else f"{result.startup_s:.1f} s"
+    counts = [str(result.outcomes.get(kind, 0)) for kind in OUTCOMES[:4]]
+    return [
+        f"[{colour}]{target.entry.name}[/]",
+        target.lane,
+        result.environment,
+        start,
+        *counts,
+        str(other),
+        str(result.restarts),
+    ]

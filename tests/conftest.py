@@ -1,0 +1,11 @@
+"""What every test module shares."""
+
+import pytest
+
+pytest.register_assert_rewrite("tests.behaviours")
+pytest_plugins = ["pytester"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of this project's own tests."""
+    parser.addoption("--kills", type=int, default=20, help="how often the kill -9 test kills an owner")

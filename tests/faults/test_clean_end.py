@@ -1,0 +1,178 @@
+"""Nothing of a server outlives its owner, however the owner ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.environments.spec import Environment
+from harness.server.launch import Launch
+from harness.server.ports import is_free
+from harness.server.remote import RemoteServer
+
+MARK = "VLLM_HARNESS_KILL_TEST"
+OWNER = """
+import sys
+from harness.server.remote import RemoteServer
+with RemoteServer("qwen3", lane="scripted", vllm=sys.argv[1]) as server:
+    server.script("words")
+    server.client().responses.create(model=server.model, input="hi")
+    print("serving", flush=True)
+    sys.stdin.read()
+"""
+GONE_WITHIN_S = 30
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Every process that inherited the mark."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def survivors(mark: str) -> list[str]:
+    """What is left of a marked tree once it has had time to end."""
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while (left := marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return [" ".join(process.cmdline())[:100] for process in left]
+
+
+class Owner:
+    """A process that owns a server, as a test run does."""
+
+    def __init__(self, environment: Environment, tmp: Path) -> None:
+        self.mark = uuid.uuid4().hex
+        self.tmp = tmp / self.mark[:4]
+        self.tmp.mkdir()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", OWNER, f"installed:{environment.python}"],
+            env={**os.environ, MARK: self.mark, "TMPDIR": str(self.tmp)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait_until_serving(self) -> None:
+        """Returns when the server has answered a request."""
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "serving\n"
+
+    def end(self, number: signal.Signals) -> list[str]:
+        """Sends the signal; returns what is left: processes, temporary files, shared memory."""
+        self.process.send_signal(number)
+        self.process.wait(60)
+        left = survivors(self.mark)
+        return left + [str(path) for path in self.tmp.iterdir()]
+
+
+def shared_memory() -> set[str]:
+    """Names of the shared memory blocks of this machine."""
+    return {path.name for path in Path("/dev/shm").iterdir()}
+
+
+@pytest.mark.timeout(3600)
+def test_killed_owner_leaves_nothing(
+    environment: Environment, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    """kill -9 at random moments: most in the start-up's first half minute, every fourth while serving."""
+    kills = pytestconfig.option.kills
+    moments = random.Random(0)
+    before = shared_memory()
+    left = []
+    for number in range(kills):
+        owner = Owner(environment, tmp_path)
+        if number % 4 == 3:
+            owner.wait_until_serving()
+            time.sleep(moments.uniform(0, 1))
+        else:
+            time.sleep(moments.uniform(0.1, 30))
+        left += owner.end(signal.SIGKILL)
+    print(f"{kills} kills, {len(left)} survivors")
+    assert not left
+    assert not {name for name in shared_memory() - before if "psm" in name or "sem.mp" in name}
+
+
+def test_interrupted_owner_leaves_nothing(environment: Environment, tmp_path: Path) -> None:
+    owner = Owner(environment, tmp_path)
+    time.sleep(8)
+    assert not owner.end(signal.SIGINT)
+
+
+def test_killed_supervisor_leaves_nothing(launch: Callable[..., Launch], tmp_path: Path) -> None:
+    mark = uuid.uuid4().hex
+    server = RemoteServer(launch(env={MARK: mark}))
+    with server:
+        port = server.port
+        assert server._process is not None
+        os.kill(server._process.supervisor_pid, signal.SIGKILL)
+        time.sleep(1)
+    assert not survivors(mark)
+    assert is_free(port)
+
+
+def test_server_that_died_is_told_and_restarted(launch: Callable[..., Launch]) -> None:
+    from harness.server.errors import ServerDied
+
+    with RemoteServer(launch()) as server:
+        first, port = server.pid, server.port
+        os.kill(first, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while server.alive() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        with pytest.raises(ServerDied) as caught:
+            server.check()
+        assert caught.value.log_path == server.log_path
+        server.restart()
+        assert server.port == port
+        assert server.pid != first
+        server.script("again")
+        answer = server.client().responses.create(model=server.model, input="hi")
+        assert "again" in answer.output_text
+        log = server.log_path
+    assert log.exists()
+    assert not Path(server.launch.environ().get("TMPDIR", "/nonexistent/vh")).name.startswith("vh-")
+
+
+PYTEST_TIMEOUT = """
+import pytest
+from harness.server.remote import RemoteServer
+
+@pytest.mark.timeout(6, method="thread")
+def test_start(request):
+    with RemoteServer("qwen3", lane="scripted", vllm={spec!r}):
+        pass
+"""
+
+
+def test_pytest_timeout_leaves_nothing(environment: Environment, tmp_path: Path) -> None:
+    module = tmp_path / "test_timeout.py"
+    module.write_text(PYTEST_TIMEOUT.format(spec=f"installed:{environment.python}"))
+    mark = uuid.uuid4().hex
+    (tmp_path / "tmp").mkdir()
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull, str(module)],
+        env={**os.environ, MARK: mark, "TMPDIR": str(tmp_path / "tmp")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode != 0
+    assert "Timeout" in result.stdout + result.stderr
+    assert not survivors(mark)
+    assert not [path for path in (tmp_path / "tmp").iterdir() if path.name.startswith("vh-")]

@@ -1,0 +1,209 @@
+"""Every cause of a failed start, provoked for real, gives its own error with the log's decisive line."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import http.server
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.environments.spec import Environment
+from harness.server import errors
+from harness.server.launch import Launch
+from harness.server.ports import lease_port
+from harness.server.progress import NoProgress
+from harness.server.remote import RemoteServer
+
+Plan = Callable[..., Launch]
+
+
+def fails(launch: Launch, error: type[errors.StartupError], **options: object) -> errors.StartupError:
+    """Starts a server that must fail with this error, and checks that nothing is left of it."""
+    server = RemoteServer(launch, **options)  # type: ignore[arg-type]
+    with pytest.raises(error) as caught, server:
+        pass
+    print(caught.value)
+    assert caught.value.log_path is not None
+    assert caught.value.log_path.exists()
+    assert caught.value.hint
+    left = [p for p in psutil.process_iter() if str(server.log_path) in " ".join(_cmdline(p))]
+    assert not left
+    return caught.value
+
+
+def _cmdline(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def test_unknown_flag(launch: Plan) -> None:
+    error = fails(launch("--no-such-flag"), errors.UnknownFlag)
+    assert "--no-such-flag" in error.message
+
+
+def test_refused_value_of_a_flag(launch: Plan) -> None:
+    error = fails(launch("--max-model-len", "many"), errors.UnknownFlag)
+    assert "--max-model-len" in error.message
+
+
+def test_unknown_tool_parser_names_the_nearest(launch: Plan) -> None:
+    error = fails(launch("--tool-call-parser", "hermess"), errors.UnknownParser)
+    assert "hermess" in error.message
+    assert "hermes" in error.hint.replace("hermess", "")
+
+
+def test_unknown_reasoning_parser_names_the_nearest(launch: Plan) -> None:
+    error = fails(launch("--reasoning-parser", "qwen33"), errors.UnknownParser)
+    assert "qwen3" in error.hint
+
+
+def test_exit_code_0_is_noticed(launch: Plan) -> None:
+    error = fails(launch("--help"), errors.StartupError)
+    assert "exit code 0" in error.message
+
+
+def test_too_little_cpu_memory(launch: Plan, environment: Environment) -> None:
+    if environment.device != "cpu":
+        pytest.skip("needs a CPU environment")
+    fails(launch(env={"VLLM_CPU_KVCACHE_SPACE": "100000"}), errors.CpuMemoryTooSmall)
+
+
+def test_model_not_found(launch: Plan) -> None:
+    error = fails(launch(model="/no/such/folder"), errors.ModelNotFound)
+    assert error.lines
+
+
+def test_hub_unreachable(launch: Plan) -> None:
+    offline = {"HF_HUB_OFFLINE": "1"}
+    fails(launch(model="no-such-owner/no-such-model", env=offline), errors.HubUnreachable)
+
+
+def test_unsupported_architecture(launch: Plan, tmp_path: Path) -> None:
+    planned = launch()
+    copy = tmp_path / "checkpoint"
+    shutil.copytree(planned.model, copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"architectures": ["NoSuchForCausalLM"]}))
+    fails(dataclasses.replace(planned, model=str(copy)), errors.UnsupportedArchitecture)
+
+
+def test_no_device(launch: Plan, environment: Environment, tmp_path: Path) -> None:
+    if environment.device != "cpu" or not environment.pythonpath:
+        pytest.skip("needs vllm-cpu, whose metadata tell vLLM that it is built for CPU")
+    metadata = tmp_path / "vllm-0.0.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.0.0\n")
+    fails(launch(environment=dataclasses.replace(environment, pythonpath=[tmp_path])), errors.NoCudaDevice)
+
+
+def test_missing_package(launch: Plan, environment: Environment, tmp_path: Path) -> None:
+    (tmp_path / "uvloop.py").write_text("raise ModuleNotFoundError(\"No module named 'uvloop'\")\n")
+    path = [tmp_path, *environment.pythonpath]
+    error = fails(
+        launch(environment=dataclasses.replace(environment, pythonpath=path)), errors.MissingPackage
+    )
+    assert "uvloop" in error.lines[0]
+
+
+def test_interpreter_that_does_not_exist(launch: Plan, environment: Environment) -> None:
+    gone = dataclasses.replace(environment, python=Path("/no/such/python"))
+    error = fails(launch(environment=gone), errors.MissingPackage)
+    assert "/no/such/python" in error.message
+
+
+def test_timeout_names_the_phase(launch: Plan) -> None:
+    error = fails(launch(), errors.StartupTimeout, startup_s=1.0)
+    assert "import" in error.message
+
+
+class _Thief(NoProgress):
+    """Takes the server's port as soon as its start is under way, and answers /health as a server would."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.server: http.server.ThreadingHTTPServer | None = None
+
+    def phase(self, name: str, phase: str, elapsed_s: float) -> None:
+        """Takes the port at the first call."""
+        if self.server is None:
+            self.server = http.server.ThreadingHTTPServer(("127.0.0.1", self.port), _Healthy)
+            threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+class _Healthy(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        """200 to everything."""
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@contextlib.contextmanager
+def port_stolen(launch: Launch) -> Iterator[RemoteServer]:
+    """A server whose port somebody else takes as soon as its start is under way."""
+    lease = lease_port()
+    lease.release()
+    thief = _Thief()
+    thief.port = lease.port
+    try:
+        yield RemoteServer(launch, port=lease.port, progress=thief)
+    finally:
+        assert thief.server is not None
+        thief.server.shutdown()
+        thief.server.server_close()
+
+
+def test_another_servers_answer_is_not_ours(launch: Plan) -> None:
+    with port_stolen(launch()) as server, pytest.raises(errors.PortTaken) as caught:
+        server.start()
+    assert f"pid {os.getpid()}" in caught.value.message
+
+
+def test_port_taken_is_told_by_vllm(launch: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without our own check of who answers, vLLM's words in the log decide."""
+    monkeypatch.setattr(RemoteServer, "_healthy", lambda self: False)
+    with port_stolen(launch()) as server, pytest.raises(errors.PortTaken) as caught:
+        server.start()
+    assert "in use" in caught.value.lines[0]
+
+
+@contextlib.contextmanager
+def memory_group(limit_bytes: int) -> Iterator[None]:
+    """Puts this process into a v1 memory control group of its own, or skips the test."""
+    memory = Path("/sys/fs/cgroup/memory")
+    own = [
+        line.split(":")[2]
+        for line in Path("/proc/self/cgroup").read_text().splitlines()
+        if ":memory:" in line
+    ]
+    group = memory / "vllm-harness-test"
+    try:
+        group.mkdir(exist_ok=True)
+        (group / "memory.limit_in_bytes").write_text(str(limit_bytes))
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+    except OSError as error:
+        pytest.skip(f"needs a writable v1 memory control group: {error.strerror}")
+    try:
+        yield
+    finally:
+        (memory / own[0].lstrip("/") / "cgroup.procs").write_text(str(os.getpid()))
+        group.rmdir()
+
+
+def test_oom_killer(launch: Plan) -> None:
+    planned = launch()
+    with memory_group(500 * 2**20):
+        error = fails(planned, errors.KilledByOom)
+    assert "signal 9" in error.message or "OOM" in error.message

@@ -1,0 +1,7 @@
+"""gpt-oss over Chat Completions."""
+
+import pytest
+
+from tests.behaviours.chat import *  # noqa: F403
+
+pytestmark = pytest.mark.harmony
