@@ -44,7 +44,7 @@ def _check(report: Report, body: dict[str, Any], api: Api | None, request: dict[
     kind = body.get("object")
     if "error" in body and "id" not in body and body["error"] is not None:
         _check_error(report, body["error"])
-    elif api == "chat" or (api is None and ("choices" in body or kind == "chat.completion")):
+    elif api == "chat" or (api is None and "choices" in body):
         check_completion(report, body, request)
     elif api == "responses" or kind in ("response", None) or "output" in body:
         if isinstance(kind, str) and kind.startswith("response."):

@@ -56,8 +56,8 @@ def compare_responses(
         ignore: further keys to leave aside, at every depth.
 
     Returns:
-        A finding a difference, each with its JSON path: CP101 values differ, CP102 only on the left, CP103 only
-        on the right.
+        A finding a difference, each with its JSON path: CP101 values differ, CP102 only on the left, CP103
+        only on the right.
     """
     aside = RESEALED_FIELDS if same_answer else OF_ONE_ANSWER | OF_THE_REQUEST
     findings: list[Finding] = []

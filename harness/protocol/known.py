@@ -73,8 +73,8 @@ def apply_known(
 ) -> list[Finding]:
     """Marks known findings, and reports deviations that have gone.
 
-    A stream alone cannot tell that a deviation is gone: it may just not have come by what shows it. The caller
-    collects the findings of a whole run and names the deviations which the run was sure to come by.
+    A stream alone cannot tell that a deviation is gone: it may just not have come by what shows it. The
+    caller collects the findings of a whole run and names the deviations which the run was sure to come by.
 
     Args:
         findings: of one stream or of a whole run.

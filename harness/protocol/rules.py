@@ -1,52 +1,28 @@
-"""The rules: one entry a code."""
+"""The rules, one a code: `explain`, the pages and the tests of the rules are made from this table."""
 
 from __future__ import annotations
 
-from harness.protocol.findings import Severity
+from harness.protocol.rule import Rule
+from harness.protocol.rules_between import BETWEEN_RULES
+from harness.protocol.rules_chat import CHAT_RULES
+from harness.protocol.rules_objects import OBJECT_RULES
+from harness.protocol.rules_streams import STREAM_RULES
 
-_WARNING = [
-    "CC102",
-    "CC113",
-    "CC205",
-    "CC209",
-    "CB109",
-    "CB110",
-    "IT107",
-    "IT114",
-    "RO104",
-    "RO105",
-    "RO106",
-    "RO113",
-    "RO117",
-    "RO118",
-    "RS116",
-    "RS118",
-    "SE102",
-    "SE106",
-]
-_INFO = [
-    "CC109",
-    "CC130",
-    "CC131",
-    "CC208",
-    "IT107",
-    "IT112",
-    "RS102",
-    "RS108",
-    "RS109",
-    "RS113",
-    "RS119",
-    "RS124",
-    "RS314",
-    "RS412",
-    "RS413",
-    "SE110",
-]
+AREAS = {
+    "SE": "Framing of server-sent events",
+    "RS": "Responses streams",
+    "RO": "Response objects",
+    "IT": "Output items",
+    "CC": "Chat Completions streams",
+    "CB": "Chat Completions bodies",
+    "CU": "Chat Completions usage",
+    "CV": "Conversations",
+    "CP": "Comparisons",
+    "KD": "Known deviations",
+}
 
+RULES: dict[str, Rule] = {
+    rule.code: rule for rule in (*STREAM_RULES, *OBJECT_RULES, *CHAT_RULES, *BETWEEN_RULES)
+}
 
-class _Severities(dict[str, Severity]):
-    def __missing__(self, code: str) -> Severity:
-        return Severity.INFO if code in _INFO else Severity.WARNING if code in _WARNING else Severity.ERROR
-
-
-SEVERITIES = _Severities()
+SEVERITIES = {code: rule.severity for code, rule in RULES.items()}

@@ -1,8 +1,8 @@
 """The published shape of events, items and responses, as tables.
 
 Sources: OpenAI's OpenAPI description 2.3.0 and the types of the openai SDK, corrected by recorded OpenAI
-traffic: fields the schema requires and OpenAI does not send (`name` of function_call_arguments.done, `logprobs`
-of old streams, `usage` before the end, item payloads at `added`) are not required here.
+traffic: fields the schema requires and OpenAI does not send (`name` of function_call_arguments.done,
+`logprobs` of old streams, `usage` before the end, item payloads at `added`) are not required here.
 """
 
 from __future__ import annotations

@@ -1,0 +1,128 @@
+"""Rules explained: the findings of an example, and the page of a rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from harness.protocol.bodies import validate_body
+from harness.protocol.compare import compare_responses
+from harness.protocol.conversation import Exchange, validate_conversation
+from harness.protocol.examples import Example
+from harness.protocol.findings import Finding
+from harness.protocol.known import KnownDeviation, apply_known
+from harness.protocol.render import Json
+from harness.protocol.rule import Rule
+from harness.protocol.rules import AREAS, RULES
+from harness.protocol.sse import parse_sse
+from harness.protocol.stream import StreamValidator
+
+_HELD_BY_EXAMPLES = 16384
+_LINE = 300
+
+
+def findings_of(example: Example) -> list[Finding]:
+    """What the validator says about an example."""
+    values = example.build()
+    match example.kind:
+        case "body":
+            return validate_body(values[0], request=example.request)
+        case "conversation":
+            return validate_conversation([Exchange(**value) for value in values])
+        case "compare":
+            return compare_responses(*values)
+        case "known":
+            return _findings_of_run(values[0])
+    validator = StreamValidator(
+        api="chat" if example.sample.startswith("chat") else "responses",
+        request=example.request,
+        max_held=_HELD_BY_EXAMPLES,
+    )
+    wire = [example.wire().encode("utf-8", "surrogateescape")]
+    for event in parse_sse(wire) if example.kind == "sse" else values:
+        validator.feed(event)
+    validator.close()
+    return validator.findings
+
+
+def _findings_of_run(run: Json) -> list[Finding]:
+    known = KnownDeviation(run["known"], "vllm#46940", run["versions"])
+    found = [Finding(code, RULES[code].severity, 0, "$", RULES[code].title) for code in run["occurred"]]
+    return apply_known(found, [known], run["version"], exercised=[known.reference])
+
+
+def page(rule: Rule) -> str:
+    """The page of a rule, in Markdown."""
+    bad = findings_of(rule.bad)
+    told = next((str(finding) for finding in bad if finding.code == rule.code), "")
+    return "\n".join(
+        (
+            f"# {rule.code} {rule.title}",
+            "",
+            f"{rule.severity} · {AREAS[rule.code[:2]]}",
+            "",
+            rule.why,
+            "",
+            f"Source: {rule.source}.",
+            "",
+            *_shown("Bad", rule.bad, rule.good),
+            "",
+            *_shown("Good", rule.good, rule.bad),
+            "",
+            "## Reported as",
+            "",
+            f"    {told[:_LINE]}",
+            "",
+        )
+    )
+
+
+def _shown(title: str, example: Example, other: Example) -> list[str]:
+    """The lines of an example that the other has not, one line around them."""
+    lines, others = _lines(example), set(_lines(other))
+    changed = [number for number, line in enumerate(lines) if line not in others]
+    near = {at for number in changed for at in (number - 1, number, number + 1)}
+    shown = [number for number in range(len(lines)) if number in near or (not changed and number < _HEAD)]
+    request = [f"    request {json.dumps(example.request)}"] if example.request else []
+    body = []
+    for before, number in zip([-1, *shown], shown, strict=False):
+        if number != before + 1:
+            body.append("    ...")
+        body.append(f"    {_cut(lines[number])}")
+    if not shown or shown[-1] != len(lines) - 1:
+        body.append("    ..." if lines else "    (nothing)")
+    return [f"## {title}", "", *request, *body]
+
+
+_HEAD = 3
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _LINE else f"{line[:_LINE]} ..."
+
+
+def _lines(example: Example) -> list[str]:
+    if example.kind == "sse":
+        return [line.encode("utf-8", "backslashreplace").decode() for line in example.wire().split("\n")[:-1]]
+    values = example.build()
+    if example.kind in ("body", "compare"):
+        return [
+            line for value in values for line in json.dumps(value, indent=1, ensure_ascii=False).split("\n")
+        ]
+    return [json.dumps(_ordered(value), ensure_ascii=False) for value in values]
+
+
+def _ordered(event: Json) -> Json:
+    """An event without its number, which would make every later event look changed."""
+    if set(event) == {"sequence_number"}:
+        return event
+    return {key: value for key, value in event.items() if key != "sequence_number" or "type" not in event}
+
+
+def pages(codes: Sequence[str] = tuple(RULES)) -> dict[str, str]:
+    """Pages by file name, an index among them."""
+    rows = [f"- [{code}]({code}.md) {RULES[code].severity}: {RULES[code].title}" for code in codes]
+    return {
+        "README.md": "\n".join(("# Rules", "", *rows, "")),
+        **{f"{code}.md": page(RULES[code]) for code in codes},
+    }
