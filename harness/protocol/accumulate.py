@@ -132,7 +132,7 @@ class ResponseAccumulator:
         return usage if isinstance(usage, dict) else None
 
     def _value(self, index: int) -> Json:
-        """An item; a list of MCP tools that was never closed (OpenAI's habit) comes from the terminal event."""
+        """An item; a list of MCP tools that was never closed comes from the terminal event."""
         item = self._items[index]
         whole = (self.terminal or {}).get("output")
         if item.closed or item.fields.get("type") != "mcp_list_tools" or not isinstance(whole, list):

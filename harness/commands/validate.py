@@ -1,0 +1,84 @@
+"""`vllm-harness validate` and `explain`: the protocol's findings over recorded streams and bodies."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from harness.errors import UsageError
+
+
+class Format(StrEnum):
+    """How findings are written."""
+
+    TEXT = "text"
+    JSON = "json"
+    SARIF = "sarif"
+    GITHUB = "github"
+
+
+def validate(
+    files: Annotated[
+        list[str], typer.Argument(help="Captures: .sse, .jsonl, .json, cassettes, or - for stdin.")
+    ],
+    format: Annotated[Format, typer.Option(help="How findings are written.")] = Format.TEXT,
+    select: Annotated[str, typer.Option(help="Only these codes or beginnings of codes, by commas.")] = "",
+    ignore: Annotated[str, typer.Option(help="Not these codes or beginnings of codes, by commas.")] = "",
+    api: Annotated[str, typer.Option(help="responses or chat; judged by the content where not given.")] = "",
+) -> None:
+    """Check recorded streams and bodies; exit 0 when clean, 1 with errors or warnings, 2 on bad input."""
+    from harness.protocol.captures import read_capture, validate_capture
+    from harness.protocol.formats import FORMATS, Placed
+
+    if api not in ("", "responses", "chat"):
+        raise UsageError(f"--api {api!r} is neither responses nor chat")
+    wanted, unwanted = _codes(select), _codes(ignore)
+    found = []
+    for file in files:
+        capture = read_capture(file)
+        for line, finding in validate_capture(capture, api=api or None):  # type: ignore[arg-type]
+            if finding.code.startswith(wanted or ("",)) and not finding.code.startswith(unwanted):
+                found.append(Placed(capture.source, line, finding))
+    _write(FORMATS[format](found))
+    if any(placed.finding.counts for placed in found):
+        raise typer.Exit(1)
+
+
+def explain(
+    code: Annotated[str, typer.Argument(help="A code; all of them are listed where none is given.")] = "",
+) -> None:
+    """Print the page of a rule: what it finds, why, a bad and a good example."""
+    from harness.protocol.explain import page
+    from harness.protocol.rules import RULES
+
+    if not code:
+        _write("\n".join(f"{rule.code} {rule.severity:7} {rule.title}" for rule in RULES.values()))
+        return
+    rule = RULES.get(code.upper())
+    if rule is None:
+        raise UsageError(f"no rule has the code {code!r}", hint="vllm-harness explain lists all codes")
+    _write(page(rule))
+
+
+def _codes(text: str) -> tuple[str, ...]:
+    """The codes of an option, each known or the beginning of a known one.
+
+    Raises:
+        UsageError: one is neither.
+    """
+    from harness.protocol.rules import RULES
+
+    codes = tuple(part.strip().upper() for part in text.split(",") if part.strip())
+    for code in codes:
+        if not any(known.startswith(code) for known in RULES):
+            raise UsageError(f"no code begins with {code!r}", hint="vllm-harness explain lists all codes")
+    return codes
+
+
+def _write(text: str) -> None:
+    """Prints text that may hold what the terminal's encoding cannot say."""
+    encoding = sys.stdout.encoding or "utf-8"
+    typer.echo(text.encode(encoding, "backslashreplace").decode(encoding))
