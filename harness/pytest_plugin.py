@@ -49,6 +49,7 @@ class TargetResult:
     """What a run has seen of one target."""
 
     environment: str = ""
+    vllm: str = ""
     startup_s: float | None = None
     restarts: int = 0
     logs: list[str] = field(default_factory=list)
@@ -201,11 +202,14 @@ def _target_server(request: pytest.FixtureRequest) -> Iterator[Server]:
     option = request.config.option
     if target.lane == "attached":
         endpoint = attach(option.server_url, option.api_key_env, target.entry.limits.request_s)
-        result.environment = f"attached {endpoint.base_url}"
-        yield AttachedServer(endpoint, target.entry, option.server_model)
+        attached = AttachedServer(endpoint, target.entry, option.server_model)
+        result.environment, result.vllm = f"attached {endpoint.base_url}", attached.vllm_version
+        yield attached
         return
     assert run.environment is not None
-    result.environment = run.environment.describe()
+    environment = run.environment
+    result.environment = environment.describe()
+    result.vllm = f"{environment.vllm_version} {environment.device} ({environment.kind})"
     capture = request.config.pluginmanager.getplugin("capturemanager")
     server = RemoteServer(target.entry, lane=target.lane, vllm=run.environment, progress=ConsoleProgress())
     with capture.global_and_fixture_disabled():
@@ -337,14 +341,19 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         return
     run = config.stash[RUN]
     table = Table(title="vLLM servers", title_justify="left")
-    for heading in ("model", "lane", "environment", "start", *OUTCOMES[:4], "other", "restarts"):
-        table.add_column(heading, justify="left" if heading in {"model", "lane", "environment"} else "right")
+    for heading in ("model", "lane", "vLLM", "start", *OUTCOMES[:4], "other", "restarts", "known"):
+        left = heading in {"model", "lane", "vLLM"}
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
     for target in run.choice.targets:
         if result := run.results.get(target.id):
             table.add_row(*_row(target, result))
     console = Console(file=terminalreporter._tw._file, width=max(100, terminalreporter._tw.fullwidth))
     console.print()
     console.print(table)
+    for described in dict.fromkeys(result.environment for result in run.results.values()):
+        console.print(f"server environment: {described}", highlight=False)
+    for known in sorted({known for result in run.results.values() for known in result.known}):
+        console.print(f"known deviation seen: {known}", highlight=False)
     console.print(f"logs and results: {run_folder()}", highlight=False, soft_wrap=True)
 
 
@@ -358,9 +367,10 @@ def _row(target: Target, result: TargetResult) -> list[str]:
     return [
         f"[{colour}]{target.entry.name}[/]",
         target.lane,
-        result.environment,
+        result.vllm,
         start,
         *counts,
         str(other),
         str(result.restarts),
+        str(len(result.known)),
     ]

@@ -223,10 +223,22 @@ class ModelEntry(_Strict):
 
 
 class Registry(_Strict):
-    """All model entries of one models.yaml, in its order."""
+    """All model entries of one models.yaml, in its order.
+
+    Attributes:
+        known_deviations: those that every entry shows; each entry's own list has them too.
+    """
 
     path: Path
     models: dict[str, ModelEntry]
+    known_deviations: tuple[KnownDeviation, ...] = ()
+
+    @model_validator(mode="after")
+    def _entries_share_deviations(self) -> Registry:
+        for name, entry in self.models.items():
+            shared = (*self.known_deviations, *entry.known_deviations)
+            self.models[name] = entry.model_copy(update={"known_deviations": shared})
+        return self
 
     def __iter__(self) -> Iterator[ModelEntry]:  # type: ignore[override]
         return iter(self.models.values())
@@ -257,14 +269,17 @@ def load_registry(path: Path | None = None) -> Registry:
     except YamlFileError as error:
         raise RegistryError(error.message, hint=error.hint) from error
     data = document.data
-    if not isinstance(data, dict) or set(data) != {"models"} or not isinstance(data["models"], dict):
-        raise RegistryError(f"{path}:1: expected one top-level key 'models' with a mapping of entries")
+    if not isinstance(data, dict) or not isinstance(data.get("models"), dict):
+        raise RegistryError(f"{path}:1: expected a top-level key 'models' with a mapping of entries")
+    if unknown := set(data) - {"models", "known_deviations"}:
+        key = min(map(str, unknown))
+        raise RegistryError(f"{path}:{document.line((key,))}: {key}: unknown key")
     for name, body in data["models"].items():
         if isinstance(body, dict) and "name" in body:
             line = document.line(("models", name, "name"))
             raise RegistryError(f"{path}:{line}: models.{name}.name: an entry's name is its key")
     try:
-        return Registry.model_validate({"path": path, "models": _named(data["models"])})
+        return Registry.model_validate({**data, "path": path, "models": _named(data["models"])})
     except ValidationError as error:
         raise RegistryError(document.problems(error, _keys_at)) from error
 
@@ -276,6 +291,8 @@ def _named(models: dict[str, Any]) -> dict[str, Any]:
 def _keys_at(location: Location) -> Collection[str]:
     """The keys of the mapping at `models.<entry>` or in one of its parts."""
     match location:
+        case ("known_deviations", *_):
+            return KnownDeviation.model_fields
         case ("models", _):
             return ModelEntry.model_fields
         case ("models", _, str(part), *_) if part in _PARTS:

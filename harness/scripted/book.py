@@ -75,6 +75,7 @@ class Rule:
         when: which requests it is for.
         times: how many requests it serves; None for any number.
         by_choice: whether several takes are for the choices of n > 1, not for successive generations.
+        constrained: whether a grammar holds the model.
         expect: what is to become of it.
     """
 
@@ -83,6 +84,7 @@ class Rule:
     when: When = When()
     times: int | None = 1
     by_choice: bool = True
+    constrained: bool = False
     expect: Expectation = "done"
 
 
@@ -129,6 +131,7 @@ class Book:
         when: When | None = None,
         times: int | None = 1,
         name: str | None = None,
+        constrained: bool = False,
         expect: Expectation = "done",
     ) -> Script:
         """Adds a rule: what the model says.
@@ -141,6 +144,8 @@ class Book:
             when: which requests it is for; by default any.
             times: how many requests it serves; None for any number.
             name: for reports; by default `script 1`, `script 2`, ...
+            constrained: whether the request puts a grammar on the model (structured output, required or named
+                tools), so that the dialect leaves out blanks that a grammar forbids.
             expect: `done`, or `cut` (a limit, a stop string or the client ends it), or `refused`.
 
         Raises:
@@ -155,6 +160,7 @@ class Book:
                 when or When(),
                 times,
                 by_choice=bool(choices) or not turns,
+                constrained=constrained,
                 expect=expect,
             )
         )
@@ -163,7 +169,7 @@ class Book:
         """Adds a rule; raises as `script` does."""
         if rule.name in self.scripts:
             raise UsageError(f"book {self.name!r} has a script {rule.name!r} already")
-        encoded = [self._encode(take) for take in rule.takes]
+        encoded = [self._encode(take, rule.constrained) for take in rule.takes]
         takes = tuple(tuple(ids) for ids, _ in encoded)
         script = Script(rule.name, takes, rule.expect, any(early for _, early in encoded))
         wire = {
@@ -226,18 +232,18 @@ class Book:
             found.append(text)
         return found
 
-    def _encode(self, say: Say) -> tuple[list[int], bool]:
-        ids = list(say) if _is_ids(say) else self._tokenize(self._raw_text(say))
+    def _encode(self, say: Say, constrained: bool) -> tuple[list[int], bool]:
+        ids = list(say) if _is_ids(say) else self._tokenize(self._raw_text(say, constrained))
         if ids and ids[-1] in self._stop_ids():
             return ids, False
         return [*ids, *self._tokenize(self._stand_in().stop)], True
 
-    def _raw_text(self, say: Any) -> str:
+    def _raw_text(self, say: Any, constrained: bool) -> str:
         if isinstance(say, Raw):
             return say.text
         meaning = say if isinstance(say, Meaning) else Meaning.of(str(say))
         assert self._entry.dialect is not None
-        return render(self._entry.dialect, meaning)
+        return render(self._entry.dialect, meaning, constrained=constrained)
 
     def _stop_ids(self) -> set[int]:
         eos = self._stand_in().generation_config.get("eos_token_id", [])

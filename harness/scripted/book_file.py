@@ -73,6 +73,7 @@ class RuleSpec(_Strict):
     say: str | SaySpec | None = None
     turns: tuple[str | SaySpec, ...] = ()
     times: int | None = Field(None, ge=1)
+    constrained: bool = False
 
     @model_validator(mode="after")
     def _says_something(self) -> RuleSpec:
@@ -105,4 +106,11 @@ def _rule(spec: RuleSpec, number: int) -> Rule:
     when = When(**spec.when.model_dump())
     takes = spec.turns or (spec.say,)
     said = tuple(take.said() if isinstance(take, SaySpec) else str(take) for take in takes)
-    return Rule(spec.name or f"rule {number}", said, when=when, times=spec.times, by_choice=not spec.turns)
+    return Rule(
+        spec.name or f"rule {number}",
+        said,
+        when=when,
+        times=spec.times,
+        by_choice=not spec.turns,
+        constrained=spec.constrained,
+    )

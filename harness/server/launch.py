@@ -110,7 +110,7 @@ def plan_launch(
         lane=lane,
         environment=environment,
         model=model,
-        args=(*lane_args, *flags.args, *args),
+        args=(*flags.args, *lane_args, *args),
         env={**assets_env, **flags.env, **(env or {})},
     )
 

@@ -69,7 +69,10 @@ def test_max_output_tokens_gives_incomplete(
 ) -> None:
     script("one two three four five six seven eight nine ten eleven twelve", expect="cut")
     response = openai_client.responses.create(
-        model=vllm_server.model, input="Count to one hundred in words.", temperature=0, max_output_tokens=8
+        model=vllm_server.model,
+        input="Tell me a long story about a dragon.",
+        temperature=0,
+        max_output_tokens=8,
     )
     assert response.status == "incomplete"
     assert response.incomplete_details is not None

@@ -37,7 +37,7 @@ def test_reasoning_effort_switches_thinking(
 
 @pytest.mark.needs("tools")
 def test_named_call(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
-    script(calls=[CALL])
+    script(calls=[CALL], constrained=True)
     response = openai_client.responses.create(
         model=vllm_server.model,
         input=WEATHER,
@@ -46,7 +46,7 @@ def test_named_call(vllm_server: Server, openai_client: OpenAI, script: ScriptWr
         temperature=0,
         max_output_tokens=128,
     )
-    check_call([item for item in response.output if item.type == "function_call"][0])
+    check_call(next(item for item in response.output if item.type == "function_call"))
 
 
 @pytest.mark.needs("tools")

@@ -15,8 +15,8 @@ DIALECTS: dict[str, Dialect] = {
 }
 
 
-def render(dialect: str, meaning: Meaning) -> str:
-    """Raw text of one assistant turn, as a model of that dialect generates it.
+def render(dialect: str, meaning: Meaning, *, constrained: bool = False) -> str:
+    """Raw text of one assistant turn, as a model of that dialect generates it, under a grammar or freely.
 
     Raises:
         DialectError: no such dialect, or the dialect cannot say it.
@@ -25,4 +25,5 @@ def render(dialect: str, meaning: Meaning) -> str:
         near = get_close_matches(dialect, DIALECTS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(DIALECTS)}"
         raise DialectError(f"unknown dialect {dialect!r}", hint=hint)
-    return DIALECTS[dialect].render(meaning)
+    chosen = DIALECTS[dialect]
+    return ((chosen.render_constrained if constrained else None) or chosen.render)(meaning)

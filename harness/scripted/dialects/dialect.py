@@ -22,11 +22,14 @@ class Dialect:
         source: where the family's format is published.
         render: meaning -> raw text that follows the generation prompt, up to and with the token that
             ends the turn; DialectError where the format cannot say it.
+        render_constrained: the same under a grammar (structured output, required or named tools), which
+            leaves no room for blanks that the model likes to write; by default as `render`.
     """
 
     name: str
     source: str
     render: Callable[[Meaning], str]
+    render_constrained: Callable[[Meaning], str] | None = None
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,18 @@ _NAME = "hermes"
 _TURN_MARKERS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 
 
-def render(meaning: Meaning) -> str:
+def render(meaning: Meaning, *, gap: str = "\n\n") -> str:
     """`<think>` block, text, `<tool_call>` blocks on lines of their own, `<|im_end|>`.
 
-    `</tool_call>` inside a JSON string is data, and goes out as it stands.
+    `gap` stands between the thoughts and the rest. `</tool_call>` inside a JSON string is data, and goes
+    out as it stands.
     """
     turn = in_order(meaning, _NAME)
     body = "\n".join([*([turn.text] if turn.text else []), *map(_call, turn.calls)])
     refuse_markers(turn.reasoning or "", (*_TURN_MARKERS, "</think>"), _NAME)
     refuse_markers(turn.text or "", ("<think>", "<tool_call>"), _NAME)
     refuse_markers(body, _TURN_MARKERS, _NAME)
-    thought = "" if turn.reasoning is None else f"<think>\n{turn.reasoning}\n</think>\n\n"
+    thought = "" if turn.reasoning is None else f"<think>\n{turn.reasoning}\n</think>{gap}"
     return f"{thought}{body}<|im_end|>"
 
 

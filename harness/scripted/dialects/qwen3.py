@@ -13,9 +13,18 @@ from harness.scripted.meaning import Meaning, Reasoning
 
 def render(meaning: Meaning) -> str:
     """As hermes; with `enable_thinking` false the prompt already holds the empty block: use hermes there."""
+    return hermes.render(_thoughtful(meaning))
+
+
+def render_constrained(meaning: Meaning) -> str:
+    """The same without blank lines after the thoughts: a grammar allows none."""
+    return hermes.render(_thoughtful(meaning), gap="")
+
+
+def _thoughtful(meaning: Meaning) -> Meaning:
     if any(isinstance(part, Reasoning) for part in meaning.parts):
-        return hermes.render(meaning)
-    return hermes.render(Meaning((Reasoning(""), *meaning.parts)))
+        return meaning
+    return Meaning((Reasoning(""), *meaning.parts))
 
 
-DIALECT = Dialect("qwen3", "https://huggingface.co/Qwen/Qwen3-8B", render)
+DIALECT = Dialect("qwen3", "https://huggingface.co/Qwen/Qwen3-8B", render, render_constrained)

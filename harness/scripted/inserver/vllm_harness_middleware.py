@@ -147,7 +147,6 @@ class ScriptMiddleware:
         elif error is not None:
             raise error
 
-
     async def _decoded(self, scope: dict[str, Any], token: int) -> str:
         """A token's text, by vLLM's own /detokenize."""
         answer = b""

@@ -1,0 +1,228 @@
+"""The scripted lane itself: what is scripted is said, nothing else; what goes wrong is told by name."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import openai
+import pytest
+from openai import AsyncOpenAI, OpenAI
+from pydantic import BaseModel
+
+from harness.pytest_plugin import ScriptWriter, Server
+from harness.scripted.book import Book, Raw, ScriptError, When
+from harness.scripted.meaning import Meaning, Text, ToolCall
+from harness.server.remote import RemoteServer
+from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
+
+pytestmark = pytest.mark.scripted
+
+AT_ONCE = 40
+
+
+class City(BaseModel):
+    """A structured answer."""
+
+    name: str
+    population: int
+
+
+def lane(server: Server) -> RemoteServer:
+    """The server, which on this lane is ours."""
+    assert isinstance(server, RemoteServer)
+    return server
+
+
+def words(number: int, count: int = 40) -> str:
+    """Text that no other number gives."""
+    return " ".join(f"word{number}x{i}" for i in range(count))
+
+
+def test_request_without_script_is_refused(vllm_server: Server, openai_client: OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        openai_client.responses.create(model=vllm_server.model, input="What now?")
+    assert "no script matches this request" in caught.value.message
+    assert "What now?" in caught.value.message
+
+
+def test_vllms_own_validation_comes_first(vllm_server: Server, openai_client: OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        openai_client.responses.create(model="no-such-model", input="hi")
+    assert "no-such-model" in caught.value.message
+
+
+def test_text_may_be_raw_or_ids(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
+    server = lane(vllm_server)
+    first = script("said by meaning")
+    assert first is not None
+    script(list(first.takes[0]))
+    texts = [openai_client.responses.create(model=server.model, input="hi").output_text for _ in range(2)]
+    assert texts[0] == texts[1]
+    assert texts[0].strip() == "said by meaning"
+
+
+def test_script_without_stop_is_told_and_ended(
+    vllm_server: Server, openai_client: OpenAI, script: ScriptWriter
+) -> None:
+    ids = script("no stop at its end")
+    assert ids is not None
+    openai_client.responses.create(model=vllm_server.model, input="hi")
+    early = script(ids.takes[0][:-1])
+    assert early is not None
+    assert early.ended_early
+    assert not ids.ended_early
+    answer = openai_client.responses.create(model=vllm_server.model, input="hi")
+    assert answer.output_text.strip() == "no stop at its end"
+
+
+def test_script_over_the_token_limit_is_told(vllm_server: Server) -> None:
+    server = lane(vllm_server)
+    book = server.book("over-the-limit")
+    book.script(words(1), name="long one")
+    with book.client() as client:
+        client.responses.create(model=server.model, input="hi", max_output_tokens=7)
+    with pytest.raises(ScriptError) as caught:
+        book.verify()
+    assert "'long one' was cut at token 7 of" in caught.value.message
+
+
+def test_unused_script_is_told(vllm_server: Server) -> None:
+    book = lane(vllm_server).book("unused")
+    book.script("never asked for", name="idle")
+    with pytest.raises(ScriptError, match="'idle' was never used"):
+        book.verify()
+
+
+def ask_for_json(book: Book, model: str, stream: bool) -> None:
+    """A request under a grammar, its answer read to the end."""
+    with book.client() as client:
+        answer = client.chat.completions.create(
+            model=model,
+            messages=[{"role": "user", "content": "hi"}],
+            response_format={"type": "json_object"},
+            stream=stream,
+        )
+        list(answer)
+
+
+@pytest.mark.model("qwen3", "llama3.1")
+@pytest.mark.parametrize("stream", [False, True])
+def test_script_refused_by_a_grammar_is_told(stream: bool, vllm_server: Server) -> None:
+    server = lane(vllm_server)
+    book = server.book(f"refused-{stream}")
+    book.script("this is not JSON", name="prose")
+    with pytest.raises(openai.APIError) as caught:
+        ask_for_json(book, server.model, stream)
+    assert "'prose' was refused at token" in str(caught.value)
+    assert "allowed instead: " in str(caught.value)
+    with pytest.raises(ScriptError, match="'prose' was refused at token"):
+        book.verify()
+    book.script("the engine is still up", name="after")
+    with book.client() as client:
+        assert "still up" in client.responses.create(model=server.model, input="hi").output_text
+
+
+@pytest.mark.model("qwen3", "llama3.1")
+def test_structured_output_that_passes(
+    vllm_server: Server, openai_client: OpenAI, script: ScriptWriter
+) -> None:
+    script('{"name": "Paris", "population": 2100000}', constrained=True)
+    parsed = openai_client.responses.parse(model=vllm_server.model, input="A city", text_format=City)
+    assert parsed.output_parsed == City(name="Paris", population=2100000)
+
+
+@pytest.mark.model("qwen3")
+def test_required_call_that_passes(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
+    """With VLLM_ENFORCE_STRICT_TOOL_CALLING at its default, on."""
+    script(calls=[ToolCall("get_weather", {"city": "Paris"})], constrained=True)
+    chat = openai_client.chat.completions.create(
+        model=vllm_server.model,
+        messages=[{"role": "user", "content": "weather?"}],
+        tools=[CHAT_TOOL],
+        tool_choice="required",
+    )
+    calls = chat.choices[0].message.tool_calls or []
+    assert [json.loads(call.function.arguments) for call in calls] == [{"city": "Paris"}]
+
+
+def test_each_choice_says_its_own(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
+    script(choices=["first", "second", "third"])
+    chat = openai_client.chat.completions.create(
+        model=vllm_server.model, messages=[{"role": "user", "content": "hi"}], n=3
+    )
+    said = [(choice.index, (choice.message.content or "").strip()) for choice in chat.choices]
+    assert sorted(said) == [(0, "first"), (1, "second"), (2, "third")]
+
+
+def test_rules_match_what_is_asked(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
+    script("about tools", when=When(tools=("get_weather",)))
+    script("the second turn", when=When(turn=1))
+    script("about Rome", when=When(user="Rome"))
+
+    def ask(text: str, **more: object) -> object:
+        return openai_client.responses.create(model=vllm_server.model, input=text, **more)  # type: ignore[call-overload]
+
+    first = ask("Tell me of Rome")
+    assert "about Rome" in first.output_text  # type: ignore[attr-defined]
+    second = ask("And?", previous_response_id=first.id)  # type: ignore[attr-defined]
+    assert "the second turn" in second.output_text  # type: ignore[attr-defined]
+    third = ask("And?", tools=[RESPONSES_TOOL])
+    assert "about tools" in third.output_text  # type: ignore[attr-defined]
+
+
+async def many_at_once(server: RemoteServer, number: int) -> list[str]:
+    """What `number` concurrent requests got, half of them streamed, each from a book of its own."""
+
+    async def one(index: int) -> str:
+        book = server.book(f"at-once-{index}")
+        await asyncio.to_thread(book.script, words(index), name=f"words {index}")
+        async with book.async_client() as client:
+            text = await ask(client, index)
+        await asyncio.to_thread(book.verify)
+        return text
+
+    async def ask(client: AsyncOpenAI, index: int) -> str:
+        if index % 2:
+            return (await client.responses.create(model=server.model, input=f"hi {index}")).output_text
+        stream = await client.responses.create(model=server.model, input=f"hi {index}", stream=True)
+        return "".join([event.delta async for event in stream if event.type == "response.output_text.delta"])
+
+    return await asyncio.gather(*(one(index) for index in range(number)))
+
+
+async def test_concurrent_scripts_never_mix(vllm_server: Server) -> None:
+    texts = await many_at_once(lane(vllm_server), AT_ONCE)
+    assert [text.strip() for text in texts] == [words(index) for index in range(AT_ONCE)]
+
+
+@pytest.mark.model("qwen3")
+async def test_scripts_survive_preemption(vllm_server: Server) -> None:
+    """With room for a few requests only, vLLM preempts and resumes; prefix caching is on by default."""
+    server = lane(vllm_server)
+    small = RemoteServer(
+        server.entry, lane="scripted", vllm=server.environment, args=["--num-gpu-blocks-override", "24"]
+    )
+    with small:
+        texts = await many_at_once(small, 32)
+        assert [text.strip() for text in texts] == [words(index) for index in range(32)]
+        assert small.metrics()["vllm:num_preemptions_total"] > 0
+
+
+@pytest.mark.harmony
+def test_raw_harmony(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
+    script(
+        Raw(
+            "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|>"
+        )
+    )
+    answer = openai_client.responses.create(model=vllm_server.model, input="hi")
+    assert [item.type for item in answer.output] == ["reasoning", "message"]
+    assert answer.output_text == "Yes."
+
+
+@pytest.mark.harmony
+def test_meaning_with_a_preamble(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
+    script(Meaning((Text("I shall look."), ToolCall("get_weather", {"city": "Paris"}))))
+    answer = openai_client.responses.create(model=vllm_server.model, input="hi", tools=[RESPONSES_TOOL])
+    assert [item.type for item in answer.output] == ["message", "function_call"]
