@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import torch  # type: ignore[import-not-found]
+import torch
 import transformers  # type: ignore[import-not-found]
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 
+from harness.environments.pip_settings import for_uv
 from harness.environments.progress import Progress
 from harness.errors import HarnessError
 from harness.paths import cache_dir
@@ -22,19 +21,7 @@ class InstallError(HarnessError):
     """uv is missing or could not do what was asked."""
 
 
-# pip's option -> uv's variable; an index that uv was told of already wins
-_PIP_TO_UV = {
-    "index-url": "UV_DEFAULT_INDEX",
-    "extra-index-url": "UV_EXTRA_INDEX_URL",
-    "no-index": "UV_NO_INDEX",
-    "find-links": "UV_FIND_LINKS",
-    "trusted-host": "UV_INSECURE_HOST",
-    "cert": "SSL_CERT_FILE",
-    "proxy": "ALL_PROXY",
-}
 _UNSAID = ("+ ", "Activate with", "Using ")
-_COMMA_SEPARATED = {"find-links"}
-
 _REMEDIES = [
     (
         r"No space left",
@@ -64,15 +51,7 @@ def uv_path() -> Path:
 
 def uv_environ(base: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Environment for uv: `base`, pip's configured sources, and a cache it can hard-link from."""
-    environ = {"UV_PYTHON_DOWNLOADS": "never", **base}
-    for option, value in pip_options().items():
-        variable = _PIP_TO_UV.get(option)
-        if variable and variable not in base:
-            environ[variable] = re.sub(r"\s+", ",", value.strip()) if option in _COMMA_SEPARATED else value
-    if (
-        "UV_EXTRA_INDEX_URL" in environ
-    ):  # pip's way of choosing among indexes; hashes say which file is the right one
-        environ.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
+    environ = {"UV_PYTHON_DOWNLOADS": "never", **for_uv(base), **base}
     if "UV_CACHE_DIR" not in environ and not _same_file_system(Path.home(), cache_dir()):
         environ["UV_CACHE_DIR"] = str(cache_dir() / "uv")
     return environ
@@ -108,34 +87,6 @@ def remedy(said: str) -> str:
 def find_links() -> list[Path]:
     """The local folders of wheels that uv will look into."""
     return [Path(link) for link in uv_environ().get("UV_FIND_LINKS", "").split(",") if Path(link).is_dir()]
-
-
-@cache
-def pip_options() -> dict[str, str]:
-    """What pip is configured with, option -> value: environment over command over global, as pip has it."""
-    for pip in _pips():
-        listed = subprocess.run(
-            [*pip, "config", "list"], capture_output=True, text=True, stdin=subprocess.DEVNULL
-        )
-        if listed.returncode == 0:
-            return dict(_parsed(listed.stdout))
-    return {}
-
-
-def _pips() -> Iterator[list[str]]:
-    for python in dict.fromkeys((sys.executable, getattr(sys, "_base_executable", sys.executable))):
-        yield [python, "-m", "pip"]
-    if found := shutil.which("pip"):
-        yield [found]
-
-
-def _parsed(listing: str) -> Iterator[tuple[str, str]]:
-    entries = [
-        match.groups() for match in re.finditer(r"^(global|install|:env:)\.([\w.-]+)=(.+)$", listing, re.M)
-    ]
-    rank = {"global": 0, "install": 1, ":env:": 2}
-    for _, option, value in sorted(entries, key=lambda entry: rank[entry[0]]):
-        yield option.lstrip("."), str(ast.literal_eval(value))
 
 
 def _same_file_system(one: Path, other: Path) -> bool:

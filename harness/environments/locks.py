@@ -21,12 +21,17 @@ from harness.environments.spec import Device
 from harness.errors import UsageError
 from harness.paths import data_path
 
+HARNESS = "harness"
 _SIDE_SOURCES = {"UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"}
 _NAME = re.compile(r"vllm-(?P<version>.+)-(?P<device>cpu|cuda)")
 
 _HEADER = """\
 # Server environment {name}: Linux, x86_64 and aarch64, Python 3.11 to 3.13.
 # Made by `vllm-harness env lock {name}` from env/releases.yaml; do not edit.{note}
+"""
+_HARNESS_HEADER = """\
+# The harness's own environment: pyproject.toml's dependencies and its dev group, for any platform.
+# Made by `vllm-harness env lock harness`; do not edit.
 """
 _TORCH = """\
 # torch has no hash: its CPU wheel may come from a folder of wheels or from PyTorch's CPU index.
@@ -112,23 +117,45 @@ def recipes() -> dict[str, Recipe]:
 
 
 def make_lock(name: str, progress: Progress) -> Path:
-    """Resolves a recipe against the main index, writes `env/NAME.lock`. Raises UsageError, InstallError."""
+    """Resolves against the main index and writes `env/NAME.lock`: a recipe's, or `harness` (pyproject.toml).
+
+    Raises UsageError (no such recipe), InstallError (no resolution).
+    """
+    target = data_path("env") / f"{name}.lock"
+    if name == HARNESS:
+        header, body = (
+            _HARNESS_HEADER,
+            _compiled(data_path("pyproject.toml").parent, ["--group", "dev"], progress),
+        )
+    else:
+        header, body = _resolved(name, progress)
+    target.write_text(header + body)
+    return target
+
+
+def _resolved(name: str, progress: Progress) -> tuple[str, str]:
     known = recipes()
     if name not in known:
-        raise UsageError(f"no recipe {name} in env/releases.yaml", hint=f"one of {', '.join(known)}")
-    recipe, target = known[name], data_path("env") / f"{name}.lock"
+        raise UsageError(
+            f"no recipe {name} in env/releases.yaml", hint=f"{HARNESS}, or one of {', '.join(known)}"
+        )
+    recipe = known[name]
+    header = _HEADER.format(name=name, note=f"\n# {recipe.note}" if recipe.note else "")
+    torch = _TORCH.format(torch=recipe.torch) if recipe.torch else ""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "pyproject.toml").write_text(_project(recipe))
-        resolved = Path(folder) / "resolved"
-        flags = "--universal --generate-hashes --no-header --no-annotate --no-build".split()
-        where = ["--directory", folder, "--output-file", resolved.name]
-        date = ["--exclude-newer", str(recipe.exclude_newer)]
-        environ = {name: value for name, value in uv_environ().items() if name not in _SIDE_SOURCES}
-        run_uv("pip", "compile", "pyproject.toml", *flags, *where, *date, progress=progress, environ=environ)
-        body = resolved.read_text()
-    header = _HEADER.format(name=name, note=f"\n# {recipe.note}" if recipe.note else "")
-    target.write_text(header + (_TORCH.format(torch=recipe.torch) if recipe.torch else "") + body)
-    return target
+        body = _compiled(Path(folder), ["--no-build", "--exclude-newer", str(recipe.exclude_newer)], progress)
+    return header + torch, body
+
+
+def _compiled(project: Path, options: list[str], progress: Progress) -> str:
+    flags = ["--universal", "--generate-hashes", "--no-header", "--no-annotate", *options]
+    environ = {name: value for name, value in uv_environ().items() if name not in _SIDE_SOURCES}
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "lock"
+        where = [f"--directory={project}", f"--output-file={out}"]
+        run_uv("pip", "compile", "pyproject.toml", *flags, *where, progress=progress, environ=environ)
+        return out.read_text()
 
 
 def _project(recipe: Recipe) -> str:
@@ -147,6 +174,6 @@ def _project(recipe: Recipe) -> str:
     return _table("project", project) + _table("tool.uv", settings)
 
 
-def _table(name: str, values: Mapping[str, str | list[str]]) -> str:
+def _table(name: str, values: Mapping[str, object]) -> str:
     """A TOML table; JSON's strings and lists are TOML's too."""
     return f"[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
