@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -49,11 +50,17 @@ def validate(
 
 def explain(
     code: Annotated[str, typer.Argument(help="A code; all of them are listed where none is given.")] = "",
+    write: Annotated[Path | None, typer.Option(help="Write the pages of all rules into this folder.")] = None,
 ) -> None:
     """Print the page of a rule: what it finds, why, a bad and a good example."""
-    from harness.protocol.explain import page
+    from harness.protocol.explain import page, pages
     from harness.protocol.rules import RULES
 
+    if write is not None:
+        write.mkdir(parents=True, exist_ok=True)
+        for name, text in pages().items():
+            (write / name).write_text(text)
+        return
     if not code:
         _write("\n".join(f"{rule.code} {rule.severity:7} {rule.title}" for rule in RULES.values()))
         return

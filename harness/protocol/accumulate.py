@@ -13,6 +13,7 @@ from harness.protocol.stream import AnyEvent, as_json
 
 Json = dict[str, Any]
 
+_COMMANDS = {f"{one.prefix}.added": one for one in schema.CHANNELS if one.index_key == "command_index"}
 _DELTAS = {f"{channel.prefix}.delta": channel for channel in schema.CHANNELS}
 _PARTS = {f"{kind.prefix}.added": kind for kind in schema.PART_KINDS}
 _ITEM_CHANNEL = {channel.item_type: channel for channel in schema.CHANNELS if not channel.part_type}
@@ -73,9 +74,9 @@ class ResponseAccumulator:
     def feed(self, event: AnyEvent) -> None:
         """Takes the next event; what has no place is left aside (the validator reports it)."""
         value = as_json(event)
-        if value is None:
+        kind = value.get("type") if value is not None else None
+        if value is None or not isinstance(kind, str):
             return
-        kind = value.get("type")
         if kind in schema.HEAD or kind in schema.TERMINAL:
             self._on_response(value, terminal=kind in schema.TERMINAL)
             return
@@ -89,6 +90,8 @@ class ResponseAccumulator:
         if kind == "response.output_item.done" and isinstance(item, dict):
             open_item.fields = {**open_item.fields, **item}
             open_item.closed = True
+        elif kind in _COMMANDS:
+            open_item.add_text(_COMMANDS[kind], {**value, "delta": ""})
         elif kind in _DELTAS:
             open_item.add_text(_DELTAS[kind], value)
         elif kind in _PARTS:
@@ -154,7 +157,7 @@ class ResponseAccumulator:
 
     def _joined(self, item_type: str, key: str, part_type: str) -> str:
         return "".join(
-            part.get("text", "")
+            str(part.get("text", ""))
             for item in self.output
             if item.get("type") == item_type and isinstance(item.get(key), list)
             for part in item[key]
@@ -172,7 +175,7 @@ class _Choice:
     def add(self, delta: Mapping[str, Any]) -> None:
         for key, value in delta.items():
             if key == "tool_calls":
-                for call in value or ():
+                for call in value if isinstance(value, list) else ():
                     self._add_call(call)
             elif isinstance(value, str) and key != "role":
                 self.texts.setdefault(key, []).append(value)

@@ -18,7 +18,7 @@ Json = Mapping[str, Any]
 
 _ENDED = frozenset(schema.TERMINAL.values())
 _OF_ONE_SENDING = frozenset({"obfuscation", *schema.RESEALED_FIELDS})
-_OUTPUT_TYPES = {"function_call_output": "function_call", "custom_tool_call_output": "custom_tool_call"}
+_OUTPUTS_OF_CALLS = tuple(f"{kind}_output" for kind in schema.CALLS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class _Conversation:
         if isinstance(previous, str) and previous not in self._calls:
             open_world = True
         for number, item in enumerate(items):
-            if item.get("type") in _OUTPUT_TYPES and item.get("call_id") not in calls and not open_world:
+            if item.get("type") in _OUTPUTS_OF_CALLS and item.get("call_id") not in calls and not open_world:
                 self.report.add(
                     "CV103",
                     "a tool output answers no call that was made",
@@ -256,6 +256,6 @@ def _call_ids(items: object) -> set[str]:
         item["call_id"]
         for item in (items if isinstance(items, list) else ())
         if isinstance(item, dict)
-        and item.get("type") in _OUTPUT_TYPES.values()
+        and item.get("type") in schema.CALLS
         and isinstance(item.get("call_id"), str)
     }

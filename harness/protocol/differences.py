@@ -43,3 +43,9 @@ def differences(
             )
     elif left != right or isinstance(left, bool) != isinstance(right, bool):
         yield Difference(path, left, right)
+
+
+def common_length(left: str, right: str) -> int:
+    """How many characters two texts have in common from their beginning."""
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(left), len(right)))

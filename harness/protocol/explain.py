@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 
 from harness.protocol.bodies import validate_body
 from harness.protocol.compare import compare_responses
 from harness.protocol.conversation import Exchange, validate_conversation
+from harness.protocol.differences import common_length
 from harness.protocol.examples import Example
 from harness.protocol.findings import Finding
 from harness.protocol.known import KnownDeviation, apply_known
@@ -18,7 +20,7 @@ from harness.protocol.sse import parse_sse
 from harness.protocol.stream import StreamValidator
 
 _HELD_BY_EXAMPLES = 16384
-_LINE = 300
+_LINE = 240
 
 
 def findings_of(example: Example) -> list[Finding]:
@@ -78,27 +80,34 @@ def page(rule: Rule) -> str:
 
 
 def _shown(title: str, example: Example, other: Example) -> list[str]:
-    """The lines of an example that the other has not, one line around them."""
-    lines, others = _lines(example), set(_lines(other))
-    changed = [number for number, line in enumerate(lines) if line not in others]
-    near = {at for number in changed for at in (number - 1, number, number + 1)}
-    shown = [number for number in range(len(lines)) if number in near or (not changed and number < _HEAD)]
-    request = [f"    request {json.dumps(example.request)}"] if example.request else []
-    body = []
-    for before, number in zip([-1, *shown], shown, strict=False):
-        if number != before + 1:
+    """The lines of an example that the other has not, with one line around them."""
+    lines, others = _lines(example), _lines(other)
+    body = [f"    request {json.dumps(example.request)}"] if example.request else []
+    last = 0
+    for operation, first, end, other_first, _ in SequenceMatcher(None, lines, others, False).get_opcodes():
+        if operation == "equal":
+            continue
+        start, stop = max(first - 1, last), min(end + 1, len(lines))
+        if start > last:
             body.append("    ...")
-        body.append(f"    {_cut(lines[number])}")
-    if not shown or shown[-1] != len(lines) - 1:
-        body.append("    ..." if lines else "    (nothing)")
-    return [f"## {title}", "", *request, *body]
+        for number in range(start, stop):
+            twin = other_first + number - first
+            changed = first <= number < end and operation == "replace" and twin < len(others)
+            body.append(f"    {_cut(lines[number], others[twin] if changed else '')}")
+        last = stop
+    if last < len(lines):
+        body.append("    ...")
+    return [f"## {title}", "", *(body or ["    (nothing)"])]
 
 
-_HEAD = 3
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= _LINE else f"{line[:_LINE]} ..."
+def _cut(line: str, twin: str) -> str:
+    """A line, of a long one its beginning and where it differs from its twin."""
+    if len(line) <= _LINE:
+        return line
+    at = common_length(line, twin)
+    if at < _LINE // 2:
+        return f"{line[:_LINE]} ..."
+    return f"{line[: _LINE // 4]} ... {line[at - _LINE // 4 : at + _LINE // 2]} ..."
 
 
 def _lines(example: Example) -> list[str]:

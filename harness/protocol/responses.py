@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from harness.protocol import schema
-from harness.protocol.differences import differences
+from harness.protocol.differences import common_length, differences
 from harness.protocol.findings import ABSENT, Report, Severity, brief
 from harness.protocol.items import (
     check_fields,
@@ -47,7 +47,7 @@ class _Part:
     __slots__ = ("annotations", "done", "text", "type")
 
     def __init__(self, kind: object, broken: bool) -> None:
-        self.type = kind
+        self.type = _name(kind)
         self.text = _Text(broken)
         self.annotations: list[object] = []
         self.done: Event | None = None
@@ -60,12 +60,16 @@ class _Item:
         self.index = index
         self.added = added
         self.id = added.get("id", ABSENT)
-        self.type = added.get("type")
+        self.type = _name(added.get("type"))
         self.phantom = phantom
         self.done: Event | None = None
         self.progress = -1
         self.parts: dict[str, dict[int, _Part]] = {kind.index_key: {} for kind in schema.PART_KINDS}
         self.texts: dict[int, _Text] = {}
+
+
+def _name(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 class ResponsesValidator:
@@ -426,6 +430,12 @@ class ResponsesValidator:
                     "RS212", "an item of response.output is not an object", path, "object", brief(value)
                 )
             elif item is None or item.done is None:
+                if item is not None and not item.phantom:
+                    identity = {key: item.added.get(key) for key in ("id", "type")}
+                    answered = {key: value.get(key) for key in identity}
+                    self._compare(
+                        "RS212", "response.output differs from output_item.added", identity, answered, path
+                    )
                 check_item(
                     self._report, value, path, status if isinstance(status, str) else None, self._request
                 )
@@ -905,7 +915,7 @@ class ResponsesValidator:
             summed = "".join(text.pieces)
             if summed != whole:
                 code = "RS308" if channel.part_type else "RS401"
-                expected, got = first_difference(summed, whole)
+                expected, got = _first_difference(summed, whole)
                 self._report.add(
                     code, "the deltas do not add up to the done text", f"$.{channel.field}", expected, got
                 )
@@ -1029,11 +1039,8 @@ def _at(value: object, path: tuple[str, ...]) -> Any:
     return value
 
 
-def first_difference(expected: str, got: str) -> tuple[str, str]:
+def _first_difference(expected: str, got: str) -> tuple[str, str]:
     """Two texts that differ, each as the place where they part."""
-    at = next(
-        (n for n, (a, b) in enumerate(zip(expected, got, strict=False)) if a != b),
-        min(len(expected), len(got)),
-    )
-    start = max(0, at - 20)
-    return tuple(f"{brief(text[start : at + 40])} at {at} of {len(text)}" for text in (expected, got))  # type: ignore[return-value]
+    at = common_length(expected, got)
+    here = slice(max(0, at - 20), at + 40)
+    return f"{brief(expected[here])} at {at} of {len(expected)}", f"{brief(got[here])} at {at} of {len(got)}"

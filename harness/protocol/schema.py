@@ -180,8 +180,8 @@ EVENT_FIELDS: dict[str, Fields] = {
 }
 
 # what the model itself writes: these follow one another; tools that the server runs may overlap
-MODEL_WRITTEN = frozenset({"message", "reasoning", "function_call", "custom_tool_call"})
-CALLS = frozenset({"function_call", "custom_tool_call"})
+MODEL_WRITTEN = ("message", "reasoning", "function_call", "custom_tool_call")
+CALLS = ("function_call", "custom_tool_call")
 
 # fields of a finished item beyond `type`
 ITEM_FIELDS: dict[str, Fields] = {

@@ -1,0 +1,71 @@
+"""No false alarm on OpenAI's own traffic; true findings on other servers'."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from harness.protocol import (
+    ResponseAccumulator,
+    compare_stream,
+    parse_sse,
+    validate_conversation,
+    validate_stream,
+)
+from harness.protocol.captures import validate_exchange
+from harness.protocol.examples import as_sse
+from tests.unit.protocol.recorded import ALL, OPENAI, STREAMS, Recorded
+
+
+def _named(recorded: Recorded) -> str:
+    return recorded.name
+
+
+@pytest.mark.parametrize("recorded", OPENAI, ids=_named)
+def test_openai_has_no_errors_and_no_warnings(recorded: Recorded) -> None:
+    assert [str(finding) for finding in validate_exchange(recorded.exchange) if finding.counts] == []
+
+
+@pytest.mark.parametrize("recorded", STREAMS, ids=_named)
+def test_openai_is_clean_without_its_request(recorded: Recorded) -> None:
+    assert [str(finding) for finding in validate_stream(recorded.events) if finding.counts] == []
+
+
+@pytest.mark.parametrize("recorded", STREAMS, ids=_named)
+def test_openai_is_clean_as_bytes(recorded: Recorded) -> None:
+    wire = as_sse(recorded.events).encode()
+    assert [str(finding) for finding in validate_stream(parse_sse([wire])) if finding.counts] == []
+
+
+@pytest.mark.parametrize("recorded", STREAMS, ids=_named)
+def test_deltas_add_up_to_the_terminal_event(recorded: Recorded) -> None:
+    assert [str(finding) for finding in compare_stream(recorded.events)] == []
+
+
+def test_openai_conversations_are_clean() -> None:
+    exchanges = [recorded.exchange for recorded in OPENAI if recorded.own_ids]
+    assert [str(f) for f in validate_conversation(exchanges, complete=False) if f.counts] == []
+
+
+def test_accumulated_text_is_what_the_message_says() -> None:
+    for recorded in STREAMS:
+        accumulator = ResponseAccumulator()
+        for event in recorded.events:
+            accumulator.feed(event)
+        assert accumulator.terminal is not None
+        said = [part["text"] for item in accumulator.terminal["output"] for part in item.get("content") or ()]
+        assert accumulator.text == "".join(said)
+
+
+def test_other_backends_have_their_known_differences() -> None:
+    codes = Counter(
+        (recorded.backend, finding.code)
+        for recorded in ALL
+        if recorded.backend != "openai"
+        for finding in validate_exchange(recorded.exchange)
+        if finding.counts
+    )
+    assert codes[("openrouter", "RS210")] == 1
+    assert codes[("openrouter", "RS212")] == 1
+    assert not [code for backend, code in codes if backend == "deepseek"]
