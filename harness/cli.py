@@ -7,7 +7,7 @@ import sys
 import typer
 from rich.console import Console
 
-from harness.commands import assets, env, models, run, serve, validate
+from harness.commands import assets, doctor, env, models, run, serve, validate
 from harness.errors import HarnessError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -17,6 +17,7 @@ app.add_typer(models.app, name="models")
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command(context_settings=PASS_ON)(run.run)
 app.command(context_settings=PASS_ON)(serve.serve)
+app.command()(doctor.doctor)
 app.command()(validate.validate)
 app.command()(validate.explain)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
 
 from harness.environments import assets
 from harness.environments.progress import shown
@@ -28,9 +28,8 @@ def fetch(names: Annotated[list[str], typer.Argument(help="names from `assets li
 @app.command("list")
 def list_() -> None:
     """The assets there are, and which of them the cache has."""
-    table = Table("asset", "in the cache", "from", "what it is", box=None)
+    console = Console(highlight=False, soft_wrap=True)
     for name, asset in assets.definitions().items():
         fetched = assets.cached(name)
-        have = (f"{fetched.size / 1e6:.1f} MB", fetched.source) if fetched else ("no", "")
-        table.add_row(name, *have, asset.description)
-    Console(soft_wrap=True).print(table)
+        have = f"{fetched.size / 1e6:.1f} MB from {fetched.source}" if fetched else "not in the cache"
+        console.print(f"[bold]{name}[/]: {have}\n    {escape(asset.description)}")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from harness.environments import locks, release, resolve
 from harness.environments.progress import shown
@@ -39,16 +39,19 @@ def verify(spec: _Spec, device: _Device = None) -> None:
 @app.command("list")
 def list_() -> None:
     """The releases that have a lock, and what is made of them on this machine, with sizes."""
-    table = Table("environment", "state", "size", "freed by removal", box=None)
+    table = Table(
+        *(Column(name, no_wrap=True) for name in ("environment", "made", "size", "own size")), box=None
+    )
     made = list(release.made())
     for entry in made:
-        shows, frees = entry.sizes()
-        state = entry.environment.describe() if entry.environment else "half-made: remove it"
-        table.add_row(entry.folder.name, state, f"{shows / 1e9:.2f} GB", f"{frees / 1e9:.2f} GB")
+        whole, own = entry.sizes()
+        state = f"torch {entry.environment.torch}" if entry.environment else "half-made: remove it"
+        table.add_row(entry.folder.name, state, f"{whole / 1e9:.2f} GB", f"{own / 1e9:.2f} GB")
     for lock in locks.locks():
         if not any(entry.folder.name.startswith(f"{lock.name}-") for entry in made):
-            table.add_row(lock.name, f"not made: env create {lock.version} --device {lock.device}", "", "")
-    Console(soft_wrap=True).print(table)
+            table.add_row(lock.name, "no", "", "")
+    Console().print(table)
+    print("own size: what removing it frees; the rest is shared with uv's cache (`uv cache prune`)")
 
 
 @app.command()

@@ -53,7 +53,7 @@ class Made:
     environment: Environment | None
 
     def sizes(self) -> tuple[int, int]:
-        """Bytes it shows, and bytes that removing it frees (the rest is hard-linked from uv's cache)."""
+        """Bytes in all, and of its own: what removing it frees, the rest being links into uv's cache."""
         stats = [path.lstat() for path in self.folder.rglob("*") if not path.is_dir()]
         return sum(s.st_blocks for s in stats) * 512, sum(s.st_blocks for s in stats if s.st_nlink == 1) * 512
 
@@ -226,6 +226,11 @@ def _interpreter(lock: Lock) -> tuple[str, Path]:
         if found.returncode == 0:
             return minor, Path(found.stdout.strip())
     raise InstallError("no Python 3.11 to 3.13 was found", hint="install one of them")
+
+
+def torch_at_hand(lock: Lock) -> bool:
+    """Whether a configured folder of wheels has the locked torch for a Python that a server may run on."""
+    return not lock.torch.endswith("+cpu") or any(_torch_offered(lock, minor) for minor in _PYTHONS)
 
 
 def _torch_offered(lock: Lock, minor: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from harness.environments import installed, locks, release
-from harness.environments.gpus import gpus
 from harness.environments.progress import Progress, quiet
 from harness.environments.spec import Device, Environment, parse
 from harness.errors import UsageError
@@ -11,7 +10,15 @@ from harness.errors import UsageError
 
 def default_device() -> Device:
     """cuda where NVML sees a GPU, else cpu."""
-    return "cuda" if gpus() else "cpu"
+    import pynvml  # slow to import, and not needed where the device is given
+
+    try:
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return "cpu"
+    return "cuda" if count else "cpu"
 
 
 def default_spec(device: Device) -> str:

@@ -46,13 +46,15 @@ class Environment:
 
     def environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """Environment for a server: runtime variables, `base` over them, and what must be on PYTHONPATH."""
-        inherited = base.get("PYTHONPATH")
-        path = [*map(str, self.pythonpath), *([inherited] if inherited else [])]
-        return {
-            **runtime_variables(self.device),
-            **base,
-            **({"PYTHONPATH": os.pathsep.join(path)} if path else {}),
-        }
+        environ = {**runtime_variables(self.device), **base}
+        path = [*map(str, self.pythonpath), *filter(None, [base.get("PYTHONPATH")])]
+        if path:
+            environ["PYTHONPATH"] = os.pathsep.join(path)
+        if (
+            self.kind == "release"
+        ):  # the environment is ours: bytecode, written once, halves the time of a start
+            environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        return environ
 
     def describe(self) -> str:
         """Names this environment in results, e.g. `release vllm 0.32.0 (cpu, torch 2.13.0+cpu)`."""

