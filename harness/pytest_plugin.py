@@ -38,7 +38,12 @@ MARKERS = (
     "needs(*capabilities): only for model entries with these capabilities",
     "slow: takes minutes; run with --slow",
 )
-OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
+COUNTED = {
+    "passed": ("passed",),
+    "failed": ("failed", "error", "xpassed"),
+    "skipped": ("skipped",),
+    "xfailed": ("xfailed",),
+}
 
 Server = RemoteServer | AttachedServer
 StreamCheck = Callable[[Iterable[Any]], None]
@@ -169,13 +174,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
             item.add_marker("gpu")
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skips what is slow, and says in one line why `-m gpu` has nothing to run."""
+    """Skips what is slow, starts each server once, and says in one line why `-m gpu` has nothing to run."""
     if not config.option.slow:
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+    if RUN in config.stash:
+        order = [target.id for target in config.stash[RUN].choice.targets]
+        items.sort(key=lambda item: order.index(item.stash[TARGET].id) if TARGET in item.stash else -1)
     wanted = config.option.markexpr.split()
     if "gpu" in wanted and "not" not in wanted and not any(i.get_closest_marker("gpu") for i in items):
         why = (
@@ -341,13 +349,13 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         return
     run = config.stash[RUN]
     table = Table(title="vLLM servers", title_justify="left")
-    for heading in ("model", "lane", "vLLM", "start", *OUTCOMES[:4], "other", "restarts", "known"):
+    for heading in ("model", "lane", "vLLM", "start", *COUNTED, "restarts", "known"):
         left = heading in {"model", "lane", "vLLM"}
         table.add_column(heading, justify="left" if left else "right", no_wrap=True)
     for target in run.choice.targets:
         if result := run.results.get(target.id):
             table.add_row(*_row(target, result))
-    console = Console(file=terminalreporter._tw._file, width=max(100, terminalreporter._tw.fullwidth))
+    console = Console(file=terminalreporter._tw._file, width=max(110, terminalreporter._tw.fullwidth))
     console.print()
     console.print(table)
     for described in dict.fromkeys(result.environment for result in run.results.values()):
@@ -358,19 +366,17 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _row(target: Target, result: TargetResult) -> list[str]:
-    bad = result.outcomes.get("failed", 0) + result.outcomes.get("error", 0)
-    good = result.outcomes.get("passed", 0)
-    colour = "red" if bad else "green" if good else "yellow"
-    other = sum(result.outcomes.get(kind, 0) for kind in OUTCOMES[4:])
+    counts = {
+        heading: sum(result.outcomes.get(kind, 0) for kind in kinds) for heading, kinds in COUNTED.items()
+    }
+    colour = "red" if counts["failed"] else "green" if counts["passed"] else "yellow"
     start = "-" if result.startup_s is None else f"{result.startup_s:.1f} s"
-    counts = [str(result.outcomes.get(kind, 0)) for kind in OUTCOMES[:4]]
     return [
         f"[{colour}]{target.entry.name}[/]",
         target.lane,
         result.vllm,
         start,
-        *counts,
-        str(other),
+        *map(str, counts.values()),
         str(result.restarts),
         str(len(result.known)),
     ]

@@ -48,6 +48,13 @@ def _nearest_parser(match: re.Match[str]) -> str:
     return f"nearest names: {', '.join(near)}" if near else f"this vLLM knows: {', '.join(sorted(known))}"
 
 
+def _room_for_cache(_: re.Match[str]) -> str:
+    return (
+        "lower --max-model-len, or give more memory: --gpu-memory-utilization, on CPU VLLM_CPU_KVCACHE_SPACE; "
+        f"on the GPUs: {describe_gpus()}"
+    )
+
+
 def _gpu_holders(_: re.Match[str]) -> str:
     return (
         "free the GPU or lower --gpu-memory-utilization, --max-model-len or --max-num-seqs; "
@@ -126,10 +133,15 @@ RULES: tuple[Rule, ...] = (
         "or stop what holds memory",
     ),
     _rule(
+        errors.KvCacheTooSmall,
+        r"(?:KV cache is needed, which is larger than|No available memory for the cache blocks)",
+        "the KV cache does not hold one request of the model's length",
+        _room_for_cache,
+    ),
+    _rule(
         errors.GpuOutOfMemory,
         r"(?:CUDA out of memory|torch\.OutOfMemoryError|Free memory on device cuda|"
-        r"No available memory for the cache blocks|"
-        r"is less than desired GPU memory utilization|KV cache is needed, which is larger than)",
+        r"is less than desired GPU memory utilization)",
         "there is too little GPU memory",
         _gpu_holders,
     ),

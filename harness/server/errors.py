@@ -51,6 +51,10 @@ class CpuMemoryTooSmall(StartupError):
     """Too little free memory on the NUMA node, or none left for the KV cache."""
 
 
+class KvCacheTooSmall(StartupError):
+    """What is left for the KV cache does not hold one request of the model's length."""
+
+
 class ModelNotFound(StartupError):
     """Neither a folder nor a repository of that name."""
 

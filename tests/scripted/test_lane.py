@@ -34,7 +34,7 @@ def lane(server: Server) -> RemoteServer:
     return server
 
 
-def words(number: int, count: int = 40) -> str:
+def words(number: int, count: int = 12) -> str:
     """Text that no other number gives."""
     return " ".join(f"word{number}x{i}" for i in range(count))
 
@@ -171,12 +171,12 @@ def test_rules_match_what_is_asked(vllm_server: Server, openai_client: OpenAI, s
     assert "about tools" in third.output_text  # type: ignore[attr-defined]
 
 
-async def many_at_once(server: RemoteServer, number: int) -> list[str]:
+async def many_at_once(server: RemoteServer, number: int, length: int) -> list[str]:
     """What `number` concurrent requests got, half of them streamed, each from a book of its own."""
 
     async def one(index: int) -> str:
         book = server.book(f"at-once-{index}")
-        await asyncio.to_thread(book.script, words(index), name=f"words {index}")
+        await asyncio.to_thread(book.script, words(index, length), name=f"words {index}")
         async with book.async_client() as client:
             text = await ask(client, index)
         await asyncio.to_thread(book.verify)
@@ -192,7 +192,7 @@ async def many_at_once(server: RemoteServer, number: int) -> list[str]:
 
 
 async def test_concurrent_scripts_never_mix(vllm_server: Server) -> None:
-    texts = await many_at_once(lane(vllm_server), AT_ONCE)
+    texts = await many_at_once(lane(vllm_server), AT_ONCE, 12)
     assert [text.strip() for text in texts] == [words(index) for index in range(AT_ONCE)]
 
 
@@ -201,11 +201,14 @@ async def test_scripts_survive_preemption(vllm_server: Server) -> None:
     """With room for a few requests only, vLLM preempts and resumes; prefix caching is on by default."""
     server = lane(vllm_server)
     small = RemoteServer(
-        server.entry, lane="scripted", vllm=server.environment, args=["--num-gpu-blocks-override", "24"]
+        server.entry,
+        lane="scripted",
+        vllm=server.environment,
+        args=["--max-model-len", "1024", "--num-gpu-blocks-override", "20"],
     )
     with small:
-        texts = await many_at_once(small, 32)
-        assert [text.strip() for text in texts] == [words(index) for index in range(32)]
+        texts = await many_at_once(small, 32, 60)
+        assert [text.strip() for text in texts] == [words(index, 60) for index in range(32)]
         assert small.metrics()["vllm:num_preemptions_total"] > 0
 
 

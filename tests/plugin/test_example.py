@@ -1,0 +1,49 @@
+"""The plugin in another project: fixtures by entry point, results in a table, errors of use told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).with_name("example")
+
+
+def test_another_project_uses_the_fixtures(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
+    pytester.copy_example(str(EXAMPLE / "test_agent.py"))
+    pytester.makeini("[pytest]\nasyncio_mode = auto\n")
+    vllm = [f"--vllm={pytestconfig.option.vllm}"] if pytestconfig.option.vllm else []
+    result = pytester.runpytest_subprocess("--model=qwen3", "--lane=scripted", *vllm, timeout=900)
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(
+        ["*script 'script 1' was never used*", "*qwen3*scripted*", "logs and results: *"]
+    )
+
+
+def test_gpu_without_gpu_is_one_line(pytester: pytest.Pytester) -> None:
+    pytester.copy_example(str(EXAMPLE / "test_agent.py"))
+    from harness.server.gpu import gpus
+
+    if gpus():
+        pytest.skip("needs a machine without CUDA")
+    result = pytester.runpytest_subprocess("-m", "gpu")
+    assert result.ret == 2
+    result.stdout.fnmatch_lines(["*-m gpu: no CUDA device on this machine, so nothing ran*"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model=gpt-os"], "did you mean gpt-oss"),
+        (["--model=gpt-oss-120b", "--lane=scripted"], "the entry has no scripted lane"),
+        (["--vllm=0.99"], "0.32.0"),
+        (["--vllm-python=/no/such/python"], "/no/such/python"),
+        (["--server-url=localhost:1", "--model=qwen3"], "is not an http"),
+        (["--server-url=http://localhost:1"], "--server-url needs one --model"),
+    ],
+)
+def test_wrong_use_is_told(arguments: list[str], words: str, pytester: pytest.Pytester) -> None:
+    pytester.copy_example(str(EXAMPLE / "test_agent.py"))
+    result = pytester.runpytest_subprocess(*arguments)
+    assert result.ret != 0
+    assert words in "\n".join([*result.outlines, *result.errlines])
