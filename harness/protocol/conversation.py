@@ -16,7 +16,7 @@ from harness.protocol.stream import AnyEvent, as_json
 
 Json = Mapping[str, Any]
 
-_ENDED = frozenset(schema.TERMINAL.values())
+_ENDED = tuple(schema.TERMINAL.values())
 _OF_ONE_SENDING = frozenset({"obfuscation", *schema.RESEALED_FIELDS})
 _OUTPUTS_OF_CALLS = tuple(f"{kind}_output" for kind in schema.CALLS)
 
@@ -48,7 +48,7 @@ class Exchange:
             return self.body
         for event in reversed(self.events):
             value = as_json(event)
-            if value is not None and value.get("type") in schema.TERMINAL:
+            if value is not None and value.get("type") in tuple(schema.TERMINAL):
                 response = value.get("response")
                 return response if isinstance(response, dict) else None
         return None
@@ -144,7 +144,11 @@ class _Conversation:
         if isinstance(previous, str) and previous not in self._calls:
             open_world = True
         for number, item in enumerate(items):
-            if item.get("type") in _OUTPUTS_OF_CALLS and item.get("call_id") not in calls and not open_world:
+            if (
+                item.get("type") in _OUTPUTS_OF_CALLS
+                and str(item.get("call_id")) not in calls
+                and not open_world
+            ):
                 self.report.add(
                     "CV103",
                     "a tool output answers no call that was made",
@@ -176,7 +180,7 @@ class _Conversation:
         if match is None or original is None:
             return
         if exchange.events is not None:
-            after = re.search(r"starting_after=(\d+)", match.group(2) or "")
+            after = re.search(r"starting_after=(\d{1,18})", match.group(2) or "")
             self._check_replay(original, exchange, int(after.group(1)) if after else -1, path)
         elif exchange.body is not None and original.answer is not None:
             self._check_stored(original.answer, exchange.body, path)
@@ -194,7 +198,7 @@ class _Conversation:
             )
 
     def _check_replay(self, original: Exchange, replay: Exchange, after: int, path: str) -> None:
-        wanted = [event for event in _json_events(original) if event.get("sequence_number", -1) > after]
+        wanted = [event for event in _json_events(original) if _number(event) > after]
         got = list(_json_events(replay))
         if original.events is None:
             return
@@ -230,7 +234,7 @@ class _Conversation:
                 if isinstance(call, dict) and isinstance(call.get("id"), str)
             }
             answered = message.get("tool_call_id", ABSENT)
-            if message.get("role") == "tool" and answered not in calls:
+            if message.get("role") == "tool" and str(answered) not in calls:
                 self.report.add(
                     "CV103",
                     "a tool message answers no call that was made",
@@ -249,6 +253,11 @@ def _json_events(exchange: Exchange) -> Iterator[dict[str, Any]]:
         value = as_json(event)
         if value is not None:
             yield value
+
+
+def _number(event: Json) -> int:
+    number = event.get("sequence_number")
+    return number if isinstance(number, int) else -1
 
 
 def _call_ids(items: object) -> set[str]:

@@ -23,7 +23,7 @@ from harness.protocol.items import (
 from harness.protocol.schema import Channel, Fields, PartKind
 
 Event = dict[str, Any]
-Handler = Callable[[Event], None]
+Handler = Callable[["ResponsesValidator", Event], None]
 
 MAX_HELD = 64 * 1024 * 1024
 _NODE_COST = 256
@@ -103,35 +103,6 @@ class ResponsesValidator:
         self._failed = False
         self._next: int | None = None
         self._numbered = self._unnumbered = False
-        self._table: dict[str, tuple[Fields, Handler]] = {
-            kind: (fields, self._handlers().get(kind, self._nested))
-            for kind, fields in schema.EVENT_FIELDS.items()
-        }
-
-    def _handlers(self) -> dict[str, Handler]:
-        handlers: dict[str, Handler] = {
-            **{kind: partial(self._on_head, rank) for rank, kind in enumerate(schema.HEAD, 1)},
-            **dict.fromkeys(schema.TERMINAL, self._on_terminal),
-            "error": self._on_error,
-            "response.output_item.added": self._on_item_added,
-            "response.output_item.done": self._on_item_done,
-            "response.output_text.annotation.added": self._on_annotation,
-            **dict.fromkeys(
-                (kind for kind in schema.EVENT_FIELDS if kind.startswith("response.audio.")),
-                lambda event: None,
-            ),
-        }
-        for parts in schema.PART_KINDS:
-            handlers[f"{parts.prefix}.added"] = partial(self._on_part_added, parts)
-            handlers[f"{parts.prefix}.done"] = partial(self._on_part_done, parts)
-        for channel in schema.CHANNELS:
-            handlers[f"{channel.prefix}.delta"] = partial(self._on_delta, channel)
-            handlers[f"{channel.prefix}.done"] = partial(self._on_text_done, channel)
-        for item_type, steps in schema.PROGRESS.items():
-            for rank, group in enumerate(steps):
-                for step in group:
-                    handlers[f"response.{item_type}.{step}"] = partial(self._on_progress, item_type, rank)
-        return handlers
 
     def feed(self, event: Event) -> None:
         """Takes the next event."""
@@ -148,14 +119,14 @@ class ResponsesValidator:
                 "RS106", f"an event after {self._ended}", "$.type", "nothing", brief(kind), once="end"
             )
             return
-        entry = self._table.get(kind) if type(kind) is str else None
+        entry = _TABLE.get(kind) if type(kind) is str else None
         if entry is None:
             self._on_unknown(kind)
             return
         for key, types in entry[0]:
             if type(event.get(key, ABSENT)) not in types:
                 self._bad_field(event, kind, key, types)
-        entry[1](event)
+        entry[1](self, event)
 
     def close(self) -> None:
         """Ends the stream."""
@@ -272,7 +243,7 @@ class ResponsesValidator:
         expected = " or ".join(t.__name__ for t in types)
         self._report.add(code, message.format(key), f"$.{key}", expected, brief(got), once=(kind, key))
 
-    def _on_head(self, rank: int, event: Event) -> None:
+    def _on_head(self, event: Event, rank: int) -> None:
         if rank <= self._phase or self._items:
             self._report.add(
                 "RS103", f"{event['type']} is out of place", "$.type", "once, in order, before the first item"
@@ -610,9 +581,12 @@ class ResponsesValidator:
         self._hold(_NODE_COST)
         return item
 
-    def _nested(self, event: Event) -> None:
+    def _on_nested(self, event: Event) -> None:
         """An event that only has to belong to an open item."""
         self._item(event)
+
+    def _on_free(self, event: Event) -> None:
+        """An event that belongs to no item."""
 
     def _on_item_done(self, event: Event) -> None:
         item, done = self._item(event), event.get("item")
@@ -714,7 +688,7 @@ class ResponsesValidator:
         self._hold(_NODE_COST)
         return part
 
-    def _on_part_added(self, kind: PartKind, event: Event) -> None:
+    def _on_part_added(self, event: Event, kind: PartKind) -> None:
         item, number, value = self._item(event), event.get(kind.index_key), event.get("part")
         if item is None or type(number) is not int or not isinstance(value, dict):
             return
@@ -758,7 +732,7 @@ class ResponsesValidator:
         parts[number] = _Part(value.get("type"), broken=False)
         self._hold(_NODE_COST)
 
-    def _on_part_done(self, kind: PartKind, event: Event) -> None:
+    def _on_part_done(self, event: Event, kind: PartKind) -> None:
         value = event.get("part")
         if not isinstance(value, dict):
             return
@@ -874,7 +848,7 @@ class ResponsesValidator:
             self._hold(_NODE_COST)
         return text
 
-    def _on_delta(self, channel: Channel, event: Event) -> None:
+    def _on_delta(self, event: Event, channel: Channel) -> None:
         text = self._text(channel, event)
         if text is None:
             return
@@ -902,7 +876,7 @@ class ResponsesValidator:
         else:
             text.broken = True
 
-    def _on_text_done(self, channel: Channel, event: Event) -> None:
+    def _on_text_done(self, event: Event, channel: Channel) -> None:
         text = self._text(channel, event)
         if text is None:
             return
@@ -995,7 +969,7 @@ class ResponsesValidator:
 
     # tools that the server runs
 
-    def _on_progress(self, item_type: str, rank: int, event: Event) -> None:
+    def _on_progress(self, event: Event, item_type: str, rank: int) -> None:
         item = self._item(event)
         if item is None:
             return
@@ -1030,6 +1004,36 @@ class ResponsesValidator:
             )
 
 
+def _handlers() -> dict[str, Handler]:
+    this = ResponsesValidator
+    handlers: dict[str, Handler] = {
+        **{kind: partial(this._on_head, rank=rank) for rank, kind in enumerate(schema.HEAD, 1)},
+        **dict.fromkeys(schema.TERMINAL, this._on_terminal),
+        "error": this._on_error,
+        "response.output_item.added": this._on_item_added,
+        "response.output_item.done": this._on_item_done,
+        "response.output_text.annotation.added": this._on_annotation,
+    }
+    for parts in schema.PART_KINDS:
+        handlers[f"{parts.prefix}.added"] = partial(this._on_part_added, kind=parts)
+        handlers[f"{parts.prefix}.done"] = partial(this._on_part_done, kind=parts)
+    for channel in schema.CHANNELS:
+        handlers[f"{channel.prefix}.delta"] = partial(this._on_delta, channel=channel)
+        handlers[f"{channel.prefix}.done"] = partial(this._on_text_done, channel=channel)
+    for item_type, steps in schema.PROGRESS.items():
+        for rank, group in enumerate(steps):
+            for step in group:
+                handler = partial(this._on_progress, item_type=item_type, rank=rank)
+                handlers[f"response.{item_type}.{step}"] = handler
+    for kind, fields in schema.EVENT_FIELDS.items():
+        of_item = any(key == "output_index" for key, _ in fields)
+        handlers.setdefault(kind, this._on_nested if of_item else this._on_free)
+    return handlers
+
+
+_TABLE: dict[str, tuple[Fields, Handler]] = {
+    kind: (schema.EVENT_FIELDS[kind], handler) for kind, handler in _handlers().items()
+}
 _CHANNEL_OF_ITEM = {channel.item_type: channel for channel in schema.CHANNELS if not channel.part_type}
 
 

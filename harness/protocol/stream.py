@@ -184,7 +184,8 @@ def plain(event: object) -> dict[str, Any]:
         fields = event.__dict__
         sent = event.__pydantic_fields_set__
         if sent.isdisjoint(_DEEP) or type(fields.get("delta")) is str:
-            return {**{key: fields[key] for key in sent}, **(event.__pydantic_extra__ or {})}
+            own = {key: fields[key] for key in sent if key in fields}
+            return {**own, **(event.__pydantic_extra__ or {})}
         return event.model_dump(exclude_unset=True, by_alias=True, warnings=False)
     if isinstance(event, Mapping):
         return dict(event)

@@ -95,6 +95,14 @@ def _scrambled(rng: random.Random, value: Any, depth: int = 0) -> Any:
     return value
 
 
+def _scrambled_exchange(rng: random.Random, value: dict[str, Any]) -> Exchange:
+    sides = {key: _scrambled(rng, value[key]) for key in ("request", "body", "events") if key in value}
+    shaped = {key: side for key, side in sides.items() if isinstance(side, type(value[key]))}
+    if "events" in shaped:
+        shaped["events"] = [event for event in shaped["events"] if isinstance(event, dict)]
+    return Exchange(method=value["method"], path=value["path"], **shaped)
+
+
 @pytest.mark.timeout(3600)
 def test_random_bytes_raise_nothing_else() -> None:
     rng = random.Random(20260101)
@@ -111,7 +119,8 @@ def test_scrambled_json_raises_nothing_else() -> None:
     rng = random.Random(20260102)
     bodies = [sample.build()[0] for sample in SAMPLES.values() if sample.kind == "body"]
     for number in range(max(COUNT // 3, 1)):
-        events = [event for event in _scrambled(rng, rng.choice(_STREAMS)) if isinstance(event, dict)]
+        scrambled = [_scrambled(rng, event) for event in rng.choice(_STREAMS)]
+        events = [event for event in scrambled if isinstance(event, dict)]
         rng.random() < 0.3 and rng.shuffle(events)
         findings = validate_stream(events, request=rng.choice([None, {}, {"tools": [1], "n": "x"}]))
         for accumulator in (ResponseAccumulator(), ChatAccumulator()):
@@ -120,8 +129,7 @@ def test_scrambled_json_raises_nothing_else() -> None:
             assert accumulator.text is not None
             assert accumulator.tool_calls is not None
         compare_stream(events)
-        exchanges = [_scrambled(rng, value) for value in rng.choice(_CONVERSATIONS)]
-        validate_conversation([Exchange(**value) for value in exchanges if isinstance(value, dict)])
+        validate_conversation([_scrambled_exchange(rng, value) for value in rng.choice(_CONVERSATIONS)])
         body = _scrambled(rng, rng.choice(bodies))
         if isinstance(body, dict):
             validate_body(body)
