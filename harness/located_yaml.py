@@ -36,9 +36,8 @@ class Document:
         node = self.root
         for part in location:
             child = _child(node, part)
-            if child is None:
-                break
-            line, node = child
+            if child is not None:  # else a missing key, or a union's tag, which pydantic puts among the keys
+                line, node = child
         return line
 
     def problems(self, error: ValidationError, keys_at: Callable[[Location], Collection[str]]) -> str:

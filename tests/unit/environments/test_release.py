@@ -1,0 +1,200 @@
+"""Making release environments: complete or not there, one maker at a time. uv is a fake here."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from harness.environments import release, resolve
+from harness.environments.installer import InstallError, remedy
+from harness.environments.locks import lock_for
+from harness.errors import UsageError
+
+
+class FakeUv:
+    """Makes what `uv venv` and `uv pip install` would leave, or fails at a step."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, ...]] = []
+        self.fail_at: str | None = None
+
+    def __call__(self, *arguments: str | Path, **_: object) -> None:
+        words = tuple(map(str, arguments))
+        self.calls.append(words)
+        if words[0] == "venv":
+            folder = Path(words[-1])
+            (folder / "bin").mkdir(parents=True)
+            (folder / "bin" / "python").touch()
+            (folder / "pyvenv.cfg").write_text("home = /usr/bin\nversion_info = 3.11.7\n")
+        if self.fail_at and self.fail_at in words:
+            raise InstallError("No space left on device", hint=remedy("No space left on device"))
+        time.sleep(0.05)
+
+    def made(self) -> int:
+        return sum(words[0] == "venv" for words in self.calls)
+
+
+@pytest.fixture
+def uv(monkeypatch: pytest.MonkeyPatch) -> FakeUv:
+    fake = FakeUv()
+    monkeypatch.setattr(release, "run_uv", fake)
+    monkeypatch.setattr(release, "verify", lambda environment: {})
+    monkeypatch.setattr(release, "find_links", list)
+    return fake
+
+
+def test_made_once_and_named_in_full(uv: FakeUv, cache: Path) -> None:
+    environment = resolve("0.32.0", "cpu", create=True)
+    assert environment.describe() == "release vllm 0.32.0 (cpu, torch 2.13.0+cpu)"
+    assert environment.python_version == "3.11.7"
+    assert environment.python.is_relative_to(cache / "environments")
+    assert resolve("0.32.0", "cpu") == resolve("0.32.0", "cpu", create=True) == environment
+    assert uv.made() == 1
+
+
+def test_its_servers_get_stub_metadata(uv: FakeUv) -> None:
+    (stub,) = resolve("0.32.0", "cpu", create=True).pythonpath
+    assert (stub / "vllm-0.32.0+cpu.dist-info" / "METADATA").exists()
+
+
+@pytest.mark.parametrize("step", ["venv", "install"])
+def test_a_failure_leaves_nothing(uv: FakeUv, step: str) -> None:
+    uv.fail_at = step
+    with pytest.raises(InstallError, match="No space left") as raised:
+        resolve("0.32.0", "cpu", create=True)
+    assert "free disk space" in raised.value.hint
+    assert list(release.made()) == []
+
+
+def test_an_environment_that_does_not_import_is_not_kept(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(environment: object) -> None:
+        raise release.BrokenEnvironmentError("`import vllm` fails")
+
+    monkeypatch.setattr(release, "verify", broken)
+    with pytest.raises(release.BrokenEnvironmentError):
+        resolve("0.32.0", "cpu", create=True)
+    assert list(release.made()) == []
+
+
+def test_a_half_made_one_is_no_environment_and_is_made_anew(uv: FakeUv) -> None:
+    whole = resolve("0.32.0", "cpu", create=True)
+    folder = whole.python.parent.parent
+    (folder / "vllm-harness.json").unlink()
+    (folder / "leftover").touch()
+    with pytest.raises(release.MissingEnvironmentError):
+        resolve("0.32.0", "cpu")
+    assert [entry.environment for entry in release.made()] == [None]
+    assert resolve("0.32.0", "cpu", create=True) == whole
+    assert not (folder / "leftover").exists()
+
+
+@pytest.mark.parametrize("marker", ["", "{", "[]", '{"device": "cpu"}'])
+def test_a_damaged_marker_is_no_marker(uv: FakeUv, marker: str) -> None:
+    environment = resolve("0.32.0", "cpu", create=True)
+    (environment.python.parent.parent / "vllm-harness.json").write_text(marker)
+    with pytest.raises(release.MissingEnvironmentError):
+        resolve("0.32.0", "cpu")
+
+
+def test_concurrent_makers_make_one(uv: FakeUv) -> None:
+    told: list[str] = []
+    start = threading.Barrier(6)
+
+    def make(_: int) -> object:
+        start.wait()
+        return resolve("0.32.0", "cpu", create=True, progress=told.append)
+
+    with ThreadPoolExecutor(6) as pool:
+        assert len(set(map(repr, pool.map(make, range(6))))) == 1
+    assert uv.made() == 1
+    assert any(line.startswith("waiting for another process") for line in told)
+
+
+def test_another_lock_is_another_environment(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = resolve("0.32.0", "cpu", create=True)
+    monkeypatch.setattr(type(lock_for("0.32.0", "cpu")), "digest", "12345678")
+    second = resolve("0.32.0", "cpu", create=True)
+    assert first.python != second.python
+    assert uv.made() == 2
+
+
+def test_torch_comes_from_a_folder_of_wheels_where_it_is(
+    uv: FakeUv, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for minor in ("311", "312", "313"):
+        for machine in ("x86_64", "aarch64", "arm64"):
+            name = f"torch-2.13.0+cpu-cp{minor}-cp{minor}-manylinux_2_28_{machine}.whl"
+            (tmp_path / name).touch()
+    monkeypatch.setattr(release, "find_links", lambda: [tmp_path])
+    resolve("0.32.0", "cpu", create=True)
+    assert not any("--torch-backend" in words for words in uv.calls)
+
+
+def test_torch_comes_from_its_own_index_otherwise(uv: FakeUv) -> None:
+    resolve("0.32.0", "cpu", create=True)
+    (install,) = (words for words in uv.calls if "install" in words)
+    assert install[install.index("--torch-backend") + 1] == "cpu"
+    resolve("0.32.0", "cuda", create=True)
+    assert "--torch-backend" not in uv.calls[-1]
+
+
+def test_removed_by_name(uv: FakeUv) -> None:
+    folder = resolve("0.32.0", "cpu", create=True).python.parent.parent
+    with pytest.raises(UsageError, match=r"no environment 0\.32\.0") as raised:
+        release.remove("0.32.0")
+    assert folder.name in raised.value.hint
+    release.remove(folder.name)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["..", "../assets", ".", ""])
+def test_only_environments_are_removed(uv: FakeUv, name: str) -> None:
+    resolve("0.32.0", "cpu", create=True)
+    with pytest.raises(UsageError, match="no environment"):
+        release.remove(name)
+
+
+def test_sizes_tell_links_from_files_of_its_own(uv: FakeUv, tmp_path: Path) -> None:
+    folder = resolve("0.32.0", "cpu", create=True).python.parent.parent
+    (entry,) = release.made()
+    whole, own = entry.sizes()
+    (tmp_path / "cached").write_bytes(b"x" * 100_000)
+    (folder / "linked").hardlink_to(tmp_path / "cached")
+    assert entry.sizes()[0] >= whole + 100_000
+    assert entry.sizes()[1] == own
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"vllm": "0.31.0", "device": "cpu", "kernels": True}, "turns out to be vLLM 0.31.0 on cpu"),
+        ({"vllm": "0.32.0", "device": "cuda", "kernels": True}, "turns out to be vLLM 0.32.0 on cuda"),
+        ({"vllm": "0.32.0", "device": "cpu", "kernels": False}, "kernels do not load"),
+    ],
+)
+def test_verify_holds_an_environment_to_its_name(
+    tmp_path: Path, answer: dict[str, object], said: str
+) -> None:
+    environment = pretending(tmp_path, f"echo '{json.dumps(answer | {'torch': '2.13.0+cpu'})}'")
+    with pytest.raises(release.BrokenEnvironmentError, match=said):
+        release.verify(environment)
+
+
+def test_verify_gives_the_last_words_of_a_failed_import(tmp_path: Path) -> None:
+    environment = pretending(tmp_path, "echo 'undefined symbol: torch7Library' >&2; exit 1")
+    with pytest.raises(release.BrokenEnvironmentError, match="undefined symbol: torch7Library"):
+        release.verify(environment)
+
+
+def pretending(folder: Path, line: str) -> release.Environment:
+    """An environment whose Python does one thing."""
+    python = folder / "env" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\n{line}\n")
+    python.chmod(0o755)
+    return release.Environment("release", python, "3.11.7", "0.32.0", "cpu", "2.13.0+cpu")

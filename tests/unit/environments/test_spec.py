@@ -1,0 +1,93 @@
+"""Specs, and what an environment gives its servers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.environments import Environment, resolve
+from harness.environments.release import MissingEnvironmentError
+from harness.environments.runtime import runtime_variables
+from harness.environments.spec import Spec, parse
+from harness.errors import UsageError
+
+
+def environment(**changes: object) -> Environment:
+    given = {"kind": "release", "python": Path("/e/bin/python"), "python_version": "3.11.7"}
+    given |= {"vllm_version": "0.32.0", "device": "cpu", "torch": "2.13.0+cpu", "pythonpath": [Path("/stub")]}
+    return Environment(**(given | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("0.32.0", Spec("release", version="0.32.0")),
+        ("0.22.1", Spec("release", version="0.22.1")),
+        ("installed", Spec("installed")),
+        ("installed:/opt/v/bin/python", Spec("installed", python=Path("/opt/v/bin/python"))),
+        ("installed:~/v/bin/python", Spec("installed", python=Path.home() / "v/bin/python")),
+    ],
+)
+def test_forms(text: str, spec: Spec) -> None:
+    assert parse(text) == spec
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0.33.0@0.32.0", "graft is not built yet"),
+        ("tree:/src/vllm@0.32.0", "tree is not built yet"),
+        ("latest", "not one I know"),
+        ("0.32", "not one I know"),
+        ("", "not one I know"),
+    ],
+)
+def test_other_forms_are_refused_by_name(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as raised:
+        parse(text)
+    assert "`0.32.0` (a release)" in raised.value.hint
+
+
+def test_one_line_names_it() -> None:
+    assert environment().describe() == "release vllm 0.32.0 (cpu, torch 2.13.0+cpu)"
+    assert environment(kind="installed", device="cuda", torch=None).describe() == (
+        "installed vllm 0.32.0 (cuda, torch unknown)"
+    )
+
+
+def test_server_variables_give_way_to_the_caller() -> None:
+    environ = environment().environ({"VLLM_CPU_KVCACHE_SPACE": "8", "PATH": "/bin"})
+    assert environ["VLLM_CPU_KVCACHE_SPACE"] == "8"
+    assert environ["VLLM_SYSTEM_START_DATE"] == runtime_variables("cpu")["VLLM_SYSTEM_START_DATE"]
+    assert environ["PATH"] == "/bin"
+
+
+def test_pythonpath_is_put_before_the_callers() -> None:
+    assert environment().environ({"PYTHONPATH": "/mine"})["PYTHONPATH"] == "/stub:/mine"
+    assert environment().environ({})["PYTHONPATH"] == "/stub"
+    assert "PYTHONPATH" not in environment(pythonpath=[]).environ({})
+
+
+def test_only_our_own_environments_are_made_to_write_bytecode() -> None:
+    forbidden = {"PYTHONDONTWRITEBYTECODE": "1"}
+    assert "PYTHONDONTWRITEBYTECODE" not in environment().environ(forbidden)
+    assert environment(kind="installed").environ(forbidden)["PYTHONDONTWRITEBYTECODE"] == "1"
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_runtime_variables_are_text(device: str) -> None:
+    assert all(isinstance(value, str) for value in runtime_variables(device).values())
+    assert ("VLLM_CPU_KVCACHE_SPACE" in runtime_variables(device)) == (device == "cpu")
+
+
+def test_a_release_that_is_not_made_says_how_to_make_it() -> None:
+    with pytest.raises(MissingEnvironmentError) as raised:
+        resolve("0.32.0", "cpu")
+    assert raised.value.hint == "vllm-harness env create 0.32.0 --device cpu"
+
+
+def test_a_release_without_lock_names_those_that_have_one() -> None:
+    with pytest.raises(UsageError, match=r"no lock for vLLM 0\.1\.0 on cpu") as raised:
+        resolve("0.1.0", "cpu", create=True)
+    assert "0.32.0" in raised.value.hint
