@@ -31,6 +31,13 @@ class _Item:
         if isinstance(number, int) and isinstance(event.get("delta"), str):
             self.texts.setdefault((channel.prefix, number), []).append(event["delta"])
 
+    def add_annotation(self, event: Json) -> None:
+        number = event.get("content_index")
+        part = self.parts["content_index"].get(number) if isinstance(number, int) else None
+        if part is not None:
+            before = part.get("annotations")
+            part["annotations"] = [*(before if isinstance(before, list) else ()), event.get("annotation")]
+
     def value(self) -> Json:
         item = dict(self.fields)
         for kind in schema.PART_KINDS:
@@ -97,9 +104,7 @@ class ResponseAccumulator:
         elif kind in _PARTS:
             self._on_part(open_item, _PARTS[kind], value)
         elif kind == "response.output_text.annotation.added":
-            part = open_item.parts["content_index"].get(value.get("content_index", -1))
-            if part is not None:
-                part["annotations"] = [*part.get("annotations", ()), value.get("annotation")]
+            open_item.add_annotation(value)
 
     @property
     def response(self) -> Json:

@@ -44,9 +44,11 @@ def _check(report: Report, body: dict[str, Any], api: Api | None, request: dict[
     kind = body.get("object")
     if "error" in body and "id" not in body and body["error"] is not None:
         _check_error(report, body["error"])
-    elif api == "chat" or (api is None and "choices" in body):
+    elif kind == "error":
+        report.add("RO119", "the error stands at the top of the body", "$", "{error: {...}}", brief(body))
+    elif api == "chat" or (api is None and "choices" in body and kind != "text_completion"):
         check_completion(report, body, request)
-    elif api == "responses" or kind in ("response", None) or "output" in body:
+    elif api == "responses" or kind == "response" or "output" in body:
         if isinstance(kind, str) and kind.startswith("response."):
             return
         check_response(report, body, "$", request)

@@ -178,7 +178,7 @@ def is_json_object(text: str) -> bool:
 
 def _offered_functions(request: Json | None) -> set[str]:
     """Names of the functions a request offers; empty where other kinds of tools may bring more."""
-    tools = request.get("tools") if request else None
+    tools = request.get("tools") if request and "prompt" not in request else None
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         return set()
     if any(tool.get("type") != "function" for tool in tools):
@@ -371,7 +371,7 @@ def check_chat_usage(report: Report, usage: object, path: str) -> None:
 
 
 def _check_echo(report: Report, response: Json, request: Json, path: str) -> None:
-    for key in schema.ECHOED_FIELDS:
+    for key in schema.REQUESTED_FIELDS:
         wanted = request.get(key)
         if wanted not in (None, "") and key in response and not _same(response[key], wanted):
             report.add(
@@ -381,7 +381,7 @@ def _check_echo(report: Report, response: Json, request: Json, path: str) -> Non
                 brief(wanted),
                 brief(response[key]),
             )
-    if "max_output_tokens" not in request and response.get("max_output_tokens") is not None:
+    if not {"max_output_tokens", "prompt"} & set(request) and response.get("max_output_tokens") is not None:
         report.add(
             "RO118",
             "max_output_tokens was not requested and is not null",

@@ -92,7 +92,7 @@ def numbered(events: Sequence[Json], start: int = 0) -> list[Json]:
 def _item_events(item: Json, index: int, split: Split) -> Iterator[Json]:
     kind = str(item["type"])
     yield {"type": "response.output_item.added", "output_index": index, "item": _as_added(item)}
-    steps = [group[0] for group in schema.PROGRESS.get(kind, ())]
+    steps = [step for group in schema.PROGRESS.get(kind, ()) for step in group if step != "failed"]
     early = _BEFORE_TEXT.get(kind, 0)
     place = {"item_id": item.get("id"), "output_index": index}
     yield from (_progress(kind, step, place) for step in steps[:early])

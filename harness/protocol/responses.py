@@ -98,6 +98,7 @@ class ResponsesValidator:
         self._head: Event | None = None
         self._phase = 0
         self._items: dict[int, _Item] = {}
+        self._latest: _Item | None = None
         self._ids: dict[str, int] = {}
         self._ended: str | None = None
         self._failed = False
@@ -435,8 +436,7 @@ class ResponsesValidator:
         """Counts what is kept; past the limit the stack is let go and only the lifecycle is checked."""
         self._left -= cost
         if self._left < 0 and self._items:
-            self._items = {}
-            self._ids = {}
+            self._items, self._ids, self._latest = {}, {}, None
             self._resumed = True
             self._report.add(
                 "SE110",
@@ -449,21 +449,21 @@ class ResponsesValidator:
         index, added = event.get("output_index"), event.get("item")
         if type(index) is not int or not isinstance(added, dict) or self._left < 0:
             return
-        expected = max(self._items, default=-1) + 1
+        expected = self._latest.index + 1 if self._latest else 0
         if index != expected and not (self._resumed and not self._items):
             self._report.add(
                 "RS201", "output_index is not the next one", "$.output_index", str(expected), str(index)
             )
         self._check_overlap(added)
         item = _Item(index, added)
-        self._items[index] = item
+        self._items[index] = self._latest = item
         self._check_added(item)
         self._hold(_NODE_COST)
 
     def _check_overlap(self, added: Event) -> None:
         if added.get("type") not in schema.MODEL_WRITTEN or added.get("caller"):
             return
-        last = self._items[max(self._items)] if self._items else None
+        last = self._latest
         if (
             last
             and last.done is None
@@ -574,10 +574,10 @@ class ResponsesValidator:
                 "response.output_item.added first",
                 str(index),
             )
-        item = _Item(
-            index, {"id": event["item_id"]} if isinstance(event.get("item_id"), str) else {}, phantom=True
-        )
-        self._items[index] = item
+        known = {"id": event["item_id"]} if isinstance(event.get("item_id"), str) else {}
+        item = self._items[index] = _Item(index, known, phantom=True)
+        if self._latest is None or index > self._latest.index:
+            self._latest = item
         self._hold(_NODE_COST)
         return item
 

@@ -61,10 +61,11 @@ STREAM_RULES: tuple[Rule, ...] = (
         "SE105",
         ERROR,
         "The stream ends within an event",
-        "An event counts once the blank line after it has come; a client drops this one.",
+        "An event counts once the blank line after it has come; a client drops this one. Information "
+        "only where just the blank line is missing, as in a capture that an editor has trimmed.",
         SSE,
         "sse",
-        ("replace", '"sequence_number": 9}\n\n', '"sequence_number": 9}\n'),
+        ("replace", '"sequence_number": 9}\n\n', '"sequence_nu'),
     ),
     rule(
         "SE106",

@@ -139,7 +139,7 @@ PROGRESS: dict[str, tuple[tuple[str, ...], ...]] = {
     "web_search_call": (("in_progress",), ("searching",), ("completed",)),
     "file_search_call": (("in_progress",), ("searching",), ("completed",)),
     "code_interpreter_call": (("in_progress",), ("interpreting",), ("completed",)),
-    "image_generation_call": (("in_progress",), ("generating",), ("partial_image",), ("completed",)),
+    "image_generation_call": (("in_progress",), ("generating", "partial_image"), ("completed",)),
     "mcp_call": (("in_progress",), ("completed", "failed")),
     "mcp_list_tools": (("in_progress",), ("completed", "failed")),
 }
@@ -276,7 +276,7 @@ USAGE_FIELDS: Fields = (
 
 STABLE_RESPONSE_FIELDS = ("created_at", "model", "object")
 
-# the request's parameters that a response repeats: between created and the end, and equal to the request
+# parameters of the request that a response repeats, alike at its beginning and its end
 ECHOED_FIELDS = (
     "background",
     "instructions",
@@ -289,6 +289,9 @@ ECHOED_FIELDS = (
     "truncation",
     "user",
 )
+
+# of these, those that come back as the request said them
+REQUESTED_FIELDS = tuple(key for key in ECHOED_FIELDS if key not in ("parallel_tool_calls", "user"))
 
 # re-encrypted at every send
 RESEALED_FIELDS = frozenset({"encrypted_content", "fingerprint"})

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from harness.protocol.chat import ChatValidator
-from harness.protocol.findings import MAX_FINDINGS, Finding, Report, brief
+from harness.protocol.findings import MAX_FINDINGS, Finding, Report, Severity, brief
 from harness.protocol.responses import MAX_HELD, ResponsesValidator
 from harness.protocol.rules import SEVERITIES
 from harness.protocol.sse import SSEEvent
@@ -122,10 +122,6 @@ class StreamValidator:
         report, data = self._report, event.data
         if event.bad_utf8:
             report.add("SE104", "the event is not UTF-8", "$")
-        if event.cut:
-            report.add(
-                "SE105", "the stream ends within an event", "$", "a blank line after the event", "the end"
-            )
         if self._done_mark:
             report.add("SE108", "an event after [DONE]", "$", "nothing", data[:80], once="done")
         if data.strip() == "[DONE]":
@@ -133,21 +129,21 @@ class StreamValidator:
             if isinstance(self._validator, ResponsesValidator) or self._api == "responses":
                 report.add("SE106", "[DONE] in a Responses stream", "$", "nothing", "[DONE]")
             return None
+        value: object = None
+        problem = "not an object"
         try:
             value = _decode(data)
-        except (ValueError, RecursionError) as problem:
-            report.add(
-                "SE103",
-                f"the data is not one JSON object: {problem}"[:200],
-                "$",
-                "one JSON object",
-                data[:80],
-            )
-            return None
-        if type(value) is not dict:
-            report.add("SE103", "the data is not a JSON object", "$", "one JSON object", brief(value))
-            return None
-        return value
+        except (ValueError, RecursionError) as error:
+            problem = str(error)[:120]
+        found = value if type(value) is dict else None
+        if event.cut:
+            severity = None if found is None else Severity.INFO
+            message = "the stream ends within an event"
+            report.add("SE105", message, "$", "a blank line after the event", "the end", severity)
+        elif found is None:
+            message = f"the data is not one JSON object: {problem}"
+            report.add("SE103", message, "$", "one JSON object", data[:80])
+        return found
 
     def _check_name(self, event: SSEEvent, value: Mapping[str, Any]) -> None:
         if not isinstance(self._validator, ResponsesValidator):

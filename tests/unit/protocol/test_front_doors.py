@@ -1,0 +1,233 @@
+"""watch, assert_valid_stream, known deviations, timing, the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from openai import AsyncOpenAI, AsyncStream, OpenAI, Stream
+from openai.types.chat import ChatCompletionChunk
+from openai.types.responses import ResponseStreamEvent
+from typer.testing import CliRunner
+
+from harness.cli import app
+from harness.errors import UsageError
+from harness.protocol import (
+    KnownDeviation,
+    ProtocolInputError,
+    ProtocolViolation,
+    Severity,
+    apply_known,
+    timing_facts,
+    validate_stream,
+    validate_stream_async,
+    watch,
+    watch_async,
+)
+from harness.protocol.assertions import assert_valid_stream
+from harness.protocol.examples import SAMPLES, Edit, as_sse, edited
+from tests.unit.protocol.recorded import STREAMS
+
+BREAK: list[Edit] = [("set", "response.output_text.delta", "delta", "Bye")]
+
+
+def _response(wire: str) -> httpx.Response:
+    return httpx.Response(200, content=wire.encode(), request=httpx.Request("POST", "http://localhost"))
+
+
+def _sdk(events: list[dict[str, Any]], cast_to: Any = ResponseStreamEvent) -> Stream[Any]:
+    return Stream(cast_to=cast_to, response=_response(as_sse(events)), client=OpenAI(api_key="none"))
+
+
+@pytest.mark.parametrize("recorded", STREAMS[::5], ids=lambda recorded: recorded.name)
+def test_watching_the_sdk_finds_what_the_json_shows(recorded: Any) -> None:
+    watched = watch(_sdk(recorded.events))
+    assert [event.type for event in watched] == [event["type"] for event in recorded.events]
+    assert [f.code for f in watched.findings] == [f.code for f in validate_stream(recorded.events)]
+
+
+def test_watch_raises_at_the_end() -> None:
+    watched = watch(_sdk(edited(SAMPLES["text"].build(), BREAK)))
+    seen = []
+    with pytest.raises(ProtocolViolation, match="RS308") as raised:
+        seen.extend(watched)
+    assert len(seen) == len(SAMPLES["text"].build())
+    assert raised.value.findings[0].code == "RS308"
+
+
+def test_watch_collects_where_it_must_not_raise() -> None:
+    with watch(_sdk(edited(SAMPLES["text"].build(), BREAK)), raises=False) as watched:
+        assert watched.response.status_code == 200
+        assert len(list(watched)) == 10
+    assert [finding.code for finding in watched.findings] == ["RS308"]
+
+
+def test_watch_takes_chat_streams() -> None:
+    events = SAMPLES["chat_two_calls"].build()
+    assert len(list(watch(_sdk(events, ChatCompletionChunk)))) == len(events)
+
+
+async def test_the_asynchronous_twins() -> None:
+    async def events():  # type: ignore[no-untyped-def]
+        for event in edited(SAMPLES["text"].build(), BREAK):
+            yield event
+
+    assert [finding.code for finding in await validate_stream_async(events())] == ["RS308"]
+    answer = _response(as_sse(SAMPLES["text"].build()))
+    stream = AsyncStream(cast_to=ResponseStreamEvent, response=answer, client=AsyncOpenAI(api_key="none"))  # type: ignore[var-annotated,arg-type]
+    assert len([event async for event in watch_async(stream)]) == 10
+
+
+def test_the_assertion_draws_the_stack() -> None:
+    with pytest.raises(AssertionError) as raised:
+        assert_valid_stream(edited(SAMPLES["text"].build(), BREAK))
+    lines = str(raised.value).split("\n")
+    at = next(number for number, line in enumerate(lines) if "^ RS308" in line)
+    assert "output_text.done" in lines[at - 1]
+    assert lines[at - 1].index("output_text.done") > lines[2].index("created")
+    assert "explain RS308" in lines[-1]
+
+
+def test_the_assertion_passes_what_it_was_told_to() -> None:
+    events = edited(SAMPLES["call"].build(), [("set", "response.output_item.done#1", "item.status", None)])
+    known = [
+        KnownDeviation("IT103", "vllm#46940", "<0.26"),
+        KnownDeviation("RS212", "vllm#46940", "<0.26", path="$.response.output[*].status"),
+    ]
+    findings = assert_valid_stream(events, known=known, version="0.24.0")
+    assert {finding.known for finding in findings} == {"vllm#46940"}
+    assert_valid_stream(events, ignore=["IT103", "RS212"])
+    with pytest.raises(AssertionError):
+        assert_valid_stream(events, known=known, version="0.26.0")
+    silent = edited(SAMPLES["text"].build(), [("set", "response.created", "response.usage", {})])
+    assert_valid_stream(silent)
+    with pytest.raises(AssertionError, match="RS118"):
+        assert_valid_stream(silent, severity=Severity.WARNING)
+
+
+def test_known_deviations_end() -> None:
+    known = [KnownDeviation("IT103", "vllm#46940", "<0.26", "status is null")]
+    assert apply_known([], known, "0.24.0") == []
+    gone = apply_known([], known, "0.24.0", exercised=["vllm#46940"])
+    assert [(finding.code, finding.severity) for finding in gone] == [("KD101", Severity.ERROR)]
+    assert apply_known([], known, "0.26.0", exercised=["vllm#46940"]) == []
+    assert apply_known([], known, "0.25.1rc1+cpu", exercised=["vllm#46940"]) != []
+
+
+@pytest.mark.parametrize(("code", "versions"), [("XX999", ""), ("IT103", "about 0.25")])
+def test_a_bad_known_deviation_is_refused(code: str, versions: str) -> None:
+    with pytest.raises(ProtocolInputError):
+        KnownDeviation(code, "vllm#1", versions)
+
+
+def test_timing_facts() -> None:
+    events = SAMPLES["raw_reasoning"].build()
+    spread = timing_facts((number * 0.1, event) for number, event in enumerate(events))
+    assert spread.incremental is True
+    assert spread.first_event == 0
+    assert spread.deltas == 4
+    assert spread.largest_gap == pytest.approx(0.6)
+    burst = timing_facts((5.0 + number * 0.001, event) for number, event in enumerate(events))
+    assert burst.incremental is False
+    assert timing_facts([]).first_event is None
+    with pytest.raises(ValueError, match="backwards"):
+        timing_facts([(1.0, events[0]), (0.5, events[1])])
+
+
+# the command line
+
+run = CliRunner().invoke
+
+
+def _file(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_clean_capture_exits_0(tmp_path: Path) -> None:
+    file = _file(tmp_path, "a.sse", as_sse(SAMPLES["text"].build()))
+    result = run(app, ["validate", file])
+    assert (result.exit_code, result.stdout.strip()) == (0, "0 error, 0 warning, 0 info")
+
+
+@pytest.mark.parametrize("suffix", [".sse", ".jsonl", ".json", ".yaml"])
+def test_findings_exit_1_with_file_and_line(tmp_path: Path, suffix: str) -> None:
+    events = edited(SAMPLES["text"].build(), BREAK)
+    texts = {
+        ".sse": as_sse(events),
+        ".jsonl": "\n".join(map(json.dumps, events)),
+        ".json": json.dumps({"request": {}, "events": events}),
+        ".yaml": json.dumps(
+            {
+                "interactions": [
+                    {
+                        "request": {"uri": "http://x/v1/responses", "method": "POST", "parsed_body": {}},
+                        "response": {"body": {"string": as_sse(events)}, "status": {"code": 200}},
+                    }
+                ]
+            }
+        ),
+    }
+    file = _file(tmp_path, f"a{suffix}", texts[suffix])
+    result = run(app, ["validate", file])
+    assert result.exit_code == 1
+    line = {".sse": 19, ".jsonl": 7}.get(suffix, 1)
+    assert f"{file}:{line}: RS308 error" in result.stdout
+
+
+def test_formats_select_and_ignore(tmp_path: Path) -> None:
+    file = _file(tmp_path, "a.sse", as_sse(edited(SAMPLES["text"].build(), BREAK)))
+    sarif = json.loads(run(app, ["validate", file, "--format", "sarif"]).stdout)
+    assert sarif["runs"][0]["results"][0]["ruleId"] == "RS308"
+    assert sarif["runs"][0]["tool"]["driver"]["rules"][0]["id"] == "RS308"
+    values = json.loads(run(app, ["validate", file, "--format", "json"]).stdout)
+    assert [(value["code"], value["line"]) for value in values] == [("RS308", 19)]
+    assert run(app, ["validate", file, "--format", "github"]).stdout.startswith("::error file=")
+    assert run(app, ["validate", file, "--ignore", "RS3"]).exit_code == 0
+    assert run(app, ["validate", file, "--select", "IT,RS1"]).exit_code == 0
+    assert isinstance(run(app, ["validate", file, "--select", "ZZ"]).exception, UsageError)
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stdin:
+        buffer = io.BytesIO(as_sse(edited(SAMPLES["chat_call"].build(), [("drop", 2)])).encode())
+
+    monkeypatch.setattr(sys, "stdin", Stdin)
+    from harness.protocol.captures import read_capture, validate_capture
+
+    assert [finding.code for _, finding in validate_capture(read_capture("-"))] == ["CC206"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("a.json", '{\n"a": 1,\n}', "a.json:3: not JSON"),
+        ("a.jsonl", '{"type": "x"}\n{', "a.jsonl:2: not JSON"),
+        ("a.jsonl", '{"type": "x"}\n3', "a.jsonl:2: not a JSON object"),
+        ("a.sse", "hello", "a.sse:1: no server-sent events"),
+        ("a.json", "[1]", "a.json:1: neither"),
+        ("a.yaml", "a: b: c", "a.yaml:1: not YAML"),
+        ("a.json", "  ", "a.json: empty"),
+    ],
+)
+def test_bad_input_names_file_and_line(tmp_path: Path, name: str, text: str, place: str) -> None:
+    error = run(app, ["validate", _file(tmp_path, name, text)]).exception
+    assert isinstance(error, ProtocolInputError)
+    assert error.exit_code == 2
+    assert place in str(error)
+
+
+def test_a_missing_file_is_bad_input(tmp_path: Path) -> None:
+    assert isinstance(run(app, ["validate", str(tmp_path / "none.sse")]).exception, ProtocolInputError)
+
+
+def test_explain() -> None:
+    assert "## Bad" in run(app, ["explain", "rs308"]).stdout
+    assert "RS308" in run(app, ["explain"]).stdout
+    assert isinstance(run(app, ["explain", "RS999"]).exception, UsageError)

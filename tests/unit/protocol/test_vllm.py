@@ -1,0 +1,127 @@
+"""What known vLLM defects look like on the wire, and the codes that say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.protocol import render, validate_body, validate_stream
+from harness.protocol.examples import SAMPLES, Edit, edited
+from harness.protocol.render import Json
+
+THINK_AND_CALL = [render.reasoning("Let me think."), render.function_call('{"city":"Paris"}')]
+STREAM = render.response_events(THINK_AND_CALL)
+CUT: list[Edit] = [
+    ("set", 0, "status", "incomplete"),
+    ("set", 0, "incomplete_details", {"reason": "max_output_tokens"}),
+]
+BODY = render.response(THINK_AND_CALL)
+
+
+def _codes(events: list[Json], **options: Any) -> set[str]:
+    return {finding.code for finding in validate_stream(events, **options) if finding.counts}
+
+
+def test_event_order_b_is_clean() -> None:
+    assert _codes(STREAM) == set()
+
+
+def test_event_order_a_has_no_part_for_its_reasoning() -> None:
+    renamed = [{**event, "type": event["type"].replace("content_part", "reasoning_part")} for event in STREAM]
+    findings = validate_stream(renamed)
+    assert {finding.code for finding in findings if finding.counts} == {"RS302", "RS306"}
+    assert sum(finding.code == "RS119" for finding in findings) == 2
+
+
+@pytest.mark.parametrize(
+    ("edits", "code"),
+    [
+        ([("set", 0, "output.1.status", None)], "IT103"),
+        ([("set", 0, "output.0.status", None)], "IT103"),
+        ([("unset", 0, "error")], "RO101"),
+        ([("unset", 0, "store")], "RO104"),
+        ([("set", 0, "text", None)], "RO105"),
+        (CUT, "RO113"),
+    ],
+    ids=["46940", "reasoning status null", "33381 error", "33381 store", "CO-21 text", "57998"],
+)
+def test_bodies(edits: list[Edit], code: str) -> None:
+    findings = validate_body(edited([BODY], edits)[0])
+    assert {finding.code for finding in findings} == {code}
+
+
+def test_status_null_is_an_error_for_calls_and_a_warning_for_reasoning() -> None:
+    bad = edited([BODY], [("set", 0, "output.0.status", None), ("set", 0, "output.1.status", None)])[0]
+    assert [str(finding.severity) for finding in validate_body(bad)] == ["warning", "error"]
+
+
+def test_44608_the_id_of_a_call_is_null_at_done_and_item_id_stands_in_the_item() -> None:
+    done = "response.output_item.done#1"
+    bad = edited(STREAM, [("set", done, "item.id", None), ("set", done, "item.item_id", "fc_1")])
+    assert {"RS207", "IT110"} <= _codes(bad)
+
+
+def test_co_15_event_fields_in_the_item() -> None:
+    bad = edited(STREAM, [("set", "response.output_item.done#1", "item.sequence_number", -1)])
+    assert "IT110" in _codes(bad)
+
+
+def test_47916_two_call_ids_for_one_call() -> None:
+    bad = edited(STREAM, [("set", "response.completed", "response.output.1.call_id", "call_x")])
+    assert _codes(bad) == {"RS212"}
+
+
+def test_45386_a_cut_stream_that_says_completed() -> None:
+    bad = edited(STREAM, [("set", "response.completed", "response.status", "incomplete")])
+    assert "RS107" in _codes(bad)
+
+
+def test_55284_a_stream_that_aborts() -> None:
+    assert _codes(STREAM[:-3]) == {"RS105"}
+
+
+def test_45742_content_index_grows_over_items() -> None:
+    events = render.response_events([render.reasoning("Let me think."), render.message("Hi")])
+    late = [event.get("output_index") == 1 and "content_index" in event for event in events]
+    bad = [
+        {**event, "content_index": 1} if grows else event for event, grows in zip(events, late, strict=True)
+    ]
+    assert _codes(bad) >= {"RS301"}
+
+
+def test_interleaved_parallel_calls() -> None:
+    one, two = (render.response_events([render.function_call("{}", number=number)]) for number in (1, 2))
+    middle = [event for pair in zip(one[2:-1], two[2:-1], strict=True) for event in pair]
+    second = {id(event) for event in two}
+    woven = [{**event, "output_index": 1} if id(event) in second else event for event in middle]
+    calls = [render.function_call("{}", number=number) for number in (1, 2)]
+    end = {**one[-1], "response": render.response(calls)}
+    assert _codes(render.numbered([*one[:2], *woven, end])) == {"RS210"}
+
+
+@pytest.mark.parametrize(
+    ("sample", "edits", "request_", "code"),
+    [
+        ("chat_call", [("set", 3, "choices.0.delta.tool_calls.0.function.arguments", '"Par')], {}, "CC206"),
+        ("chat_text", [("set", 1, "choices.0.delta.tool_calls", [])], {}, "CC209"),
+        ("chat_call", [("unset", 1, "choices.0.delta.tool_calls.0.function.name")], {}, "CC203"),
+    ],
+    ids=["53269 cut call says tool_calls", "empty tool_calls beside content", "55284 nameless call"],
+)
+def test_chat(sample: str, edits: list[Edit], request_: Json, code: str) -> None:
+    assert code in _codes(edited(SAMPLES[sample].build(), edits), request=request_)
+
+
+def test_a_forced_function_may_end_with_stop() -> None:
+    events = edited(SAMPLES["chat_call"].build(), [("set", -1, "choices.0.finish_reason", "stop")])
+    forced = {"tool_choice": {"type": "function", "function": {"name": "get_weather"}}}
+    assert _codes(events, request=forced) == set()
+    assert _codes(events) == set()
+    assert _codes(events, request={}) == {"CC114"}
+
+
+def test_co_21_echoed_budget() -> None:
+    body = {**BODY, "max_output_tokens": 4096}
+    assert [finding.code for finding in validate_body(body, request={"input": "Hi"})] == ["RO118"]
+    assert validate_body(body, request={"input": "Hi", "max_output_tokens": 4096}) == []
