@@ -574,7 +574,7 @@ def _check_body_choice(report: Report, choice: Chunk, number: int, request: Chun
                 "CB102", f"{key} is not a string", f"{path}.{key}", "string or null", brief(message[key])
             )
     calls = message.get("tool_calls")
-    if "tool_calls" in message and not calls:
+    if calls == []:
         report.add(
             "CB109",
             "a message without tool calls has the field",

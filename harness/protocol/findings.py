@@ -129,13 +129,13 @@ class Report:
             severity: where it differs from the rule's.
             once: of all findings with this code and this key only the first is kept.
         """
+        if len(self.findings) >= self._limit:
+            self.dropped += 1
+            return
         if once is not None:
             if (code, once) in self._once:
                 return
             self._once.add((code, once))
-        if len(self.findings) >= self._limit:
-            self.dropped += 1
-            return
         self.findings.append(
             Finding(
                 code,

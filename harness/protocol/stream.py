@@ -59,8 +59,13 @@ class StreamValidator:
 
     @property
     def findings(self) -> list[Finding]:
-        """All findings so far."""
+        """All findings so far, up to `max_findings`."""
         return self._report.findings
+
+    @property
+    def dropped(self) -> int:
+        """How many findings were more than `max_findings`."""
+        return self._report.dropped
 
     def feed(self, event: AnyEvent) -> list[Finding]:
         """Takes the next event (a dict, an event object of the openai SDK, or an SSEEvent).
@@ -105,9 +110,8 @@ class StreamValidator:
         return self._report.findings[before:]
 
     def _choose(self, event: Mapping[str, Any]) -> ResponsesValidator | ChatValidator:
-        api = self._api or (
-            "chat" if "choices" in event or ("error" in event and "type" not in event) else "responses"
-        )
+        of_chat = self._done_mark or "choices" in event or ("error" in event and "type" not in event)
+        api = self._api or ("chat" if of_chat else "responses")
         if api == "chat":
             self._validator = ChatValidator(self._report, request=self._request, max_held=self._max_held)
         else:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.protocol import render, validate_body, validate_stream
+from harness.protocol import parse_sse, render, validate_body, validate_stream
 from harness.protocol.examples import SAMPLES, Edit, edited
 from harness.protocol.render import Json
 
@@ -111,6 +111,11 @@ def test_interleaved_parallel_calls() -> None:
 )
 def test_chat(sample: str, edits: list[Edit], request_: Json, code: str) -> None:
     assert code in _codes(edited(SAMPLES[sample].build(), edits), request=request_)
+
+
+def test_40978_a_failure_before_the_first_token_gives_only_the_end_mark() -> None:
+    findings = validate_stream(parse_sse([b"data: [DONE]\n\n"]))
+    assert [finding.code for finding in findings] == ["CC123"]
 
 
 def test_a_forced_function_may_end_with_stop() -> None:
