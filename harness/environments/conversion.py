@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 from harness.environments.installer import run_uv
@@ -39,14 +38,7 @@ def gguf_checkpoint(gguf: Path, folder: Path, environment: Environment, progress
     """
     overlay = _gguf_packages(environment, progress)
     progress("converting the GGUF file to a checkpoint")
-    environ = environment.environ() | {"HF_HUB_OFFLINE": "1"}
-    answer = subprocess.run(
-        [environment.python, _SCRIPT, gguf, folder],
-        env=environ | {"PYTHONPATH": f"{overlay}:{environ.get('PYTHONPATH', '')}"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
+    answer = environment.run(str(_SCRIPT), str(gguf), str(folder), pythonpath=[overlay])
     if answer.returncode:
         last = "\n    ".join(answer.stderr.strip().splitlines()[-4:])
         raise AssetError(f"{gguf.name} could not be converted by {environment.describe()}:\n    {last}")

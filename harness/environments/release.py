@@ -98,14 +98,7 @@ def create(version: str, device: Device, *, progress: Progress = quiet) -> Envir
 
 def verify(environment: Environment) -> dict[str, object]:
     """Imports vllm in an environment; gives versions and platform. Raises BrokenEnvironmentError."""
-    answer = subprocess.run(
-        [environment.python, "-c", _VERIFY],
-        env=environment.environ(),
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
+    answer = environment.run("-c", _VERIFY)
     if answer.returncode:
         last = "\n    ".join(answer.stderr.strip().splitlines()[-4:])
         raise BrokenEnvironmentError(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -55,6 +57,20 @@ class Environment:
         ):  # the environment is ours: bytecode, written once, halves the time of a start
             environ.pop("PYTHONDONTWRITEBYTECODE", None)
         return environ
+
+    def run(self, *arguments: str, pythonpath: Sequence[Path] = ()) -> subprocess.CompletedProcess[str]:
+        """Runs its Python to the end, without hub; what torch leaves in the temporary folder goes."""
+        with tempfile.TemporaryDirectory() as folder:
+            environ = self.environ() | {"HF_HUB_OFFLINE": "1", "TMPDIR": folder}
+            path = [*map(str, pythonpath), *filter(None, [environ.get("PYTHONPATH")])]
+            return subprocess.run(
+                [self.python, *arguments],
+                env=environ | {"PYTHONPATH": os.pathsep.join(path)},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+            )
 
     def describe(self) -> str:
         """Names this environment in results, e.g. `release vllm 0.32.0 (cpu, torch 2.13.0+cpu)`."""
