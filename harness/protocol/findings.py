@@ -52,12 +52,16 @@ class Finding:
         """Whether the finding is an error or a warning that nobody has declared known."""
         return self.severity is not Severity.INFO and not self.known
 
-    def __str__(self) -> str:
-        place = f" event {self.event_index}" if self.event_index is not None else ""
+    @property
+    def told(self) -> str:
+        """The finding without where it is: code, severity, path, message, expected and got."""
         sides = [f"{name} {text}" for name, text in (("expected", self.expected), ("got", self.got)) if text]
         difference = f" ({', '.join(sides)})" if sides else ""
         known = f" [known: {self.known}]" if self.known else ""
-        return f"{self.code} {self.severity}{place} {self.path}: {self.message}{difference}{known}"
+        return f"{self.code} {self.severity} {self.path}: {self.message}{difference}{known}"
+
+    def __str__(self) -> str:
+        return self.told if self.event_index is None else f"event {self.event_index}: {self.told}"
 
 
 class Absent:

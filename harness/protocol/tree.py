@@ -39,19 +39,11 @@ def draw(events: Iterable[AnyEvent], findings: Sequence[Finding] = ()) -> str:
             lines.append((_line(first, run), False))
             run = []
         indent = "  " * (_depth(value) + 1)
-        lines += [(f"{' ' * 6}{indent}^ {_told(finding)}", True) for finding in of_event.pop(index, ())]
+        lines += [(f"{' ' * 6}{indent}^ {finding.told}", True) for finding in of_event.pop(index, ())]
     if run:
         lines.append((_line(first, run), False))
-    lines += [(f"  ^ {_told(finding)}", True) for rest in of_event.values() for finding in rest]
+    lines += [(f"  ^ {finding.told}", True) for rest in of_event.values() for finding in rest]
     return "\n".join(_window(lines))
-
-
-def _told(finding: Finding) -> str:
-    sides = [
-        f"{name} {text}" for name, text in (("expected", finding.expected), ("got", finding.got)) if text
-    ]
-    told = f"{finding.code} {finding.severity} {finding.path}: {finding.message}"
-    return f"{told} ({', '.join(sides)})" if sides else told
 
 
 def _depth(event: Mapping[str, Any]) -> int:

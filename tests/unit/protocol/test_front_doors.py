@@ -178,7 +178,7 @@ def test_findings_exit_1_with_file_and_line(tmp_path: Path, suffix: str) -> None
     result = run(app, ["validate", file])
     assert result.exit_code == 1
     line = {".sse": 19, ".jsonl": 7}.get(suffix, 1)
-    assert f"{file}:{line}: RS308 error" in result.stdout
+    assert f"{file}:{line}: event 6: RS308 error" in result.stdout
 
 
 def test_formats_select_and_ignore(tmp_path: Path) -> None:
