@@ -17,8 +17,8 @@ from harness.environments import Environment, assets, installed, locks, release
 from harness.environments.installer import InstallError, uv_path
 from harness.environments.sources import hub_reachable
 from harness.errors import HarnessError
+from harness.gpus import driver_version, gpus
 from harness.paths import cache_dir
-from harness.server.gpu import driver_version, gpus
 
 GIB = 2**30
 SERVER_MEMORY = 5 * GIB

@@ -18,11 +18,11 @@ from harness.endpoint import attach
 from harness.environments.resolve import resolve
 from harness.environments.spec import Environment
 from harness.errors import HarnessError, UsageError
+from harness.gpus import gpus, visible_gpus
 from harness.protocol import KnownDeviation, apply_known, validate_stream
 from harness.registry import load_registry
 from harness.scripted.book import Book, Script
 from harness.server.attached import AttachedServer
-from harness.server.gpu import gpus
 from harness.server.progress import ConsoleProgress
 from harness.server.records import run_folder
 from harness.server.remote import RemoteServer
@@ -120,7 +120,7 @@ def _prepare(config: pytest.Config) -> Run:
         choice = choose(entries, Machine("cpu"), models=_one_model(option.model), lane="attached")
         return Run(config, choice, None)
     environment = resolve(_spec(option), device=option.device, create=True, progress=_say)
-    memory = tuple(gpu.total_bytes / 2**30 for gpu in gpus()) if environment.device == "cuda" else ()
+    memory = tuple(gpu.total_bytes / 2**30 for gpu in visible_gpus()) if environment.device == "cuda" else ()
     choice = choose(entries, Machine(environment.device, memory), models=option.model, lane=option.lane)
     return Run(config, choice, environment)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.errors import UsageError
+from harness.gpus import NOMINAL_SHARE
 from harness.registry import Device, ModelEntry, Registry
 
 RunLane = Literal["live", "scripted", "attached"]
@@ -87,7 +88,7 @@ def why_not(entry: ModelEntry, lane: RunLane, machine: Machine) -> str | None:
         return f"needs {' or '.join(entry.hardware.devices)}, this machine has {machine.device}"
     if machine.device == "cuda":
         need = entry.hardware
-        fitting = [gib for gib in machine.gpu_memory_gib if gib >= need.gpu_memory_gib]
+        fitting = [gib for gib in machine.gpu_memory_gib if gib >= need.gpu_memory_gib * NOMINAL_SHARE]
         if len(fitting) < need.gpus:
             return f"needs {need.gpus} GPU(s) of {need.gpu_memory_gib:g} GiB, {len(fitting)} are here"
     return None

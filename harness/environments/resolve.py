@@ -9,16 +9,10 @@ from harness.errors import UsageError
 
 
 def default_device() -> Device:
-    """cuda where NVML sees a GPU, else cpu."""
-    import pynvml  # slow to import, and not needed where the device is given
+    """cuda where there is a GPU that CUDA_VISIBLE_DEVICES does not hide, else cpu."""
+    from harness.gpus import visible_gpus  # slow to import, and not needed where the device is given
 
-    try:
-        pynvml.nvmlInit()
-        count = pynvml.nvmlDeviceGetCount()
-        pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return "cpu"
-    return "cuda" if count else "cpu"
+    return "cuda" if visible_gpus() else "cpu"
 
 
 def default_spec(device: Device) -> str:

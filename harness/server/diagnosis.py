@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from harness.gpus import describe_gpus
 from harness.server import errors
-from harness.server.gpu import describe_gpus
 from harness.server.ports import describe_holder
 
 TAIL_BYTES = 400_000

@@ -15,12 +15,13 @@ import psutil
 import requests
 from openai import AsyncOpenAI, OpenAI
 
+from harness import gpus
 from harness.endpoint import Endpoint
 from harness.environments.resolve import resolve
 from harness.environments.spec import Environment
 from harness.registry import KnownDeviation, Lane, ModelEntry, load_registry
 from harness.scripted.book import Book, Script
-from harness.server import errors, gpu
+from harness.server import errors
 from harness.server.diagnosis import diagnose, log_lines
 from harness.server.launch import Launch, plan_launch
 from harness.server.memory import oom_kills
@@ -90,7 +91,7 @@ class RemoteServer:
         self._lease: PortLease | None = None
         self._record: ServerRecord | None = None
         self._pid: int | None = None
-        self._gpus: list[gpu.Gpu] = []
+        self._gpus: list[gpus.Gpu] = []
         self._books: dict[str, Book] = {}
         self.log_path = Path()
         self.startup_seconds = 0.0
@@ -200,7 +201,7 @@ class RemoteServer:
         folder = run_folder()
         self.log_path = _unused(folder, f"{self.model}-{self.lane}")
         self._lease = lease_port(self._fixed_port)
-        self._gpus = gpu.gpus() if self.environment.device == "cuda" else []
+        self._gpus = gpus.gpus() if self.environment.device == "cuda" else []
         try:
             self._spawn()
             self._wait_until_ready()
@@ -353,9 +354,9 @@ class RemoteServer:
                     f"port {self.port} is still held by {describe_holder(self.port)}", log_path=self.log_path
                 )
             time.sleep(POLL_S)
-        if self._gpus and (held := gpu.wait_for_memory(self._gpus, limit_s=GPU_FREE_S)):
+        if self._gpus and (held := gpus.wait_for_memory(self._gpus, limit_s=GPU_FREE_S)):
             raise errors.StopFailed(
-                f"GPU memory did not come back within {GPU_FREE_S:.0f} s: {gpu.describe_gpus(held)}",
+                f"GPU memory did not come back within {GPU_FREE_S:.0f} s: {gpus.describe_gpus(held)}",
                 hint="stop the process named above; a leak of vLLM's shows as memory without a process",
                 log_path=self.log_path,
             )
