@@ -20,7 +20,7 @@ TOKENIZER_FILES = (
 )
 SERVER_ARGS = (
     *("--load-format", "dummy", "--enforce-eager"),
-    *("--max-model-len", "8192", "--max-num-seqs", "64"),
+    *("--max-model-len", "8192", "--max-num-seqs", "64", "--num-gpu-blocks-override", "1024"),
 )
 
 

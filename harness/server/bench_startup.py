@@ -62,7 +62,7 @@ def bare_start(launch: Launch) -> float:
     """Seconds from exec to the first 200 of /health, of the same command without the harness."""
     lease = lease_port()
     with tempfile.TemporaryDirectory(prefix="vh-bare-") as tmp:
-        env = {**launch.environ(), "TMPDIR": tmp, "VLLM_HARNESS_DIR": tmp}
+        env = {**launch.environ(), "TMPDIR": tmp, "VH_SCRIPT_DIR": tmp}
         begin = time.monotonic()
         process = subprocess.Popen(
             launch.argv(lease.port),

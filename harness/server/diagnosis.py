@@ -50,7 +50,7 @@ def _nearest_parser(match: re.Match[str]) -> str:
 
 def _room_for_cache(_: re.Match[str]) -> str:
     return (
-        "lower --max-model-len, or give more memory: --gpu-memory-utilization, on CPU VLLM_CPU_KVCACHE_SPACE; "
+        "lower --max-model-len, or raise --gpu-memory-utilization, on CPU VLLM_CPU_KVCACHE_SPACE; "
         f"on the GPUs: {describe_gpus()}"
     )
 

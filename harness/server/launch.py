@@ -18,6 +18,8 @@ SCRIPTED_ARGS = (
     *("--logits-processors", "vllm_harness_logits:ScriptedLogits"),
     *("--middleware", "vllm_harness_middleware.ScriptMiddleware"),
 )
+NOT_INHERITED = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+OUR_OWN = "VLLM_HARNESS_"  # for the harness; vLLM would warn of variables it does not know
 # set by the harness itself, so that a second value would contradict it
 OWN_FLAGS = {"--port": "port=", "--host": "nothing: servers listen on 127.0.0.1", "--uds": "nothing"}
 
@@ -58,11 +60,10 @@ class Launch:
 
     def environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """The whole environment: inherited, then the runtime variables, the entry's and the caller's."""
-        inherited = {k: v for k, v in base.items() if k not in {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}}
+        inherited = {k: v for k, v in base.items() if k not in NOT_INHERITED and not k.startswith(OUR_OWN)}
         environ = {**self.environment.environ(inherited), **self.env}
-        if self.lane == "scripted":
-            parts = [str(IN_SERVER), environ.get("PYTHONPATH", "")]
-            environ["PYTHONPATH"] = os.pathsep.join(part for part in parts if part)
+        parts = [str(IN_SERVER), environ.get("PYTHONPATH", "")]
+        environ["PYTHONPATH"] = os.pathsep.join(part for part in parts if part)
         return environ
 
 

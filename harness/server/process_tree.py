@@ -6,7 +6,7 @@ import contextlib
 
 import psutil
 
-MARKER = "VLLM_HARNESS_SERVER"
+MARKER = "VH_SERVER_ID"
 
 
 def marked(server_id: str) -> list[psutil.Process]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,9 +23,11 @@ from harness.environments.resolve import resolve
 from harness.environments.spec import Environment
 from harness.registry import KnownDeviation, Lane, ModelEntry, load_registry
 from harness.scripted.book import Book, Script
-from harness.server import errors
+from harness.server import errors, fork_server
 from harness.server.diagnosis import diagnose, log_lines
 from harness.server.launch import Launch, plan_launch
+from harness.server.lease import Lease
+from harness.server.leases import lease_for
 from harness.server.memory import oom_kills
 from harness.server.phases import PhaseTracker
 from harness.server.ports import PortLease, describe_holder, is_free, lease_port, listeners
@@ -31,9 +35,11 @@ from harness.server.process_tree import MARKER, tree_pids
 from harness.server.progress import NoProgress, StartProgress
 from harness.server.records import ServerRecord, run_folder, sweep
 from harness.server.redaction import secret_values
-from harness.server.supervised import Command, Supervised
+from harness.server.supervised import Handle, Supervised, spawn_cold
 
 POLL_S = 0.1
+GRACE_S = 10.0
+LOG_LIMIT = 256 * 2**20
 HEALTH_TIMEOUT_S = 5.0
 PORT_FREE_S = 10.0
 GPU_FREE_S = 60.0
@@ -57,6 +63,7 @@ class RemoteServer:
         args: `vllm serve` flags after the entry's own; the last of two equal flags counts.
         env: variables over the entry's own.
         port: a fixed port; by default a free one is leased.
+        cold_start: start the ordinary way, not from the fork server (which only CPU servers use).
         startup_s: seconds until it must be ready; by default the entry's limit.
         progress: is told about the start.
 
@@ -74,6 +81,7 @@ class RemoteServer:
         args: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         port: int | None = None,
+        cold_start: bool = False,
         startup_s: float | None = None,
         progress: StartProgress | None = None,
         models_file: Path | None = None,
@@ -85,13 +93,15 @@ class RemoteServer:
             environment = vllm if isinstance(vllm, Environment) else resolve(vllm, create=True)
             self.launch = plan_launch(entry, environment, lane=lane, args=args, env=env)
         self._fixed_port = port
+        self._cold_start = cold_start
+        self.forked = False
         self._startup_s = startup_s or self.entry.limits.startup_s
         self._progress = progress or NoProgress()
         self._process: Supervised | None = None
         self._lease: PortLease | None = None
         self._record: ServerRecord | None = None
         self._pid: int | None = None
-        self._gpus: list[gpus.Gpu] = []
+        self._hardware: Lease | None = None
         self._books: dict[str, Book] = {}
         self.log_path = Path()
         self.startup_seconds = 0.0
@@ -201,8 +211,8 @@ class RemoteServer:
         folder = run_folder()
         self.log_path = _unused(folder, f"{self.model}-{self.lane}")
         self._lease = lease_port(self._fixed_port)
-        self._gpus = gpus.gpus() if self.environment.device == "cuda" else []
         try:
+            self._hardware = lease_for(self.launch, partial(self._progress.phase, self.model))
             self._spawn()
             self._wait_until_ready()
         except BaseException:
@@ -226,7 +236,6 @@ class RemoteServer:
         process, self._process = self._process, None
         if process is None:
             return
-        lease = self._lease
         try:
             survivors = process.end()
             if self._record is not None:
@@ -236,9 +245,8 @@ class RemoteServer:
                 raise errors.StopFailed(f"processes {survivors} survived KILL", log_path=self.log_path)
             self._check_given_back()
         finally:
-            self._pid, self._lease, self._record = None, None, None
-            if lease is not None:
-                lease.release()
+            self._pid, self._record = None, None
+            self._release_leases()
 
     def _stop_quietly(self) -> None:
         try:
@@ -246,36 +254,44 @@ class RemoteServer:
         except errors.StopFailed as error:
             self._progress.phase(self.model, f"not cleanly stopped: {error.message}", 0.0)
         finally:
-            if self._lease is not None:
-                self._lease.release()
-                self._lease = None
+            self._release_leases()
+
+    def _release_leases(self) -> None:
+        for lease in (self._lease, self._hardware):
+            if lease is not None:
+                lease.release()
+        self._lease = self._hardware = None
 
     def _spawn(self) -> None:
         server_id = uuid.uuid4().hex[:12]
         tmp = _own_tmp()
         environ = {
             **self.launch.environ(),
+            **(self._hardware.env if self._hardware else {}),
             "TMPDIR": str(tmp),
-            "VLLM_HARNESS_DIR": str(tmp),
+            "VH_SCRIPT_DIR": str(tmp),
             MARKER: server_id,
         }
         argv = self.launch.argv(self.port)
+        config = {
+            "owner": os.getpid(),
+            "argv": argv,
+            "env": environ,
+            "cwd": str(tmp),
+            "log": str(self.log_path),
+            "log_limit": LOG_LIMIT,
+            "tmp": str(tmp),
+            "secrets": secret_values(environ, argv),
+            "grace_s": GRACE_S,
+        }
         self._oom_before = oom_kills()
         self._tracker = PhaseTracker(self.log_path)
         self._started = time.monotonic()
-        self._process = Supervised(
-            Command(argv, environ, str(tmp), self.log_path, tmp, secret_values(environ, argv)), server_id
-        )
-        supervisor = self._process.supervisor_pid
-        self._record = ServerRecord(
-            server_id,
-            supervisor,
-            psutil.Process(supervisor).create_time(),
-            str(tmp),
-            self.model,
-            str(self.log_path),
-        )
-        self._record.write()
+        self._process = Supervised(config, server_id, self._spawn_by)
+        if supervisor := self._process.supervisor_pid:
+            born = psutil.Process(supervisor).create_time()
+            self._record = ServerRecord(server_id, supervisor, born, str(tmp), self.model, str(self.log_path))
+            self._record.write()
         self._pid = self._process.pid()
         if self._process.failure:
             raise errors.MissingPackage(
@@ -283,6 +299,20 @@ class RemoteServer:
                 hint="`vllm-harness env list` shows the environments there are",
                 log_path=self.log_path,
             )
+
+    def _spawn_by(self, config: dict[str, Any]) -> Handle:
+        """From the fork server where that can serve; where it fails, the ordinary way, which tells why."""
+        self.forked = not self._cold_start and self.environment.device == "cpu"
+        if self.forked:
+            try:
+                return fork_server.spawn(config, self.launch, self._say)
+            except (fork_server.ForkServerFailed, OSError) as error:
+                self._say(f"cold start, since {error}")
+        self.forked = False
+        return spawn_cold(config)
+
+    def _say(self, what: str) -> None:
+        self._progress.phase(self.model, what, time.monotonic() - self._started)
 
     def _wait_until_ready(self) -> None:
         process = self._process
@@ -307,6 +337,8 @@ class RemoteServer:
                 )
             time.sleep(POLL_S)
         self._check_name()
+        if self._hardware:
+            self._hardware.settle()
         self.startup_seconds = time.monotonic() - self._started
         self._progress.done(self.model, self.startup_seconds)
 
@@ -354,7 +386,8 @@ class RemoteServer:
                     f"port {self.port} is still held by {describe_holder(self.port)}", log_path=self.log_path
                 )
             time.sleep(POLL_S)
-        if self._gpus and (held := gpus.wait_for_memory(self._gpus, limit_s=GPU_FREE_S)):
+        leased = self._hardware.gpus if self._hardware else []
+        if leased and (held := gpus.wait_for_memory(leased, limit_s=GPU_FREE_S)):
             raise errors.StopFailed(
                 f"GPU memory did not come back within {GPU_FREE_S:.0f} s: {gpus.describe_gpus(held)}",
                 hint="stop the process named above; a leak of vLLM's shows as memory without a process",

@@ -1,15 +1,18 @@
-"""The owner's side of a supervised process: start it, hear from it, let it go."""
+"""The owner's side of a supervised server: start it, hear from it, let it go."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from harness.server.process_tree import kill_marked
 
@@ -17,100 +20,92 @@ SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 
 @dataclass(frozen=True)
-class Command:
-    """A command line for the supervisor; see `supervisor.Config` for the fields."""
+class Handle:
+    """The two pipes of a supervisor: closing `control` ends the server, `status` tells about it."""
 
-    argv: list[str]
-    env: dict[str, str]
-    cwd: str
-    log: Path
-    tmp: Path
-    secrets: list[str] = field(default_factory=list)
-    log_limit: int = 256 * 2**20
-    grace_s: float = 10.0
+    control: IO[bytes]
+    status: IO[bytes]
+    reap: Callable[[], object] = lambda: None
+
+
+Spawn = Callable[[dict[str, Any]], Handle]
+
+
+def spawn_cold(config: dict[str, Any]) -> Handle:
+    """A supervisor of its own process, which executes the command: the ordinary start."""
+    process = subprocess.Popen(
+        [sys.executable, "-I", str(SUPERVISOR)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(config).encode() + b"\n")
+    process.stdin.flush()
+    return Handle(process.stdin, process.stdout, process.wait)
 
 
 class Supervised:
-    """One command under its supervisor.
+    """One server under its supervisor.
 
     Args:
-        command: what to run.
+        config: see `supervisor.Config`.
         server_id: the marker that its processes carry.
+        spawn: how it is started.
     """
 
-    def __init__(self, command: Command, server_id: str) -> None:
-        self._command = command
+    def __init__(self, config: dict[str, Any], server_id: str, spawn: Spawn = spawn_cold) -> None:
+        self._grace_s: float = config["grace_s"]
         self._server_id = server_id
         self._messages: dict[str, Any] = {}
         self._heard = threading.Condition()
-        self._supervisor = subprocess.Popen(
-            [sys.executable, "-I", str(SUPERVISOR)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._handle = spawn(config)
         threading.Thread(target=self._listen, daemon=True).start()
-        self._send_config()
 
     @property
-    def supervisor_pid(self) -> int:
-        """Process id of the supervisor."""
-        return self._supervisor.pid
+    def supervisor_pid(self) -> int | None:
+        """Process id of the supervisor; None when it never spoke."""
+        self._wait_for({"supervisor", "eof"}, 30)
+        return self._messages.get("supervisor")
 
-    def pid(self, wait_s: float = 30.0) -> int | None:
-        """Process id of the command, waiting for the supervisor's word; None when it could not be run."""
-        self._wait_for({"pid", "failed", "eof"}, wait_s)
+    def pid(self) -> int | None:
+        """Process id of the server; None when it could not be run."""
+        self._wait_for({"pid", "failed", "eof"}, 30)
         return self._messages.get("pid")
 
     @property
     def failure(self) -> str | None:
-        """Why the command could not be run at all."""
+        """Why the server could not be run at all."""
         return self._messages.get("failed")
 
     @property
     def ended(self) -> bool:
-        """Whether the command ended by itself, or its supervisor is gone."""
+        """Whether the server ended by itself, or its supervisor is gone."""
         return bool({"exited", "failed", "eof"} & set(self._messages))
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code of a command that ended by itself, negative for a signal."""
+        """Exit code of a server that ended by itself, negative for a signal."""
         return self._messages.get("exited")
 
     def end(self) -> list[int]:
-        """Ends the command and all below it; returns process ids that survived."""
-        assert self._supervisor.stdin is not None
-        self._supervisor.stdin.close()
-        try:
-            self._supervisor.wait(self._command.grace_s + 20)
-        except subprocess.TimeoutExpired:
-            self._supervisor.kill()
-            self._supervisor.wait()
-        self._wait_for({"eof"}, 5)
+        """Ends the server and all below it; returns process ids that survived."""
+        with suppress(OSError):
+            self._handle.control.close()
+        if not self._wait_for({"eof"}, self._grace_s + 20) and self.supervisor_pid:
+            os.kill(self.supervisor_pid, signal.SIGKILL)
+            self._wait_for({"eof"}, 5)
+        self._handle.reap()
+        self._handle.status.close()
         result = self._messages.get("ended")
         return kill_marked(self._server_id) if result is None else list(result["survivors"])
 
-    def _send_config(self) -> None:
-        config = {
-            "owner": os.getpid(),
-            "argv": self._command.argv,
-            "env": self._command.env,
-            "cwd": self._command.cwd,
-            "log": str(self._command.log),
-            "log_limit": self._command.log_limit,
-            "tmp": str(self._command.tmp),
-            "secrets": self._command.secrets,
-            "grace_s": self._command.grace_s,
-        }
-        assert self._supervisor.stdin is not None
-        self._supervisor.stdin.write(json.dumps(config).encode() + b"\n")
-        self._supervisor.stdin.flush()
-
     def _listen(self) -> None:
-        assert self._supervisor.stdout is not None
-        for line in self._supervisor.stdout:
-            self._note(json.loads(line))
+        with suppress(ValueError, OSError):
+            for line in self._handle.status:
+                self._note(json.loads(line))
         self._note({"eof": True})
 
     def _note(self, message: dict[str, Any]) -> None:
@@ -118,6 +113,6 @@ class Supervised:
             self._messages.update(message)
             self._heard.notify_all()
 
-    def _wait_for(self, keys: set[str], wait_s: float) -> None:
+    def _wait_for(self, keys: set[str], wait_s: float) -> bool:
         with self._heard:
-            self._heard.wait_for(lambda: keys & set(self._messages), timeout=wait_s)
+            return self._heard.wait_for(lambda: bool(keys & set(self._messages)), timeout=wait_s)

@@ -3,8 +3,11 @@
 Run as `python -I supervisor.py`. It is the server's subreaper, so every descendant, however orphaned,
 stays below it and is found and killed at the end. The owner writes one line, the configuration (see
 `Config`), to standard input and holds the pipe open: closing it ends the server, and so does the owner's
-death, by whatever signal. On standard output goes one JSON object a line: `{"pid": N}`, `{"exited": CODE}`
-when the server ended by itself, and last `{"ended": {...}}`.
+death, by whatever signal. A kept server has no owner; SIGTERM to its supervisor ends it. On standard output
+goes one JSON object a line: `{"supervisor": N}`, `{"pid": N}`, `{"exited": CODE}` when the server ended by
+itself, and last `{"ended": {...}}`.
+
+The fork template (vllm_harness_template.py) runs the same code with its own way of launching.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import psutil
 
@@ -37,7 +41,7 @@ class Config:
     """What to run, and for whom.
 
     Attributes:
-        owner: process id of the owner.
+        owner: process id of the owner; None for a kept server.
         argv, env, cwd: the server's command, its whole environment and working folder.
         log: file that its output is appended to, redacted.
         log_limit: bytes after which the log is cut (the server runs on).
@@ -46,7 +50,7 @@ class Config:
         grace_s: seconds between TERM and KILL.
     """
 
-    owner: int
+    owner: int | None
     argv: list[str]
     env: dict[str, str]
     cwd: str
@@ -57,15 +61,36 @@ class Config:
     grace_s: float
 
 
+class Server(Protocol):
+    """The launched process, as far as its supervisor knows it."""
+
+    pid: int
+    returncode: int | None
+    stdout: IO[bytes] | None
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        ...
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended."""
+        ...
+
+
 def main() -> int:
-    """Runs one server until it ends or its owner lets go."""
+    """Runs one server from a command until it ends or its owner lets go."""
+    return supervise(Config(**json.loads(sys.stdin.buffer.readline())), _launch)
+
+
+def supervise(config: Config, launch: Callable[[Config], Server]) -> int:
+    """Runs one server, launched as the caller says, until it ends or its owner lets go."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop_reader, stop_writer = os.pipe()
     signal.signal(signal.SIGTERM, lambda *_: os.write(stop_writer, b"t"))
-    config = Config(**json.loads(sys.stdin.buffer.readline()))
+    _tell(supervisor=os.getpid())
     try:
-        server = _launch(config)
+        server = launch(config)
     except OSError as error:
         _tell(failed=f"{error.strerror}: {error.filename or config.argv[0]}")
         shutil.rmtree(config.tmp, ignore_errors=True)
@@ -84,7 +109,12 @@ def main() -> int:
     return 0
 
 
-def _launch(config: Config) -> subprocess.Popen[bytes]:
+def die_with_parent() -> None:
+    """Has the kernel kill this process when its parent ends, however that happens."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _launch(config: Config) -> Server:
     return subprocess.Popen(
         config.argv,
         env=config.env,
@@ -93,35 +123,33 @@ def _launch(config: Config) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=lambda: _prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+        preexec_fn=die_with_parent,
     )
 
 
-def _wait(server: subprocess.Popen[bytes], owner: int, stop_reader: int) -> bool:
+def _wait(server: Server, owner: int | None, stop_reader: int) -> bool:
     """True when the owner wants the end, False when the server ended by itself."""
     server_end = os.pidfd_open(server.pid)
-    try:
-        owner_end = os.pidfd_open(owner)
-    except ProcessLookupError:
-        return True
+    watched = [server_end, stop_reader]
+    if owner is not None:
+        try:
+            watched += [sys.stdin.fileno(), os.pidfd_open(owner)]
+        except ProcessLookupError:
+            return True
     poller = select.poll()
-    for descriptor in (sys.stdin.fileno(), stop_reader, server_end, owner_end):
+    for descriptor in watched:
         poller.register(descriptor, select.POLLIN)
-    try:
-        while True:
-            ready = {descriptor for descriptor, _ in poller.poll(5000)}
-            if server_end in ready:
-                server.wait()
-                return False
-            if ready:
-                return True
-            _reap(except_pid=server.pid)
-    finally:
-        os.close(server_end)
-        os.close(owner_end)
+    while True:
+        ready = {descriptor for descriptor, _ in poller.poll(5000)}
+        if server_end in ready:
+            server.wait()
+            return False
+        if ready:
+            return True
+        _reap(except_pid=server.pid)
 
 
-def _end(server: subprocess.Popen[bytes], grace_s: float) -> dict[str, Any]:
+def _end(server: Server, grace_s: float) -> dict[str, Any]:
     """TERM, then KILL, of everything below this process; returns what it took."""
     start = time.monotonic()
     _signal_all(signal.SIGTERM)
@@ -140,7 +168,7 @@ def _end(server: subprocess.Popen[bytes], grace_s: float) -> dict[str, Any]:
     }
 
 
-def _alive(server: subprocess.Popen[bytes]) -> bool:
+def _alive(server: Server) -> bool:
     server.poll()
     _reap(except_pid=server.pid if server.returncode is None else 0)
     return bool(_descendants())

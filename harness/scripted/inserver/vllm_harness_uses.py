@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-FOLDER = "VLLM_HARNESS_DIR"
+FOLDER = "VH_SCRIPT_DIR"
 
 # keys of vllm_xargs
 USE = "harness_use"  # id of this use of a script

@@ -1,0 +1,349 @@
+"""The fork template: imports vLLM once, then forks a supervised server a request, in a fraction of a second.
+
+Run by the server's interpreter as `python vllm_harness_template.py SOCKET LINGER_S`; imports nothing of the
+harness but supervisor.py beside it. It starts no torch computation and touches no CUDA: thread pools and
+CUDA contexts do not survive a fork. A client connects to the socket (one JSON line each way) and asks:
+
+    {"op": "fork", "config": {...}} with two descriptors, control and status
+        forks a supervisor, which forks the server; supervisor.py says what goes over the two pipes
+    {"op": "template", "socket": PATH, "model": FOLDER, "harmony": BOOL, "env": {...}}
+        forks a template that has the model's tokenizer loaded as well
+
+A template ends when nobody has been connected for LINGER_S seconds; servers live on with their owners.
+"""
+
+from __future__ import annotations
+
+import array
+import gc
+import importlib
+import importlib.util
+import json
+import multiprocessing
+import os
+import pkgutil
+import select
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+# imported with all that is below them, as far as the version has them
+PACKAGES = (
+    *("vllm.entrypoints.openai", "vllm.entrypoints.serve", "vllm.entrypoints.generate"),
+    *("vllm.entrypoints.scale_out", "vllm.entrypoints.anthropic", "vllm.entrypoints.launchers"),
+    *("vllm.parser", "vllm.reasoning", "vllm.tool_parsers", "vllm.renderers", "vllm.tokenizers"),
+    *("vllm.transformers_utils.chat_templates", "vllm.plugins.lora_resolvers"),
+    *("vllm.model_executor.layers.quantization.online", "model_hosting_container_standards"),
+    "prometheus_fastapi_instrumentator",
+)
+MODULES = (
+    "vllm",
+    *("vllm.entrypoints.cli.main", "vllm.entrypoints.cli.openai", "vllm.entrypoints.cli.serve"),
+    *("vllm.entrypoints.cli.benchmark.main", "vllm.entrypoints.cli.collect_env"),
+    *("vllm.entrypoints.cli.run_batch", "vllm.entrypoints.cli.launch"),
+    *("vllm.v1.engine.async_llm", "vllm.v1.engine.core", "vllm.v1.engine.core_client"),
+    *("vllm.v1.executor.multiproc_executor", "vllm.v1.executor.uniproc_executor"),
+    *("vllm.v1.worker.cpu_worker", "vllm.v1.worker.cpu_model_runner", "vllm.v1.attention.backends.cpu_attn"),
+    *("vllm.v1.sample.logits_processor", "vllm.v1.structured_output.backend_xgrammar"),
+    *("vllm.v1.structured_output.backend_guidance", "vllm.triton_utils.dispatcher"),
+    *("vllm.model_executor.model_loader.default_loader", "vllm.model_executor.model_loader.dummy_loader"),
+    *("vllm.model_executor.models.gpt_oss", "vllm.model_executor.models.llama"),
+    *("vllm.model_executor.models.qwen3", "xgrammar", "openai_harmony", "pycountry.db"),
+    *("transformers.models.auto.tokenization_auto", "compressed_tensors", "torch._dynamo", "torch._inductor"),
+    *(
+        "uvicorn.protocols.http.httptools_impl",
+        "uvicorn.lifespan.on",
+        "setproctitle",
+        "referencing.jsonschema",
+    ),
+)
+
+
+def main() -> None:
+    """Imports, then serves; a fork unwinds to here and becomes a supervisor, a server, or a template."""
+    path, linger_s = sys.argv[1], float(sys.argv[2])
+    supervisor = _load_supervisor()
+    _import_all()
+    _fork_everything()
+    _freeze()
+    while True:
+        become = Template(path, linger_s, supervisor).serve()
+        if not isinstance(become, Again):
+            sys.exit(become() if become else 0)
+        path = become.path
+        become.preload()
+        _freeze()
+
+
+class Again:
+    """What a fork becomes that is a template itself."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.path: str = request["socket"]
+        self._request = request
+
+    def preload(self) -> None:
+        """Loads the model's tokenizer, and Harmony's encoding where the model speaks it."""
+        os.environ.update(self._request["env"])
+        _preload_tokenizer(self._request["model"])
+        if self._request["harmony"]:
+            _preload_harmony()
+
+
+class Template:
+    """Listens for requests and forks.
+
+    Args:
+        path: the Unix socket.
+        linger_s: seconds without a client after which it ends.
+        supervisor: the module supervisor.py.
+    """
+
+    def __init__(self, path: str, linger_s: float, supervisor: Any) -> None:
+        self._linger_s = linger_s
+        self._supervisor = supervisor
+        self._clients: list[socket.socket] = []
+        self._path = Path(path)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        half = Path(f"{path}.{os.getpid()}")
+        self._listener.bind(str(half))
+        self._listener.listen(64)
+        half.rename(path)
+
+    def serve(self) -> Callable[[], int] | Again | None:
+        """Returns in a fork with what it is to become, in the template itself at its end with None."""
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        idle_since = time.monotonic()
+        while self._clients or time.monotonic() - idle_since < self._linger_s:
+            if self._clients:
+                idle_since = time.monotonic()
+            ready, _, _ = select.select([self._listener, *self._clients], [], [], 0.2)
+            _reap()
+            for each in ready:
+                if each is self._listener:
+                    self._clients.append(self._listener.accept()[0])
+                elif (become := self._hear(each)) is not None:
+                    return become
+        self._path.unlink(missing_ok=True)
+        return None
+
+    def _hear(self, client: socket.socket) -> Callable[[], int] | Again | None:
+        try:
+            data, descriptors = _receive(client)
+        except OSError:
+            data, descriptors = b"", []
+        if not data:
+            self._clients.remove(client)
+            client.close()
+            return None
+        request = json.loads(data)
+        pid = os.fork()
+        if pid == 0:
+            return self._become(request, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        client.sendall(json.dumps({"pid": pid}).encode() + b"\n")
+        return None
+
+    def _become(self, request: dict[str, Any], descriptors: list[int]) -> Callable[[], int] | Again:
+        self._listener.close()
+        for client in self._clients:
+            client.close()
+        os.setsid()
+        if request["op"] == "template":
+            return Again(request)
+        for target, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, target)
+            os.close(descriptor)
+        config = self._supervisor.Config(**request["config"])
+        return lambda: _supervise(self._supervisor, config)
+
+
+def _supervise(supervisor: Any, config: Any) -> int:
+    become_server: list[Callable[[], int]] = []
+
+    def launch(config: Any) -> ForkedServer:
+        server = ForkedServer(supervisor, config)
+        if server.pid == 0:
+            become_server.append(lambda: _serve(config))
+            raise _IsServer
+        return server
+
+    try:
+        return int(supervisor.supervise(config, launch))
+    except _IsServer:
+        return become_server[0]()
+
+
+class _IsServer(BaseException):
+    """Raised in the forked server to unwind its supervisor's stack."""
+
+
+class ForkedServer:
+    """A server forked by its supervisor, with the face that supervisor.py wants."""
+
+    def __init__(self, supervisor: Any, config: Any) -> None:
+        reader, writer = os.pipe()
+        self.returncode: int | None = None
+        self.stdout: IO[bytes] | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            supervisor.die_with_parent()
+            os.setsid()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(writer, 1)
+            os.dup2(writer, 2)
+            os.closerange(3, 256)
+            return
+        os.close(writer)
+        self.stdout = os.fdopen(reader, "rb")
+
+    def poll(self) -> int | None:
+        """Its exit code, once it has ended."""
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                pid, status = self.pid, 0
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self) -> int:
+        """Its exit code."""
+        while self.poll() is None:
+            time.sleep(0.01)
+        assert self.returncode is not None
+        return self.returncode
+
+
+def _serve(config: Any) -> int:
+    """Becomes `vllm serve`."""
+    os.environ.clear()
+    os.environ.update(config.env)
+    os.chdir(config.cwd)
+    tempfile.tempdir = None
+    sys.argv = ["vllm", *config.argv[config.argv.index("vllm.entrypoints.cli.main") + 1 :]]
+    entry = importlib.import_module("vllm.entrypoints.cli.main")
+    return entry.main() or 0
+
+
+def _load_supervisor() -> Any:
+    path = Path(__file__).with_name("supervisor.py")
+    spec = importlib.util.spec_from_file_location("vllm_harness_supervisor", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["vllm_harness_supervisor"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _import_all() -> None:
+    importlib.import_module("vllm")
+    for name in MODULES:
+        _import(name)
+    for package in PACKAGES:
+        found = _import(package)
+        if found is not None:
+            for module in pkgutil.walk_packages(found.__path__, f"{package}.", onerror=lambda _: None):
+                _import(module.name)
+
+
+def _import(name: str) -> Any:
+    """The module, None where this version has none or it wants something that is not installed."""
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        print(f"not preloaded: {name} ({type(error).__name__}: {error})", flush=True)
+        return None
+
+
+def _fork_everything() -> None:
+    """Makes vLLM fork its engine and workers; on CPU it would spawn, which imports everything anew."""
+    fork = multiprocessing.get_context("fork")
+    for name, module in list(sys.modules.items()):
+        if name.startswith("vllm.") and "get_mp_context" in vars(module):
+            module.get_mp_context = lambda: fork  # type: ignore[attr-defined]
+
+
+def _freeze() -> None:
+    gc.collect()
+    gc.freeze()
+
+
+def _preload_tokenizer(folder: str) -> None:
+    """Loads a tokenizer ahead; each process gets it once, further loads of it are made anew."""
+    auto = importlib.import_module("transformers").AutoTokenizer
+    load = auto.from_pretrained
+    ready: dict[str, Any] = {}
+
+    def from_pretrained(name: Any, *args: Any, **options: Any) -> Any:
+        key = repr((str(name), args, sorted(options.items(), key=lambda item: item[0])))
+        if key in ready:
+            return ready.pop(key)
+        return load(name, *args, **options)
+
+    def record(name: Any, *args: Any, **options: Any) -> Any:
+        tokenizer = load(name, *args, **options)
+        ready[repr((str(name), args, sorted(options.items(), key=lambda item: item[0])))] = tokenizer
+        return tokenizer
+
+    try:
+        get_tokenizer = importlib.import_module("vllm.tokenizers").get_tokenizer
+    except (ImportError, AttributeError):
+        get_tokenizer = importlib.import_module("vllm.transformers_utils.tokenizer").get_tokenizer
+    auto.from_pretrained = record
+    try:
+        get_tokenizer(folder)
+    except Exception:
+        traceback.print_exc()
+    auto.from_pretrained = from_pretrained
+
+
+def _preload_harmony() -> None:
+    for name in (
+        "vllm.entrypoints.openai.parser.harmony_utils",
+        "vllm.entrypoints.harmony_utils",
+    ):
+        try:
+            importlib.import_module(name).get_encoding()
+            return
+        except (ImportError, AttributeError):
+            continue
+
+
+def _receive(client: socket.socket) -> tuple[bytes, list[int]]:
+    """One line and the descriptors sent with it."""
+    size = array.array("i").itemsize
+    data, ancillary, _, _ = client.recvmsg(1 << 20, socket.CMSG_SPACE(2 * size))
+    descriptors = array.array("i")
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(payload[: len(payload) - len(payload) % size])
+    while data and not data.endswith(b"\n"):
+        more = client.recv(1 << 20)
+        if not more:
+            return b"", list(descriptors)
+        data += more
+    return data, list(descriptors)
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+if __name__ == "__main__":
+    main()
