@@ -1,0 +1,125 @@
+"""Leases are taken in a state folder of the test's own, of GPUs that a table gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.gpus import TABLE_VARIABLE
+from harness.server import lease
+
+GIB = 2**30
+
+OWNER = """
+import sys, time
+from harness.server.gpu_leases import lease_gpus
+from harness.server.memory_leases import lease_memory
+from harness.server.node_memory import NodeMemory
+kind, amount = sys.argv[1], float(sys.argv[2])
+if kind == "gpus":
+    held = lease_gpus(int(amount), 16, waiting=lambda text, _: print(text, flush=True))
+    print("has " + held.env["CUDA_VISIBLE_DEVICES"], flush=True)
+else:
+    memory = lambda: NodeMemory(16 * 2**30, 16 * 2**30)
+    held = lease_memory(amount, memory=memory, waiting=lambda text, _: print(text, flush=True))
+    print("has memory", flush=True)
+sys.stdin.readline()
+held.release()
+print("released", flush=True)
+sys.stdin.read()
+"""
+
+
+class Owner:
+    """Another process that leases something, keeps it, and gives it back when told to."""
+
+    def __init__(self, kind: str, amount: float) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", OWNER, kind, str(amount)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def says(self) -> str:
+        """The next line it says."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def has(self) -> str:
+        """What it has got, skipping its words about waiting."""
+        while not (line := self.says()).startswith("has "):
+            assert line, "the owner ended"
+        return line.removeprefix("has ")
+
+    def release(self) -> None:
+        """Has it give the lease back."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        assert self.says() == "released"
+
+    def kill(self) -> None:
+        """Ends it as a crash would."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_HARNESS_STATE", str(tmp_path / "state"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(lease, "POLL_S", 0.02)
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Writes the table of GPUs: one dict a GPU, with `gib` and `used` in GiB, and `holders`."""
+    path = tmp_path / "gpus.json"
+    monkeypatch.setenv(TABLE_VARIABLE, str(path))
+
+    def write(*gpus: dict[str, Any]) -> None:
+        rows = [
+            {
+                "index": index,
+                "uuid": f"GPU-{index}aaa",
+                "name": "Test GPU",
+                "total_bytes": int(gpu.get("gib", 24) * GIB),
+                "used_bytes": int(gpu.get("used", 0) * GIB),
+                "holders": gpu.get("holders", []),
+            }
+            for index, gpu in enumerate(gpus)
+        ]
+        half = path.with_suffix(".half")
+        half.write_text(json.dumps(rows))
+        os.replace(half, path)  # noqa: PTH105
+
+    write({}, {})
+    return write
+
+
+@pytest.fixture
+def owner() -> Iterator[Callable[[str, float], Owner]]:
+    """Starts owners of leases; all are ended after the test."""
+    owners: list[Owner] = []
+
+    def start(kind: str, amount: float) -> Owner:
+        owners.append(Owner(kind, amount))
+        return owners[-1]
+
+    yield start
+    for each in owners:
+        each.kill()

@@ -1,0 +1,190 @@
+"""GPU leases: nobody shares, whoever dies lets go, and what can never be had is refused at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UsageError
+from harness.gpus import visible_gpus
+from harness.server import gpu_leases, lease
+from harness.server.gpu_leases import lease_gpus
+from harness.server.lease import LeaseTimeout, NotEnoughHardware
+from harness.server.process_tree import MARKER
+from tests.unit.leases.conftest import Owner
+
+Table = Callable[..., None]
+Start = Callable[[str, float], Owner]
+
+
+def test_binds_the_server_by_index_in_the_order_of_the_bus(table: Table) -> None:
+    table({}, {"used": 3}, {})
+    held = lease_gpus(2, 16)
+    assert held.env == {"CUDA_VISIBLE_DEVICES": "0,2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    held.release()
+    held.release()
+
+
+@pytest.mark.parametrize(
+    ("count", "gib", "words"),
+    [(3, 16, "asked for 3 x 16 GiB"), (1, 80, "GPU 0 (Test GPU, 24.0 GiB), GPU 1"), (2, 40, "24.0 GiB")],
+)
+def test_what_can_never_be_had_is_refused_at_once(table: Table, count: int, gib: float, words: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(NotEnoughHardware) as refused:
+        lease_gpus(count, gib)
+    assert time.monotonic() - start < 1
+    assert words in str(refused.value)
+
+
+def test_without_a_gpu_says_so(table: Table) -> None:
+    table()
+    with pytest.raises(NotEnoughHardware, match="there is no GPU"):
+        lease_gpus(1, 4)
+
+
+def test_a_card_sold_with_80_gb_has_80_gb(table: Table) -> None:
+    table({"gib": 79.6, "used": 0.5})
+    lease_gpus(1, 80).release()
+
+
+def test_two_processes_never_share(table: Table, owner: Start) -> None:
+    owners = [owner("gpus", 1), owner("gpus", 1)]
+    assert {each.has() for each in owners} == {"0", "1"}
+    with pytest.raises(LeaseTimeout) as busy:
+        lease_gpus(1, 16, wait_s=0)
+    assert all(f"pid {each.pid}" in str(busy.value) for each in owners)
+
+
+def test_all_or_none_and_waiting_is_shown(table: Table, owner: Start) -> None:
+    first = owner("gpus", 1)
+    first.has()
+    both = owner("gpus", 2)
+    assert both.says().startswith(f"waiting for 2 GPUs with 16 GiB: GPU 0 is leased by pid {first.pid} (-c")
+    lease_gpus(1, 16).release()  # the one that waits for two holds none
+    first.release()
+    assert both.has() == "0,1"
+
+
+def test_a_killed_owner_lets_go(table: Table, owner: Start) -> None:
+    first = owner("gpus", 2)
+    first.has()
+    start = time.monotonic()
+    first.kill()
+    held = lease_gpus(2, 16)
+    assert time.monotonic() - start < 1
+    held.release()
+
+
+def test_children_do_not_inherit_a_lease(table: Table) -> None:
+    held = lease_gpus(2, 16)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+    try:
+        held.release()
+        lease_gpus(2, 16).release()
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_memory_of_a_killed_run_must_be_back_first(table: Table, owner: Start) -> None:
+    table({"gib": 80})
+    first = owner("gpus", 1)
+    first.has()
+    table({"gib": 80, "used": 12})  # its server lives on for a moment
+    first.kill()
+    said: list[str] = []
+    threading.Timer(0.3, lambda: table({"gib": 80})).start()
+    held = lease_gpus(1, 16, waiting=lambda text, _: said.append(text))
+    assert f"GPU 0 gets back the memory of pid {first.pid}" in said[0]
+    assert held.gpus[0].used_bytes == 0
+
+
+def test_memory_that_stays_is_no_killed_run_s(
+    table: Table, owner: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_leases, "LEFTOVER_S", 0.1)
+    table({"gib": 80})
+    first = owner("gpus", 1)
+    first.has()
+    table({"gib": 80, "used": 12})
+    first.kill()
+    assert lease_gpus(1, 16).gpus[0].used_bytes == 12 * 2**30
+
+
+def test_a_server_of_the_harness_without_its_run_keeps_its_gpu(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "STRANGER_WAIT_S", 0.1)
+    environ = {**os.environ, MARKER: "abc"}
+    server = subprocess.Popen([sys.executable, "-c", "print(1); input()"], env=environ, stdin=subprocess.PIPE)
+    try:
+        table({"gib": 80, "used": 9, "holders": [{"pid": server.pid, "name": "vllm"}]})
+        with pytest.raises(LeaseTimeout, match=f"pid {server.pid} .vllm., a server of the harness"):
+            lease_gpus(1, 16)
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_a_stranger_is_named_and_not_waited_for_long(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "STRANGER_WAIT_S", 0.1)
+    table({"used": 20, "holders": [{"pid": 2**22 + 1, "name": "blender", "used_bytes": 20 * 2**30}]})
+    with pytest.raises(LeaseTimeout) as busy:
+        lease_gpus(1, 16)
+    assert f"GPU 0 is used by pid {2**22 + 1} (blender)" in str(busy.value)
+    assert "20.0 of 24.0 GiB used by" in str(busy.value)
+
+
+def test_the_pool_is_what_the_user_left_visible(table: Table) -> None:
+    table({}, {}, {})
+    held = lease_gpus(1, 16, visible=lambda: visible_gpus({"CUDA_VISIBLE_DEVICES": "GPU-2"}))
+    assert held.env["CUDA_VISIBLE_DEVICES"] == "2"
+    with pytest.raises(NotEnoughHardware, match="asked for 2 x 16"):
+        lease_gpus(2, 16, visible=lambda: visible_gpus({"CUDA_VISIBLE_DEVICES": "1"}))
+
+
+@pytest.mark.parametrize(
+    ("value", "indices"), [("1,0", [1, 0]), ("", []), ("-1", []), ("GPU-1aaa, 0", [1, 0])]
+)
+def test_visible_devices(table: Table, value: str, indices: list[int]) -> None:
+    assert [gpu.index for gpu in visible_gpus({"CUDA_VISIBLE_DEVICES": value})] == indices
+
+
+def test_a_visible_device_that_is_not_there(table: Table) -> None:
+    with pytest.raises(UsageError, match=r"names GPU 7, which is not there\n  try: GPUs here: 0 .GPU-0aaa"):
+        visible_gpus({"CUDA_VISIBLE_DEVICES": "7"})
+
+
+def test_a_broken_table_is_named(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_HARNESS_GPUS_FILE", "/nowhere.json")
+    with pytest.raises(UsageError, match=r"/nowhere.json, which is no table of GPUs"):
+        visible_gpus({})
+
+
+def _take_turns(folder: Path) -> None:
+    for _ in range(15):
+        held = lease_gpus(1, 16)
+        mine = folder / held.env["CUDA_VISIBLE_DEVICES"]
+        mine.touch(exist_ok=False)  # fails where another process has the same GPU
+        time.sleep(0.002)
+        mine.unlink()
+        held.release()
+
+
+def test_a_crowd_takes_turns(table: Table, tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    crowd = [fork.Process(target=_take_turns, args=(tmp_path,)) for _ in range(6)]
+    for each in crowd:
+        each.start()
+    for each in crowd:
+        each.join(60)
+    assert [each.exitcode for each in crowd] == [0] * 6

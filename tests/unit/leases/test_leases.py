@@ -1,0 +1,88 @@
+"""What a launch needs of the machine."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.environments.spec import Environment
+from harness.errors import UsageError
+from harness.registry import load_registry
+from harness.server import leases
+from harness.server.launch import Launch
+from harness.server.leases import gpus_needed, lease_for
+
+
+@pytest.mark.parametrize(
+    ("args", "count"),
+    [
+        ((), 1),
+        (("--tensor-parallel-size", "2", "--max-model-len", "-1"), 2),
+        (("--tensor-parallel-size", "2", "--tensor-parallel-size=4"), 4),
+        (("--tensor_parallel_size=2", "-pp", "3", "--enforce-eager"), 6),
+        (("-dp", "2", "-tp", "2"), 4),
+        (("-tp", "two"), 1),
+    ],
+)
+def test_gpus_needed(args: tuple[str, ...], count: int) -> None:
+    assert gpus_needed(args) == count
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is asked of the two kinds of leases."""
+    heard: list[Any] = []
+    monkeypatch.setattr(leases, "lease_gpus", lambda *asked, **options: heard.append((*asked, options)))
+    monkeypatch.setattr(leases, "lease_memory", lambda gib, **options: heard.append((gib, options)))
+    return heard
+
+
+def launch(model: str, lane: Any, device: Any, **fields: Any) -> Launch:
+    """A launch of an entry, with nothing fetched."""
+    environment = Environment("installed", Path("python"), "3.12", "0.32.0", device, None)
+    entry = load_registry().get(model)
+    args = entry.flags(lane, device).args
+    planned = Launch(entry, lane, environment, "model", args, {})
+    return dataclasses.replace(planned, **fields)
+
+
+def test_a_live_server_on_cuda(asked: list[Any]) -> None:
+    lease_for(launch("deepseek-v3.2", "live", "cuda"))
+    assert asked[0][:2] == (8, 141)
+
+
+def test_a_stand_in_on_cuda(asked: list[Any]) -> None:
+    lease_for(launch("gpt-oss", "scripted", "cuda"))
+    assert asked[0][:2] == (1, leases.STAND_IN_GPU_GIB)
+
+
+@pytest.mark.parametrize(
+    ("model", "lane", "gib"),
+    [("smollm2-135m", "live", 6), ("qwen3", "scripted", leases.STAND_IN_CPU_GIB)],
+)
+def test_memory_on_cpu_grows_with_the_kv_cache(asked: list[Any], model: str, lane: str, gib: float) -> None:
+    lease_for(launch(model, lane, "cpu"))
+    lease_for(launch(model, lane, "cpu", env={"VLLM_CPU_KVCACHE_SPACE": "4"}))
+    assert [each[0] for each in asked] == [gib, gib + 3]
+
+
+def test_how_long_to_wait(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_HARNESS_LEASE_WAIT_S", "12.5")
+    lease_for(launch("qwen3", "scripted", "cpu"))
+    assert asked[0][1]["wait_s"] == 12.5
+    monkeypatch.setenv("VLLM_HARNESS_LEASE_WAIT_S", "soon")
+    with pytest.raises(UsageError, match="VLLM_HARNESS_LEASE_WAIT_S is 'soon', not a number"):
+        lease_for(launch("qwen3", "scripted", "cpu"))
+
+
+def test_the_caller_s_visible_devices_are_the_pool(
+    table: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table({}, {}, {})
+    held = lease_for(launch("gpt-oss", "live", "cuda", env={"CUDA_VISIBLE_DEVICES": "2"}))
+    assert held.env["CUDA_VISIBLE_DEVICES"] == "2"
+    held.release()
