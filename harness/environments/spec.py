@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -15,23 +16,52 @@ from harness.environments.runtime import runtime_variables
 from harness.errors import UsageError
 
 Device = Literal["cpu", "cuda"]
-Kind = Literal["installed", "release"]
+Kind = Literal["installed", "release", "graft", "tree"]
+Frontend = Literal["python", "rust"]
 
-_FORMS = "`0.32.0` (a release), `installed`, or `installed:/path/to/python`"
+_VERSION = r"\d+\.\d+\.\d+(?:\.?(?:post|rc|dev)\d+)?"
+_FORMS = (
+    "`0.32.0` (a release), `0.33.0@0.32.0` (a graft), `tree:/path/to/vllm@0.32.0`, `installed`, "
+    "or `installed:/path/to/python`"
+)
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A parsed spec: `installed` with an interpreter (none: this one), or `release` with a version."""
+    """A parsed spec.
+
+    Attributes:
+        kind: `installed`, `release`, `graft` or `tree`.
+        version: vLLM's version (release, graft).
+        python: the interpreter (installed); None for the one now running.
+        tree: folder of a working tree of vLLM.
+        kernels: the release whose compiled kernels are taken (graft, tree); None for the newest.
+    """
 
     kind: Kind
     version: str | None = None
     python: Path | None = None
+    tree: Path | None = None
+    kernels: str | None = None
 
 
 @dataclass(frozen=True)
 class Environment:
-    """An interpreter that has vLLM, and what is known of it without importing anything there."""
+    """An interpreter that has vLLM, and what is known of it without importing anything there.
+
+    Attributes:
+        kind: `installed`, `release`, `graft` or `tree`.
+        python: the interpreter.
+        python_version: its version.
+        vllm_version: version of vLLM's Python code.
+        device: what vLLM is built for.
+        torch: torch's version, where known.
+        pythonpath: what servers need on PYTHONPATH.
+        package: vLLM's package folder, where known.
+        kernels: version of the vLLM that the compiled kernels come from; None for its own.
+        commit: commit of vLLM's Python code, where known.
+        tree: the working tree that it is (kind `tree`).
+    """
 
     kind: Kind
     python: Path
@@ -40,6 +70,10 @@ class Environment:
     device: Device
     torch: str | None
     pythonpath: list[Path] = field(default_factory=list)
+    package: Path | None = None
+    kernels: str | None = None
+    commit: str | None = None
+    tree: Path | None = None
 
     @property
     def serve_command(self) -> list[str]:
@@ -52,9 +86,7 @@ class Environment:
         path = [*map(str, self.pythonpath), *filter(None, [base.get("PYTHONPATH")])]
         if path:
             environ["PYTHONPATH"] = os.pathsep.join(path)
-        if (
-            self.kind == "release"
-        ):  # the environment is ours: bytecode, written once, halves the time of a start
+        if self.kind != "installed":  # it is ours: bytecode, written once, halves the time of a start
             environ.pop("PYTHONDONTWRITEBYTECODE", None)
         return environ
 
@@ -72,9 +104,52 @@ class Environment:
                 text=True,
             )
 
+    @property
+    def frontends(self) -> tuple[Frontend, ...]:
+        """The HTTP front ends that it carries."""
+        carries_rust = self.package is not None and (self.package / "vllm-rs").exists()
+        return ("python", "rust") if carries_rust else ("python",)
+
+    def fingerprint(self) -> str:
+        """A hash of what a server would import: vLLM's Python files, the distributions, the interpreter."""
+        digest = hashlib.sha256(repr((self.python, self.python_version, self.pythonpath)).encode())
+        for part in (*self._distributions(), *(_files(self.package) if self.package else ())):
+            digest.update(part.encode())
+        return digest.hexdigest()[:16]
+
     def describe(self) -> str:
-        """Names this environment in results, e.g. `release vllm 0.32.0 (cpu, torch 2.13.0+cpu)`."""
-        return f"{self.kind} vllm {self.vllm_version} ({self.device}, torch {self.torch or 'unknown'})"
+        """Names this environment in results.
+
+        For example `release vllm 0.32.0 (cpu, torch 2.13.0+cpu)`, or
+        `tree vllm 0.33.0 over kernels 0.32.0 (cpu, torch 2.13.0+cpu, commit 4ba787ec9, /src/vllm)`.
+        """
+        over = f" over kernels {self.kernels}" if self.kernels else ""
+        details = [
+            self.device,
+            f"torch {self.torch or 'unknown'}",
+            f"commit {self.commit}" if self.commit else "",
+            str(self.tree or ""),
+        ]
+        return f"{self.kind} vllm {self.vllm_version}{over} ({', '.join(filter(None, details))})"
+
+    def _distributions(self) -> Iterator[str]:
+        minor = ".".join(self.python_version.split(".")[:2])
+        folders = {self.python.parent.parent / "lib" / f"python{minor}" / "site-packages"}
+        if self.package:
+            folders.add(self.package.parent)
+        for folder in sorted(folders):
+            yield from sorted(path.name for path in folder.glob("*.dist-info"))
+
+
+def _files(package: Path) -> Iterator[str]:
+    """Path, time and size of every Python file, through links."""
+    for folder, folders, files in os.walk(package, followlinks=True):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(files):
+            path = Path(folder, name)
+            if path.suffix == ".py" and path.exists():  # an editor's lock files are dangling links
+                found = path.stat()
+                yield f"{path} {found.st_mtime_ns} {found.st_size}"
 
 
 def parse(text: str) -> Spec:
@@ -83,9 +158,18 @@ def parse(text: str) -> Spec:
         return Spec("installed")
     if text.startswith("installed:"):
         return Spec("installed", python=Path(text.removeprefix("installed:")).expanduser())
-    if text.startswith("tree:") or "@" in text:
-        kind = "tree" if text.startswith("tree:") else "graft"
-        raise UsageError(f"environment `{text}`: a {kind} is not built yet", hint=f"use {_FORMS}")
-    if re.fullmatch(r"\d+\.\d+\.\d+(\.?(post|rc|dev)\d+)?", text):
-        return Spec("release", version=text)
+    if text.startswith("tree:"):
+        return _tree(text.removeprefix("tree:"))
+    if match := re.fullmatch(f"({_VERSION})(?:@({_VERSION}))?", text):
+        version, kernels = match.groups()
+        return Spec("graft" if kernels else "release", version=version, kernels=kernels)
     raise UsageError(f"environment `{text}` is not one I know", hint=f"use {_FORMS}")
+
+
+def _tree(text: str) -> Spec:
+    path, at, kernels = text.rpartition("@")
+    if not at or not re.fullmatch(_VERSION, kernels):
+        path, kernels = text, ""
+    if not path:
+        raise UsageError("environment `tree:` names no folder", hint="use `tree:/path/to/vllm@0.32.0`")
+    return Spec("tree", tree=Path(path).expanduser().resolve(), kernels=kernels or None)

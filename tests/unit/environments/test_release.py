@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments import release, resolve
+from harness.environments import Environment, made, release, resolve, verify
 from harness.environments.installer import InstallError, remedy
 from harness.environments.locks import lock_for
 from harness.errors import UsageError
@@ -68,17 +68,17 @@ def test_a_failure_leaves_nothing(uv: FakeUv, step: str) -> None:
     with pytest.raises(InstallError, match="No space left") as raised:
         resolve("0.32.0", "cpu", create=True)
     assert "free disk space" in raised.value.hint
-    assert list(release.made()) == []
+    assert list(made.made()) == []
 
 
 def test_an_environment_that_does_not_import_is_not_kept(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(environment: object) -> None:
-        raise release.BrokenEnvironmentError("`import vllm` fails")
+        raise verify.BrokenEnvironmentError("`import vllm` fails")
 
     monkeypatch.setattr(release, "verify", broken)
-    with pytest.raises(release.BrokenEnvironmentError):
+    with pytest.raises(verify.BrokenEnvironmentError):
         resolve("0.32.0", "cpu", create=True)
-    assert list(release.made()) == []
+    assert list(made.made()) == []
 
 
 def test_a_half_made_one_is_no_environment_and_is_made_anew(uv: FakeUv) -> None:
@@ -86,9 +86,9 @@ def test_a_half_made_one_is_no_environment_and_is_made_anew(uv: FakeUv) -> None:
     folder = whole.python.parent.parent
     (folder / "vllm-harness.json").unlink()
     (folder / "leftover").touch()
-    with pytest.raises(release.MissingEnvironmentError):
+    with pytest.raises(made.MissingEnvironmentError):
         resolve("0.32.0", "cpu")
-    assert [entry.environment for entry in release.made()] == [None]
+    assert [entry.environment for entry in made.made()] == [None]
     assert resolve("0.32.0", "cpu", create=True) == whole
     assert not (folder / "leftover").exists()
 
@@ -97,7 +97,7 @@ def test_a_half_made_one_is_no_environment_and_is_made_anew(uv: FakeUv) -> None:
 def test_a_damaged_marker_is_no_marker(uv: FakeUv, marker: str) -> None:
     environment = resolve("0.32.0", "cpu", create=True)
     (environment.python.parent.parent / "vllm-harness.json").write_text(marker)
-    with pytest.raises(release.MissingEnvironmentError):
+    with pytest.raises(made.MissingEnvironmentError):
         resolve("0.32.0", "cpu")
 
 
@@ -146,9 +146,9 @@ def test_torch_comes_from_its_own_index_otherwise(uv: FakeUv) -> None:
 def test_removed_by_name(uv: FakeUv) -> None:
     folder = resolve("0.32.0", "cpu", create=True).python.parent.parent
     with pytest.raises(UsageError, match=r"no environment 0\.32\.0") as raised:
-        release.remove("0.32.0")
+        made.remove("0.32.0")
     assert folder.name in raised.value.hint
-    release.remove(folder.name)
+    made.remove(folder.name)
     assert not folder.exists()
 
 
@@ -156,12 +156,12 @@ def test_removed_by_name(uv: FakeUv) -> None:
 def test_only_environments_are_removed(uv: FakeUv, name: str) -> None:
     resolve("0.32.0", "cpu", create=True)
     with pytest.raises(UsageError, match="no environment"):
-        release.remove(name)
+        made.remove(name)
 
 
 def test_sizes_tell_links_from_files_of_its_own(uv: FakeUv, tmp_path: Path) -> None:
     folder = resolve("0.32.0", "cpu", create=True).python.parent.parent
-    (entry,) = release.made()
+    (entry,) = made.made()
     whole, own = entry.sizes()
     (tmp_path / "cached").write_bytes(b"x" * 100_000)
     (folder / "linked").hardlink_to(tmp_path / "cached")
@@ -181,20 +181,20 @@ def test_verify_holds_an_environment_to_its_name(
     tmp_path: Path, answer: dict[str, object], said: str
 ) -> None:
     environment = pretending(tmp_path, f"echo '{json.dumps(answer | {'torch': '2.13.0+cpu'})}'")
-    with pytest.raises(release.BrokenEnvironmentError, match=said):
-        release.verify(environment)
+    with pytest.raises(verify.BrokenEnvironmentError, match=said):
+        verify.verify(environment)
 
 
 def test_verify_gives_the_last_words_of_a_failed_import(tmp_path: Path) -> None:
     environment = pretending(tmp_path, "echo 'undefined symbol: torch7Library' >&2; exit 1")
-    with pytest.raises(release.BrokenEnvironmentError, match="undefined symbol: torch7Library"):
-        release.verify(environment)
+    with pytest.raises(verify.BrokenEnvironmentError, match="undefined symbol: torch7Library"):
+        verify.verify(environment)
 
 
-def pretending(folder: Path, line: str) -> release.Environment:
+def pretending(folder: Path, line: str) -> Environment:
     """An environment whose Python does one thing."""
     python = folder / "env" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\n{line}\n")
     python.chmod(0o755)
-    return release.Environment("release", python, "3.11.7", "0.32.0", "cpu", "2.13.0+cpu")
+    return Environment("release", python, "3.11.7", "0.32.0", "cpu", "2.13.0+cpu")

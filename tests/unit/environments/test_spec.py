@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.environments import Environment, resolve
-from harness.environments.release import MissingEnvironmentError
+from harness.environments.made import MissingEnvironmentError
 from harness.environments.runtime import runtime_variables
 from harness.environments.spec import Spec, parse
 from harness.errors import UsageError
@@ -27,6 +27,12 @@ def environment(**changes: object) -> Environment:
         ("installed", Spec("installed")),
         ("installed:/opt/v/bin/python", Spec("installed", python=Path("/opt/v/bin/python"))),
         ("installed:~/v/bin/python", Spec("installed", python=Path.home() / "v/bin/python")),
+        ("0.33.0@0.32.0", Spec("graft", version="0.33.0", kernels="0.32.0")),
+        ("0.34.0rc1@0.32.0", Spec("graft", version="0.34.0rc1", kernels="0.32.0")),
+        ("tree:/src/vllm@0.32.0", Spec("tree", tree=Path("/src/vllm"), kernels="0.32.0")),
+        ("tree:/src/vllm", Spec("tree", tree=Path("/src/vllm"))),
+        ("tree:/src/a@b/vllm", Spec("tree", tree=Path("/src/a@b/vllm"))),
+        ("tree:~/vllm", Spec("tree", tree=Path.home() / "vllm")),
     ],
 )
 def test_forms(text: str, spec: Spec) -> None:
@@ -36,8 +42,10 @@ def test_forms(text: str, spec: Spec) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("0.33.0@0.32.0", "graft is not built yet"),
-        ("tree:/src/vllm@0.32.0", "tree is not built yet"),
+        ("0.33.0@", "not one I know"),
+        ("0.33@0.32.0", "not one I know"),
+        ("tree:", "names no folder"),
+        ("tree:@0.32.0", "names no folder"),
         ("latest", "not one I know"),
         ("0.32", "not one I know"),
         ("", "not one I know"),
@@ -46,13 +54,19 @@ def test_forms(text: str, spec: Spec) -> None:
 def test_other_forms_are_refused_by_name(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said) as raised:
         parse(text)
-    assert "`0.32.0` (a release)" in raised.value.hint
+    assert raised.value.hint.startswith("use `")
 
 
 def test_one_line_names_it() -> None:
     assert environment().describe() == "release vllm 0.32.0 (cpu, torch 2.13.0+cpu)"
     assert environment(kind="installed", device="cuda", torch=None).describe() == (
         "installed vllm 0.32.0 (cuda, torch unknown)"
+    )
+    assert environment(kind="graft", vllm_version="0.33.0", kernels="0.32.0", commit="4ba787ec9").describe() == (
+        "graft vllm 0.33.0 over kernels 0.32.0 (cpu, torch 2.13.0+cpu, commit 4ba787ec9)"
+    )
+    assert environment(kind="tree", kernels="0.32.0", tree=Path("/src/vllm")).describe() == (
+        "tree vllm 0.32.0 over kernels 0.32.0 (cpu, torch 2.13.0+cpu, /src/vllm)"
     )
 
 
