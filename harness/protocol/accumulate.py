@@ -56,7 +56,7 @@ class _Item:
         return item
 
     def _part(self, added: Json, number: int, finished: object) -> Json:
-        done = finished[number] if isinstance(finished, list) and number < len(finished) else {}
+        done = finished[number] if isinstance(finished, list) and 0 <= number < len(finished) else {}
         part = {**(done if isinstance(done, dict) else {}), **added}
         if isinstance(done, dict) and "logprobs" in done:
             part["logprobs"] = done["logprobs"]
@@ -145,7 +145,7 @@ class ResponseAccumulator:
         whole = (self.terminal or {}).get("output")
         if item.closed or item.fields.get("type") != "mcp_list_tools" or not isinstance(whole, list):
             return item.value()
-        backfilled = whole[index] if index < len(whole) else None
+        backfilled = whole[index] if 0 <= index < len(whole) else None
         return backfilled if isinstance(backfilled, dict) else item.value()
 
     def _on_response(self, event: Json, terminal: bool) -> None:

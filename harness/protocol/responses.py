@@ -947,7 +947,7 @@ class ResponsesValidator:
         for number, text in item.texts.items():
             whole = (
                 value[number]
-                if channel.index_key and isinstance(value, list) and number < len(value)
+                if channel.index_key and isinstance(value, list) and 0 <= number < len(value)
                 else value
             )
             if text.done is None:

@@ -200,3 +200,13 @@ def test_memory_is_bounded_on_an_endless_stream(stream: Any) -> None:
         tracemalloc.stop()
     assert whole < 8_000_000
     assert whole < half + 1_000_000
+
+
+@pytest.mark.parametrize(("sample", "key"), [("text", "content_index"), ("shell", "command_index")])
+def test_a_negative_index_is_a_finding(sample: str, key: str) -> None:
+    events = [{**event, key: -7} if key in event else event for event in SAMPLES[sample].build()]
+    accumulator = ResponseAccumulator()
+    for event in events:
+        accumulator.feed(event)
+    assert accumulator.output
+    assert validate_stream(events)
