@@ -8,16 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.environments import assets
-from harness.environments.spec import Environment
+from harness.environments.spec import Environment, Frontend
 from harness.errors import UsageError
 from harness.registry import Lane, ModelEntry
 from harness.scripted.standin import build_stand_in, stand_in_args
 
 IN_SERVER = Path(__file__).parent.parent / "scripted" / "inserver"
-SCRIPTED_ARGS = (
-    *("--logits-processors", "vllm_harness_logits:ScriptedLogits"),
-    *("--middleware", "vllm_harness_middleware.ScriptMiddleware"),
-)
+SCRIPTED_ARGS: dict[Frontend, tuple[str, ...]] = {
+    "python": (
+        *("--logits-processors", "vllm_harness_logits:ScriptedLogits"),
+        *("--middleware", "vllm_harness_middleware.ScriptMiddleware"),
+    ),
+    "rust": ("--logits-processors", "vllm_harness_logits:ScriptedLogits"),
+}
+FRONTEND_ENV: dict[Frontend, dict[str, str]] = {"python": {}, "rust": {"VLLM_USE_RUST_FRONTEND": "1"}}
 NOT_INHERITED = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
 OUR_OWN = "VLLM_HARNESS_"  # for the harness; vLLM would warn of variables it does not know
 # set by the harness itself, so that a second value would contradict it
@@ -35,6 +39,7 @@ class Launch:
         model: folder or hub id that `vllm serve` gets.
         args: its flags, without host and port.
         env: variables beside the inherited ones.
+        frontend: which of vLLM's HTTP front ends answers.
     """
 
     entry: ModelEntry
@@ -43,6 +48,7 @@ class Launch:
     model: str
     args: tuple[str, ...]
     env: dict[str, str] = field(default_factory=dict)
+    frontend: Frontend = "python"
 
     @property
     def name(self) -> str:
@@ -50,13 +56,15 @@ class Launch:
         return self.entry.name
 
     def argv(self, port: int) -> list[str]:
-        """The whole command."""
-        return [
-            *self.environment.serve_command,
-            self.model,
-            *("--host", "127.0.0.1", "--port", str(port), "--served-model-name", self.name),
-            *self.args,
-        ]
+        """The whole command; scripts reach the Rust front end through a proxy of ours."""
+        serve = [*self.environment.serve_command, self.model, "--served-model-name", self.name, *self.args]
+        if self.frontend == "rust" and self.lane == "scripted":
+            return [str(self.environment.python), str(IN_SERVER / "vllm_harness_proxy.py"), str(port), *serve]
+        return [*serve, "--host", "127.0.0.1", "--port", str(port)]
+
+    def describe(self) -> str:
+        """Names environment and front end in results."""
+        return f"{self.environment.describe()}, {self.frontend} front end"
 
     def environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """The whole environment: inherited, then the runtime variables, the entry's and the caller's."""
@@ -74,6 +82,7 @@ def plan_launch(
     lane: Lane,
     args: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
+    frontend: Frontend = "python",
     progress: Callable[[str], None] = lambda _: None,
 ) -> Launch:
     """Everything that a server of this entry needs, its assets fetched.
@@ -81,10 +90,12 @@ def plan_launch(
     Args:
         args: flags after the entry's own; where one stands twice, vLLM takes the last.
         env: variables over the entry's own.
+        frontend: which of vLLM's HTTP front ends is to answer.
         progress: told about downloads.
 
     Raises:
-        UsageError: the entry has no such lane, or a flag that only the harness may set.
+        UsageError: the entry has no such lane, the environment no such front end, or a flag that only the
+            harness may set.
         AssetError: an asset cannot be fetched.
     """
     if lane not in entry.lanes:
@@ -96,6 +107,11 @@ def plan_launch(
             f"model {entry.name!r} does not run live on {environment.device}",
             hint="use --lane scripted" if "scripted" in entry.lanes else "it needs a CUDA machine",
         )
+    if frontend not in environment.frontends:
+        raise UsageError(
+            f"{environment.describe()} carries no {frontend} front end",
+            hint="official wheels from 0.33.0 on carry it: --vllm 0.33.0@0.32.0 is such a one on CPU",
+        )
     for flag in args:
         if flag.split("=", 1)[0] in OWN_FLAGS:
             raise UsageError(
@@ -106,13 +122,15 @@ def plan_launch(
         model, lane_args, assets_env = _live_model(entry, progress)
     else:
         model, lane_args, assets_env = _stand_in(entry, progress)
+        lane_args += SCRIPTED_ARGS[frontend]
     return Launch(
         entry=entry,
         lane=lane,
         environment=environment,
         model=model,
         args=(*flags.args, *lane_args, *args),
-        env={**assets_env, **flags.env, **(env or {})},
+        env={**assets_env, **flags.env, **FRONTEND_ENV[frontend], **(env or {})},
+        frontend=frontend,
     )
 
 
@@ -131,4 +149,4 @@ def _stand_in(
     tokenizer = assets.fetch(entry.stand_in.tokenizer, progress=progress)
     env = {name: str(assets.fetch(asset, progress=progress)) for name, asset in entry.stand_in.assets.items()}
     checkpoint = build_stand_in(entry, tokenizer)
-    return str(checkpoint), (*stand_in_args(entry), *SCRIPTED_ARGS), env
+    return str(checkpoint), stand_in_args(entry), env

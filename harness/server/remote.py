@@ -20,7 +20,7 @@ from openai import AsyncOpenAI, OpenAI
 from harness import gpus
 from harness.endpoint import Endpoint
 from harness.environments.resolve import resolve
-from harness.environments.spec import Environment
+from harness.environments.spec import Environment, Frontend
 from harness.registry import KnownDeviation, Lane, ModelEntry, load_registry
 from harness.scripted.book import Book, Script
 from harness.server import errors, fork_server
@@ -58,8 +58,9 @@ class RemoteServer:
     Args:
         model: name or hub id of an entry in models.yaml, an entry, or a whole Launch.
         lane: `live` (real weights) or `scripted` (stand-in checkpoint, scripted tokens).
-        vllm: the server's environment, or its spec (`0.32.0`, `installed`, `installed:/path/to/python`); by
+        vllm: the server's environment, or its spec (`0.32.0`, `0.33.0@0.32.0`, `tree:/path`, `installed`); by
             default the vLLM of this interpreter, else the newest locked release.
+        frontend: which of vLLM's HTTP front ends is to answer.
         args: `vllm serve` flags after the entry's own; the last of two equal flags counts.
         env: variables over the entry's own.
         port: a fixed port; by default a free one is leased.
@@ -78,6 +79,7 @@ class RemoteServer:
         *,
         lane: Lane = "live",
         vllm: str | Environment | None = None,
+        frontend: Frontend = "python",
         args: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         port: int | None = None,
@@ -91,7 +93,7 @@ class RemoteServer:
         else:
             entry = model if isinstance(model, ModelEntry) else load_registry(models_file).get(model)
             environment = vllm if isinstance(vllm, Environment) else resolve(vllm, create=True)
-            self.launch = plan_launch(entry, environment, lane=lane, args=args, env=env)
+            self.launch = plan_launch(entry, environment, lane=lane, args=args, env=env, frontend=frontend)
         self._fixed_port = port
         self._cold_start = cold_start
         self.forked = False
@@ -302,7 +304,8 @@ class RemoteServer:
 
     def _spawn_by(self, config: dict[str, Any]) -> Handle:
         """From the fork server where that can serve; where it fails, the ordinary way, which tells why."""
-        self.forked = not self._cold_start and self.environment.device == "cpu"
+        forkable = self.environment.device == "cpu" and self.launch.frontend == "python"
+        self.forked = forkable and not self._cold_start
         if self.forked:
             try:
                 return fork_server.spawn(config, self.launch, self._say)

@@ -97,10 +97,11 @@ class ScriptMiddleware:
             "id": f"{os.getpid()}-{next(self.numbers)}",
             "script": rule["name"] if rule else None,
             "path": scope["path"],
+            "no_script": None if rule else _no_script(name, facts),
             "status": None,
         }
         book.uses.append(use)
-        changed = json.dumps(_with_script(body, use["id"], rule, name, facts)).encode()
+        changed = json.dumps(_with_script(body, use, rule)).encode()
         await self._run(scope, _replay(changed, receive), send, use, facts["turn"])
 
     async def _run(
@@ -166,17 +167,18 @@ class ScriptMiddleware:
             return f"token {token}"
 
 
-def _with_script(
-    body: dict[str, Any], use: str, rule: dict[str, Any] | None, book: str, facts: dict[str, Any]
-) -> dict[str, Any]:
-    args: dict[str, Any] = {**(body.get("vllm_xargs") or {}), uses.USE: use}
+def _no_script(book: str, facts: dict[str, Any]) -> str:
+    return (
+        f"no script matches this request: book {book!r} has no rule left for it "
+        f"(last user message {facts['user'][:80]!r}, tools {facts['tools']}, turn {facts['turn']})"
+    )
+
+
+def _with_script(body: dict[str, Any], use: dict[str, Any], rule: dict[str, Any] | None) -> dict[str, Any]:
+    args: dict[str, Any] = {**(body.get("vllm_xargs") or {}), uses.USE: use["id"]}
     seed = body.get("seed") if isinstance(body.get("seed"), int) else 0
     if rule is None:
-        args[uses.NO_SCRIPT] = (
-            f"no script matches this request: book {book!r} has no rule left for it "
-            f"(last user message {facts['user'][:80]!r}, tools {facts['tools']}, turn {facts['turn']})"
-        )
-        return {**body, "vllm_xargs": args}
+        return {**body, "vllm_xargs": {**args, uses.NO_SCRIPT: use["no_script"]}}
     takes = rule["takes"]
     args |= {
         uses.IDS: [token for take in takes for token in take],
@@ -248,6 +250,8 @@ async def _watch(use: str, refused: asyncio.Event) -> None:
 def _refusal_text(
     use: dict[str, Any], refusal: dict[str, Any], wanted: str | None, allowed: list[str]
 ) -> str:
+    if use["no_script"]:
+        return str(use["no_script"])
     place = f"script {use['script']!r} was refused at token {refusal['position']} of {refusal['length']}"
     if wanted is None:
         return f"{place}: it has no take for this generation"
@@ -257,10 +261,12 @@ def _refusal_text(
 
 
 async def _tell_refusal(send: Any, use: dict[str, Any], message: str, started: bool) -> None:
-    error = {"message": message, "type": "harness_error", "code": "script_refused", "param": None}
+    # vLLM's Python front end refuses a request without a script itself, also with 400
+    status, code = (400, "no_script") if use["no_script"] else (422, "script_refused")
+    error = {"message": message, "type": "harness_error", "code": code, "param": None}
     if not started:
-        use["status"] = 422
-        await _send_json(send, 422, {"error": error})
+        use["status"] = status
+        await _send_json(send, status, {"error": error})
         return
     event = json.dumps({"type": "error", "error": error, **error, "sequence_number": -1})
     data = f"event: error\ndata: {event}\n\n".encode()
