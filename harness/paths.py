@@ -11,10 +11,14 @@ APP = "vllm-harness"
 
 
 def data_path(name: str) -> Path:
-    """Path of a data file of the project (`models.yaml`, `env`): in the checkout, else in the installed package."""
+    """Path of a data file of the project (`models.yaml`, `env`): in the checkout, else in the package."""
     package = Path(__file__).resolve().parent
     checkout = package.parent / name
-    return checkout if (package.parent / "pyproject.toml").exists() and checkout.exists() else package / "_data" / name
+    return (
+        checkout
+        if (package.parent / "pyproject.toml").exists() and checkout.exists()
+        else package / "_data" / name
+    )
 
 
 def cache_dir() -> Path:
