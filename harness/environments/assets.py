@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.environments.conversion import gguf_checkpoint, tiktoken_ranks
 from harness.environments.data import load
-from harness.environments.locking import one_maker
+from harness.environments.locking import half_made, one_maker
 from harness.environments.progress import Progress, quiet
 from harness.environments.resolve import resolve
 from harness.environments.sources import (
@@ -101,13 +101,13 @@ def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environmen
     with one_maker(folder, progress):
         if _cached(folder, asset):
             return folder
-        half = folder.with_name(f".{folder.name}.half")
         try:
-            source = _bring_first(asset, half, progress, converter)
-            _write_manifest(half / "asset", asset, source)
-            if folder.exists():
-                shutil.rmtree(folder)
-            (half / "asset").rename(folder)
+            with half_made(folder) as half:
+                source = _bring_first(folder.name, asset, half, progress, converter)
+                _write_manifest(half / "asset", asset, source)
+                if folder.exists():
+                    shutil.rmtree(folder)
+                (half / "asset").rename(folder)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -115,20 +115,18 @@ def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environmen
                 f"asset {folder.name}: no space left in {folder.parent}",
                 hint="free disk space, or set VLLM_HARNESS_CACHE to a folder that has some",
             ) from None
-        finally:
-            shutil.rmtree(half, ignore_errors=True)
     return folder
 
 
 def _bring_first(
-    asset: Asset, half: Path, progress: Progress, converter: Environment | None
+    name: str, asset: Asset, half: Path, progress: Progress, converter: Environment | None
 ) -> HubSource | PackageSource:
     """Fills `half`/asset from the first source that gives it."""
     refusals = []
     for source in asset.sources:
-        shutil.rmtree(half, ignore_errors=True)
-        (half / "asset").mkdir(parents=True)
-        (half / "fetched").mkdir()
+        for part in ("asset", "fetched"):
+            shutil.rmtree(half / part, ignore_errors=True)
+            (half / part).mkdir()
         try:
             bring(source, half / ("fetched" if source.convert else "asset"), progress)
         except SourceUnavailableError as error:
@@ -138,9 +136,7 @@ def _bring_first(
             _convert(source, half, progress, converter)
         return source
     tried = "\n  ".join(refusals)
-    raise AssetError(
-        f"no source gives the asset {half.name.removeprefix('.').removesuffix('.half')}:\n  {tried}"
-    )
+    raise AssetError(f"no source gives the asset {name}:\n  {tried}")
 
 
 def _convert(source: PackageSource, half: Path, progress: Progress, converter: Environment | None) -> None:

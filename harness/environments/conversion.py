@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from pathlib import Path
 
 from harness.environments.installer import run_uv
-from harness.environments.locking import one_maker
+from harness.environments.locking import half_made, one_maker
 from harness.environments.progress import Progress
 from harness.environments.sources import AssetError
 from harness.environments.spec import Environment
@@ -49,9 +48,10 @@ def _gguf_packages(environment: Environment, progress: Progress) -> Path:
     folder = cache_dir() / "overlays" / f"gguf-{hashlib.sha256(lock.read_bytes()).hexdigest()[:8]}"
     with one_maker(folder, progress):
         if not folder.exists():
-            half = folder.with_name(f"{folder.name}.half")
-            shutil.rmtree(half, ignore_errors=True)
-            target = [f"--target={half}", f"--python={environment.python}"]
-            run_uv("pip", "install", "--no-deps", "--require-hashes", *target, "-r", lock, progress=progress)
-            half.rename(folder)
+            with half_made(folder) as half:
+                target = [f"--target={half}/packages", f"--python={environment.python}"]
+                run_uv(
+                    "pip", "install", "--no-deps", "--require-hashes", *target, "-r", lock, progress=progress
+                )
+                (half / "packages").rename(folder)
     return folder

@@ -59,10 +59,9 @@ def uv_environ(base: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 def run_uv(*arguments: str | Path, progress: Progress, environ: Mapping[str, str] | None = None) -> None:
     """Runs `uv ARGUMENTS`; each line it says is progress. Raises InstallError with its last words."""
-    command = [str(uv_path()), *map(str, arguments)]
     tail: deque[str] = deque(maxlen=12)
     with subprocess.Popen(
-        command,
+        [*_ending_with_us(), str(uv_path()), *map(str, arguments)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -71,12 +70,12 @@ def run_uv(*arguments: str | Path, progress: Progress, environ: Mapping[str, str
     ) as process:
         assert process.stderr is not None
         for line in filter(None, map(str.strip, process.stderr)):
-            tail.append(line)
             if not line.startswith(_UNSAID):
+                tail.append(line)
                 progress(line)
     if process.returncode:
         said = "\n    ".join(tail)
-        raise InstallError(f"`uv {' '.join(command[1:3])}` failed:\n    {said}", hint=remedy(said))
+        raise InstallError(f"`uv {arguments[0]} {arguments[1]}` failed:\n    {said}", hint=remedy(said))
 
 
 def remedy(said: str) -> str:
@@ -87,6 +86,12 @@ def remedy(said: str) -> str:
 def find_links() -> list[Path]:
     """The local folders of wheels that uv will look into."""
     return [Path(link) for link in uv_environ().get("UV_FIND_LINKS", "").split(",") if Path(link).is_dir()]
+
+
+def _ending_with_us() -> list[str]:
+    """So that a uv whose maker was killed does not go on writing where the next maker is at work."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
 
 
 def _same_file_system(one: Path, other: Path) -> bool:

@@ -1,7 +1,9 @@
-"""One maker at a time for whatever is made in the cache."""
+"""Making things in the cache: one maker at a time, and whole or not there."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,3 +27,18 @@ def one_maker(target: Path, progress: Progress) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def half_made(target: Path) -> Iterator[Path]:
+    """A folder beside `target` to make it in, for whoever holds its lock; the last step is renaming.
+
+    No two makers get the same folder: children of one that was killed may still be writing to theirs.
+    """
+    for left in target.parent.glob(f".{target.name}.*.half"):
+        shutil.rmtree(left, ignore_errors=True)
+    half = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".half", dir=target.parent))
+    try:
+        yield half
+    finally:
+        shutil.rmtree(half, ignore_errors=True)

@@ -138,7 +138,7 @@ def npm_command() -> list[str] | None:
     if npm := shutil.which("npm"):
         return [npm]
     try:
-        return [str(uv_path()), "tool", "run", "--from", _NODE, "npm"]
+        return [str(uv_path()), "tool", "run", f"--python={sys.executable}", "--from", _NODE, "npm"]
     except InstallError:
         return None
 
@@ -165,7 +165,7 @@ def _bring_from_npm(source: PackageSource, folder: Path, temporary: Path, progre
     if npm is None:
         raise SourceUnavailableError(f"{source}: there is neither npm nor uv here", hint="install Node.js")
     options = [
-        "--silent",
+        "--loglevel=error",
         "--ignore-scripts",
         f"--cache={temporary}/cache",
         f"--pack-destination={temporary}",
@@ -180,7 +180,7 @@ def _bring_from_npm(source: PackageSource, folder: Path, temporary: Path, progre
     )
     archive = next(temporary.glob("*.tgz"), None)
     if answer.returncode or archive is None:
-        said = answer.stderr.strip() or f"exit code {answer.returncode}"
+        said = "; ".join(answer.stderr.strip().splitlines()[:3]) or f"exit code {answer.returncode}"
         raise SourceUnavailableError(f"{source}: npm pack: {said}", hint=remedy(said))
     check(archive, source.sha256, source)
     with tarfile.open(archive) as tar:
