@@ -12,6 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from harness.errors import HarnessError, UsageError
 
+# what a server may serve beside the rest, and where: tests ask for it by name (`needs`)
+API_PATHS = {
+    "responses": "/v1/responses",
+    "chat": "/v1/chat/completions",
+    "messages": "/v1/messages",
+}
+_NOT_SERVED = {404, 405, 501}
+
 
 class EndpointError(HarnessError):
     """A server does not answer as an OpenAI-compatible server does."""
@@ -68,6 +76,15 @@ class Endpoint:
                 f"{self.base_url} does not answer GET /v1/models: {error}",
                 hint="check --server-url (without /v1) and --api-key-env",
             ) from error
+
+    def lacking(self) -> frozenset[str]:
+        """Names of `API_PATHS` that the server does not serve, asked with a body that nobody accepts."""
+        headers = {"Authorization": f"Bearer {self.api_key}"}
+        statuses = {
+            name: requests.post(self.url_for(path), json=[], headers=headers, timeout=10).status_code
+            for name, path in API_PATHS.items()
+        }
+        return frozenset(name for name, status in statuses.items() if status in _NOT_SERVED)
 
     def vllm_version(self) -> str | None:
         """What `/version` tells; None where the server is no vLLM."""

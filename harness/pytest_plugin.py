@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness import registry
-from harness.endpoint import attach
+from harness.endpoint import API_PATHS, attach
 from harness.environments.resolve import resolve
 from harness.environments.spec import Environment
 from harness.errors import HarnessError, UsageError
@@ -35,7 +35,7 @@ MARKERS = (
     "harmony: only for model entries that speak Harmony (gpt-oss)",
     "standard: only for model entries that do not speak Harmony",
     "model(*names): only for these model entries",
-    "needs(*capabilities): only for model entries with these capabilities",
+    "needs(*names): only for entries with these capabilities, and servers with these APIs (responses, ...)",
     "slow: takes minutes; run with --slow",
 )
 COUNTED = {
@@ -58,6 +58,7 @@ class TargetResult:
     startup_s: float | None = None
     restarts: int = 0
     logs: list[str] = field(default_factory=list)
+    lacking: frozenset[str] = frozenset()
     known: set[str] = field(default_factory=set)
     outcomes: dict[str, int] = field(default_factory=dict)
 
@@ -87,9 +88,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--lane", choices=["live", "scripted"], help="one lane; default: all this machine can run"
     )
-    group.addoption("--vllm", metavar="SPEC", help="server environment: 0.32.0, installed[:PYTHON]")
+    group.addoption(
+        "--vllm", metavar="SPEC", help="server environment: 0.32.0, 0.33.0@0.32.0, tree:PATH, installed"
+    )
     group.addoption("--vllm-python", metavar="PATH", help="the same as --vllm installed:PATH")
     group.addoption("--device", choices=["cpu", "cuda"], help="device of the server environment")
+    group.addoption("--frontend", choices=["python", "rust"], default="python", help="vLLM's HTTP front end")
     group.addoption("--models-file", type=Path, help="another models.yaml")
     group.addoption("--server-url", metavar="URL", help="test a server that somebody else started")
     group.addoption("--server-model", metavar="NAME", help="the model's name on that server")
@@ -160,8 +164,12 @@ def _is_for(item: pytest.Item | pytest.Function, target: Target) -> bool:
     if lanes and target.lane not in lanes:
         return False
     named = [name for marker in item.iter_markers("model") for name in marker.args]
-    needed = {name for marker in item.iter_markers("needs") for name in marker.args}
+    needed = _needed(item) - set(API_PATHS)
     return (not named or bool({entry.name, entry.hub.id} & set(named))) and needed <= entry.capabilities
+
+
+def _needed(item: pytest.Item | pytest.Function) -> set[str]:
+    return {name for marker in item.iter_markers("needs") for name in marker.args}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -212,17 +220,22 @@ def _target_server(request: pytest.FixtureRequest) -> Iterator[Server]:
         endpoint = attach(option.server_url, option.api_key_env, target.entry.limits.request_s)
         attached = AttachedServer(endpoint, target.entry, option.server_model)
         result.environment, result.vllm = f"attached {endpoint.base_url}", attached.vllm_version
+        result.lacking = endpoint.lacking()
         yield attached
         return
     assert run.environment is not None
-    environment = run.environment
-    result.environment = environment.describe()
-    result.vllm = f"{environment.vllm_version} {environment.device} ({environment.kind})"
     capture = request.config.pluginmanager.getplugin("capturemanager")
-    server = RemoteServer(target.entry, lane=target.lane, vllm=run.environment, progress=ConsoleProgress())
+    server = RemoteServer(
+        target.entry,
+        lane=target.lane,
+        vllm=run.environment,
+        frontend=option.frontend,
+        progress=ConsoleProgress(),
+    )
+    result.environment, result.vllm = server.launch.describe(), _short(server)
     with capture.global_and_fixture_disabled():
         server.start()
-    result.startup_s = server.startup_seconds
+    result.startup_s, result.lacking = server.startup_seconds, server.endpoint.lacking()
     result.logs.append(str(server.log_path))
     try:
         yield server
@@ -230,10 +243,19 @@ def _target_server(request: pytest.FixtureRequest) -> Iterator[Server]:
         server.stop()
 
 
+def _short(server: RemoteServer) -> str:
+    environment = server.environment
+    rust = ", rust" if server.launch.frontend == "rust" else ""
+    return f"{environment.vllm_version} {environment.device} ({environment.kind}{rust})"
+
+
 @pytest.fixture
 def vllm_server(_target_server: Server, request: pytest.FixtureRequest) -> Iterator[Server]:
     """A ready server of the target; one that died in an earlier test is started anew, which is counted."""
     server = _target_server
+    lacking = _run(request.config).result(request.node.stash[TARGET]).lacking
+    if missing := sorted(lacking & _needed(request.node)):
+        pytest.skip(f"this server does not serve {', '.join(API_PATHS[name] for name in missing)}")
     if isinstance(server, RemoteServer) and not server.alive():
         result = _run(request.config).result(request.node.stash[TARGET])
         result.restarts += 1
@@ -360,6 +382,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     console.print(table)
     for described in dict.fromkeys(result.environment for result in run.results.values()):
         console.print(f"server environment: {described}", highlight=False)
+    for missing in sorted({name for result in run.results.values() for name in result.lacking}):
+        console.print(f"not served, so not tested: {API_PATHS[missing]}", highlight=False)
     for known in sorted({known for result in run.results.values() for known in result.known}):
         console.print(f"known deviation seen: {known}", highlight=False)
     console.print(f"logs and results: {run_folder()}", highlight=False, soft_wrap=True)

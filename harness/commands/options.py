@@ -13,7 +13,13 @@ from harness.environments.spec import Environment
 from harness.errors import UsageError
 
 LANE = Annotated[Literal["live", "scripted"] | None, typer.Option(help="live (real weights) or scripted.")]
-VLLM = Annotated[str | None, typer.Option(help="Server environment: 0.32.0, installed[:PYTHON].")]
+VLLM = Annotated[
+    str | None,
+    typer.Option(help="Server environment: 0.32.0, 0.33.0@0.32.0, tree:PATH@0.32.0, installed[:PYTHON]."),
+]
+FRONTEND = Annotated[
+    Literal["python", "rust"] | None, typer.Option(help="vLLM's HTTP front end; default python.")
+]
 VLLM_PYTHON = Annotated[Path | None, typer.Option(help="The same as --vllm installed:PATH.")]
 DEVICE = Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Device of the server environment.")]
 MODELS_FILE = Annotated[Path | None, typer.Option(help="Another models.yaml.")]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from harness.commands.options import DEVICE, LANE, MODELS_FILE, VLLM, VLLM_PYTHON
+from harness.commands.options import DEVICE, FRONTEND, LANE, MODELS_FILE, VLLM, VLLM_PYTHON
 from harness.errors import UsageError
 
 SUITES = ("tests/harmony", "tests/standard")
@@ -21,6 +21,7 @@ def run(
     vllm: VLLM = None,
     vllm_python: VLLM_PYTHON = None,
     device: DEVICE = None,
+    frontend: FRONTEND = None,
     server_url: Annotated[str | None, typer.Option(help="Test a server that somebody else started.")] = None,
     server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
     api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
@@ -36,6 +37,7 @@ def run(
         "--vllm": vllm,
         "--vllm-python": vllm_python,
         "--device": device,
+        "--frontend": frontend,
         "--server-url": server_url,
         "--server-model": server_model,
         "--api-key-env": api_key_env,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from harness.commands.options import DEVICE, LANE, MODELS_FILE, VLLM, VLLM_PYTHON, environment
+from harness.commands.options import DEVICE, FRONTEND, LANE, MODELS_FILE, VLLM, VLLM_PYTHON, environment
 from harness.scripted.book_file import load_book
 from harness.server.progress import ConsoleProgress
 from harness.server.remote import RemoteServer
@@ -27,6 +27,7 @@ def serve(
     vllm: VLLM = None,
     vllm_python: VLLM_PYTHON = None,
     device: DEVICE = None,
+    frontend: FRONTEND = None,
     models_file: MODELS_FILE = None,
 ) -> None:
     """Start a server and keep it until Ctrl-C. Further flags after `--` go to `vllm serve`."""
@@ -36,6 +37,7 @@ def serve(
         model,
         lane=lane or ("scripted" if book else "live"),
         vllm=environment(vllm, vllm_python, device),
+        frontend=frontend or "python",
         args=context.args,
         port=port,
         progress=ConsoleProgress(),
@@ -47,7 +49,7 @@ def serve(
             for rule in rules:
                 server.book().add(rule)
             console.print(f"url      {server.url_for('/v1')}")
-            console.print(f"model    {server.model} ({server.lane}, {server.environment.describe()})")
+            console.print(f"model    {server.model} ({server.lane}, {server.launch.describe()})")
             console.print(f"log      {server.log_path}")
             console.print("Ctrl-C ends it")
             while True:

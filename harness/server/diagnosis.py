@@ -154,9 +154,16 @@ RULES: tuple[Rule, ...] = (
     _rule(
         errors.WrongTorchBuild,
         r"(?:undefined symbol|libcudart|libtorch\S*: cannot open|lib\S+\.so\S*: cannot open shared object|"
-        r"operator torchvision::nms does not exist|'_C' object has no attribute|has no attribute 'init_cpu)",
+        r"operator torchvision::nms does not exist)",
         "vLLM's kernels do not fit the installed torch",
         "`vllm-harness env verify`, or make the environment anew from its lock (`vllm-harness env create`)",
+    ),
+    _rule(
+        errors.MissingOperator,
+        r"(?:'_OpNamespace' '(\w+)' object has no attribute '(\w+)'|"
+        r"(?:[Nn]o such operator|operator|schema for operator|[Cc]ould not find schema for) (_C\w*)::(\w+))",
+        "vLLM's Python code needs the operator {0}::{1}, which these kernels do not have",
+        "take the kernels of a release nearer to this vLLM (`vllm-harness env list` shows those there are)",
     ),
     _rule(
         errors.MissingPackage,

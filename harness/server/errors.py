@@ -87,6 +87,10 @@ class WrongTorchBuild(StartupError):
     """vLLM's kernels do not fit the torch that is installed."""
 
 
+class MissingOperator(StartupError):
+    """vLLM's Python code calls a compiled operator that the kernels do not have."""
+
+
 class MissingPackage(StartupError):
     """The server's environment lacks a Python package or vLLM itself."""
 

@@ -10,7 +10,7 @@ from tests.behaviours.responses import *  # noqa: F403
 from tests.behaviours.responses import CALL, FRANCE, PARIS, SHOW_PROMPT, check_call, prompt_of
 from tests.behaviours.tools import RESPONSES_TOOL
 
-pytestmark = pytest.mark.harmony
+pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses")]
 
 WEATHER = "What is the weather in Paris?"
 
