@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 import psutil
 
@@ -25,8 +26,18 @@ def kill_marked(server_id: str, wait_s: float = 10.0) -> list[int]:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    _, alive = psutil.wait_procs(processes, timeout=wait_s)
-    return [process.pid for process in alive]
+    deadline = time.monotonic() + wait_s
+    while (alive := [p.pid for p in processes if _runs(p)]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return alive
+
+
+def _runs(process: psutil.Process) -> bool:
+    """False for a zombie as well: it holds nothing, whenever its parent may reap it."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def tree_pids(root: int) -> set[int]:

@@ -152,6 +152,7 @@ def _wait(server: Server, owner: int | None, stop_reader: int) -> bool:
 def _end(server: Server, grace_s: float) -> dict[str, Any]:
     """TERM, then KILL, of everything below this process; returns what it took."""
     start = time.monotonic()
+    shared = _shared_memory()
     _signal_all(signal.SIGTERM)
     killed: list[int] = []
     while _alive(server):
@@ -161,11 +162,23 @@ def _end(server: Server, grace_s: float) -> dict[str, Any]:
         if elapsed > grace_s:
             killed = sorted({*killed, *_signal_all(signal.SIGKILL)})
         time.sleep(0.02)
+    for path in shared:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # noqa: PTH108
     return {
         "seconds": round(time.monotonic() - start, 3),
         "killed": killed,
         "survivors": [process.pid for process in _descendants()],
     }
+
+
+def _shared_memory() -> set[str]:
+    """POSIX shared memory that the tree maps: what vLLM does not unlink when it is killed."""
+    found = set()
+    for process in _descendants():
+        with contextlib.suppress(OSError), open(f"/proc/{process.pid}/maps") as maps:  # noqa: PTH123
+            found |= {line.split(None, 5)[5].strip() for line in maps if " /dev/shm/" in line}
+    return {path for path in found if not path.endswith("(deleted)")}
 
 
 def _alive(server: Server) -> bool:

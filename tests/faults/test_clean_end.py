@@ -81,9 +81,13 @@ class Owner:
         return left + [str(path) for path in self.tmp.iterdir()]
 
 
-def shared_memory() -> set[str]:
-    """Names of the shared memory blocks of this machine."""
-    return {path.name for path in Path("/dev/shm").iterdir()}
+def unmapped_shared_memory() -> set[str]:
+    """Shared memory blocks that no process of this machine maps."""
+    blocks = {str(path) for path in Path("/dev/shm").iterdir() if path.name.startswith(("psm_", "sem.mp"))}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            blocks -= {mapped.path for mapped in process.memory_maps()}
+    return blocks
 
 
 @pytest.mark.timeout(3600)
@@ -93,7 +97,7 @@ def test_killed_owner_leaves_nothing(
     """kill -9 at random moments: most in the start-up's first half minute, every fourth while serving."""
     kills = pytestconfig.option.kills
     moments = random.Random(0)
-    before = shared_memory()
+    before = unmapped_shared_memory()
     left = []
     for number in range(kills):
         owner = Owner(environment, tmp_path)
@@ -105,7 +109,7 @@ def test_killed_owner_leaves_nothing(
         left += owner.end(signal.SIGKILL)
     print(f"{kills} kills, {len(left)} survivors")
     assert not left
-    assert not {name for name in shared_memory() - before if "psm" in name or "sem.mp" in name}
+    assert not unmapped_shared_memory() - before
 
 
 def test_interrupted_owner_leaves_nothing(environment: Environment, tmp_path: Path) -> None:

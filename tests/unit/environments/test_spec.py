@@ -62,9 +62,9 @@ def test_one_line_names_it() -> None:
     assert environment(kind="installed", device="cuda", torch=None).describe() == (
         "installed vllm 0.32.0 (cuda, torch unknown)"
     )
-    assert environment(kind="graft", vllm_version="0.33.0", kernels="0.32.0", commit="4ba787ec9").describe() == (
-        "graft vllm 0.33.0 over kernels 0.32.0 (cpu, torch 2.13.0+cpu, commit 4ba787ec9)"
-    )
+    assert environment(
+        kind="graft", vllm_version="0.33.0", kernels="0.32.0", commit="4ba787ec9"
+    ).describe() == ("graft vllm 0.33.0 over kernels 0.32.0 (cpu, torch 2.13.0+cpu, commit 4ba787ec9)")
     assert environment(kind="tree", kernels="0.32.0", tree=Path("/src/vllm")).describe() == (
         "tree vllm 0.32.0 over kernels 0.32.0 (cpu, torch 2.13.0+cpu, /src/vllm)"
     )
