@@ -7,11 +7,12 @@ import sys
 import typer
 from rich.console import Console
 
-from harness.commands import assets, doctor, env, models, run, serve, validate
+from harness.commands import assets, bundle, doctor, env, models, run, serve, validate
 from harness.errors import HarnessError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(assets.app, name="assets")
+app.add_typer(bundle.app, name="bundle")
 app.add_typer(env.app, name="env")
 app.add_typer(models.app, name="models")
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}

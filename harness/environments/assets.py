@@ -97,6 +97,23 @@ def fetch(name: str, *, progress: Progress = quiet, converter: Environment | Non
     return _fetch(_folder(name), _definition(name), progress, converter)
 
 
+def adopt(name: str, folder: Path, *, progress: Progress = quiet) -> Path:
+    """Takes an asset's folder out of another cache, its manifest included, unless the asset is there.
+
+    Raises UsageError (no such asset), AssetError (not whole, or not the one that is pinned now).
+    """
+    target, asset = _folder(name), _definition(name)
+    if _cached(folder, asset) is None:
+        raise AssetError(f"{folder} is not the asset {name} that env/assets.yaml pins now")
+    with one_maker(target, progress):
+        if _cached(target, asset) is None:
+            with half_made(target) as half:
+                shutil.copytree(folder, half / "asset")
+                shutil.rmtree(target, ignore_errors=True)
+                (half / "asset").rename(target)
+    return target
+
+
 def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environment | None) -> Path:
     with one_maker(folder, progress):
         if _cached(folder, asset):

@@ -1,0 +1,215 @@
+"""Sets a machine without network up from the bundle that this file is part of.
+
+    python3 install.py [FOLDER]
+
+FOLDER (default: vllm-harness) gets the harness's checkout with its own environment, `.venv`; then the server
+environment and the assets go into the cache. Python 3.11 or newer is needed (the version that the bundle was
+made for), and nothing else: only the standard library is imported here, also by the harness itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+BLOCK = 2**20
+
+
+class BundleError(Exception):
+    """A bundle is damaged, or does not fit this machine; the message says what to do."""
+
+
+def read_manifest(bundle: Path) -> dict[str, Any]:
+    """What a bundle holds. Raises BundleError (no bundle, or one of another format)."""
+    try:
+        manifest: dict[str, Any] = json.loads((bundle / MANIFEST).read_text())
+        known = manifest["format"] == FORMAT
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BundleError(f"{bundle} is no bundle: its {MANIFEST} cannot be read ({error})") from None
+    if not known:
+        raise BundleError(f"{bundle} has format {manifest['format']}, this installer knows {FORMAT}")
+    return manifest
+
+
+def check_machine(manifest: dict[str, Any]) -> None:
+    """Raises BundleError unless its wheels are for this Python and machine."""
+    here = (".".join(map(str, sys.version_info[:2])), platform.machine(), sys.platform)
+    there = (manifest["python"], manifest["machine"], manifest["system"])
+    if here != there:
+        raise BundleError(
+            f"the bundle is for Python {there[0]} on {there[2]} {there[1]}, "
+            f"this is Python {here[0]} on {here[2]} {here[1]}: run install.py with python{there[0]}"
+        )
+
+
+def check_parts(bundle: Path, manifest: dict[str, Any]) -> None:
+    """Raises BundleError naming every part that is missing or not the one that was made."""
+    wrong = [fault for part in manifest["parts"] if (fault := _fault(bundle / part["name"], part))]
+    if wrong:
+        raise BundleError(f"{bundle}: {'; '.join(wrong)}. Bring them again; nothing was installed")
+
+
+def unpack(bundle: Path, manifest: dict[str, Any], into: Path) -> None:
+    """Writes the bundle's files into a folder, each one checked. Raises BundleError (damage, no space)."""
+    size = sum(file["size"] for file in manifest["files"])
+    if (free := shutil.disk_usage(into).free) < size:
+        raise BundleError(f"{into} has {free / 1e9:.1f} GB free, the bundle unpacks to {size / 1e9:.1f} GB")
+    with closing(_Joined([bundle / part["name"] for part in manifest["parts"]])) as joined:
+        for file in manifest["files"]:
+            target = into / _inside(file["path"])
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as out:
+                sha256 = joined.copy(out, file["size"])
+            if sha256 != file["sha256"]:
+                raise BundleError(f"{file['path']} is not the file that was packed (sha256 {sha256})")
+
+
+@contextmanager
+def unpacked(bundle: Path, manifest: dict[str, Any], beside: Path) -> Iterator[Path]:
+    """A temporary folder in `beside` with the files of a bundle whose parts are whole. Raises BundleError."""
+    check_parts(bundle, manifest)
+    beside.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=beside, prefix=".bundle-") as folder:
+        unpack(bundle, manifest, Path(folder))
+        yield Path(folder)
+
+
+def offline(wheels: Path) -> dict[str, str]:
+    """Variables that have uv use the wheels of a folder and nothing else."""
+    return {
+        "UV_OFFLINE": "1",
+        "UV_NO_INDEX": "1",
+        "UV_FIND_LINKS": str(wheels),
+        "UV_PYTHON_DOWNLOADS": "never",
+    }
+
+
+def main() -> int:
+    """The harness from its bundle, then all else through the harness."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("vllm-harness"))
+    folder: Path = parser.parse_args().folder.resolve()
+    bundle = Path(__file__).resolve().parent
+    try:
+        _set_up(bundle, folder)
+    except BundleError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"\n{folder} is set up:\n  cd {folder} && .venv/bin/vllm-harness doctor")
+    return 0
+
+
+def _set_up(bundle: Path, folder: Path) -> None:
+    manifest = read_manifest(bundle)
+    check_machine(manifest)
+    if folder.exists():
+        raise BundleError(f"{folder} is there already: remove it, or name another folder")
+    print(f"checking {len(manifest['parts'])} parts", flush=True)
+    with unpacked(bundle, manifest, folder.parent) as files:
+        try:
+            _checkout(files, folder)
+            _environment(files / "wheels", folder)
+            harness = folder / ".venv/bin/vllm-harness"
+            _run(harness, "bundle", "install", bundle, "--unpacked", files, environ={})
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def _checkout(files: Path, folder: Path) -> None:
+    (archive,) = (files / "checkout").glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(files / "source", filter="data")
+    (source,) = (files / "source").iterdir()
+    source.rename(folder)
+
+
+def _environment(wheels: Path, folder: Path) -> None:
+    """The harness's own environment: uv out of its wheel first, then as `scripts/_bootstrap` makes it."""
+    (wheel,) = wheels.glob("uv-*.whl")
+    with tempfile.TemporaryDirectory() as temporary, zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".data/scripts/uv"))
+        uv = Path(archive.extract(name, temporary))
+        uv.chmod(0o755)
+        environ = offline(wheels)
+        venv = folder / ".venv"
+        print("making the harness's environment", flush=True)
+        _run(uv, "venv", "--quiet", "--no-project", "--python", sys.executable, venv, environ=environ)
+        _run(uv, "pip", "install", "--quiet", "--python", venv, "--no-deps", wheel, environ=environ)
+    _run("bash", folder / "scripts/_bootstrap", environ=environ)
+
+
+def _run(*command: str | Path, environ: dict[str, str]) -> None:
+    try:
+        subprocess.run([*map(str, command)], env={**os.environ, **environ}, check=True)
+    except subprocess.CalledProcessError as error:
+        short = " ".join(map(str, command[:3]))
+        raise BundleError(f"`{short}` failed (exit code {error.returncode}); nothing is left of it") from None
+
+
+class _Joined:
+    """Files read one after the other."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self._paths = iter(paths)
+        self._file: BinaryIO | None = None
+
+    def copy(self, out: BinaryIO, size: int) -> str:
+        """Copies so many bytes; returns their sha256. Less is written where the files end before."""
+        digest = hashlib.sha256()
+        while size and (block := self._read(min(size, BLOCK))):
+            out.write(block)
+            digest.update(block)
+            size -= len(block)
+        return digest.hexdigest()
+
+    def _read(self, size: int) -> bytes:
+        while True:
+            if self._file and (block := self._file.read(size)):
+                return block
+            self.close()
+            if not (path := next(self._paths, None)):
+                return b""
+            self._file = path.open("rb")
+
+    def close(self) -> None:
+        """Closes the file that is being read."""
+        if self._file:
+            self._file.close()
+            self._file = None
+
+
+def _fault(path: Path, part: dict[str, Any]) -> str | None:
+    if not path.is_file():
+        return f"{path.name} is missing"
+    if path.stat().st_size != part["size"]:
+        return f"{path.name} has {path.stat().st_size} bytes, not {part['size']}"
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return None if sha256 == part["sha256"] else f"{path.name} is damaged (its sha256 is another)"
+
+
+def _inside(path: str) -> PurePosixPath:
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or ".." in pure.parts:
+        raise BundleError(f"the manifest names {path}, which is outside of the bundle")
+    return pure
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Putting what a bundle carries where the harness looks for it: the environment and the assets."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.bundles import install as installer
+from harness.environments import assets, release
+from harness.environments.installer import run_uv
+from harness.environments.locks import lock_for
+from harness.environments.made import Marker, described, make, root
+from harness.environments.progress import Progress, quiet
+from harness.environments.spec import Environment
+from harness.environments.verify import verify
+from harness.errors import HarnessError, UsageError
+from harness.paths import cache_dir
+
+
+class BundleError(HarnessError):
+    """A bundle is damaged, or does not fit this machine."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What a bundle has brought."""
+
+    environment: Environment
+    assets: list[str]
+    hub: list[str]
+
+
+def install(
+    bundle: Path, *, unpacked: Path | None = None, over: Path | None = None, progress: Progress = quiet
+) -> Placed:
+    """Makes the bundle's server environment and puts its assets into the cache; no network is used.
+
+    Every part and file is checked by its sha256 before anything of the bundle is used. The environment and
+    each asset appear when they are whole.
+
+    Args:
+        bundle: the folder of its parts.
+        unpacked: a folder that its installer has checked and unpacked it into.
+        over: for a bundle made without torch: a Python that has the torch vLLM was built for.
+        progress: told what is going on.
+
+    Raises:
+        BundleError: no bundle, a part missing or damaged, another Python or machine, or no space.
+        UsageError: it belongs to another version of the harness, or leaves something out and `over` is None.
+        InstallError, BrokenEnvironmentError, AssetError: see there.
+    """
+    try:
+        manifest = installer.read_manifest(bundle)
+        installer.check_machine(manifest)
+        _check_lock(bundle, manifest, over)
+        progress(f"checking {len(manifest['parts'])} parts")
+        files = nullcontext(unpacked) if unpacked else installer.unpacked(bundle, manifest, cache_dir())
+        with files as folder:
+            with _variables(installer.offline(folder / "wheels")):
+                environment = _environment(manifest, folder, over, progress)
+            for name in manifest["assets"]:
+                assets.adopt(name, folder / "assets" / name, progress=progress)
+            _place_hub(folder / "hub")
+    except installer.BundleError as error:
+        raise BundleError(str(error)) from None
+    return Placed(environment, manifest["assets"], manifest["hub"])
+
+
+def _check_lock(bundle: Path, manifest: Mapping[str, Any], over: Path | None) -> None:
+    here = lock_for(manifest["vllm"], manifest["device"])
+    if here.digest != manifest["lock"]:
+        raise UsageError(
+            f"{bundle} was made for another {here.path.name}",
+            hint=f"use the harness that it carries: python3 {bundle / 'install.py'} FOLDER",
+        )
+    if manifest["without"] and over is None:
+        raise UsageError(
+            f"{bundle} was made without {', '.join(manifest['without'])}",
+            hint="name a Python of this machine that has them: --over /path/to/python",
+        )
+
+
+def _environment(
+    manifest: Mapping[str, Any], folder: Path, over: Path | None, progress: Progress
+) -> Environment:
+    if over is None:
+        return release.create(manifest["vllm"], manifest["device"], progress=progress)
+    lock = lock_for(manifest["vllm"], manifest["device"])
+    target = root() / f"{lock.name}-over-{hashlib.sha256(bytes(over)).hexdigest()[:8]}-{lock.digest}"
+
+    def build() -> Marker:
+        progress(f"making {target.name} over {over}")
+        run_uv("venv", "--no-project", "--system-site-packages", "--python", over, target, progress=progress)
+        wanted = folder / "locks" / lock.path.name
+        python = target / "bin/python"
+        run_uv("pip", "install", "--python", python, "--no-deps", "--requirements", wanted, progress=progress)
+        marker = Marker(lock.version, lock.device, lock.torch)
+        progress("checking that vllm imports")
+        verify(described(target, marker))
+        return marker
+
+    return make(target, build, progress)
+
+
+def _place_hub(snapshots: Path) -> None:
+    """Repositories into the hub's cache, where vLLM finds them; files are put there by renaming."""
+    from huggingface_hub import constants
+
+    for source in sorted(path for path in snapshots.rglob("*") if path.is_file()):
+        target = Path(constants.HF_HUB_CACHE) / source.relative_to(snapshots)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        half = target.with_name(f".{target.name}.half")
+        shutil.move(source, half)
+        half.replace(target)
+
+
+@contextmanager
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
