@@ -6,8 +6,9 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
-from harness.commands import assets, bundle, doctor, env, models, run, serve, validate
+from harness.commands import assets, bundle, doctor, env, models, ps, run, serve, validate
 from harness.errors import HarnessError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -16,6 +17,8 @@ app.add_typer(bundle.app, name="bundle")
 app.add_typer(env.app, name="env")
 app.add_typer(models.app, name="models")
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+app.command()(ps.ps)
+app.command()(ps.stop)
 app.command(context_settings=PASS_ON)(run.run)
 app.command(context_settings=PASS_ON)(serve.serve)
 app.command()(doctor.doctor)
@@ -34,6 +37,6 @@ def main() -> None:
         app()
     except HarnessError as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"[bold red]error[/]: {error}", markup=True
+            f"[bold red]error[/]: {escape(str(error))}", markup=True
         )
         sys.exit(error.exit_code)

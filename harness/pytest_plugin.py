@@ -98,6 +98,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--server-url", metavar="URL", help="test a server that somebody else started")
     group.addoption("--server-model", metavar="NAME", help="the model's name on that server")
     group.addoption("--api-key-env", metavar="NAME", help="variable that holds that server's API key")
+    group.addoption("--cold-start", action="store_true", help="start servers without the fork server")
+    group.addoption("--keep-servers", action="store_true", help="leave servers running for a later run")
     group.addoption("--slow", action="store_true", help="run tests marked slow as well")
 
 
@@ -230,6 +232,8 @@ def _target_server(request: pytest.FixtureRequest) -> Iterator[Server]:
         lane=target.lane,
         vllm=run.environment,
         frontend=option.frontend,
+        cold_start=option.cold_start,
+        keep=option.keep_servers,
         progress=ConsoleProgress(),
     )
     result.environment, result.vllm = server.launch.describe(), _short(server)

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from harness.environments import locks, made, resolve
+from harness.environments import locks, made, operators, resolve, upstream
 from harness.environments.progress import shown
 from harness.environments.spec import Device
 from harness.environments.verify import verify as verify_environment
@@ -33,29 +33,45 @@ def create(spec: _Spec, device: _Device = None) -> None:
 
 
 @app.command()
-def verify(spec: _Spec, device: _Device = None) -> None:
-    """Import vllm in an environment and check version, platform and kernels."""
+def verify(
+    spec: _Spec,
+    device: _Device = None,
+    source: Annotated[
+        bool, typer.Option(help="Compare its Python code with vLLM's official source distribution as well.")
+    ] = False,
+) -> None:
+    """Import vllm in an environment and check version, platform, kernels and operators."""
     with shown() as progress:
         environment = resolve(spec, _device(device))
         progress("importing vllm")
         verify_environment(environment)
+        lacking = operators.lacking(environment)
+        comparison = upstream.compare(environment, progress=progress) if source else None
     print(f"{environment.describe()}: imports, kernels load")
+    for operator, file in lacking.items():
+        print(
+            f"the kernels lack {operator}, which is new in this Python code: {file} fails where it calls it"
+        )
+    if comparison:
+        print(f"{comparison.same} Python files are those of the official vllm {environment.vllm_version}")
+        for how in ("changed", "missing", "added"):
+            for file in getattr(comparison, how):
+                print(f"{how}: {file}")
 
 
 @app.command("list")
 def list_() -> None:
     """The environments made on this machine, with sizes, and the releases that could be."""
-    table = Table(
-        *(Column(name, no_wrap=True) for name in ("environment", "made", "size", "own size")), box=None
-    )
+    columns = ("name", "what it is", "size", "own size")
+    table = Table(*(Column(name, overflow="fold") for name in columns), box=None)
     here = list(made.made())
     for entry in here:
         whole, own = entry.sizes()
-        state = f"torch {entry.environment.torch}" if entry.environment else "half-made: remove it"
+        state = entry.environment.describe() if entry.environment else "half-made: remove it"
         table.add_row(entry.folder.name, state, f"{whole / 1e9:.2f} GB", f"{own / 1e9:.2f} GB")
     for lock in locks.locks():
         if not any(entry.folder.name.startswith(f"{lock.name}-") for entry in here):
-            table.add_row(lock.name, "no", "", "")
+            table.add_row(lock.name, "not made", "", "")
     Console().print(table)
     print("own size: what removing it frees; the rest is shared with uv's cache (`uv cache prune`)")
 

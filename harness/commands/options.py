@@ -22,6 +22,7 @@ FRONTEND = Annotated[
 ]
 VLLM_PYTHON = Annotated[Path | None, typer.Option(help="The same as --vllm installed:PATH.")]
 DEVICE = Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Device of the server environment.")]
+COLD_START = Annotated[bool, typer.Option(help="Start without the fork server.")]
 MODELS_FILE = Annotated[Path | None, typer.Option(help="Another models.yaml.")]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from harness.commands.options import DEVICE, FRONTEND, LANE, MODELS_FILE, VLLM, VLLM_PYTHON
+from harness.commands.options import COLD_START, DEVICE, FRONTEND, LANE, MODELS_FILE, VLLM, VLLM_PYTHON
 from harness.errors import UsageError
 
 SUITES = ("tests/harmony", "tests/standard")
@@ -22,6 +22,8 @@ def run(
     vllm_python: VLLM_PYTHON = None,
     device: DEVICE = None,
     frontend: FRONTEND = None,
+    cold_start: COLD_START = False,
+    keep_servers: Annotated[bool, typer.Option(help="Leave servers running for a later run.")] = False,
     server_url: Annotated[str | None, typer.Option(help="Test a server that somebody else started.")] = None,
     server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
     api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
@@ -44,6 +46,8 @@ def run(
         "--models-file": models_file,
     }
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
+    flags = {"--cold-start": cold_start, "--keep-servers": keep_servers}
+    given += [name for name, wanted in flags.items() if wanted]
     given += [f"--model={name}" for name in model or []]
     pytest = importlib.import_module("pytest")
     code = pytest.main([f"--rootdir={checkout}", *suites, *given, *context.args])

@@ -10,7 +10,16 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from harness.commands.options import DEVICE, FRONTEND, LANE, MODELS_FILE, VLLM, VLLM_PYTHON, environment
+from harness.commands.options import (
+    COLD_START,
+    DEVICE,
+    FRONTEND,
+    LANE,
+    MODELS_FILE,
+    VLLM,
+    VLLM_PYTHON,
+    environment,
+)
 from harness.scripted.book_file import load_book
 from harness.server.progress import ConsoleProgress
 from harness.server.remote import RemoteServer
@@ -28,6 +37,7 @@ def serve(
     vllm_python: VLLM_PYTHON = None,
     device: DEVICE = None,
     frontend: FRONTEND = None,
+    cold_start: COLD_START = False,
     models_file: MODELS_FILE = None,
 ) -> None:
     """Start a server and keep it until Ctrl-C. Further flags after `--` go to `vllm serve`."""
@@ -40,6 +50,7 @@ def serve(
         frontend=frontend or "python",
         args=context.args,
         port=port,
+        cold_start=cold_start,
         progress=ConsoleProgress(),
         models_file=models_file,
     )

@@ -27,7 +27,10 @@ class ServerRecord:
         supervisor: process id of its supervisor, with `supervisor_started` (seconds since the epoch) to tell
             it from a later process of the same id.
         tmp: its temporary folder.
-        name, log: for people.
+        name, lane, environment, log: for people.
+        port, pid: of its API server.
+        identity: what it serves and how, for a later run to find it again; see `kept`.
+        kept: whether it outlives the run that started it.
     """
 
     server_id: str
@@ -35,7 +38,13 @@ class ServerRecord:
     supervisor_started: float
     tmp: str
     name: str
+    lane: str
+    environment: str
     log: str
+    port: int
+    pid: int
+    identity: str = ""
+    kept: bool = False
 
     def path(self) -> Path:
         """Where the record stands."""
@@ -71,6 +80,17 @@ def sweep() -> list[ServerRecord]:
             record.remove()
             swept.append(record)
     return swept
+
+
+def running() -> list[ServerRecord]:
+    """The servers that run now, of this user's runs."""
+    found = []
+    for path in sorted(_folder().glob("*.json")):
+        with suppress(OSError, ValueError, TypeError):
+            record = ServerRecord(**json.loads(path.read_text()))
+            if record.supervisor_lives():
+                found.append(record)
+    return found
 
 
 def run_folder() -> Path:

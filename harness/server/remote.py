@@ -8,6 +8,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +24,7 @@ from harness.environments.resolve import resolve
 from harness.environments.spec import Environment, Frontend
 from harness.registry import KnownDeviation, Lane, ModelEntry, load_registry
 from harness.scripted.book import Book, Script
-from harness.server import errors, fork_server
+from harness.server import errors, fork_server, kept
 from harness.server.diagnosis import diagnose, log_lines
 from harness.server.launch import Launch, plan_launch
 from harness.server.lease import Lease
@@ -65,6 +66,7 @@ class RemoteServer:
         env: variables over the entry's own.
         port: a fixed port; by default a free one is leased.
         cold_start: start the ordinary way, not from the fork server (which only CPU servers use).
+        keep: leave it running at the end, and take one that an earlier run left, if it is exactly the same.
         startup_s: seconds until it must be ready; by default the entry's limit.
         progress: is told about the start.
 
@@ -84,6 +86,7 @@ class RemoteServer:
         env: Mapping[str, str] | None = None,
         port: int | None = None,
         cold_start: bool = False,
+        keep: bool = False,
         startup_s: float | None = None,
         progress: StartProgress | None = None,
         models_file: Path | None = None,
@@ -96,10 +99,12 @@ class RemoteServer:
             self.launch = plan_launch(entry, environment, lane=lane, args=args, env=env, frontend=frontend)
         self._fixed_port = port
         self._cold_start = cold_start
+        self._keep = keep
+        self.adopted = False
         self.forked = False
         self._startup_s = startup_s or self.entry.limits.startup_s
         self._progress = progress or NoProgress()
-        self._process: Supervised | None = None
+        self._process: Supervised | kept.Adopted | None = None
         self._lease: PortLease | None = None
         self._record: ServerRecord | None = None
         self._pid: int | None = None
@@ -153,9 +158,11 @@ class RemoteServer:
     @property
     def port(self) -> int:
         """The port it listens on."""
-        if self._lease is None:
-            raise errors.ServerError(f"server {self.model!r} is not running", hint="enter it with `with`")
-        return self._lease.port
+        if self._lease is not None:
+            return self._lease.port
+        if self._record is not None:
+            return self._record.port
+        raise errors.ServerError(f"server {self.model!r} is not running", hint="enter it with `with`")
 
     @property
     def endpoint(self) -> Endpoint:
@@ -210,6 +217,8 @@ class RemoteServer:
         """Starts the server and waits until it is ready."""
         sweep()
         self._books.clear()
+        if self._adopt():
+            return
         folder = run_folder()
         self.log_path = _unused(folder, f"{self.model}-{self.lane}")
         self._lease = lease_port(self._fixed_port)
@@ -217,16 +226,31 @@ class RemoteServer:
             self._hardware = lease_for(self.launch, partial(self._progress.phase, self.model))
             self._spawn()
             self._wait_until_ready()
+            self._leave_if_kept()
         except BaseException:
             self._stop_quietly()
             raise
         finally:
             self._progress.stop()
 
+    def _adopt(self) -> bool:
+        record = kept.find(kept.identity(self.launch), self.model) if self._keep else None
+        if record is None:
+            return False
+        self._process, self._record, self._pid = kept.Adopted(record), record, record.pid
+        self.log_path, self.startup_seconds, self.adopted = Path(record.log), 0.0, True
+        return True
+
+    def _leave_if_kept(self) -> None:
+        if self._keep and self._process is not None and self._record is not None:
+            self._process.keep()
+            self._record = replace(self._record, kept=True)
+            self._record.write()
+
     def restart(self) -> None:
-        """Stops the server and starts it again, on the same port, with a new log."""
+        """Ends the server and starts it again, on the same port, with a new log."""
         port = self.port
-        self.stop()
+        self._end()
         fixed, self._fixed_port = self._fixed_port, port
         try:
             self.start()
@@ -234,7 +258,17 @@ class RemoteServer:
             self._fixed_port = fixed
 
     def stop(self) -> None:
-        """Ends the server and waits until its processes, its port and its GPU memory are given back."""
+        """Ends the server and waits until its processes, its port and its GPU memory are given back.
+
+        A kept server that still runs is left alone; `vllm-harness stop` ends it.
+        """
+        if self._keep and self._process is not None and not self._process.ended:
+            self._process, self._pid, self._record = None, None, None
+            self._release_leases()
+            return
+        self._end()
+
+    def _end(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return
@@ -252,7 +286,7 @@ class RemoteServer:
 
     def _stop_quietly(self) -> None:
         try:
-            self.stop()
+            self._end()
         except errors.StopFailed as error:
             self._progress.phase(self.model, f"not cleanly stopped: {error.message}", 0.0)
         finally:
@@ -290,11 +324,22 @@ class RemoteServer:
         self._tracker = PhaseTracker(self.log_path)
         self._started = time.monotonic()
         self._process = Supervised(config, server_id, self._spawn_by)
-        if supervisor := self._process.supervisor_pid:
-            born = psutil.Process(supervisor).create_time()
-            self._record = ServerRecord(server_id, supervisor, born, str(tmp), self.model, str(self.log_path))
+        supervisor, self._pid = self._process.supervisor_pid, self._process.pid()
+        if supervisor:
+            self._record = ServerRecord(
+                server_id=server_id,
+                supervisor=supervisor,
+                supervisor_started=psutil.Process(supervisor).create_time(),
+                tmp=str(tmp),
+                name=self.model,
+                lane=self.lane,
+                environment=self.environment.describe(),
+                log=str(self.log_path),
+                port=self.port,
+                pid=self._pid or 0,
+                identity=kept.identity(self.launch),
+            )
             self._record.write()
-        self._pid = self._process.pid()
         if self._process.failure:
             raise errors.MissingPackage(
                 f"cannot run {argv[0]}: {self._process.failure}",

@@ -59,6 +59,7 @@ class Supervised:
     def __init__(self, config: dict[str, Any], server_id: str, spawn: Spawn = spawn_cold) -> None:
         self._grace_s: float = config["grace_s"]
         self._server_id = server_id
+        self._kept = False
         self._messages: dict[str, Any] = {}
         self._heard = threading.Condition()
         self._handle = spawn(config)
@@ -94,6 +95,8 @@ class Supervised:
         """Ends the server and all below it; returns process ids that survived."""
         with suppress(OSError):
             self._handle.control.close()
+        if self._kept and self.supervisor_pid:
+            os.kill(self.supervisor_pid, signal.SIGTERM)
         if not self._wait_for({"eof"}, self._grace_s + 20) and self.supervisor_pid:
             os.kill(self.supervisor_pid, signal.SIGKILL)
             self._wait_for({"eof"}, 5)
@@ -101,6 +104,12 @@ class Supervised:
         self._handle.status.close()
         result = self._messages.get("ended")
         return kill_marked(self._server_id) if result is None else list(result["survivors"])
+
+    def keep(self) -> None:
+        """Lets the server outlive its owner."""
+        self._kept = True
+        self._handle.control.write(b"keep\n")
+        self._handle.control.flush()
 
     def _listen(self) -> None:
         with suppress(ValueError, OSError):

@@ -3,9 +3,9 @@
 Run as `python -I supervisor.py`. It is the server's subreaper, so every descendant, however orphaned,
 stays below it and is found and killed at the end. The owner writes one line, the configuration (see
 `Config`), to standard input and holds the pipe open: closing it ends the server, and so does the owner's
-death, by whatever signal. A kept server has no owner; SIGTERM to its supervisor ends it. On standard output
-goes one JSON object a line: `{"supervisor": N}`, `{"pid": N}`, `{"exited": CODE}` when the server ended by
-itself, and last `{"ended": {...}}`.
+death, by whatever signal. After the line `keep` it has no owner; SIGTERM to the supervisor ends it. On
+standard output goes one JSON object a line: `{"supervisor": N}`, `{"pid": N}`, `{"exited": CODE}` when the
+server ended by itself, and last `{"ended": {...}}`.
 
 The fork template (vllm_harness_template.py) runs the same code with its own way of launching.
 """
@@ -33,6 +33,8 @@ import psutil
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 KILL_WAIT_S = 10.0
+CONTROL = 0
+KEEP = b"keep\n"
 TOKEN_PATTERN = re.compile(rb"\b(hf_|sk-|gsk_|ghp_|nvapi-)[A-Za-z0-9_-]{8,}")
 
 
@@ -41,7 +43,7 @@ class Config:
     """What to run, and for whom.
 
     Attributes:
-        owner: process id of the owner; None for a kept server.
+        owner: process id of the owner.
         argv, env, cwd: the server's command, its whole environment and working folder.
         log: file that its output is appended to, redacted.
         log_limit: bytes after which the log is cut (the server runs on).
@@ -50,7 +52,7 @@ class Config:
         grace_s: seconds between TERM and KILL.
     """
 
-    owner: int | None
+    owner: int
     argv: list[str]
     env: dict[str, str]
     cwd: str
@@ -127,25 +129,28 @@ def _launch(config: Config) -> Server:
     )
 
 
-def _wait(server: Server, owner: int | None, stop_reader: int) -> bool:
-    """True when the owner wants the end, False when the server ended by itself."""
+def _wait(server: Server, owner: int, stop_reader: int) -> bool:
+    """True when somebody wants the end, False when the server ended by itself."""
     server_end = os.pidfd_open(server.pid)
-    watched = [server_end, stop_reader]
-    if owner is not None:
-        try:
-            watched += [sys.stdin.fileno(), os.pidfd_open(owner)]
-        except ProcessLookupError:
-            return True
+    try:
+        owner_end = os.pidfd_open(owner)
+    except ProcessLookupError:
+        return True
     poller = select.poll()
-    for descriptor in watched:
+    for descriptor in (CONTROL, stop_reader, server_end, owner_end):
         poller.register(descriptor, select.POLLIN)
     while True:
         ready = {descriptor for descriptor, _ in poller.poll(5000)}
         if server_end in ready:
             server.wait()
             return False
-        if ready:
+        if stop_reader in ready or owner_end in ready:
             return True
+        if CONTROL in ready:
+            if os.read(CONTROL, 64) != KEEP:
+                return True
+            poller.unregister(CONTROL)
+            poller.unregister(owner_end)
         _reap(except_pid=server.pid)
 
 

@@ -157,6 +157,7 @@ class Template:
             client.close()
         os.setsid()
         if request["op"] == "template":
+            self._supervisor.die_with_parent()
             return Again(request)
         for target, descriptor in enumerate(descriptors):
             os.dup2(descriptor, target)

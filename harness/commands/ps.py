@@ -1,0 +1,48 @@
+"""`vllm-harness ps` and `stop`: the servers and fork servers that run now."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from harness.errors import UsageError
+from harness.server import kept
+from harness.server.errors import StopFailed
+from harness.server.fork_server import templates
+from harness.server.records import running, sweep
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def ps() -> None:
+    """List servers (kept, or in use by a run) and fork servers."""
+    sweep()
+    table = Table("name", "lane", "state", "url", "pid", "environment", "log")
+    for record in running():
+        state = "kept" if record.kept else "in use"
+        url = f"http://127.0.0.1:{record.port}/v1"
+        table.add_row(record.name, record.lane, state, url, str(record.pid), record.environment, record.log)
+    for template in templates():
+        table.add_row("fork server", "", "", "", str(template.pid), template.environment, "")
+    console.print(table if table.row_count else "nothing runs")
+
+
+def stop(
+    name: Annotated[str | None, typer.Argument(help="Name of a kept server; all of them by default.")] = None,
+) -> None:
+    """End kept servers, and with no name the fork servers as well."""
+    ours = [record for record in running() if record.kept and name in (None, record.name)]
+    if name is not None and not ours:
+        raise UsageError(f"no kept server is named {name!r}", hint="`vllm-harness ps` lists them")
+    for record in ours:
+        if left := kept.end(record):
+            raise StopFailed(f"{record.name}: processes {left} survived KILL")
+        console.print(f"stopped {record.name} ({record.lane}, pid {record.pid})")
+    for template in templates() if name is None else []:
+        os.kill(template.pid, signal.SIGTERM)
+        console.print(f"stopped the fork server of {template.environment} (pid {template.pid})")

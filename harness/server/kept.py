@@ -1,0 +1,108 @@
+"""Kept servers: left running by one run, found again by a later one that wants exactly the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import time
+from contextlib import suppress
+
+import psutil
+import requests
+
+from harness.server.launch import IN_SERVER, Launch
+from harness.server.process_tree import kill_marked
+from harness.server.records import ServerRecord, running
+
+CHECK_S = 5.0
+END_S = 30.0
+# what a server is told anew at each start, so that it does not tell servers apart
+PASSING = {
+    "TMPDIR",
+    "PWD",
+    "OLDPWD",
+    "SHLVL",
+    "_",
+    "COLUMNS",
+    "LINES",
+    "PYTEST_CURRENT_TEST",
+    "PYTEST_VERSION",
+}
+
+
+def identity(launch: Launch) -> str:
+    """Equal for launches that give the same server: model, flags, variables, vLLM and our plugins."""
+    told = [
+        launch.model,
+        launch.argv(0),
+        sorted((name, value) for name, value in launch.environ().items() if name not in PASSING),
+        launch.environment.fingerprint(),
+        [path.read_text() for path in sorted(IN_SERVER.glob("*.py"))],
+    ]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+def find(wanted: str, name: str) -> ServerRecord | None:
+    """A kept server of an identity that answers now; one that does not answer is ended."""
+    for record in running():
+        if record.kept and record.identity == wanted:
+            if _serves(record, name):
+                return record
+            end(record)
+    return None
+
+
+def end(record: ServerRecord) -> list[int]:
+    """Ends a running server by its record; returns process ids that are left."""
+    with suppress(psutil.NoSuchProcess, ProcessLookupError):
+        supervisor = psutil.Process(record.supervisor)
+        os.kill(record.supervisor, signal.SIGTERM)
+        deadline = time.monotonic() + END_S
+        while supervisor.is_running() and supervisor.status() != psutil.STATUS_ZOMBIE:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+    left = kill_marked(record.server_id)
+    record.remove()
+    return left
+
+
+def _serves(record: ServerRecord, name: str) -> bool:
+    try:
+        answer = requests.get(f"http://127.0.0.1:{record.port}/v1/models", timeout=CHECK_S)
+        return answer.ok and name in [model["id"] for model in answer.json()["data"]]
+    except (requests.RequestException, ValueError, KeyError, TypeError):
+        return False
+
+
+class Adopted:
+    """A kept server that another run started, with the face of `Supervised`.
+
+    Args:
+        record: its record.
+    """
+
+    failure = None
+    exit_code = None
+
+    def __init__(self, record: ServerRecord) -> None:
+        self._record = record
+        self.supervisor_pid = record.supervisor
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is gone."""
+        return not self._record.supervisor_lives()
+
+    def pid(self) -> int:
+        """Process id of its API server."""
+        return self._record.pid
+
+    def end(self) -> list[int]:
+        """Ends it; returns process ids that survived."""
+        return end(self._record)
+
+    def keep(self) -> None:
+        """Nothing: it is kept already."""
