@@ -1,0 +1,103 @@
+"""Ports, phases, redaction, records and targets, without a server."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UsageError
+from harness.registry import load_registry
+from harness.server.phases import PhaseTracker
+from harness.server.ports import NoFreePort, describe_holder, lease_port, listeners
+from harness.server.records import ServerRecord, running, sweep
+from harness.server.redaction import secret_values
+from harness.server.supervisor import _redacted
+from harness.targets import Machine, choose
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_HARNESS_STATE", str(tmp_path / "state"))
+
+
+def test_a_leased_port_is_nobody_elses() -> None:
+    first = lease_port(seed=1)
+    second = lease_port(seed=1)
+    assert first.port != second.port
+    taken = f"from harness.server.ports import lease_port; lease_port({first.port})"
+    other = subprocess.run([sys.executable, "-c", taken], capture_output=True, text=True, check=False)
+    assert "NoFreePort" in other.stderr
+    first.release()
+    lease_port(first.port).release()
+    second.release()
+
+
+def test_a_port_in_use_names_its_holder() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(NoFreePort, match=r"pid \d+"):
+            lease_port(port)
+        assert listeners(port)
+        assert "pid" in describe_holder(port)
+
+
+def test_phases_only_move_on(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    tracker = PhaseTracker(log)
+    assert not tracker.advance()
+    assert tracker.phase == "import"
+    log.write_text("Starting to load model x...\nInitializing a V1 LLM engine\n")
+    assert tracker.advance()
+    assert tracker.phase == "weights"
+    with log.open("a") as file:
+        file.write("INFO:     Application startup comp")
+    assert not tracker.advance()
+    with log.open("a") as file:
+        file.write("lete.\n")
+    assert tracker.advance()
+    assert tracker.phase == "serving"
+
+
+def test_secrets_never_reach_a_log() -> None:
+    env = {
+        "HF_TOKEN": "hf_abcdefghijkl",
+        "MY_API_KEY": "topsecret",
+        "PATH": "/usr/bin",
+        "TOKENIZERS": "false",
+    }
+    secrets = secret_values(env, ["--api-key", "fromtheflag", "--hf-token=fromequals"])
+    assert set(secrets) == {"hf_abcdefghijkl", "topsecret", "fromtheflag", "fromequals"}
+    line = b"args: topsecret fromtheflag hf_abcdefghijkl sk-0123456789abcdef /usr/bin\n"
+    clean = _redacted(line, [secret.encode() for secret in secrets])
+    for secret in (b"topsecret", b"fromtheflag", b"hf_abcdefghijkl", b"0123456789abcdef"):
+        assert secret not in clean
+    assert b"/usr/bin" in clean
+
+
+def test_what_a_dead_supervisor_left_is_swept(tmp_path: Path) -> None:
+    left = tmp_path / "vh-left"
+    left.mkdir()
+    record = ServerRecord("id1", 2**22 + 1, 0.0, str(left), "m", "live", "env", "log", 1, 1)
+    record.write()
+    assert running() == []
+    assert sweep() == [record]
+    assert not left.exists()
+    assert sweep() == []
+
+
+def test_targets_of_a_machine() -> None:
+    registry = load_registry()
+    cpu = choose(registry, Machine("cpu"))
+    assert {"scripted-gpt-oss", "scripted-qwen3", "live-smollm2-135m"} <= {
+        target.id for target in cpu.targets
+    }
+    assert not any(t.lane == "live" and t.entry.name == "gpt-oss" for t in cpu.targets)
+    assert any("gpt-oss-120b" in reason for reason in cpu.left_out)
+    big = choose(registry, Machine("cuda", (80.0,)), lane="live")
+    assert {"live-gpt-oss", "live-gpt-oss-120b"} <= {target.id for target in big.targets}
+    with pytest.raises(UsageError, match="cannot run here"):
+        choose(registry, Machine("cpu"), models=["gpt-oss-120b"])
