@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
 
 import typer
@@ -48,22 +49,30 @@ def verify(
         lacking = operators.lacking(environment)
         comparison = upstream.compare(environment, progress=progress) if source else None
     print(f"{environment.describe()}: imports, kernels load")
-    for operator, file in lacking.items():
+    if lacking:
         print(
-            f"the kernels lack {operator}, which is new in this Python code: {file} fails where it calls it"
+            f"operators that are new since {environment.kernels} and not in its kernels; calling one fails:"
         )
+        for operator, file in lacking.items():
+            print(f"  {operator}, named in {file}")
     if comparison:
-        print(f"{comparison.same} Python files are those of the official vllm {environment.vllm_version}")
-        for how in ("changed", "missing", "added"):
-            for file in getattr(comparison, how):
-                print(f"{how}: {file}")
+        _print_comparison(comparison, environment.vllm_version)
+
+
+def _print_comparison(comparison: upstream.Comparison, version: str) -> None:
+    print(f"{comparison.same} Python files are those of the official source distribution of vllm {version}")
+    for file in comparison.changed:
+        print(f"  changed: {file}")
+    for how, files in (("missing", comparison.missing), ("added", comparison.added)):
+        for top, count in Counter(file.split("/")[0] for file in files).items():
+            print(f"  {how}: {top}" + (f", {count} files" if count > 1 else ""))
 
 
 @app.command("list")
 def list_() -> None:
     """The environments made on this machine, with sizes, and the releases that could be."""
-    columns = ("name", "what it is", "size", "own size")
-    table = Table(*(Column(name, overflow="fold") for name in columns), box=None)
+    plain = (Column(name, no_wrap=True) for name in ("size", "own size"))
+    table = Table(Column("name", no_wrap=True), Column("what it is", overflow="fold"), *plain, box=None)
     here = list(made.made())
     for entry in here:
         whole, own = entry.sizes()
@@ -72,7 +81,8 @@ def list_() -> None:
     for lock in locks.locks():
         if not any(entry.folder.name.startswith(f"{lock.name}-") for entry in here):
             table.add_row(lock.name, "not made", "", "")
-    Console().print(table)
+    console = Console()
+    console.print(table, width=max(console.width, 140), soft_wrap=True)
     print("own size: what removing it frees; the rest is shared with uv's cache (`uv cache prune`)")
 
 

@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel, ConfigDict
 
+from harness.environments import operators
 from harness.environments.data import load
 from harness.environments.installer import run_uv
 from harness.environments.locking import one_maker
@@ -93,6 +94,7 @@ def create(spec: Spec, *, progress: Progress = quiet) -> Environment:
 
     def build() -> Marker:
         install(lock, folder, minor, executable, progress)
+        operators.remember(described(folder, Marker(lock.version, "cpu", lock.torch)))
         kernels = _take_kernels(folder, progress)
         marker = _plant(spec, lock, folder, progress)
         for library in kernels.iterdir():

@@ -115,6 +115,11 @@ def described(folder: Path, marker: Marker) -> Environment:
     )
 
 
+def folder_of(environment: Environment) -> Path:
+    """The folder of a made environment."""
+    return environment.python.parent.parent
+
+
 def site_packages(folder: Path) -> Path:
     """The folder of an environment's distributions."""
     return next((folder / "lib").glob("python3*"), folder / "lib") / "site-packages"

@@ -113,9 +113,16 @@ class Environment:
     def fingerprint(self) -> str:
         """A hash of what a server would import: vLLM's Python files, the distributions, the interpreter."""
         digest = hashlib.sha256(repr((self.python, self.python_version, self.pythonpath)).encode())
-        for part in (*self._distributions(), *(_files(self.package) if self.package else ())):
-            digest.update(part.encode())
+        for name in self._distributions():
+            digest.update(name.encode())
+        for file in _python_files(self.package) if self.package else ():
+            found = file.stat()
+            digest.update(f"{file.path} {found.st_mtime_ns} {found.st_size}".encode())
         return digest.hexdigest()[:16]
+
+    def python_files(self) -> list[Path]:
+        """Every Python file of vLLM's package, through links, in a fixed order."""
+        return [Path(file.path) for file in _python_files(self.package)] if self.package else []
 
     def describe(self) -> str:
         """Names this environment in results.
@@ -141,15 +148,15 @@ class Environment:
             yield from sorted(path.name for path in folder.glob("*.dist-info"))
 
 
-def _files(package: Path) -> Iterator[str]:
-    """Path, time and size of every Python file, through links."""
-    for folder, folders, files in os.walk(package, followlinks=True):
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
-        for name in sorted(files):
-            path = Path(folder, name)
-            if path.suffix == ".py" and path.exists():  # an editor's lock files are dangling links
-                found = path.stat()
-                yield f"{path} {found.st_mtime_ns} {found.st_size}"
+def _python_files(folder: str | Path) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
+    for entry in found:
+        if entry.is_dir():
+            if entry.name != "__pycache__":
+                yield from _python_files(entry.path)
+        elif entry.name.endswith(".py") and entry.is_file():  # an editor's lock files are dangling links
+            yield entry
 
 
 def parse(text: str) -> Spec:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from harness.environments.made import folder_of
 from harness.environments.spec import Environment
 from harness.errors import HarnessError
 
@@ -50,6 +51,6 @@ def _again(environment: Environment) -> str:
         case "installed":
             return "reinstall vLLM there, or use a release: vllm-harness env create 0.32.0 --device cpu"
         case "release":
-            return f"vllm-harness env remove {environment.python.parent.parent.name}, then env create"
+            return f"vllm-harness env remove {folder_of(environment).name}, then env create"
         case _:
             return "take the kernels of a release nearer to this vLLM"
