@@ -59,7 +59,8 @@ def install(
         manifest = installer.read_manifest(bundle)
         installer.check_machine(manifest)
         _check_lock(bundle, manifest, over)
-        progress(f"checking {len(manifest['parts'])} parts")
+        if unpacked is None:
+            progress(f"checking {len(manifest['parts'])} parts")
         files = nullcontext(unpacked) if unpacked else installer.unpacked(bundle, manifest, cache_dir())
         with files as folder:
             with _variables(installer.offline(folder / "wheels")):
