@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -10,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.environments.spec import Environment
+from harness.environments.spec import Environment, Frontend
 from harness.errors import HarnessError
 from harness.registry import TEMPLATES, Device, Lane, ModelEntry
 from harness.scripted.dialects import DIALECTS
@@ -19,6 +21,11 @@ from harness.scripted.standin import stand_in_args
 _SCRIPT = Path(__file__).with_name("vllm_names.py")
 _LIMIT_S = 300
 _LANES: tuple[Lane, ...] = ("live", "scripted")
+# what the Rust front end knows stands in its refusal of a name that is none
+_RUST_REFUSALS = {
+    "tool_parsers": ("--tool-call-parser", "?"),
+    "reasoning_parsers": ("--tool-call-parser", "none", "--reasoning-parser", "?"),
+}
 _DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 
 
@@ -57,11 +64,14 @@ class Unknown:
     near: tuple[str, ...]
 
 
-def names_of(environment: Environment) -> VllmNames:
+def names_of(environment: Environment, frontend: Frontend = "python") -> VllmNames:
     """Asks the environment's interpreter, in one subprocess that imports vLLM.
 
+    Args:
+        frontend: which front end's parsers.
+
     Raises:
-        NamesError: vLLM does not import there, or takes longer than five minutes to.
+        NamesError: vLLM does not import there, takes longer than five minutes to, or lacks that front end.
     """
     try:
         answer = subprocess.run(
@@ -76,13 +86,35 @@ def names_of(environment: Environment) -> VllmNames:
     except subprocess.TimeoutExpired as error:
         raise NamesError(f"{environment.describe()} gave no names within {_LIMIT_S} s") from error
     try:
-        return VllmNames.model_validate_json(answer.stdout)
+        names = VllmNames.model_validate_json(answer.stdout)
     except ValidationError as error:
         said = "\n".join(answer.stderr.strip().splitlines()[-5:])
         raise NamesError(
             f"{environment.describe()} does not say which names it knows:\n{said}",
             hint=f"look at `{environment.python} -c 'import vllm'`",
         ) from error
+    return names if frontend == "python" else names.model_copy(update=_rust_parsers(environment))
+
+
+def _rust_parsers(environment: Environment) -> dict[str, frozenset[str]]:
+    if environment.package is None or "rust" not in environment.frontends:
+        raise NamesError(f"{environment.describe()} has no Rust front end", hint="use --vllm 0.33.0@0.32.0")
+    names = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, flags in _RUST_REFUSALS.items():
+            answer = subprocess.run(
+                [environment.package / "vllm-rs", "render", folder, *flags],
+                env=environment.environ(),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_LIMIT_S,
+            )
+            listed = re.search(r"choose from: (.+?)\)", answer.stdout + answer.stderr)
+            if listed is None:
+                raise NamesError(f"the Rust front end of {environment.describe()} does not list its {kind}")
+            names[kind] = frozenset(listed[1].split(", "))
+    return names
 
 
 def unknown_names(entries: Iterable[ModelEntry], known: VllmNames) -> list[Unknown]:

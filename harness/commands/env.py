@@ -81,8 +81,7 @@ def list_() -> None:
     for lock in locks.locks():
         if not any(entry.folder.name.startswith(f"{lock.name}-") for entry in here):
             table.add_row(lock.name, "not made", "", "")
-    console = Console()
-    console.print(table, width=max(console.width, 140), soft_wrap=True)
+    Console(width=max(Console().width, 140)).print(table)
     print("own size: what removing it frees; the rest is shared with uv's cache (`uv cache prune`)")
 
 

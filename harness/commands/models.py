@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -46,8 +46,9 @@ def list_(
 @app.command()
 def check(
     vllm: Annotated[
-        str | None, typer.Option(help="`0.32.0`, `installed` or `installed:/path/to/python`")
+        str | None, typer.Option(help="`0.32.0`, `0.33.0@0.32.0`, `tree:PATH@0.32.0` or `installed[:PYTHON]`")
     ] = None,
+    frontend: Annotated[Literal["python", "rust"], typer.Option(help="whose parsers")] = "python",
     models_file: _File = None,
 ) -> None:
     """Check every entry against a vLLM. Exit code 0: it knows all; 1: something is unknown; 2: no answer."""
@@ -55,7 +56,7 @@ def check(
     with shown() as progress:
         environment = resolve(vllm)
         progress(f"asking {environment.describe()}")
-        unknown = unknown_names(entries, names_of(environment))
+        unknown = unknown_names(entries, names_of(environment, frontend))
     if not unknown:
         print(f"{environment.describe()} knows all that {len(entries)} entries name")
         return

@@ -77,6 +77,12 @@ RULES: tuple[Rule, ...] = (
         _nearest_parser,
     ),
     _rule(
+        errors.UnknownParser,
+        r"(?:tool|reasoning) parser `(\S+?)` is not registered \(choose from: (.*?)\)",
+        "vLLM's Rust front end has no parser named {0}",
+        _nearest_parser,
+    ),
+    _rule(
         errors.UnknownFlag,
         r"error: unrecognized arguments: (.+)",
         "this vLLM does not know: {0}",
