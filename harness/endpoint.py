@@ -78,10 +78,10 @@ class Endpoint:
             ) from error
 
     def lacking(self) -> frozenset[str]:
-        """Names of `API_PATHS` that the server does not serve, asked with a body that nobody accepts."""
-        headers = {"Authorization": f"Bearer {self.api_key}"}
+        """Names of `API_PATHS` that the server does not serve, asked with a body that is no JSON."""
+        headers = {"Authorization": f"Bearer {self.api_key}", "Content-Type": "application/json"}
         statuses = {
-            name: requests.post(self.url_for(path), json=[], headers=headers, timeout=10).status_code
+            name: requests.post(self.url_for(path), data="{", headers=headers, timeout=10).status_code
             for name, path in API_PATHS.items()
         }
         return frozenset(name for name, status in statuses.items() if status in _NOT_SERVED)
