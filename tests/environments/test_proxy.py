@@ -1,0 +1,154 @@
+"""The proxy before a server without middleware, run by a server's interpreter; the server is a small fake."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from harness.environments import resolve
+from harness.environments.made import MissingEnvironmentError
+from harness.server.launch import IN_SERVER
+from harness.server.ports import lease_port
+
+FAKE = """
+import asyncio, json, sys, uvicorn
+
+async def app(scope, receive, send):
+    body = b""
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            break
+    headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+    path, query = scope["raw_path"].decode(), scope["query_string"].decode()
+    seen = {"method": scope["method"], "path": path, "query": query, "headers": headers}
+    seen["body"] = body.decode()
+    status = 418 if scope["path"] == "/teapot" else 200
+    await send({"type": "http.response.start", "status": status, "headers": [(b"x-from", b"vllm")]})
+    if scope["path"] == "/slow":
+        for number in range(3):
+            await send({"type": "http.response.body", "body": b"%d\\n" % number, "more_body": True})
+            await asyncio.sleep(0.5)
+    if scope["path"] == "/endless":
+        left = asyncio.ensure_future(receive())
+        while not left.done():
+            await send({"type": "http.response.body", "body": b"tick\\n", "more_body": True})
+            await asyncio.sleep(0.05)
+        open(sys.argv[1], "w").write(left.result()["type"])
+    await send({"type": "http.response.body", "body": json.dumps(seen).encode()})
+
+uvicorn.run(app, uds=sys.argv[sys.argv.index("--uds") + 1], log_level="warning", lifespan="off")
+"""
+
+
+class Proxied:
+    """A running proxy.
+
+    Attributes:
+        url: its address.
+        note: the file that the fake server writes when an endless answer is let go.
+        process: the proxy's process.
+    """
+
+    def __init__(self, url: str, note: Path, process: subprocess.Popen[bytes]) -> None:
+        self.url = url
+        self.note = note
+        self.process = process
+
+
+@pytest.fixture
+def proxied(tmp_path: Path) -> Iterator[Proxied]:
+    try:
+        python = resolve().python
+    except MissingEnvironmentError:
+        pytest.skip("no server environment is made")
+    fake, note, lease = tmp_path / "fake.py", tmp_path / "note", lease_port()
+    fake.write_text(FAKE)
+    process = subprocess.Popen(
+        [python, IN_SERVER / "vllm_harness_proxy.py", str(lease.port), python, fake, note],
+        env={**os.environ, "PYTHONPATH": str(IN_SERVER), "VH_SCRIPT_DIR": str(tmp_path)},
+        start_new_session=True,
+    )
+    url = f"http://127.0.0.1:{lease.port}"
+    try:
+        wait_until_ready(url)
+        yield Proxied(url, note, process)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        lease.release()
+
+
+def wait_until_ready(url: str) -> None:
+    """Until then the proxy is not there, or answers 503."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            answer = requests.get(f"{url}/health", timeout=5)
+        except requests.ConnectionError:
+            time.sleep(0.05)
+            continue
+        if answer.ok:
+            return
+        assert answer.status_code == 503
+        time.sleep(0.05)
+    raise TimeoutError(url)
+
+
+def test_a_request_is_passed_on_as_it_is(proxied: Proxied) -> None:
+    answer = requests.put(f"{proxied.url}/a%20b?c=d%26e", data="body", headers={"x-mine": "1"}, timeout=5)
+    seen = answer.json()
+    assert (seen["method"], seen["path"], seen["query"]) == ("PUT", "/a%20b", "c=d%26e")
+    assert (seen["body"], seen["headers"]["x-mine"]) == ("body", "1")
+    assert answer.headers["x-from"] == "vllm"
+    assert requests.get(f"{proxied.url}/teapot", timeout=5).status_code == 418
+
+
+def test_an_answer_streams(proxied: Proxied) -> None:
+    begin = time.monotonic()
+    with requests.get(f"{proxied.url}/slow", stream=True, timeout=5) as answer:
+        first = next(answer.iter_lines())
+        assert (first, time.monotonic() - begin < 1) == (b"0", True)
+
+
+def test_a_script_reaches_the_server_in_the_body(proxied: Proxied) -> None:
+    rule = {"name": "one", "takes": [[1, 2, 3]], "by_choice": True, "when": {}, "left": 1}
+    requests.post(f"{proxied.url}/harness/books/default", json={"rules": [rule]}, timeout=5)
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    seen = requests.post(f"{proxied.url}/v1/chat/completions", json=body, timeout=5).json()
+    sent = json.loads(seen["body"])
+    assert sent["vllm_xargs"]["harness_ids"] == [1, 2, 3]
+    assert {name: sent[name] for name in body} == body
+
+
+def test_a_client_that_leaves_ends_it_upstream(proxied: Proxied) -> None:
+    with requests.get(f"{proxied.url}/endless", stream=True, timeout=5) as answer:
+        assert next(answer.iter_lines()) == b"tick"
+    deadline = time.monotonic() + 5
+    while not proxied.note.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert proxied.note.read_text() == "http.disconnect"
+
+
+def test_many_at_once(proxied: Proxied) -> None:
+    with requests.Session() as session:
+        answers = [session.get(f"{proxied.url}/endless", stream=True, timeout=5) for _ in range(120)]
+        assert all(next(answer.iter_lines()) == b"tick" for answer in answers)
+        for answer in answers:
+            answer.close()
+
+
+def test_it_ends_on_term_and_takes_the_server_with_it(proxied: Proxied) -> None:
+    proxied.process.terminate()
+    proxied.process.wait(10)
+    with pytest.raises(requests.ConnectionError):
+        requests.get(f"{proxied.url}/health", timeout=1)
