@@ -21,6 +21,13 @@ from harness.registry import ModelEntry
 
 PIP = "pip==26.3"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+TORCH = (
+    *("torch", "torchaudio", "torchvision", "triton", "cuda-bindings", "cuda-toolkit"),
+    *("nvidia-cublas", "nvidia-cuda-cupti", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cudnn-cu*"),
+    *("nvidia-cufft", "nvidia-cufile", "nvidia-curand", "nvidia-cusolver", "nvidia-cusparse*"),
+    *("nvidia-nccl-cu*", "nvidia-nvjitlink", "nvidia-nvshmem-cu*", "nvidia-nvtx"),
+)
+"""torch and the CUDA libraries that come with it: most of a CUDA environment's size."""
 
 
 def collect_checkout(folder: Path, progress: Progress) -> None:
@@ -33,16 +40,17 @@ def collect_checkout(folder: Path, progress: Progress) -> None:
     (folder / "checkout" / ".gitignore").unlink(missing_ok=True)
 
 
-def collect_wheels(folder: Path, lock: Lock, without: Sequence[str], progress: Progress) -> None:
+def collect_wheels(folder: Path, lock: Lock, without_torch: bool, progress: Progress) -> None:
     """The wheels of the harness's lock and of a release's, for the Python now running; and that lock.
 
     Args:
-        without: names of distributions, or patterns such as `nvidia-*`, that the release's wheels leave out.
+        without_torch: leave torch and its CUDA libraries out of the release's wheels.
 
     Raises InstallError.
     """
     _download((data_path("env") / f"{HARNESS}.lock").read_text(), HARNESS, folder, progress)
-    kept = [each for each in requirements(lock.path.read_text()) if not _named(each, without)]
+    wanted = requirements(lock.path.read_text())
+    kept = [each for each in wanted if not (without_torch and _is_torch_s(each))]
     (folder / "locks").mkdir()
     (folder / "locks" / lock.path.name).write_text("\n".join(kept))
     torch = [] if release.torch_at_hand(lock) else ["--extra-index-url", TORCH_CPU_INDEX]
@@ -94,9 +102,8 @@ def requirements(lock: str) -> list[str]:
     return found
 
 
-def _named(requirement: str, patterns: Sequence[str]) -> bool:
-    name = requirement.partition("==")[0].lower()
-    return any(fnmatch(name, pattern.lower()) for pattern in patterns)
+def _is_torch_s(requirement: str) -> bool:
+    return any(fnmatch(requirement.partition("==")[0], pattern) for pattern in TORCH)
 
 
 def _download(lock: str, name: str, folder: Path, progress: Progress, *options: str) -> None:

@@ -42,7 +42,7 @@ def create(
     entries: Sequence[ModelEntry],
     part_size: int,
     hub_weights: bool = False,
-    without: Sequence[str] = (),
+    without_torch: bool = False,
     progress: Progress = quiet,
 ) -> Made:
     """Makes a bundle for this Python version and kind of machine; `folder` appears when it is whole.
@@ -53,7 +53,7 @@ def create(
         entries: model entries whose assets it carries.
         part_size: bytes of a part at most.
         hub_weights: carry weights of the hub as well, for entries whose weights are no asset.
-        without: distributions that the release's wheels leave out, names or patterns.
+        without_torch: leave torch out, for targets that have the one vLLM was built for.
         progress: told what is going on.
 
     Raises:
@@ -71,7 +71,7 @@ def create(
         content.mkdir()
         bundle.mkdir()
         contents.collect_checkout(content, progress)
-        contents.collect_wheels(content, lock, without, progress)
+        contents.collect_wheels(content, lock, without_torch, progress)
         names = contents.collect_assets(content, entries, progress)
         hub = contents.collect_hub_weights(content, entries, progress) if hub_weights else []
         progress("packing")
@@ -82,7 +82,7 @@ def create(
             "vllm": version,
             "device": device,
             "lock": lock.digest,
-            "without": list(without),
+            "without_torch": without_torch,
             "models": [entry.name for entry in entries],
             "assets": names,
             "hub": hub,

@@ -1,10 +1,11 @@
 """Sets a machine without network up from the bundle that this file is part of.
 
-    python3 install.py [FOLDER]
+    python3 install.py [FOLDER] [--over PYTHON]
 
 FOLDER (default: vllm-harness) gets the harness's checkout with its own environment, `.venv`; then the server
-environment and the assets go into the cache. Python 3.11 or newer is needed (the version that the bundle was
-made for), and nothing else: only the standard library is imported here, also by the harness itself.
+environment and the assets go into the cache. A bundle that was made without torch needs --over: a Python of
+this machine that has it. The Python that the bundle was made for is needed, 3.11 or newer, and nothing else:
+only the standard library is imported here, also by the harness itself.
 """
 
 from __future__ import annotations
@@ -103,10 +104,12 @@ def main() -> int:
     """The harness from its bundle, then all else through the harness."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("vllm-harness"))
-    folder: Path = parser.parse_args().folder.resolve()
+    parser.add_argument("--over", metavar="PYTHON")
+    given = parser.parse_args()
+    folder: Path = given.folder.resolve()
     bundle = Path(__file__).resolve().parent
     try:
-        _set_up(bundle, folder)
+        _set_up(bundle, folder, ["--over", given.over] if given.over else [])
     except BundleError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -114,7 +117,7 @@ def main() -> int:
     return 0
 
 
-def _set_up(bundle: Path, folder: Path) -> None:
+def _set_up(bundle: Path, folder: Path, options: list[str]) -> None:
     manifest = read_manifest(bundle)
     check_machine(manifest)
     if folder.exists():
@@ -125,7 +128,7 @@ def _set_up(bundle: Path, folder: Path) -> None:
             _checkout(files, folder)
             _environment(files / "wheels", folder)
             harness = folder / ".venv/bin/vllm-harness"
-            _run(harness, "bundle", "install", bundle, "--unpacked", files, environ={})
+            _run(harness, "bundle", "install", bundle, "--unpacked", files, *options, environ={})
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise

@@ -52,7 +52,7 @@ def install(
 
     Raises:
         BundleError: no bundle, a part missing or damaged, another Python or machine, or no space.
-        UsageError: it belongs to another version of the harness, or leaves something out and `over` is None.
+        UsageError: it belongs to another version of the harness, or `over` is missing or too much.
         InstallError, BrokenEnvironmentError, AssetError: see there.
     """
     try:
@@ -80,11 +80,11 @@ def _check_lock(bundle: Path, manifest: Mapping[str, Any], over: Path | None) ->
             f"{bundle} was made for another {here.path.name}",
             hint=f"use the harness that it carries: python3 {bundle / 'install.py'} FOLDER",
         )
-    if manifest["without"] and over is None:
-        raise UsageError(
-            f"{bundle} was made without {', '.join(manifest['without'])}",
-            hint="name a Python of this machine that has them: --over /path/to/python",
-        )
+    if manifest["without_torch"] != (over is not None):
+        without, hint = "with", "leave --over out"
+        if over is None:
+            without, hint = "without", "name a Python of this machine that has it: --over /path/to/python"
+        raise UsageError(f"{bundle} was made {without} torch", hint=hint)
 
 
 def _environment(

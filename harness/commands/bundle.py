@@ -47,10 +47,9 @@ def create(
     hub_weights: Annotated[
         bool, typer.Option("--hub-weights", help="Carry the models' weights of the hub too.")
     ] = False,
-    without: Annotated[
-        list[str] | None,
-        typer.Option(help="Leave out a distribution that the target has (torch, 'nvidia-*'); repeated."),
-    ] = None,
+    without_torch: Annotated[
+        bool, typer.Option("--without-torch", help="Leave torch out; a Python there has it (install --over).")
+    ] = False,
     models_file: MODELS_FILE = None,
 ) -> None:
     """Pack checkout, wheels and assets, for this Python version and kind of machine."""
@@ -69,7 +68,7 @@ def create(
             entries=entries,
             part_size=size,
             hub_weights=hub_weights,
-            without=without or [],
+            without_torch=without_torch,
             progress=progress,
         )
     print(f"{made.folder}: {made.size / 1e6:.0f} MB in {made.parts} parts")
@@ -86,7 +85,8 @@ def create(
 def install(
     bundle: Annotated[Path, typer.Argument(help="Folder of the bundle.")],
     over: Annotated[
-        Path | None, typer.Option(help="Python of this machine that has what the bundle was made without.")
+        Path | None,
+        typer.Option(help="Python of this machine that has torch, for a bundle without it."),
     ] = None,
     unpacked: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:

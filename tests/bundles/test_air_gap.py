@@ -35,7 +35,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"no network namespace can be made: {why}")
     folder = tmp_path_factory.mktemp("made") / "bundle"
     options = ["--device", "cpu", "--vllm", "0.32.0", "--model", "qwen3", "--part-size", "60M"]
-    subprocess.run([sys.executable, "-m", "harness.cli", "bundle", folder, *options], check=True)
+    subprocess.run([Path(sys.executable).with_name("vllm-harness"), "bundle", folder, *options], check=True)
     return folder
 
 

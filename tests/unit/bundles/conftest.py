@@ -46,7 +46,7 @@ def bundle(tmp_path: Path, content: Path) -> Path:
         "vllm": "0.32.0",
         "device": "cpu",
         "lock": lock_for("0.32.0", "cpu").digest,
-        "without": [],
+        "without_torch": False,
         "models": [],
         "assets": [],
         "hub": [],

@@ -133,7 +133,7 @@ def test_the_installer_needs_nothing_but_python(bundle: Path, tmp_path: Path) ->
 def test_the_installer_leaves_what_is_there(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     with pytest.raises(BundleError, match="mine is there already"):
-        install._set_up(bundle, tmp_path / "mine")
+        install._set_up(bundle, tmp_path / "mine", [])
     assert (tmp_path / "mine").exists()
 
 
@@ -147,5 +147,5 @@ def test_the_installer_leaves_nothing_half_made(
     monkeypatch.setattr(install, "_checkout", fail)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(BundleError, match="no"):
-        install._set_up(bundle, tmp_path / "new")
+        install._set_up(bundle, tmp_path / "new", [])
     assert sorted(tmp_path.iterdir()) == before

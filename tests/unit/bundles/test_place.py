@@ -73,9 +73,14 @@ def test_a_bundle_of_another_lock(bundle: Path) -> None:
 
 
 def test_what_a_bundle_leaves_out_must_come_from_somewhere(bundle: Path) -> None:
-    _edited(bundle, without=["torch"])
+    _edited(bundle, without_torch=True)
     with pytest.raises(UsageError, match=r"made without torch\n  try: name a Python .*--over"):
         place.install(bundle)
+
+
+def test_a_bundle_with_torch_is_not_put_over_another(bundle: Path) -> None:
+    with pytest.raises(UsageError, match="made with torch"):
+        place.install(bundle, over=Path("/opt/torch/bin/python"))
 
 
 def test_over_a_python_that_has_torch(bundle: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +92,7 @@ def test_over_a_python_that_has_torch(bundle: Path, cache: Path, monkeypatch: py
             Path(str(arguments[-1])).mkdir(parents=True)
             (Path(str(arguments[-1])) / "pyvenv.cfg").write_text("version_info = 3.11.9\n")
 
-    _edited(bundle, without=["torch"])
+    _edited(bundle, without_torch=True)
     monkeypatch.setattr(place, "run_uv", run_uv)
     monkeypatch.setattr(place, "verify", lambda environment: {})
     environment = place.install(bundle, over=Path("/opt/torch/bin/python")).environment

@@ -1,0 +1,48 @@
+"""Figures of a CUDA machine: tests note them, and they stand in a table at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from harness.environments.resolve import resolve
+from harness.environments.spec import Environment
+from harness.gpus import driver_version, gpus
+
+FIGURES = pytest.StashKey[list[tuple[str, str, str]]]()
+
+
+@pytest.fixture(scope="session")
+def environment(request: pytest.FixtureRequest) -> Environment:
+    """The server environment of this run, built for CUDA."""
+    option = request.config.option
+    spec = f"installed:{option.vllm_python}" if option.vllm_python else option.vllm
+    found = resolve(spec, device=option.device, create=True)
+    if found.device != "cuda":
+        pytest.skip(f"{found.describe()} is not built for CUDA")
+    return found
+
+
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Callable[[str, str, float], None]:
+    """Notes a figure: of what, its name with the unit, its value."""
+    figures = request.config.stash.setdefault(FIGURES, [])
+    return lambda of, name, value: figures.append((of, name, f"{value:.1f}"))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """The figures."""
+    if not (figures := config.stash.get(FIGURES, [])):
+        return
+    names = list(dict.fromkeys(name for _, name, _ in figures))
+    cards = ", ".join(f"{gpu.name} {gpu.total_bytes / 2**30:.0f} GiB" for gpu in gpus())
+    table = Table("", *names, title=f"{cards}, driver {driver_version()}", title_justify="left")
+    for of in dict.fromkeys(of for of, _, _ in figures):
+        values = {name: value for each, name, value in figures if each == of}
+        table.add_row(of, *(values.get(name, "") for name in names))
+    console = Console(file=terminalreporter._tw._file, width=max(110, terminalreporter._tw.fullwidth))
+    console.print(table)

@@ -1,0 +1,131 @@
+"""What a server does to a GPU: start, speed, memory that comes back, and leases that hold."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness.environments.spec import Environment
+from harness.gpus import gpus, visible_gpus
+from harness.registry import ModelEntry, load_registry
+from harness.server.gpu_leases import lease_gpus
+from harness.server.lease import LeaseTimeout
+from harness.server.remote import RemoteServer
+
+pytestmark = (
+    pytest.mark.gpu if visible_gpus() else pytest.mark.skip(reason="there is no CUDA device on this machine")
+)
+
+Figure = Callable[[str, str, float], None]
+WORDS = " ".join(f"word{number}" for number in range(120))
+OWNER = """
+import sys
+from harness.server.remote import RemoteServer
+with RemoteServer("qwen3", lane="scripted", vllm=sys.argv[1]):
+    print("serving", flush=True)
+    sys.stdin.read()
+"""
+
+# gpt-oss-20b's own shape, with dummy weights in MXFP4: what its real weights take of a GPU, without them
+GPT_OSS_20B: dict[str, Any] = {
+    "hidden_size": 2880,
+    "intermediate_size": 2880,
+    "num_hidden_layers": 24,
+    "layer_types": ["sliding_attention", "full_attention"] * 12,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "num_local_experts": 32,
+    "experts_per_token": 4,
+    "num_experts_per_tok": 4,
+    "quantization_config": {
+        "quant_method": "mxfp4",
+        "modules_to_not_convert": [
+            *("model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head")
+        ],
+    },
+}
+
+
+def full_size_gpt_oss() -> ModelEntry:
+    """The gpt-oss stand-in in the dimensions of the real model."""
+    entry = load_registry().get("gpt-oss")
+    assert entry.stand_in is not None
+    config = {**entry.stand_in.config, **GPT_OSS_20B}
+    stand_in = entry.stand_in.model_copy(update={"config": config})
+    return entry.model_copy(update={"name": "gpt-oss-20b-shape", "stand_in": stand_in})
+
+
+CASES: dict[str, tuple[Callable[[], ModelEntry], Any]] = {
+    "gpt-oss": (lambda: load_registry().get("gpt-oss"), "scripted"),
+    "gpt-oss-20b-shape": (full_size_gpt_oss, "scripted"),
+    "qwen3": (lambda: load_registry().get("qwen3"), "scripted"),
+    "llama3.1": (lambda: load_registry().get("llama3.1"), "scripted"),
+    "smollm2-135m": (lambda: load_registry().get("smollm2-135m"), "live"),
+}
+
+
+def _used() -> float:
+    return sum(gpu.used_bytes for gpu in gpus()) / 2**30
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_start_speed_and_memory(case: str, environment: Environment, figure: Figure) -> None:
+    make, lane = CASES[case]
+    before = _used()
+    server = RemoteServer(make(), lane=lane, vllm=environment)
+    with server:
+        figure(case, "start s", server.startup_seconds)
+        figure(case, "GPU GiB", _used() - before)
+        figure(case, "tokens/s", _tokens_a_second(server))
+        leaving = time.monotonic()
+    figure(case, "stop s", time.monotonic() - leaving)
+    figure(case, "left GiB", _used() - before)
+    assert _used() - before < 0.5
+
+
+def _tokens_a_second(server: RemoteServer) -> float:
+    if server.lane == "scripted":
+        server.script(WORDS, times=2)
+    rate = 0.0
+    for _ in range(2):  # the first warms up
+        start = time.monotonic()
+        answer = server.client().responses.create(
+            model=server.model, input="Count to a hundred.", max_output_tokens=1024, temperature=0
+        )
+        assert answer.usage is not None
+        rate = answer.usage.output_tokens / (time.monotonic() - start)
+    return rate
+
+
+def test_a_leased_gpu_is_not_shared(environment: Environment) -> None:
+    with RemoteServer("qwen3", lane="scripted", vllm=environment) as server:
+        with pytest.raises(LeaseTimeout, match=f"leased by pid {os.getpid()}"):
+            lease_gpus(len(visible_gpus()), 1, wait_s=0)
+        assert server.alive()
+    lease_gpus(len(visible_gpus()), 1, wait_s=0).release()
+
+
+def test_a_killed_run_s_gpu_is_had_once_its_memory_is_back(environment: Environment, figure: Figure) -> None:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, f"installed:{environment.python}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    before = _used()
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == "serving\n"
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    killed = time.monotonic()
+    held = lease_gpus(len(visible_gpus()), 1)
+    figure("kill -9", "lease s", time.monotonic() - killed)
+    assert _used() - before < 0.5
+    held.release()
