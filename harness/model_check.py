@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.environments.spec import Environment, Frontend
+from harness.environments.spec import Environment
 from harness.errors import HarnessError
-from harness.registry import TEMPLATES, Device, Lane, ModelEntry
+from harness.registry import TEMPLATES, Device, Frontend, Lane, ModelEntry
 from harness.scripted.dialects import DIALECTS
 from harness.scripted.standin import stand_in_args
 
@@ -117,7 +117,9 @@ def _rust_parsers(environment: Environment) -> dict[str, frozenset[str]]:
     return names
 
 
-def unknown_names(entries: Iterable[ModelEntry], known: VllmNames) -> list[Unknown]:
+def unknown_names(
+    entries: Iterable[ModelEntry], known: VllmNames, frontend: Frontend = "python"
+) -> list[Unknown]:
     """What the entries name and nobody knows, in the entries' order."""
     templates = frozenset(path.name for path in TEMPLATES.glob("*.jinja"))
     pools = {
@@ -132,15 +134,16 @@ def unknown_names(entries: Iterable[ModelEntry], known: VllmNames) -> list[Unkno
     return [
         Unknown(entry.name, key, name, tuple(get_close_matches(name, sorted(pools[key]), n=3)))
         for entry in entries
-        for key, name in _names(entry)
+        for key, name in _names(entry, frontend)
         if name not in pools[key]
     ]
 
 
-def _names(entry: ModelEntry) -> Iterator[tuple[str, str]]:
+def _names(entry: ModelEntry, frontend: Frontend) -> Iterator[tuple[str, str]]:
+    tool_call_parser, reasoning_parser = entry.parsers(frontend)
     single = {
-        "tool_call_parser": entry.tool_call_parser,
-        "reasoning_parser": entry.reasoning_parser,
+        "tool_call_parser": tool_call_parser,
+        "reasoning_parser": reasoning_parser,
         "chat_template": entry.chat_template,
         "dialect": entry.dialect,
     }

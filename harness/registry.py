@@ -19,6 +19,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 Lane = Literal["live", "scripted"]
 Device = Literal["cpu", "cuda"]
+Frontend = Literal["python", "rust"]
 Capability = Literal[
     "tools", "parallel_tools", "reasoning", "structured_output", "store", "background", "mcp", "image"
 ]
@@ -185,8 +186,14 @@ class ModelEntry(_Strict):
         """Path of the chat template, None for the tokenizer's own."""
         return TEMPLATES / self.chat_template if self.chat_template else None
 
-    def flags(self, lane: Lane, device: Device) -> Flags:
-        """What the entry adds to a server's command line and environment on a lane and device.
+    def parsers(self, frontend: Frontend) -> tuple[str | None, str | None]:
+        """Tool call and reasoning parser; the Rust front end knows Harmony by the model, not by a name."""
+        if frontend == "rust" and self.harmony:
+            return None, None
+        return self.tool_call_parser, self.reasoning_parser
+
+    def flags(self, lane: Lane, device: Device, frontend: Frontend = "python") -> Flags:
+        """What the entry adds to a server's command line and environment on a lane, device and front end.
 
         A stand-in's own arguments are not among them: `harness.scripted.standin.stand_in_args` has those.
         """
@@ -196,7 +203,7 @@ class ModelEntry(_Strict):
         parallel_args = ("--tensor-parallel-size", str(self.hardware.gpus)) if parallel else ()
         return Flags(
             args=(
-                *self._parser_args(),
+                *self._parser_args(frontend),
                 *parallel_args,
                 *self.args,
                 *lane_flags.args,
@@ -205,14 +212,15 @@ class ModelEntry(_Strict):
             env={**self.env, **lane_flags.env, **device_flags.env},
         )
 
-    def _parser_args(self) -> tuple[str, ...]:
+    def _parser_args(self, frontend: Frontend) -> tuple[str, ...]:
+        tool_call_parser, reasoning_parser = self.parsers(frontend)
         named = {
-            "--tool-call-parser": self.tool_call_parser,
-            "--reasoning-parser": self.reasoning_parser,
+            "--tool-call-parser": tool_call_parser,
+            "--reasoning-parser": reasoning_parser,
             "--chat-template": self.chat_template_path,
         }
         given = tuple(part for flag, value in named.items() if value for part in (flag, str(value)))
-        return ("--enable-auto-tool-choice", *given) if self.tool_call_parser else given
+        return ("--enable-auto-tool-choice", *given) if tool_call_parser else given
 
     def deviations_for(self, version: str) -> tuple[KnownDeviation, ...]:
         """The known deviations that hold for a vLLM version such as `0.32.0`."""

@@ -56,7 +56,7 @@ def check(
     with shown() as progress:
         environment = resolve(vllm)
         progress(f"asking {environment.describe()}")
-        unknown = unknown_names(entries, names_of(environment, frontend))
+        unknown = unknown_names(entries, names_of(environment, frontend), frontend)
     if not unknown:
         print(f"{environment.describe()} knows all that {len(entries)} entries name")
         return

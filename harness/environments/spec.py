@@ -14,10 +14,10 @@ from typing import Literal
 
 from harness.environments.runtime import runtime_variables
 from harness.errors import UsageError
+from harness.registry import Frontend
 
 Device = Literal["cpu", "cuda"]
 Kind = Literal["installed", "release", "graft", "tree"]
-Frontend = Literal["python", "rust"]
 
 _VERSION = r"\d+\.\d+\.\d+(?:\.?(?:post|rc|dev)\d+)?"
 _FORMS = (

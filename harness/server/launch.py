@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.environments import assets
-from harness.environments.spec import Environment, Frontend
+from harness.environments.spec import Environment
 from harness.errors import UsageError
-from harness.registry import Lane, ModelEntry
+from harness.registry import Frontend, Lane, ModelEntry
 from harness.scripted.standin import build_stand_in, stand_in_args
 
 IN_SERVER = Path(__file__).parent.parent / "scripted" / "inserver"
@@ -117,7 +117,7 @@ def plan_launch(
             raise UsageError(
                 f"{flag} is set by the harness", hint=f"use {OWN_FLAGS[flag.split('=', 1)[0]]} instead"
             )
-    flags = entry.flags(lane, environment.device)
+    flags = entry.flags(lane, environment.device, frontend)
     if lane == "live":
         model, lane_args, assets_env = _live_model(entry, progress)
     else:

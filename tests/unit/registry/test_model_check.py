@@ -22,6 +22,7 @@ KNOWN = VllmNames(
         {
             *("--enable-auto-tool-choice", "--tool-call-parser", "--reasoning-parser", "--chat-template"),
             *("--load-format", "--enforce-eager", "--max-model-len", "--max-num-seqs", "--override"),
+            "--num-gpu-blocks-override",
         }
     ),
     variables=frozenset({"VLLM_LOGGING_LEVEL"}),
@@ -103,7 +104,7 @@ def test_the_command_ends_with_1_and_a_table_where_a_name_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(models, "resolve", lambda spec: an_environment(tmp_path, ""))
-    monkeypatch.setattr(models, "names_of", lambda environment: KNOWN)
+    monkeypatch.setattr(models, "names_of", lambda *_: KNOWN)
     result = CliRunner().invoke(app, ["models", "check"], env={"COLUMNS": "200"})
     assert result.exit_code == 1
     assert "deepseek_v32" in result.stdout
