@@ -25,7 +25,6 @@ from filelock import FileLock
 from harness.errors import HarnessError
 from harness.paths import state_dir
 from harness.server.launch import Launch
-from harness.server.process_tree import MARKER
 from harness.server.supervised import Handle
 
 TEMPLATE = Path(__file__).with_name("vllm_harness_template.py")
@@ -137,7 +136,6 @@ def _start(path: Path, launch: Launch, environ: Mapping[str, str]) -> None:
     log = path.with_suffix(".log")
     linger = os.environ.get(LINGER, str(LINGER_S))
     clean = {**environ, "TMPDIR": str(path.parent)}
-    clean.pop(MARKER, None)
     with log.open("wb") as output:
         process = subprocess.Popen(
             [str(launch.environment.python), str(TEMPLATE), str(path), linger],

@@ -13,7 +13,7 @@ import psutil
 import requests
 
 from harness.server.launch import IN_SERVER, Launch
-from harness.server.process_tree import kill_marked
+from harness.server.process_tree import kill_in
 from harness.server.records import ServerRecord, running
 
 CHECK_S = 5.0
@@ -64,7 +64,7 @@ def end(record: ServerRecord) -> list[int]:
             if time.monotonic() > deadline:
                 break
             time.sleep(0.05)
-    left = kill_marked(record.server_id)
+    left = kill_in(record.tmp)
     record.remove()
     return left
 

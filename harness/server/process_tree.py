@@ -7,22 +7,27 @@ import time
 
 import psutil
 
-MARKER = "VH_SERVER_ID"
+
+MARKER = "VH_SERVER_ID"  # in the environment of every server that was not forked
 
 
-def marked(server_id: str) -> list[psutil.Process]:
-    """Every process that carries a server's id in its environment."""
+def processes_in(folder: str) -> list[psutil.Process]:
+    """Every process whose working folder is a server's own, which nobody else has any business in.
+
+    Neither process group nor environment would tell: descendants may leave the group, and a forked process
+    shows the environment of the process that it was forked from.
+    """
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(MARKER) == server_id:
+            if process.cwd().removesuffix(" (deleted)") == folder:
                 found.append(process)
     return found
 
 
-def kill_marked(server_id: str, wait_s: float = 10.0) -> list[int]:
+def kill_in(folder: str, wait_s: float = 10.0) -> list[int]:
     """Kills every process of a server; returns the ids of those that are left after `wait_s` seconds."""
-    processes = marked(server_id)
+    processes = processes_in(folder)
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from harness.paths import state_dir
-from harness.server.process_tree import kill_marked
+from harness.server.process_tree import kill_in
 
 KEPT_RUNS = 40
 
@@ -23,10 +23,10 @@ class ServerRecord:
     """One running server.
 
     Attributes:
-        server_id: value of the marker variable in its processes.
+        server_id: name of the record.
         supervisor: process id of its supervisor, with `supervisor_started` (seconds since the epoch) to tell
             it from a later process of the same id.
-        tmp: its temporary folder.
+        tmp: its temporary folder, the working folder of its processes.
         name, lane, environment, log: for people.
         port, pid: of its API server.
         identity: what it serves and how, for a later run to find it again; see `kept`.
@@ -75,7 +75,7 @@ def sweep() -> list[ServerRecord]:
             path.unlink(missing_ok=True)
             continue
         if not record.supervisor_lives():
-            kill_marked(record.server_id)
+            kill_in(record.tmp)
             shutil.rmtree(record.tmp, ignore_errors=True)
             record.remove()
             swept.append(record)

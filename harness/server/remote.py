@@ -21,8 +21,8 @@ from openai import AsyncOpenAI, OpenAI
 from harness import gpus
 from harness.endpoint import Endpoint
 from harness.environments.resolve import resolve
-from harness.environments.spec import Environment, Frontend
-from harness.registry import KnownDeviation, Lane, ModelEntry, load_registry
+from harness.environments.spec import Environment
+from harness.registry import Frontend, KnownDeviation, Lane, ModelEntry, load_registry
 from harness.scripted.book import Book, Script
 from harness.server import errors, fork_server, kept
 from harness.server.diagnosis import diagnose, log_lines
@@ -323,7 +323,7 @@ class RemoteServer:
         self._oom_before = oom_kills()
         self._tracker = PhaseTracker(self.log_path)
         self._started = time.monotonic()
-        self._process = Supervised(config, server_id, self._spawn_by)
+        self._process = Supervised(config, self._spawn_by)
         supervisor, self._pid = self._process.supervisor_pid, self._process.pid()
         if supervisor:
             self._record = ServerRecord(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from harness.server.process_tree import kill_marked
+from harness.server.process_tree import kill_in
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
@@ -52,13 +52,12 @@ class Supervised:
 
     Args:
         config: see `supervisor.Config`.
-        server_id: the marker that its processes carry.
         spawn: how it is started.
     """
 
-    def __init__(self, config: dict[str, Any], server_id: str, spawn: Spawn = spawn_cold) -> None:
+    def __init__(self, config: dict[str, Any], spawn: Spawn = spawn_cold) -> None:
         self._grace_s: float = config["grace_s"]
-        self._server_id = server_id
+        self._folder: str = config["tmp"]
         self._kept = False
         self._messages: dict[str, Any] = {}
         self._heard = threading.Condition()
@@ -103,7 +102,7 @@ class Supervised:
         self._handle.reap()
         self._handle.status.close()
         result = self._messages.get("ended")
-        return kill_marked(self._server_id) if result is None else list(result["survivors"])
+        return kill_in(self._folder) if result is None else list(result["survivors"])
 
     def keep(self) -> None:
         """Lets the server outlive its owner."""

@@ -157,8 +157,9 @@ def _wait(server: Server, owner: int, stop_reader: int) -> bool:
 def _end(server: Server, grace_s: float) -> dict[str, Any]:
     """TERM, then KILL, of everything below this process; returns what it took."""
     start = time.monotonic()
-    shared = _shared_memory()
+    shared = _shared_memory_while_stopped()
     _signal_all(signal.SIGTERM)
+    _signal_all(signal.SIGCONT)
     killed: list[int] = []
     while _alive(server):
         elapsed = time.monotonic() - start
@@ -177,8 +178,10 @@ def _end(server: Server, grace_s: float) -> dict[str, Any]:
     }
 
 
-def _shared_memory() -> set[str]:
-    """POSIX shared memory that the tree maps: what vLLM does not unlink when it is killed."""
+def _shared_memory_while_stopped() -> set[str]:
+    """POSIX shared memory that the tree maps, which vLLM does not always unlink; the tree is stopped then."""
+    for _ in range(2):
+        _signal_all(signal.SIGSTOP)
     found = set()
     for process in _descendants():
         with contextlib.suppress(OSError), open(f"/proc/{process.pid}/maps") as maps:  # noqa: PTH123

@@ -20,8 +20,8 @@ from harness.environments.spec import Environment
 from harness.server.launch import Launch
 from harness.server.ports import is_free
 from harness.server.remote import RemoteServer
+from harness.server.supervised import Supervised
 
-MARK = "VLLM_HARNESS_KILL_TEST"
 OWNER = """
 import sys
 from harness.server.remote import RemoteServer
@@ -34,20 +34,22 @@ with RemoteServer("qwen3", lane="scripted", vllm=sys.argv[1]) as server:
 GONE_WITHIN_S = 30
 
 
-def marked(mark: str) -> list[psutil.Process]:
-    """Every process that inherited the mark."""
+def processes_below(folder: Path) -> list[psutil.Process]:
+    """Every process that works in the folder or has it as its TMPDIR, forked or not."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+            places = (process.cwd(), process.environ().get("TMPDIR", ""))
+            below = any(place == str(folder) or place.startswith(f"{folder}/") for place in places)
+            if below and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
 
 
-def survivors(mark: str) -> list[str]:
-    """What is left of a marked tree once it has had time to end."""
+def survivors(folder: Path) -> list[str]:
+    """What is left of a tree once it has had time to end."""
     deadline = time.monotonic() + GONE_WITHIN_S
-    while (left := marked(mark)) and time.monotonic() < deadline:
+    while (left := processes_below(folder)) and time.monotonic() < deadline:
         time.sleep(0.2)
     return [" ".join(process.cmdline())[:100] for process in left]
 
@@ -56,12 +58,11 @@ class Owner:
     """A process that owns a server, as a test run does."""
 
     def __init__(self, environment: Environment, tmp: Path) -> None:
-        self.mark = uuid.uuid4().hex
-        self.tmp = tmp / self.mark[:4]
+        self.tmp = tmp / uuid.uuid4().hex[:6]
         self.tmp.mkdir()
         self.process = subprocess.Popen(
             [sys.executable, "-c", OWNER, f"installed:{environment.python}"],
-            env={**os.environ, MARK: self.mark, "TMPDIR": str(self.tmp)},
+            env={**os.environ, "TMPDIR": str(self.tmp)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -77,7 +78,7 @@ class Owner:
         """Sends the signal; returns what is left: processes, temporary files, shared memory."""
         self.process.send_signal(number)
         self.process.wait(60)
-        left = survivors(self.mark)
+        left = survivors(self.tmp)
         return left + [str(path) for path in self.tmp.iterdir()]
 
 
@@ -119,14 +120,17 @@ def test_interrupted_owner_leaves_nothing(environment: Environment, tmp_path: Pa
 
 
 def test_killed_supervisor_leaves_nothing(launch: Callable[..., Launch], tmp_path: Path) -> None:
-    mark = uuid.uuid4().hex
-    server = RemoteServer(launch(env={MARK: mark}))
+    server = RemoteServer(launch())
     with server:
         port = server.port
-        assert server._process is not None
+        folder = Path(psutil.Process(server.pid).cwd())
+        assert processes_below(folder)
+        assert isinstance(server._process, Supervised)
+        assert server._process.supervisor_pid
         os.kill(server._process.supervisor_pid, signal.SIGKILL)
         time.sleep(1)
-    assert not survivors(mark)
+    assert not survivors(folder)
+    assert not folder.exists()
     assert is_free(port)
 
 
@@ -167,16 +171,16 @@ def test_start(request):
 def test_pytest_timeout_leaves_nothing(environment: Environment, tmp_path: Path) -> None:
     module = tmp_path / "test_timeout.py"
     module.write_text(PYTEST_TIMEOUT.format(spec=f"installed:{environment.python}"))
-    mark = uuid.uuid4().hex
-    (tmp_path / "tmp").mkdir()
+    tmp = tmp_path / "tmp"
+    tmp.mkdir()
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull, str(module)],
-        env={**os.environ, MARK: mark, "TMPDIR": str(tmp_path / "tmp")},
+        env={**os.environ, "TMPDIR": str(tmp)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert result.returncode != 0
     assert "Timeout" in result.stdout + result.stderr
-    assert not survivors(mark)
-    assert not [path for path in (tmp_path / "tmp").iterdir() if path.name.startswith("vh-")]
+    assert not survivors(tmp)
+    assert not [path for path in tmp.iterdir() if path.name.startswith("vh-")]
