@@ -41,7 +41,7 @@ class Comparison:
 def compare(environment: Environment, *, progress: Progress = quiet) -> Comparison:
     """Compares every Python file. Raises InstallError if the index gives no source of that version."""
     assert environment.package
-    official = _python_files(_source(environment.vllm_version, progress))
+    official = _python_files(source(environment.vllm_version, progress))
     ours = {
         str(path.relative_to(environment.package)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in environment.python_files()
@@ -70,7 +70,7 @@ def _sha256(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
     return hashlib.sha256(content.read()).hexdigest()
 
 
-def _source(version: str, progress: Progress) -> Path:
+def source(version: str, progress: Progress) -> Path:
     """The official source distribution in the cache, fetched from the configured index."""
     name = f"vllm-{version}.tar.gz"
     path = cache_dir() / "sources" / name

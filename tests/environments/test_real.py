@@ -1,0 +1,123 @@
+"""Every environment that this machine can make: it is what it says, and scripted servers answer in it."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from harness.environments import Environment, locks, operators, resolve, upstream
+from harness.environments.made import folder_of
+from harness.environments.progress import quiet
+from harness.environments.verify import verify
+from harness.model_check import names_of, unknown_names
+from harness.registry import load_registry
+from harness.scripted.meaning import ToolCall
+from harness.server import errors
+from harness.server.remote import RemoteServer
+from tests.behaviours.tools import RESPONSES_TOOL
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+GRAFT = "0.33.0@0.32.0"
+RELEASES = [lock.version for lock in locks.locks() if lock.device == "cpu"]
+PARSER = "vllm/tool_parsers/hermes_tool_parser.py"
+SAID = "match[0] if match[0] else match[1]"
+WORKER = "vllm/v1/worker/cpu_worker.py"
+
+
+@pytest.fixture(scope="session")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A contributor's working tree: the official source distribution, unpacked."""
+    folder = tmp_path_factory.mktemp("tree")
+    with tarfile.open(upstream.source("0.33.0", quiet)) as tar:
+        tar.extractall(folder, filter="data")
+    return folder / "vllm-0.33.0"
+
+
+@pytest.fixture(params=[*RELEASES, GRAFT, "tree"])
+def environment(request: pytest.FixtureRequest) -> Environment:
+    if request.param == "tree":
+        return resolve(f"tree:{request.getfixturevalue('tree')}@0.32.0", create=True)
+    return resolve(request.param, "cpu", create=True)
+
+
+def called(server: RemoteServer) -> str:
+    """The city in the call that the server makes of a script."""
+    server.script(reasoning="I look it up.", calls=[ToolCall("get_weather", {"city": "Paris"})])
+    response = server.client().responses.create(
+        model=server.model, input="What is the weather in Paris?", tools=[RESPONSES_TOOL]
+    )
+    server.book().verify()
+    call = response.output[-1]
+    assert call.type == "function_call"
+    return str(json.loads(call.arguments)["city"])
+
+
+def test_it_is_what_it_says(environment: Environment) -> None:
+    verify(environment)
+    assert unknown_names(load_registry(), names_of(environment)) == []
+
+
+@pytest.mark.parametrize("model", ["qwen3", "gpt-oss"])
+def test_a_scripted_call_comes_out(environment: Environment, model: str) -> None:
+    with RemoteServer(model, lane="scripted", vllm=environment) as server:
+        assert called(server) == "Paris"
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_a_release_is_upstreams_code(version: str) -> None:
+    """Besides how the CPU platform is recognised, the third-party build changes nothing."""
+    comparison = upstream.compare(resolve(version, "cpu", create=True))
+    assert comparison.missing == ()
+    assert {file.split("/")[0] for file in comparison.changed} <= {"_version.py", "platforms", "utils"}
+
+
+def test_a_changed_file_is_picked_up(tree: Path) -> None:
+    parser = tree / PARSER
+    before = parser.read_text()
+    bytecode = list(tree.rglob("__pycache__"))
+    try:
+        seen = []
+        for city in ("Rome", "Oslo"):
+            parser.write_text(before.replace(SAID, f"(match[0] or match[1]).replace('Paris', '{city}')"))
+            environment = resolve(f"tree:{tree}@0.32.0", create=True)
+            with RemoteServer("qwen3", lane="scripted", vllm=environment) as server:
+                seen.append(called(server))
+    finally:
+        parser.write_text(before)
+    assert seen == ["Rome", "Oslo"]
+    assert list(tree.rglob("__pycache__")) == bytecode == []
+
+
+def test_an_operator_that_the_kernels_lack_is_named(tree: Path) -> None:
+    worker = tree / WORKER
+    before = worker.read_text()
+    try:
+        worker.write_text(before + "\n\ntorch.ops._C.newer_than_these_kernels()\n")
+        environment = resolve(f"tree:{tree}@0.32.0", create=True)
+        assert "_C::newer_than_these_kernels" in operators.lacking(environment)
+        with (
+            pytest.raises(errors.MissingOperator, match="_C::newer_than_these_kernels"),
+            RemoteServer("qwen3", lane="scripted", vllm=environment),
+        ):
+            pass
+    finally:
+        worker.write_text(before)
+
+
+@pytest.mark.parametrize("model", ["qwen3"])
+def test_the_rust_front_end_answers(model: str) -> None:
+    with RemoteServer(model, lane="scripted", vllm=GRAFT, frontend="rust") as server:
+        assert server.endpoint.lacking() == {"responses", "messages"}
+        server.script("Hello.")
+        chat = server.client().chat.completions.create(
+            model=server.model, messages=[{"role": "user", "content": "hi"}]
+        )
+        assert (chat.choices[0].message.content or "").strip() == "Hello."
+        server.book().verify()
+        log = server.log_path.read_text()
+    assert folder_of(server.environment).name.startswith("graft-0.33.0-on-0.32.0")
+    assert "vllm-rs" in log
