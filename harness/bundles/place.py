@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.bundles import install as installer
-from harness.environments import assets, release
+from harness.environments import assets, installed, release
 from harness.environments.installer import run_uv
 from harness.environments.locks import lock_for
 from harness.environments.made import Marker, described, make, root
@@ -21,6 +23,8 @@ from harness.environments.spec import Environment
 from harness.environments.verify import verify
 from harness.errors import HarnessError, UsageError
 from harness.paths import cache_dir
+
+_PACKAGES = "import json, sys; print(json.dumps([p for p in sys.path if p.endswith('-packages')]))"
 
 
 class BundleError(HarnessError):
@@ -93,20 +97,35 @@ def _environment(
     if over is None:
         return release.create(manifest["vllm"], manifest["device"], progress=progress)
     lock = lock_for(manifest["vllm"], manifest["device"])
+    torch = installed.probe(over).torch or "none"
+    if torch.partition("+")[0] != lock.torch.partition("+")[0]:
+        raise UsageError(
+            f"{over} has torch {torch}, vLLM {lock.version} was built for {lock.torch}",
+            hint="name a Python that has that torch, or bring a bundle that carries it",
+        )
     target = root() / f"{lock.name}-over-{hashlib.sha256(bytes(over)).hexdigest()[:8]}-{lock.digest}"
 
     def build() -> Marker:
         progress(f"making {target.name} over {over}")
-        run_uv("venv", "--no-project", "--system-site-packages", "--python", over, target, progress=progress)
+        run_uv("venv", "--no-project", "--python", over, target, progress=progress)
         wanted = folder / "locks" / lock.path.name
         python = target / "bin/python"
         run_uv("pip", "install", "--python", python, "--no-deps", "--requirements", wanted, progress=progress)
-        marker = Marker(lock.version, lock.device, lock.torch)
+        _see_packages_of(over, target)
+        marker = Marker(lock.version, lock.device, torch)
         progress("checking that vllm imports")
         verify(described(target, marker))
         return marker
 
     return make(target, build, progress)
+
+
+def _see_packages_of(python: Path, environment: Path) -> None:
+    """As `--system-site-packages` does, also where `python` is a virtual environment's itself."""
+    listed = subprocess.run([python, "-c", _PACKAGES], capture_output=True, text=True, check=True)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    lines = [f"import site; site.addsitedir({folder!r})\n" for folder in json.loads(listed.stdout)]
+    (packages / "over.pth").write_text("".join(lines))
 
 
 def _place_hub(snapshots: Path) -> None:

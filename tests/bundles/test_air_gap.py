@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def without_network(script: str, environ: dict[str, str]) -> subprocess.Complete
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A bundle of vLLM 0.32.0 for CPU and the Qwen3 stand-in, in parts of 60 MB."""
     probe = without_network("true", dict(os.environ)) if shutil.which("unshare") else None
     if probe is None or probe.returncode:
@@ -36,21 +37,23 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made") / "bundle"
     options = ["--device", "cpu", "--vllm", "0.32.0", "--model", "qwen3", "--part-size", "60M"]
     subprocess.run([Path(sys.executable).with_name("vllm-harness"), "bundle", folder, *options], check=True)
-    return folder
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> dict[str, str]:
+def bare(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment of somebody who has nothing yet: an empty home, and Python on PATH."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "home").mkdir()
     (tmp_path / "bin/python3").symlink_to(Path(sys._base_executable).resolve())  # type: ignore[attr-defined]
-    return {
+    yield {
         "PATH": f"{tmp_path / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": str(tmp_path / "home"),
         "XDG_CACHE_HOME": str(tmp_path / "home/cache"),
         "PIP_CONFIG_FILE": os.devnull,
     }
+    shutil.rmtree(tmp_path)  # gigabytes, which pytest would keep for three runs
 
 
 @pytest.mark.slow

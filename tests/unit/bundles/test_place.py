@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from harness.bundles.place import BundleError
 from harness.cli import app
 from harness.environments import assets
 from harness.environments.assets import Asset, AssetError
+from harness.environments.installed import Probe
 from harness.environments.spec import Environment
 from harness.errors import UsageError
 
@@ -83,25 +85,46 @@ def test_a_bundle_with_torch_is_not_put_over_another(bundle: Path) -> None:
         place.install(bundle, over=Path("/opt/torch/bin/python"))
 
 
-def test_over_a_python_that_has_torch(bundle: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def torch(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This Python, as if it had the torch that vLLM 0.32.0 was built for; the bundle is made without."""
+    _edited(bundle, without_torch=True)
+    found = Probe("3.11.9", False, None, None, "2.13.0+cu130", None)
+    monkeypatch.setattr(place.installed, "probe", lambda _: found)
+    return Path(sys.executable)
+
+
+def test_over_a_python_that_has_torch(
+    bundle: Path, torch: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commands: list[str] = []
 
     def run_uv(*arguments: object, **_: object) -> None:
         commands.append(" ".join(map(str, arguments)))
         if arguments[0] == "venv":
-            Path(str(arguments[-1])).mkdir(parents=True)
-            (Path(str(arguments[-1])) / "pyvenv.cfg").write_text("version_info = 3.11.9\n")
+            target = Path(str(arguments[-1]))
+            (target / "lib/python3.11/site-packages").mkdir(parents=True)
+            (target / "pyvenv.cfg").write_text("version_info = 3.11.9\n")
 
-    _edited(bundle, without_torch=True)
     monkeypatch.setattr(place, "run_uv", run_uv)
     monkeypatch.setattr(place, "verify", lambda environment: {})
-    environment = place.install(bundle, over=Path("/opt/torch/bin/python")).environment
+    environment = place.install(bundle, over=torch).environment
     venv, install = commands
-    assert "--system-site-packages --python /opt/torch/bin/python" in venv
+    assert f"--python {torch}" in venv
     assert "--no-deps" in install
     assert install.endswith("locks/vllm-0.32.0-cpu.lock")
-    assert environment.python.parents[1].parent == cache / "environments"
-    assert environment.python.parents[1].name.startswith("vllm-0.32.0-cpu-over-")
+    folder = environment.python.parents[1]
+    assert folder.parent == cache / "environments"
+    assert folder.name.startswith("vllm-0.32.0-cpu-over-")
+    packages = (folder / "lib/python3.11/site-packages/over.pth").read_text()
+    assert f"site.addsitedir({str(Path(pytest.__file__).parents[1])!r})" in packages
+
+
+def test_over_a_python_with_another_torch(bundle: Path, torch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Probe("3.11.9", False, None, None, None, None)
+    monkeypatch.setattr(place.installed, "probe", lambda _: found)
+    with pytest.raises(UsageError, match=r"has torch none, vLLM 0.32.0 was built for 2.13.0\+cpu"):
+        place.install(bundle, over=torch)
 
 
 @pytest.fixture
