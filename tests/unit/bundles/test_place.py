@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,6 @@ from harness.bundles.place import BundleError
 from harness.cli import app
 from harness.environments import assets
 from harness.environments.assets import Asset, AssetError
-from harness.environments.installed import Probe
 from harness.environments.spec import Environment
 from harness.errors import UsageError
 
@@ -89,7 +89,7 @@ def test_a_bundle_with_torch_is_not_put_over_another(bundle: Path) -> None:
 def torch(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """This Python, as if it had the torch that vLLM 0.32.0 was built for; the bundle is made without."""
     _edited(bundle, without_torch=True)
-    found = Probe("3.11.9", False, None, None, "2.13.0+cu130", None)
+    found = SimpleNamespace(torch="2.13.0+cu130")
     monkeypatch.setattr(place.installed, "probe", lambda _: found)
     return Path(sys.executable)
 
@@ -121,7 +121,7 @@ def test_over_a_python_that_has_torch(
 
 
 def test_over_a_python_with_another_torch(bundle: Path, torch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Probe("3.11.9", False, None, None, None, None)
+    found = SimpleNamespace(torch=None)
     monkeypatch.setattr(place.installed, "probe", lambda _: found)
     with pytest.raises(UsageError, match=r"has torch none, vLLM 0.32.0 was built for 2.13.0\+cpu"):
         place.install(bundle, over=torch)
