@@ -7,7 +7,6 @@ import time
 
 import psutil
 
-
 MARKER = "VH_SERVER_ID"  # in the environment of every server that was not forked
 
 
