@@ -127,7 +127,8 @@ def _prepare(config: pytest.Config) -> Run:
         return Run(config, choice, None)
     environment = resolve(_spec(option), device=option.device, create=True, progress=_say)
     memory = tuple(gpu.total_bytes / 2**30 for gpu in visible_gpus()) if environment.device == "cuda" else ()
-    choice = choose(entries, Machine(environment.device, memory), models=option.model, lane=option.lane)
+    machine = Machine(environment.device, memory, option.frontend)
+    choice = choose(entries, machine, models=option.model, lane=option.lane)
     return Run(config, choice, environment)
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from harness.errors import UsageError
 from harness.gpus import NOMINAL_SHARE
-from harness.registry import Device, ModelEntry, Registry
+from harness.registry import Device, Frontend, ModelEntry, Registry
 
 RunLane = Literal["live", "scripted", "attached"]
 
@@ -33,10 +33,12 @@ class Machine:
     Attributes:
         device: device of the server's environment.
         gpu_memory_gib: total memory of each GPU, GiB.
+        frontend: vLLM's HTTP front end that is to answer.
     """
 
     device: Device
     gpu_memory_gib: tuple[float, ...] = ()
+    frontend: Frontend = "python"
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,9 @@ def why_not(entry: ModelEntry, lane: RunLane, machine: Machine) -> str | None:
     """Why an entry cannot run on a lane of this machine; None when it can."""
     if lane not in entry.lanes:
         return f"the entry has no {lane} lane"
+    if machine.frontend == "rust" and entry.harmony:
+        # of 0.33.0: it wants reasoning parser `auto`, which vLLM's own Python side does not know
+        return "under `vllm serve` the Rust front end refuses every request to a Harmony model"
     if lane == "scripted":
         return None
     if machine.device not in entry.hardware.devices:

@@ -91,6 +91,8 @@ def test_what_a_dead_supervisor_left_is_swept(tmp_path: Path) -> None:
 
 def test_targets_of_a_machine() -> None:
     registry = load_registry()
+    rust = choose(registry, Machine("cpu", frontend="rust"))
+    assert "Rust front end" in next(why for why in rust.left_out if why.startswith("scripted-gpt-oss"))
     cpu = choose(registry, Machine("cpu"))
     assert {"scripted-gpt-oss", "scripted-qwen3", "live-smollm2-135m"} <= {
         target.id for target in cpu.targets
