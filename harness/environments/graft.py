@@ -72,7 +72,7 @@ def find(spec: Spec, *, progress: Progress = quiet) -> Environment:
     for minor in minors():
         folder = _folder(spec, lock, minor)
         if environment := read(folder):
-            return _refreshed(folder, tree, lock, progress) if tree else environment
+            return _refreshed(folder, tree, progress) if tree else environment
     raise MissingEnvironmentError(
         f"the environment `{_text(spec, lock)}` is not made yet",
         hint=f"vllm-harness env create {_text(spec, lock)}",
@@ -161,7 +161,7 @@ def _plant(spec: Spec, lock: Lock, folder: Path, progress: Progress) -> Marker:
     return Marker(spec.version, "cpu", lock.torch, kind="graft", kernels=lock.version, commit=commit)
 
 
-def _refreshed(folder: Path, tree: Tree, lock: Lock, progress: Progress) -> Environment:
+def _refreshed(folder: Path, tree: Tree, progress: Progress) -> Environment:
     with one_maker(folder, progress):
         old = read_marker(folder)
         marker = _linked(folder, old, tree, progress)
@@ -176,7 +176,7 @@ def _linked(folder: Path, marker: Marker, tree: Tree, progress: Progress) -> Mar
     tree.link(site_packages(folder) / "vllm", version)
     if tree.requirements and tree.requirements_digest != marker.requirements:
         lines = (line.partition("#")[0].strip() for line in tree.requirements.read_text().splitlines())
-        _require(folder, filter(None, lines), progress)
+        _require(folder, [line for line in lines if line and not line.startswith("-")], progress)
     return replace(
         marker,
         vllm_version=version,

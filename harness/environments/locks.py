@@ -105,8 +105,13 @@ def lock_for(version: str, device: Device) -> Lock:
         if lock.version == version:
             return lock
     versions = ", ".join(lock.version for lock in known) or "none"
+    over = (
+        f"; its Python code over their kernels: {version}@{known[0].version}"
+        if device == "cpu" and known
+        else ""
+    )
     raise UsageError(
-        f"no lock for vLLM {version} on {device}", hint=f"releases locked for {device}: {versions}"
+        f"no lock for vLLM {version} on {device}", hint=f"releases locked for {device}: {versions}{over}"
     )
 
 
