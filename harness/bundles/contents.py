@@ -31,7 +31,7 @@ TORCH = (
 
 
 def collect_checkout(folder: Path, progress: Progress) -> None:
-    """The checkout as a source archive, so that its tests and scripts travel too. Raises UsageError."""
+    """The checkout as it stands, less what git ignores, for its tests and scripts too. Raises UsageError."""
     checkout = data_path("env").parent
     if not (checkout / "pyproject.toml").exists():
         raise UsageError("the harness does not run from a checkout", hint="make bundles in a checkout")

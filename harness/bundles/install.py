@@ -52,9 +52,10 @@ def check_machine(manifest: dict[str, Any]) -> None:
     here = (".".join(map(str, sys.version_info[:2])), platform.machine(), sys.platform)
     there = (manifest["python"], manifest["machine"], manifest["system"])
     if here != there:
+        remedy = f"run it with python{there[0]}" if here[1:] == there[1:] else "make one on such a machine"
         raise BundleError(
             f"the bundle is for Python {there[0]} on {there[2]} {there[1]}, "
-            f"this is Python {here[0]} on {here[2]} {here[1]}: run install.py with python{there[0]}"
+            f"this is Python {here[0]} on {here[2]} {here[1]}: {remedy}"
         )
 
 
@@ -110,7 +111,7 @@ def main() -> int:
     bundle = Path(__file__).resolve().parent
     try:
         _set_up(bundle, folder, ["--over", given.over] if given.over else [])
-    except BundleError as error:
+    except (BundleError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(f"\n{folder} is set up:\n  cd {folder} && .venv/bin/vllm-harness doctor")

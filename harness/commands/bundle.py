@@ -72,9 +72,9 @@ def create(
             progress=progress,
         )
     print(f"{made.folder}: {made.size / 1e6:.0f} MB in {made.parts} parts")
-    print(
-        f"assets: {', '.join(made.assets)}" + (f"; from the hub: {', '.join(made.hub)}" if made.hub else "")
-    )
+    for kind, names in (("assets", made.assets), ("weights of the hub", made.hub)):
+        if names:
+            print(f"{kind}: {', '.join(names)}")
     left_out = [entry.name for entry in entries if "live" in entry.lanes and not entry.weights]
     if left_out and not hub_weights:
         print(f"without weights for the live lane (--hub-weights): {', '.join(left_out)}")
