@@ -45,7 +45,15 @@ LINES = [
         "ImportError: /site-packages/vllm/_C.abi3.so: undefined symbol: _ZN5torch7LibraryC1ENS0_4KindE",
         errors.WrongTorchBuild,
     ),
+    (
+        "AttributeError: '_OpNamespace' '_C' object has no attribute 'greedy_argmax'",
+        errors.MissingOperator,
+    ),
     ("RuntimeError: No CUDA GPUs are available", errors.NoCudaDevice),
+    (
+        "  tool parser `openai` is not registered (choose from: beam, deepseek_v3, hermes, qwen3_coder)",
+        errors.UnknownParser,
+    ),
     (
         "ModuleNotFoundError: No module named 'flashinfer'",
         errors.MissingPackage,
