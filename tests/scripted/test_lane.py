@@ -141,7 +141,7 @@ def test_structured_output_that_passes(
 
 @pytest.mark.model("qwen3")
 def test_required_call_that_passes(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
-    """The grammar is the family's frame; up to 0.22 a JSON list; the Rust front end wants the frame's blanks."""
+    """The grammar is the family's frame (up to 0.22 a JSON list); the Rust front end wants its blanks too."""
     if Version(vllm_server.vllm_version) < Version("0.23"):
         script(Raw('<think>\n\n</think>[{"name": "get_weather", "parameters": {"city": "Paris"}}]'))
     else:
