@@ -382,7 +382,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     for target in run.choice.targets:
         if result := run.results.get(target.id):
             table.add_row(*_row(target, result))
-    console = Console(file=terminalreporter._tw._file, width=max(110, terminalreporter._tw.fullwidth))
+    console = Console(file=terminalreporter._tw._file, width=max(120, terminalreporter._tw.fullwidth))
     console.print()
     console.print(table)
     for described in dict.fromkeys(result.environment for result in run.results.values()):

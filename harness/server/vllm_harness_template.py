@@ -22,6 +22,7 @@ import json
 import multiprocessing
 import os
 import pkgutil
+import re
 import select
 import signal
 import socket
@@ -71,6 +72,7 @@ def main() -> None:
     supervisor = _load_supervisor()
     _import_all()
     _fork_everything()
+    os.register_at_fork(after_in_child=_bind_openmp)
     _freeze()
     while True:
         become = Template(path, linger_s, supervisor).serve()
@@ -274,6 +276,14 @@ def _fork_everything() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("vllm.") and "get_mp_context" in vars(module):
             module.get_mp_context = lambda: fork  # type: ignore[attr-defined]
+
+
+def _bind_openmp() -> None:
+    """In a forked worker: the threads and cores that vLLM sets by variables, which a spawned one reads."""
+    threads, places = os.environ.get("OMP_NUM_THREADS"), os.environ.get("OMP_PLACES")
+    if threads and places:
+        importlib.import_module("torch").set_num_threads(int(threads))
+        os.sched_setaffinity(0, {int(core) for core in re.findall(r"\d+", places)})
 
 
 def _freeze() -> None:
