@@ -7,6 +7,7 @@ import re
 
 from harness.environments.made import folder_of
 from harness.environments.spec import Environment
+from harness.environments.verify import BrokenEnvironmentError
 
 _CALL = re.compile(r"torch\.ops\.(_C\w*)\.(\w+)")
 _KNOWN = "operators.json"
@@ -38,11 +39,17 @@ def lacking(environment: Environment) -> dict[str, str]:
     """Operators that a graft's or tree's Python code names, the kernels' own did not, and the kernels lack.
 
     Some are for other hardware: the files, which come with the names, tell. Calling any of them fails.
+
+    Raises BrokenEnvironmentError (vLLM does not import).
     """
     if environment.kernels is None:
         return {}
     known = json.loads((folder_of(environment) / _KNOWN).read_text())
     new = {name: file for name, file in named(environment).items() if name not in known}
     answer = environment.run("-c", _SCRIPT, json.dumps(sorted(new)))
+    if answer.returncode:
+        raise BrokenEnvironmentError(
+            f"`import vllm` fails in {environment.python}", hint="vllm-harness env verify"
+        )
     absent = json.loads(answer.stdout.strip().splitlines()[-1])
     return {name: new[name] for name in absent}

@@ -111,18 +111,18 @@ class Environment:
         return ("python", "rust") if carries_rust else ("python",)
 
     def fingerprint(self) -> str:
-        """A hash of what a server would import: vLLM's Python files, the distributions, the interpreter."""
+        """A hash of what a server would import: vLLM's code and kernels, the distributions, the interpreter."""
         digest = hashlib.sha256(repr((self.python, self.python_version, self.pythonpath)).encode())
         for name in self._distributions():
             digest.update(name.encode())
-        for file in _python_files(self.package) if self.package else ():
+        for file in _files(self.package, (".py", ".so")) if self.package else ():
             found = file.stat()
             digest.update(f"{file.path} {found.st_mtime_ns} {found.st_size}".encode())
         return digest.hexdigest()[:16]
 
     def python_files(self) -> list[Path]:
         """Every Python file of vLLM's package, through links, in a fixed order."""
-        return [Path(file.path) for file in _python_files(self.package)] if self.package else []
+        return [Path(file.path) for file in _files(self.package, (".py",))] if self.package else []
 
     def describe(self) -> str:
         """Names this environment in results.
@@ -148,14 +148,14 @@ class Environment:
             yield from sorted(path.name for path in folder.glob("*.dist-info"))
 
 
-def _python_files(folder: str | Path) -> Iterator[os.DirEntry[str]]:
+def _files(folder: str | Path, endings: tuple[str, ...]) -> Iterator[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         found = sorted(entries, key=lambda entry: entry.name)
     for entry in found:
         if entry.is_dir():
             if entry.name != "__pycache__":
-                yield from _python_files(entry.path)
-        elif entry.name.endswith(".py") and entry.is_file():  # an editor's lock files are dangling links
+                yield from _files(entry.path, endings)
+        elif entry.name.endswith(endings) and entry.is_file():  # an editor's lock files are dangling links
             yield entry
 
 
