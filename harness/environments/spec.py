@@ -111,7 +111,7 @@ class Environment:
         return ("python", "rust") if carries_rust else ("python",)
 
     def fingerprint(self) -> str:
-        """A hash of what a server would import: vLLM's code and kernels, the distributions, the interpreter."""
+        """A hash of what a server would load: interpreter, distributions, vLLM's code and kernels."""
         digest = hashlib.sha256(repr((self.python, self.python_version, self.pythonpath)).encode())
         for name in self._distributions():
             digest.update(name.encode())
