@@ -166,6 +166,7 @@ def _end(server: Server, grace_s: float) -> dict[str, Any]:
         if elapsed > grace_s + KILL_WAIT_S:
             break
         if elapsed > grace_s:
+            shared |= _shared_memory_while_stopped()
             killed = sorted({*killed, *_signal_all(signal.SIGKILL)})
         time.sleep(0.02)
     for path in shared:
