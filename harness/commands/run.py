@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -49,6 +50,5 @@ def run(
     flags = {"--cold-start": cold_start, "--keep-servers": keep_servers}
     given += [name for name, wanted in flags.items() if wanted]
     given += [f"--model={name}" for name in model or []]
-    pytest = importlib.import_module("pytest")
-    code = pytest.main([f"--rootdir={checkout}", *suites, *given, *context.args])
-    raise typer.Exit(int(code))
+    command = [sys.executable, "-m", "pytest", f"--rootdir={checkout}", *suites, *given, *context.args]
+    os.execv(sys.executable, command)

@@ -66,6 +66,9 @@ MODULES = (
 )
 
 
+FIRST_CLIENT_S = 60.0
+
+
 def main() -> None:
     """Imports, then serves; a fork unwinds to here and becomes a supervisor, a server, or a template."""
     path, linger_s = sys.argv[1], float(sys.argv[2])
@@ -121,10 +124,10 @@ class Template:
     def serve(self) -> Callable[[], int] | Again | None:
         """Returns in a fork with what it is to become, in the template itself at its end with None."""
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        idle_since = time.monotonic()
-        while self._clients or time.monotonic() - idle_since < self._linger_s:
+        idle_since, patience = time.monotonic(), FIRST_CLIENT_S
+        while self._clients or time.monotonic() - idle_since < patience:
             if self._clients:
-                idle_since = time.monotonic()
+                idle_since, patience = time.monotonic(), self._linger_s
             ready, _, _ = select.select([self._listener, *self._clients], [], [], 0.2)
             _reap()
             for each in ready:
