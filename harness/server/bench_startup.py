@@ -1,4 +1,4 @@
-"""Start-up time of RemoteServer beside a bare launch of the same command (`scripts/bench-startup`)."""
+"""Start-up of RemoteServer, cold and forked, beside a bare launch (`scripts/bench-startup`)."""
 
 from __future__ import annotations
 
@@ -28,33 +28,49 @@ console = Console(highlight=False)
 def main(
     model: Annotated[str, typer.Argument(help="Model entry.")] = "qwen3",
     lane: LANE = "scripted",
-    pairs: Annotated[int, typer.Option(help="How many pairs, after one warm-up.", min=1)] = 3,
+    turns: Annotated[int, typer.Option(help="How many turns, after one warm-up.", min=1)] = 3,
     vllm: VLLM = None,
 ) -> None:
-    """Times pairs of starts, the order swapped each time, and prints the median ratio."""
+    """Times bare, cold and forked starts in turn, the order swapped each time, and prints median ratios."""
     launch = plan_launch(
         load_registry().get(model), environment(vllm, None, None), lane=lane or "live", progress=console.print
     )
     console.print(f"{model} ({lane}), {launch.environment.describe()}; warm-up")
     bare_start(launch)
-    ratios = []
-    table = Table("pair", "bare", "RemoteServer", "ratio", "phases of RemoteServer (s)")
-    for pair in range(1, pairs + 1):
-        if pair % 2:
-            bare, (ours, phases) = bare_start(launch), harness_start(launch)
-        else:
-            (ours, phases), bare = harness_start(launch), bare_start(launch)
-        ratios.append(ours / bare)
+    harness_start(launch, cold=False)
+    table = Table(
+        "turn", "bare", "RemoteServer", "of bare", "forked", "cold / forked", "phases of the forked (s)"
+    )
+    overheads, gains = [], []
+    for turn in range(1, turns + 1):
+        first, second = (bare_start, _cold_start) if turn % 2 else (_cold_start, bare_start)
+        times = {start.__name__: start(launch) for start in (first, second)}
+        bare, cold = times["bare_start"], times["_cold_start"]
+        forked, phases = harness_start(launch, cold=False)
+        overheads.append(cold / bare)
+        gains.append(cold / forked)
         told = ", ".join(f"{name} {seconds:.1f}" for name, seconds in phases.items())
-        table.add_row(str(pair), f"{bare:.1f} s", f"{ours:.1f} s", f"{ratios[-1]:.3f}", told)
+        numbers = (
+            f"{bare:.1f} s",
+            f"{cold:.1f} s",
+            f"{overheads[-1]:.3f}",
+            f"{forked:.1f} s",
+            f"{gains[-1]:.1f}",
+        )
+        table.add_row(str(turn), *numbers, told)
     console.print(table)
-    console.print(f"median ratio RemoteServer / bare: {statistics.median(ratios):.3f}")
+    console.print(f"median RemoteServer (cold) / bare: {statistics.median(overheads):.3f}")
+    console.print(f"median cold / forked: {statistics.median(gains):.1f}")
 
 
-def harness_start(launch: Launch) -> tuple[float, dict[str, float]]:
+def _cold_start(launch: Launch) -> float:
+    return harness_start(launch, cold=True)[0]
+
+
+def harness_start(launch: Launch, *, cold: bool) -> tuple[float, dict[str, float]]:
     """Seconds from before the call to a ready server, everything included, and the phases on the way."""
     begin = time.monotonic()
-    with RemoteServer(launch, progress=ConsoleProgress()) as server:
+    with RemoteServer(launch, cold_start=cold, progress=ConsoleProgress()) as server:
         return time.monotonic() - begin, server.phases
 
 
