@@ -60,17 +60,16 @@ class TemplateInfo:
     environment: str
 
 
-def spawn(config: dict[str, Any], launch: Launch, progress: Callable[[str], None]) -> Handle:
-    """Forks a supervised server for a launch.
+def spawn(config: dict[str, Any], path: Path) -> Handle:
+    """Forks a supervised server from a template.
 
     Args:
         config: see `supervisor.Config`.
-        progress: told what is waited for.
+        path: the template's socket, see `template`.
 
     Raises:
-        ForkServerFailed: the template cannot be made, or does not answer.
+        ForkServerFailed: the template does not answer.
     """
-    path = _template(launch, config["env"], progress)
     control_read, control_write = os.pipe()
     status_read, status_write = os.pipe()
     try:
@@ -101,7 +100,16 @@ def templates() -> list[TemplateInfo]:
     return found
 
 
-def _template(launch: Launch, environ: Mapping[str, str], progress: Callable[[str], None]) -> Path:
+def template(launch: Launch, environ: Mapping[str, str], progress: Callable[[str], None]) -> Path:
+    """The socket of a running template for a launch; one is started where there is none.
+
+    Args:
+        environ: the server's environment.
+        progress: told what is waited for.
+
+    Raises:
+        ForkServerFailed: it cannot be made.
+    """
     base = _folder() / f"{_key(launch, environ)}.sock"
     with FileLock(base.with_suffix(".lock")):
         if not _hold(base):

@@ -299,6 +299,8 @@ class RemoteServer:
         self._lease = self._hardware = None
 
     def _spawn(self) -> None:
+        self._started = time.monotonic()
+        template = self._template()
         server_id = uuid.uuid4().hex[:12]
         tmp = _own_tmp()
         environ = {
@@ -322,8 +324,11 @@ class RemoteServer:
         }
         self._oom_before = oom_kills()
         self._tracker = PhaseTracker(self.log_path)
-        self._started = time.monotonic()
-        self._process = Supervised(config, self._spawn_by)
+        try:
+            self._process = Supervised(config, partial(self._spawn_by, template))
+        except BaseException:
+            shutil.rmtree(tmp, ignore_errors=True)
+            raise
         supervisor, self._pid = self._process.supervisor_pid, self._process.pid()
         if supervisor:
             self._record = ServerRecord(
@@ -347,16 +352,25 @@ class RemoteServer:
                 log_path=self.log_path,
             )
 
-    def _spawn_by(self, config: dict[str, Any]) -> Handle:
-        """From the fork server where that can serve; where it fails, the ordinary way, which tells why."""
+    def _template(self) -> Path | None:
+        """The fork server's template for this launch; None where it cannot serve."""
         forkable = self.environment.device == "cpu" and self.launch.frontend == "python"
-        self.forked = forkable and not self._cold_start
-        if self.forked:
+        if not forkable or self._cold_start:
+            return None
+        try:
+            return fork_server.template(self.launch, self.launch.environ(), self._say)
+        except (fork_server.ForkServerFailed, OSError) as error:
+            self._say(f"cold start, since {error}")
+            return None
+
+    def _spawn_by(self, template: Path | None, config: dict[str, Any]) -> Handle:
+        self.forked = template is not None
+        if template is not None:
             try:
-                return fork_server.spawn(config, self.launch, self._say)
-            except (fork_server.ForkServerFailed, OSError) as error:
+                return fork_server.spawn(config, template)
+            except fork_server.ForkServerFailed as error:
                 self._say(f"cold start, since {error}")
-        self.forked = False
+                self.forked = False
         return spawn_cold(config)
 
     def _say(self, what: str) -> None:
