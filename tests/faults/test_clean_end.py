@@ -6,10 +6,11 @@ import contextlib
 import os
 import random
 import signal
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,9 +58,9 @@ def survivors(folder: Path) -> list[str]:
 class Owner:
     """A process that owns a server, as a test run does."""
 
-    def __init__(self, environment: Environment, tmp: Path) -> None:
-        self.tmp = tmp / uuid.uuid4().hex[:6]
-        self.tmp.mkdir()
+    def __init__(self, environment: Environment) -> None:
+        # short, so that the server's own folder is made in it: a socket's path has its limit
+        self.tmp = Path(tempfile.mkdtemp(prefix="vhk-", dir="/tmp"))
         self.process = subprocess.Popen(
             [sys.executable, "-c", OWNER, f"installed:{environment.python}"],
             env={**os.environ, "TMPDIR": str(self.tmp)},
@@ -80,7 +81,9 @@ class Owner:
         self.process.send_signal(number)
         self.process.wait(60)
         left = survivors(self.tmp)
-        return left + [str(path) for path in (*self.tmp.iterdir(), *blocks) if path.exists()]
+        left += [str(path) for path in (*self.tmp.iterdir(), *blocks) if path.exists()]
+        shutil.rmtree(self.tmp)
+        return left
 
 
 def shared_memory(processes: list[psutil.Process]) -> set[Path]:
@@ -93,15 +96,13 @@ def shared_memory(processes: list[psutil.Process]) -> set[Path]:
 
 
 @pytest.mark.timeout(3600)
-def test_killed_owner_leaves_nothing(
-    environment: Environment, tmp_path: Path, pytestconfig: pytest.Config
-) -> None:
+def test_killed_owner_leaves_nothing(environment: Environment, pytestconfig: pytest.Config) -> None:
     """kill -9 at random moments of the start-up, every fourth time while serving."""
     kills = pytestconfig.option.kills
     moments = random.Random(0)
     left = []
     for number in range(kills):
-        owner = Owner(environment, tmp_path)
+        owner = Owner(environment)
         if number % 4 == 3:
             owner.wait_until_serving()
             time.sleep(moments.uniform(0, 1))
@@ -112,13 +113,13 @@ def test_killed_owner_leaves_nothing(
     assert not left
 
 
-def test_interrupted_owner_leaves_nothing(environment: Environment, tmp_path: Path) -> None:
-    owner = Owner(environment, tmp_path)
+def test_interrupted_owner_leaves_nothing(environment: Environment) -> None:
+    owner = Owner(environment)
     time.sleep(8)
     assert not owner.end(signal.SIGINT)
 
 
-def test_killed_supervisor_leaves_nothing(launch: Callable[..., Launch], tmp_path: Path) -> None:
+def test_killed_supervisor_leaves_nothing(launch: Callable[..., Launch]) -> None:
     server = RemoteServer(launch())
     with server:
         port = server.port
@@ -170,8 +171,7 @@ def test_start(request):
 def test_pytest_timeout_leaves_nothing(environment: Environment, tmp_path: Path) -> None:
     module = tmp_path / "test_timeout.py"
     module.write_text(PYTEST_TIMEOUT.format(spec=f"installed:{environment.python}"))
-    tmp = tmp_path / "tmp"
-    tmp.mkdir()
+    tmp = Path(tempfile.mkdtemp(prefix="vhk-", dir="/tmp"))
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull, str(module)],
         env={**os.environ, "TMPDIR": str(tmp)},
@@ -183,3 +183,4 @@ def test_pytest_timeout_leaves_nothing(environment: Environment, tmp_path: Path)
     assert "Timeout" in result.stdout + result.stderr
     assert not survivors(tmp)
     assert not [path for path in tmp.iterdir() if path.name.startswith("vh-")]
+    shutil.rmtree(tmp)
