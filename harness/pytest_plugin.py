@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,21 +10,23 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI, OpenAI
 from rich.console import Console
-from rich.table import Table
 
-from harness import registry
 from harness.endpoint import API_PATHS, attach
 from harness.environments.resolve import resolve
 from harness.environments.spec import Environment
 from harness.errors import HarnessError, UsageError
 from harness.gpus import gpus, visible_gpus
-from harness.protocol import KnownDeviation, apply_known, validate_stream
 from harness.registry import load_registry
 from harness.scripted.book import Book, Script
 from harness.server.attached import AttachedServer
 from harness.server.progress import ConsoleProgress
 from harness.server.records import run_folder
 from harness.server.remote import RemoteServer
+from harness.suite.checks import Checker, protocol_known
+from harness.suite.defects import defect_of
+from harness.suite.recorder import TARGET_OF, Recorder, settle
+from harness.suite.results import TargetResult, show, write
+from harness.suite.skips import NOT_SERVED, SLOW, coded, skip
 from harness.targets import Choice, Machine, Target, choose
 
 MARKERS = (
@@ -37,30 +38,12 @@ MARKERS = (
     "model(*names): only for these model entries",
     "needs(*names): only for entries with these capabilities, and servers with these APIs (responses, ...)",
     "slow: takes minutes; run with --slow",
+    "covers(*ids): behaviours that the test covers, as tests/coverage.yaml lists them",
+    "known_defect(reference, *, versions, why, models=(), raises=...): a fault of vLLM that the test shows",
 )
-COUNTED = {
-    "passed": ("passed",),
-    "failed": ("failed", "error", "xpassed"),
-    "skipped": ("skipped",),
-    "xfailed": ("xfailed",),
-}
-
 Server = RemoteServer | AttachedServer
-StreamCheck = Callable[[Iterable[Any]], None]
-
-
-@dataclass
-class TargetResult:
-    """What a run has seen of one target."""
-
-    environment: str = ""
-    vllm: str = ""
-    startup_s: float | None = None
-    restarts: int = 0
-    logs: list[str] = field(default_factory=list)
-    lacking: frozenset[str] = frozenset()
-    known: set[str] = field(default_factory=set)
-    outcomes: dict[str, int] = field(default_factory=dict)
+Check = Callable[..., None]
+StreamCheck = Check
 
 
 @dataclass
@@ -72,13 +55,23 @@ class Run:
     environment: Environment | None
     results: dict[str, TargetResult] = field(default_factory=dict)
 
-    def result(self, target: Target) -> TargetResult:
-        """The record of a target."""
-        return self.results.setdefault(target.id, TargetResult())
+    def result(self, target: str) -> TargetResult:
+        """The record of a target, by its id."""
+        return self.results.setdefault(target, TargetResult())
+
+    def version(self, target: Target) -> str:
+        """Version of the target's server; of one that somebody else started, once it has been asked."""
+        return self.environment.vllm_version if self.environment else self.result(target.id).version
+
+    def expected_skips(self, target: Target) -> set[str]:
+        """Reason codes that a target's tests may skip for."""
+        narrow = target.lane == "attached" or self.config.option.frontend == "rust"
+        return {SLOW, *([NOT_SERVED] if narrow else []), *target.entry.expected_skips}
 
 
 RUN = pytest.StashKey[Run]()
 TARGET = pytest.StashKey[Target]()
+BODY = pytest.StashKey[str]()  # what became of a test's own code
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -113,7 +106,8 @@ def _run(config: pytest.Config) -> Run:
     """The run, made when the first test asks for a server."""
     if RUN not in config.stash:
         try:
-            config.stash[RUN] = _prepare(config)
+            run = config.stash[RUN] = _prepare(config)
+            config.pluginmanager.register(Recorder(run.result))
         except HarnessError as error:
             raise pytest.UsageError(str(error)) from error
     return config.stash[RUN]
@@ -191,7 +185,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.option.slow:
         for item in items:
             if item.get_closest_marker("slow"):
-                item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+                item.add_marker(pytest.mark.skip(reason=coded(SLOW, "run with --slow")))
     if RUN in config.stash:
         order = [target.id for target in config.stash[RUN].choice.targets]
         items.sort(key=lambda item: order.index(item.stash[TARGET].id) if TARGET in item.stash else -1)
@@ -217,12 +211,13 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 @pytest.fixture(scope="session")
 def _target_server(request: pytest.FixtureRequest) -> Iterator[Server]:
     run, target = _run(request.config), request.param
-    result = run.result(target)
+    result = run.result(target.id)
     option = request.config.option
     if target.lane == "attached":
         endpoint = attach(option.server_url, option.api_key_env, target.entry.limits.request_s)
         attached = AttachedServer(endpoint, target.entry, option.server_model)
         result.environment, result.vllm = f"attached {endpoint.base_url}", attached.vllm_version
+        result.version = attached.vllm_version
         result.lacking = endpoint.lacking()
         yield attached
         return
@@ -258,11 +253,11 @@ def _short(server: RemoteServer) -> str:
 def vllm_server(_target_server: Server, request: pytest.FixtureRequest) -> Iterator[Server]:
     """A ready server of the target; one that died in an earlier test is started anew, which is counted."""
     server = _target_server
-    lacking = _run(request.config).result(request.node.stash[TARGET]).lacking
+    lacking = _run(request.config).result(request.node.stash[TARGET].id).lacking
     if missing := sorted(lacking & _needed(request.node)):
-        pytest.skip(f"this server does not serve {', '.join(API_PATHS[name] for name in missing)}")
+        skip(NOT_SERVED, f"this server does not serve {', '.join(API_PATHS[name] for name in missing)}")
     if isinstance(server, RemoteServer) and not server.alive():
-        result = _run(request.config).result(request.node.stash[TARGET])
+        result = _run(request.config).result(request.node.stash[TARGET].id)
         result.restarts += 1
         server.stop()
         server.start()
@@ -289,14 +284,15 @@ class ScriptWriter:
 
 
 @pytest.fixture
-def _book(vllm_server: Server) -> Iterator[Book | None]:
+def _book(vllm_server: Server, request: pytest.FixtureRequest) -> Iterator[Book | None]:
     if not isinstance(vllm_server, RemoteServer) or vllm_server.lane != "scripted":
         yield None
         return
     book = Book(vllm_server.endpoint, vllm_server.entry)
     yield book
     if vllm_server.alive():
-        book.verify()
+        if request.node.stash.get(BODY, None) in {"passed", "failed"}:
+            book.verify()
         book.close()
 
 
@@ -321,53 +317,58 @@ async def async_openai_client(vllm_server: Server, _book: Book | None) -> AsyncI
 
 
 @pytest.fixture
-def check_stream(vllm_server: Server, request: pytest.FixtureRequest) -> StreamCheck:
+def _checker(vllm_server: Server, request: pytest.FixtureRequest) -> Iterator[Checker]:
+    known = [protocol_known(deviation) for deviation in vllm_server.known_deviations]
+    checker = Checker(known, vllm_server.vllm_version, exact=vllm_server.lane == "scripted")
+    yield checker
+    _run(request.config).result(request.node.stash[TARGET].id).add(checker.findings)
+
+
+def _called(name: str, checker: Checker, item: pytest.Item) -> None:
+    if item.stash.get(BODY, None) == "passed" and name not in checker.called:
+        pytest.fail(f"the test asked for {name} and never called it", pytrace=False)
+
+
+@pytest.fixture
+def check_stream(_checker: Checker, request: pytest.FixtureRequest) -> Iterator[Check]:
     """Validates a whole stream; fails on every finding that is not a known deviation of this entry."""
-    run, target = _run(request.config), request.node.stash[TARGET]
-    known, version = vllm_server.known_deviations, vllm_server.vllm_version
-
-    def check(events: Iterable[Any]) -> None:
-        findings = apply_known(validate_stream(events), [_protocol_known(each) for each in known], version)
-        run.result(target).known.update(finding.known for finding in findings if finding.known)
-        assert not [finding for finding in findings if finding.counts], "\n".join(map(str, findings))
-
-    return check
+    yield _checker.stream
+    _called("check_stream", _checker, request.node)
 
 
-def _protocol_known(deviation: registry.KnownDeviation) -> KnownDeviation:
-    fields = deviation.model_dump()
-    return KnownDeviation(**{**fields, "path": fields["path"] or ""})
+@pytest.fixture
+def check_body(_checker: Checker, request: pytest.FixtureRequest) -> Iterator[Check]:
+    """Validates a body, an error body included, in the same way."""
+    yield _checker.body
+    _called("check_body", _checker, request.node)
+
+
+@pytest.fixture
+def check_same(_checker: Checker, request: pytest.FixtureRequest) -> Iterator[Check]:
+    """Compares a stream with the non-streaming answer to the same request: `check_same(events, body)`."""
+    yield _checker.same
+    _called("check_same", _checker, request.node)
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Counts outcomes by target."""
+    """Settles what a report of a target's test comes to."""
     outcome: Any = yield
+    if TARGET not in item.stash:
+        return
     report: pytest.TestReport = outcome.get_result()
-    if TARGET in item.stash and RUN in item.config.stash:
-        kind = _kind(report)
-        if kind:
-            outcomes = item.config.stash[RUN].result(item.stash[TARGET]).outcomes
-            outcomes[kind] = outcomes.get(kind, 0) + 1
-
-
-def _kind(report: pytest.TestReport) -> str | None:
+    run, target = _run(item.config), item.stash[TARGET]
+    defect = defect_of(item, run.version(target), target.entry.name)
+    settle(report, call.excinfo.value if call.excinfo else None, defect, run.expected_skips(target))
+    setattr(report, TARGET_OF, target.id)
     if report.when == "call":
-        if hasattr(report, "wasxfail"):
-            return "xfailed" if report.skipped else "xpassed"
-        return report.outcome
-    if report.failed:
-        return "error"
-    return "skipped" if report.when == "setup" and report.skipped else None
+        item.stash[BODY] = "defect" if hasattr(report, "wasxfail") else report.outcome
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keeps the results beside the logs."""
     if RUN in session.config.stash and (results := session.config.stash[RUN].results):
-        path = run_folder() / "results.json"
-        path.write_text(
-            json.dumps({name: vars(result) for name, result in results.items()}, indent=2, default=sorted)
-        )
+        write(results, run_folder() / "results.json")
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -375,37 +376,5 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if RUN not in config.stash or not config.stash[RUN].results:
         return
     run = config.stash[RUN]
-    table = Table(title="vLLM servers", title_justify="left")
-    for heading in ("model", "lane", "vLLM", "start", *COUNTED, "restarts", "known"):
-        left = heading in {"model", "lane", "vLLM"}
-        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
-    for target in run.choice.targets:
-        if result := run.results.get(target.id):
-            table.add_row(*_row(target, result))
     console = Console(file=terminalreporter._tw._file, width=max(120, terminalreporter._tw.fullwidth))
-    console.print()
-    console.print(table)
-    for described in dict.fromkeys(result.environment for result in run.results.values()):
-        console.print(f"server environment: {described}", highlight=False)
-    for missing in sorted({name for result in run.results.values() for name in result.lacking}):
-        console.print(f"not served, so not tested: {API_PATHS[missing]}", highlight=False)
-    for known in sorted({known for result in run.results.values() for known in result.known}):
-        console.print(f"known deviation seen: {known}", highlight=False)
-    console.print(f"logs and results: {run_folder()}", highlight=False, soft_wrap=True)
-
-
-def _row(target: Target, result: TargetResult) -> list[str]:
-    counts = {
-        heading: sum(result.outcomes.get(kind, 0) for kind in kinds) for heading, kinds in COUNTED.items()
-    }
-    colour = "red" if counts["failed"] else "green" if counts["passed"] else "yellow"
-    start = "-" if result.startup_s is None else f"{result.startup_s:.1f} s"
-    return [
-        f"[{colour}]{target.entry.name}[/]",
-        target.lane,
-        result.vllm,
-        start,
-        *map(str, counts.values()),
-        str(result.restarts),
-        str(len(result.known)),
-    ]
+    show(console, run.choice.targets, run.results, run_folder())

@@ -150,6 +150,7 @@ class ModelEntry(_Strict):
         args, env: server arguments and environment for every lane and device.
         live, cpu, cuda: what is added on the live lane, and on each device.
         capabilities: what its tests may ask of it.
+        expected_skips: reason codes that its tests may skip for; any other skip fails the run.
     """
 
     name: str
@@ -171,6 +172,7 @@ class ModelEntry(_Strict):
     lanes: tuple[Lane, ...] = Field(min_length=1)
     capabilities: frozenset[Capability] = frozenset()
     known_deviations: tuple[KnownDeviation, ...] = ()
+    expected_skips: frozenset[str] = frozenset()
     stand_in: StandIn | None = None
 
     @model_validator(mode="after")

@@ -1,0 +1,82 @@
+"""The validator in tests: a stream, a body, and a stream held against its non-streaming twin."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+
+from harness import registry
+from harness.protocol import (
+    Finding,
+    KnownDeviation,
+    apply_known,
+    compare_stream,
+    validate_body,
+    validate_stream,
+)
+from harness.suite.content import ModelSaidOtherwise
+
+
+@dataclass
+class Checker:
+    """Judges what one test received; findings that are known deviations do not fail.
+
+    Attributes:
+        known: what is known of the model entry.
+        version: version of the server.
+        exact: whether the model says exactly what is scripted.
+        findings: all there were, known ones marked.
+        called: names of the checks that the test called.
+    """
+
+    known: Sequence[KnownDeviation]
+    version: str
+    exact: bool
+    findings: list[Finding] = field(default_factory=list)
+    called: set[str] = field(default_factory=set)
+
+    def stream(self, events: Iterable[Any], **options: Any) -> None:
+        """Validates a whole stream of either API; options as of `validate_stream`."""
+        self.called.add("check_stream")
+        self._judge(validate_stream(events, **options))
+
+    def body(self, body: Mapping[str, Any] | BaseModel, **options: Any) -> None:
+        """Validates a body of either API, or an error body; options as of `validate_body`."""
+        self.called.add("check_body")
+        self._judge(validate_body(body, **options))
+
+    def same(
+        self, events: Iterable[Any], body: Mapping[str, Any] | BaseModel, *, ignore: Collection[str] = ()
+    ) -> None:
+        """Compares a stream's deltas, its terminal event and a body; ids and times are left aside.
+
+        Args:
+            events: the stream, of either API.
+            body: the non-streaming answer to the same request.
+            ignore: further keys to leave aside when comparing with the body.
+
+        Raises:
+            AssertionError: they differ, and not by a known deviation.
+            ModelSaidOtherwise: the same where the model is not scripted, for it was asked twice.
+        """
+        self.called.add("check_same")
+        seen = list(events)
+        within = compare_stream(seen)
+        self._judge(within)
+        twice = compare_stream(seen, body, ignore=ignore)[len(within) :]
+        self._judge(twice, AssertionError if self.exact else ModelSaidOtherwise)
+
+    def _judge(self, findings: Iterable[Finding], error: type[AssertionError] = AssertionError) -> None:
+        marked = apply_known(findings, self.known, self.version)
+        self.findings += marked
+        if counting := [finding for finding in marked if finding.counts]:
+            raise error("\n".join(map(str, counting)))
+
+
+def protocol_known(deviation: registry.KnownDeviation) -> KnownDeviation:
+    """A deviation of models.yaml as the validator takes it."""
+    fields = deviation.model_dump()
+    return KnownDeviation(**{**fields, "path": fields["path"] or ""})

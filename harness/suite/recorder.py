@@ -1,0 +1,60 @@
+"""The recorder: turns pytest's reports into what counts, and counts it by target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import pytest
+
+from harness.suite import skips
+from harness.suite.defects import KnownDefect, judge
+from harness.suite.results import TargetResult, outcome_of
+
+TARGET_OF = "vllm_harness_target"
+
+
+class Recorder:
+    """A pytest plugin of its own: reports come without the item they belong to.
+
+    Args:
+        result: the record of a target, by its id.
+    """
+
+    def __init__(self, result: Callable[[str], TargetResult]) -> None:
+        self._result = result
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Counts a report, once it is known whether its test is tried again."""
+        target = getattr(report, TARGET_OF, None)
+        kind = outcome_of(report)
+        if target is None or kind is None:
+            return
+        result = self._result(target)
+        result.outcomes[kind] += 1
+        if kind == "skipped":
+            result.skips[skips.code_of(report.longrepr[2]) or "none"] += 1  # type: ignore[index]
+        if kind == "xfailed":
+            result.defects.setdefault(str(report.wasxfail), []).append(report.nodeid)
+
+
+def settle(
+    report: pytest.TestReport,
+    raised: BaseException | None,
+    defect: KnownDefect | None,
+    expected_skips: Collection[str],
+) -> None:
+    """Decides what a report of a target's test comes to: known defects, skips, pytest's own xfail."""
+    if hasattr(report, "wasxfail"):
+        fail(report, "an expected failure without a reference: mark it known_defect(...) instead")
+    elif report.skipped and isinstance(report.longrepr, tuple):
+        if why := skips.objection(report.longrepr[2], expected_skips):
+            fail(report, why)
+    elif defect is not None and report.when == "call":
+        judge(report, raised, defect)
+
+
+def fail(report: pytest.TestReport, why: str) -> None:
+    """Makes a report a failure with these words."""
+    report.outcome, report.longrepr = "failed", why
+    if hasattr(report, "wasxfail"):
+        del report.wasxfail
