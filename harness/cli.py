@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from harness.commands import assets, bundle, doctor, env, models, ps, run, serve, validate
+from harness.commands import assets, bundle, check_weights, doctor, env, models, ps, run, serve, validate
 from harness.errors import HarnessError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -22,6 +22,7 @@ app.command()(ps.stop)
 app.command(context_settings=PASS_ON)(run.run)
 app.command(context_settings=PASS_ON)(serve.serve)
 app.command()(doctor.doctor)
+app.command()(check_weights.check_weights)
 app.command()(validate.validate)
 app.command()(validate.explain)
 

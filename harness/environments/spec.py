@@ -90,10 +90,12 @@ class Environment:
             environ.pop("PYTHONDONTWRITEBYTECODE", None)
         return environ
 
-    def run(self, *arguments: str, pythonpath: Sequence[Path] = ()) -> subprocess.CompletedProcess[str]:
-        """Runs its Python to the end, without hub; what torch leaves in the temporary folder goes."""
+    def run(
+        self, *arguments: str, pythonpath: Sequence[Path] = (), offline: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs its Python to the end, offline by default; what torch leaves in the temporary folder goes."""
         with tempfile.TemporaryDirectory() as folder:
-            environ = self.environ() | {"HF_HUB_OFFLINE": "1", "TMPDIR": folder}
+            environ = self.environ() | {"TMPDIR": folder} | ({"HF_HUB_OFFLINE": "1"} if offline else {})
             path = [*map(str, pythonpath), *filter(None, [environ.get("PYTHONPATH")])]
             return subprocess.run(
                 [self.python, *arguments],
