@@ -1,0 +1,220 @@
+"""Requests over Chat Completions, each answer checked, and what the tests read from an answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import requests
+from openai import OpenAI
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from harness.pytest_plugin import ScriptWriter, Server
+from harness.server.remote import RemoteServer
+from harness.suite.content import says
+
+ASK: list[Any] = [{"role": "user", "content": "What is the weather in Paris?"}]
+CITY: dict[str, Any] = {"type": "string", "enum": ["Paris", "Rome"]}
+
+
+def function(
+    name: str, properties: dict[str, Any] | None = None, *, strict: bool | None = None, **schema: Any
+) -> dict[str, Any]:
+    """A tool whose properties are all required; without any, a function that takes no arguments."""
+    properties = properties or {}
+    parameters = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+        **schema,
+    }
+    declared: dict[str, Any] = {"name": name, "description": f"Does {name}", "parameters": parameters}
+    return {"type": "function", "function": declared if strict is None else {**declared, "strict": strict}}
+
+
+def named(name: str) -> dict[str, Any]:
+    """The tool_choice that forces one function."""
+    return {"type": "function", "function": {"name": name}}
+
+
+@dataclass(frozen=True)
+class Said:
+    """What one choice says, whichever way it came.
+
+    Attributes:
+        calls: name and arguments of each tool call, the arguments as text.
+    """
+
+    content: str
+    reasoning: str
+    calls: tuple[tuple[str, str], ...]
+    finish: str | None
+
+    @property
+    def arguments(self) -> list[Any]:
+        """The arguments of each call, parsed."""
+        return [json.loads(arguments) for _, arguments in self.calls]
+
+    @property
+    def names(self) -> list[str]:
+        """The functions called, in order."""
+        return [name for name, _ in self.calls]
+
+
+def said(completion: ChatCompletion, choice: int = 0) -> Said:
+    """What a choice of a body says."""
+    one = completion.choices[choice]
+    calls = tuple(
+        (call.function.name, call.function.arguments)
+        for call in one.message.tool_calls or []
+        if call.type == "function"
+    )
+    reasoning = getattr(one.message, "reasoning", None) or ""
+    return Said(one.message.content or "", reasoning, calls, one.finish_reason)
+
+
+@dataclass
+class _Streamed:
+    content: str = ""
+    reasoning: str = ""
+    calls: dict[int, list[str]] = field(default_factory=dict)
+    finish: str | None = None
+
+    def add(self, chunk: ChatCompletionChunk, choice: int) -> None:
+        for one in chunk.choices:
+            if one.index != choice:
+                continue
+            self.content += one.delta.content or ""
+            self.reasoning += getattr(one.delta, "reasoning", None) or ""
+            for call in one.delta.tool_calls or []:
+                pieces = self.calls.setdefault(call.index, ["", ""])
+                if call.function is not None:
+                    pieces[0] += call.function.name or ""
+                    pieces[1] += call.function.arguments or ""
+            self.finish = one.finish_reason or self.finish
+
+
+def streamed(chunks: Iterable[ChatCompletionChunk], choice: int = 0) -> Said:
+    """What a choice of a stream says."""
+    whole = _Streamed()
+    for chunk in chunks:
+        whole.add(chunk, choice)
+    calls = tuple((name, arguments) for _, (name, arguments) in sorted(whole.calls.items()))
+    return Said(whole.content, whole.reasoning, calls, whole.finish)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One request answered in one piece and as a stream."""
+
+    body: ChatCompletion
+    chunks: list[ChatCompletionChunk]
+
+    @property
+    def said(self) -> Said:
+        """What the body says."""
+        return said(self.body)
+
+    @property
+    def streamed(self) -> Said:
+        """What the stream says."""
+        return streamed(self.chunks)
+
+
+@dataclass(frozen=True)
+class Chat:
+    """One server's Chat Completions: whatever comes back is validated, and a stream compared with its body.
+
+    Attributes:
+        server: the server under test.
+        client: an SDK client, answered from the test's scripts.
+        check: the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
+    """
+
+    server: Server
+    client: OpenAI
+    check: Callable[[str], Callable[..., None]]
+
+    @property
+    def rust(self) -> bool:
+        """Whether vLLM's Rust front end answers."""
+        return isinstance(self.server, RemoteServer) and self.server.launch.frontend == "rust"
+
+    def body(self, messages: Sequence[Any] = ASK, **request: Any) -> ChatCompletion:
+        """The answer in one piece; keys that OpenAI does not know go into the body as they are."""
+        answer: ChatCompletion = self.client.chat.completions.create(**self._request(messages, request))
+        self.check("check_body")(answer, request=request)
+        return answer
+
+    def stream(self, messages: Sequence[Any] = ASK, **request: Any) -> list[ChatCompletionChunk]:
+        """The chunks of the streamed answer, by default with usage."""
+        request = {"stream_options": {"include_usage": True}, **request, "stream": True}
+        chunks = list(self.client.chat.completions.create(**self._request(messages, request)))
+        self.check("check_stream")(chunks, request=request)
+        return chunks
+
+    def both(self, messages: Sequence[Any] = ASK, **request: Any) -> Answers:
+        """The request answered in both ways, which must say the same; it uses a script twice."""
+        answers = Answers(self.body(messages, **request), self.stream(messages, **request))
+        says(answers.streamed == answers.said, f"body: {answers.said}, stream: {answers.streamed}")
+        self.check("check_same")(answers.chunks, answers.body)
+        return answers
+
+    def post(self, path: str, body: Any, **headers: str) -> requests.Response:
+        """A request as it stands, outside the SDK: JSON, or bytes that need not be JSON."""
+        default = {"Content-Type": "application/json", **self.client.auth_headers}
+        sent = {**default, **self.client._custom_headers, **headers}  # type: ignore[dict-item]
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        url = self.server.endpoint.url_for(path)
+        return requests.post(url, data=data, headers=sent, timeout=self.server.endpoint.request_s)
+
+    def get(self, path: str) -> requests.Response:
+        """A plain GET."""
+        return requests.get(self.server.endpoint.url_for(path), timeout=30)
+
+    def tokens(self, text: str) -> list[int]:
+        """A text's token ids, by the server's own tokenizer."""
+        asked = {"model": self.server.model, "prompt": text, "add_special_tokens": False}
+        return [int(token) for token in self.post("/tokenize", asked).json()["tokens"]]
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """The text of token ids, special tokens included."""
+        asked = {"model": self.server.model, "tokens": list(tokens)}
+        return str(self.post("/detokenize", asked).json()["prompt"])
+
+    def prompt(self, messages: Sequence[Any], **request: Any) -> str:
+        """The prompt that vLLM made of a request, special tokens included; it uses a script once."""
+        return self.text(self.body(messages, return_token_ids=True, **request).prompt_token_ids)  # type: ignore[attr-defined]
+
+    def _request(self, messages: Sequence[Any], request: dict[str, Any]) -> dict[str, Any]:
+        extra = {key: value for key, value in request.items() if key not in _OPENAI}
+        own = {key: value for key, value in request.items() if key in _OPENAI}
+        return {
+            "model": self.server.model,
+            "messages": list(messages),
+            "temperature": 0,
+            **own,
+            "extra_body": extra,
+        }
+
+
+_OPENAI = frozenset(
+    {
+        *("frequency_penalty", "logit_bias", "logprobs", "max_completion_tokens", "max_tokens", "n"),
+        *("parallel_tool_calls", "presence_penalty", "reasoning_effort", "response_format", "seed", "stop", "stream"),
+        *("stream_options", "temperature", "tool_choice", "tools", "top_logprobs", "top_p", "model"),
+        *("extra_headers",),
+    }
+)
+
+
+@pytest.fixture
+def chat(
+    vllm_server: Server, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
+) -> Chat:
+    """The server's Chat Completions."""
+    return Chat(vllm_server, openai_client, request.getfixturevalue)
