@@ -2,8 +2,8 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.behaviours", "tests.chat_api")
-pytest_plugins = ["pytester", "tests.chat_api"]
+pytest.register_assert_rewrite("tests.behaviours", "tests.chat_api", "tests.responses_api")
+pytest_plugins = ["pytester", "tests.chat_api", "tests.responses_api"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,1 +1,1 @@
-"""Behaviours written once; tests/harmony and tests/standard each take them in for their model entries."""
+"""Behaviours written once, for every model entry and lane whose capabilities allow."""

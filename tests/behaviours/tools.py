@@ -1,8 +1,11 @@
-"""The tools that tests offer, in the shapes of both APIs."""
+"""The tool that tests offer, in the shapes of both APIs, and the call of it."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+from harness.scripted.meaning import ToolCall
 
 PARAMETERS: dict[str, Any] = {
     "type": "object",
@@ -23,3 +26,15 @@ CHAT_TOOL: dict[str, Any] = {
     "type": "function",
     "function": {"name": "get_weather", "description": DESCRIPTION, "parameters": PARAMETERS, "strict": True},
 }
+
+WEATHER = "What is the weather in Paris? Call the tool."
+CALL = ToolCall("get_weather", {"city": "Paris"})
+
+
+def check_call(item: Any) -> None:
+    """The one call that these tests want, complete."""
+    assert item.type == "function_call"
+    assert item.name == CALL.name
+    assert json.loads(item.arguments) == CALL.arguments
+    assert item.call_id
+    assert item.status == "completed"

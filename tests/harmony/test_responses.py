@@ -1,89 +1,51 @@
-"""gpt-oss over the Responses API."""
+"""Responses on gpt-oss: reasoning, its effort, and calls that the real model makes unforced."""
 
 from __future__ import annotations
 
 import pytest
-from openai import OpenAI
 
-from harness.pytest_plugin import ScriptWriter, Server, StreamCheck
-from tests.behaviours.responses import *  # noqa: F403
-from tests.behaviours.responses import CALL, FRANCE, PARIS, SHOW_PROMPT, check_call, prompt_of
-from tests.behaviours.tools import RESPONSES_TOOL
+from harness.pytest_plugin import ScriptWriter
+from harness.suite.content import says
+from tests.behaviours.tools import CALL, RESPONSES_TOOL, WEATHER, check_call
+from tests.responses_api import SHOW, Responses, prompt_of
 
 pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses")]
 
-WEATHER = "What is the weather in Paris?"
 
-
-def test_reasoning_comes_first(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
-    script(PARIS, reasoning="The user asks for a capital.")
-    response = openai_client.responses.create(model=vllm_server.model, input=FRANCE, temperature=0)
-    assert [item.type for item in response.output] == ["reasoning", "message"]
-    reasoning = response.output[0]
-    assert reasoning.type == "reasoning"
-    assert reasoning.content
-    if script.exact:
-        assert reasoning.content[0].text == "The user asks for a capital."
-
-
+@pytest.mark.covers("VR-032")
 @pytest.mark.parametrize("effort", ["low", "medium", "high"])
 def test_reasoning_effort_reaches_the_system_message(
-    effort: str, vllm_server: Server, openai_client: OpenAI, script: ScriptWriter
+    effort: str, responses: Responses, script: ScriptWriter
 ) -> None:
-    script(PARIS)
-    response = openai_client.responses.create(
-        model=vllm_server.model, input=FRANCE, reasoning={"effort": effort}, extra_body=SHOW_PROMPT
-    )
-    assert f"reasoning: {effort}" in prompt_of(response).lower().replace(
-        'reasoning_effort": "', "reasoning: "
-    )
+    script("Paris.")
+    response = responses.create("The capital of France?", reasoning={"effort": effort}, extra_body=SHOW)
+    assert response.model_extra is not None
+    system = response.model_extra["input_messages"][0]
+    assert system["author"]["role"] == "system"
+    assert system["content"][0]["reasoning_effort"].lower() == effort
 
 
-def test_function_call(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
+@pytest.mark.covers("VR-037", "VR-041")
+def test_function_call_after_reasoning(responses: Responses, script: ScriptWriter) -> None:
+    script(reasoning="I need the weather.", calls=[CALL], times=2)
+    body, stream = responses.both(WEATHER, tools=[RESPONSES_TOOL])
+    kinds = [item.type for item in body.output]
+    says(kinds == ["reasoning", "function_call"], f"reasoning, then a call, not {kinds}")
+    check_call(body.output[1])
+    check_call(stream.terminal.output[1])
+
+
+@pytest.mark.covers("VR-041")
+def test_function_call_then_answer(responses: Responses, script: ScriptWriter) -> None:
     script(reasoning="I need the weather.", calls=[CALL])
-    response = openai_client.responses.create(
-        model=vllm_server.model, input=WEATHER, tools=[RESPONSES_TOOL], temperature=0
-    )
-    assert response.status == "completed"
-    assert [item.type for item in response.output] == ["reasoning", "function_call"]
-    check_call(response.output[1])
-
-
-def test_function_call_streamed(
-    vllm_server: Server, openai_client: OpenAI, script: ScriptWriter, check_stream: StreamCheck
-) -> None:
-    script(reasoning="I need the weather.", calls=[CALL])
-    events = list(
-        openai_client.responses.create(
-            model=vllm_server.model, input=WEATHER, tools=[RESPONSES_TOOL], temperature=0, stream=True
-        )
-    )
-    check_stream(events)
-    done = [
-        e.item for e in events if e.type == "response.output_item.done" and e.item.type == "function_call"
-    ]
-    assert len(done) == 1
-    check_call(done[0])
-    deltas = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]
-    assert "".join(deltas) == done[0].arguments
-    assert not [event.type for event in events if "code_interpreter" in event.type]
-
-
-def test_function_call_then_answer(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
-    script(reasoning="I need the weather.", calls=[CALL])
-    first = openai_client.responses.create(
-        model=vllm_server.model, input=WEATHER, tools=[RESPONSES_TOOL], temperature=0
-    )
+    first = responses.create(WEATHER, tools=[RESPONSES_TOOL])
     call = first.output[-1]
+    says(call.type == "function_call", f"a call, not {call.type}")
     assert call.type == "function_call"
     script("It is 21 degrees and sunny in Paris.")
-    second = openai_client.responses.create(
-        model=vllm_server.model,
-        previous_response_id=first.id,
-        input=[{"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees, sunny"}],
-        tools=[RESPONSES_TOOL],
-        temperature=0,
-        extra_body=SHOW_PROMPT,
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees, sunny"}
+    second = responses.create(
+        [output], previous_response_id=first.id, tools=[RESPONSES_TOOL], extra_body=SHOW
     )
-    assert "21" in second.output_text
     assert "21 degrees, sunny" in prompt_of(second)
+    says("21" in second.output_text, f"21 degrees, not {second.output_text!r}")

@@ -1,0 +1,43 @@
+"""Chat Completions, the basics: an answer, its limit, and a call, streamed and not."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from harness.suite.content import says
+from tests.behaviours.tools import CALL, CHAT_TOOL
+from tests.chat_api import Chat, said
+
+PARIS = "The capital of France is Paris."
+FRANCE = [{"role": "user", "content": "What is the capital of France? Answer in one short sentence."}]
+
+
+def test_chat_answer(chat: Chat, script: ScriptWriter) -> None:
+    script(PARIS, times=2)
+    answers = chat.both(FRANCE)
+    assert answers.said.finish == "stop"
+    last = answers.chunks[-1]
+    assert last.usage is not None
+    assert answers.body.usage is not None
+    assert last.usage.completion_tokens == answers.body.usage.completion_tokens
+    says("Paris" in answers.said.content, f"Paris, not {answers.said.content!r}")
+
+
+@pytest.mark.covers("VR-050")
+def test_chat_length_limit(chat: Chat, script: ScriptWriter) -> None:
+    script("one two three four five six seven eight nine ten eleven twelve", expect="cut")
+    body = chat.body(FRANCE, max_tokens=4)
+    assert said(body).finish == "length"
+    assert body.usage is not None
+    assert body.usage.completion_tokens == 4
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+def test_chat_call(chat: Chat, script: ScriptWriter) -> None:
+    script(calls=[CALL], times=2)
+    answers = chat.both(FRANCE, tools=[CHAT_TOOL])
+    assert answers.said.finish == "tool_calls"
+    assert answers.said.calls == ((CALL.name, CALL.arguments_json),)
+    assert answers.streamed.calls == answers.said.calls

@@ -1,0 +1,138 @@
+"""Responses, the basics: an answer, its limits, its state, and a call, streamed and not."""
+
+from __future__ import annotations
+
+import openai
+import pytest
+from openai import AsyncOpenAI, OpenAI
+from openai.types.responses import Response
+
+from harness.pytest_plugin import Check, ScriptWriter, Server
+from harness.suite.content import says
+from tests.behaviours.tools import CALL, RESPONSES_TOOL, WEATHER, check_call
+from tests.responses_api import SHOW, Responses, prompt_of
+
+pytestmark = pytest.mark.needs("responses")
+
+FRANCE = "What is the capital of France? Answer in one short sentence."
+PARIS = "The capital of France is Paris."
+
+
+@pytest.mark.covers("VR-006", "VR-010", "VR-015", "OR-001", "OR-002")
+def test_plain_answer(responses: Responses, script: ScriptWriter) -> None:
+    script(PARIS, times=2)
+    body, stream = responses.both(FRANCE)
+    assert body.status == "completed"
+    assert body.incomplete_details is None
+    assert [item.type for item in body.output][-1] == "message"
+    assert body.usage is not None
+    assert body.usage.total_tokens == body.usage.input_tokens + body.usage.output_tokens
+    assert stream.types[0] == "response.created"
+    assert stream.types[-1] == "response.completed"
+    assert stream.of("output_text.delta")
+    says("Paris" in body.output_text, f"Paris, not {body.output_text!r}")
+    if script.exact:
+        assert body.output_text.strip() == PARIS
+
+
+@pytest.mark.covers("OR-001")
+async def test_plain_answer_async(
+    vllm_server: Server, async_openai_client: AsyncOpenAI, script: ScriptWriter, check_body: Check
+) -> None:
+    script(PARIS)
+    response = await async_openai_client.responses.create(
+        model=vllm_server.model, input=FRANCE, temperature=0
+    )
+    check_body(response)
+    says("Paris" in response.output_text, f"Paris, not {response.output_text!r}")
+
+
+@pytest.mark.needs("reasoning")
+@pytest.mark.covers("VR-001", "GO-008")
+def test_reasoning_comes_first(responses: Responses, script: ScriptWriter) -> None:
+    script(PARIS, reasoning="The user asks for a capital.")
+    response = responses.create(FRANCE)
+    assert [item.type for item in response.output] == ["reasoning", "message"]
+    reasoning = response.output[0]
+    assert reasoning.type == "reasoning"
+    assert reasoning.content
+    if script.exact:
+        assert reasoning.content[0].text.strip() == "The user asks for a capital."
+
+
+@pytest.mark.covers("VR-013")
+def test_max_output_tokens_gives_incomplete(responses: Responses, script: ScriptWriter) -> None:
+    script("one two three four five six seven eight nine ten eleven twelve", expect="cut")
+    response = responses.create("Tell me a long story about a dragon.", max_output_tokens=8)
+    assert response.status == "incomplete"
+    assert response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens"
+    assert response.usage is not None
+    assert response.usage.output_tokens == 8
+
+
+@pytest.mark.needs("store")
+@pytest.mark.covers("VR-021", "VR-035", "OR-010")
+def test_three_turns_by_previous_response_id(responses: Responses, script: ScriptWriter) -> None:
+    def ask(question: str, answer: str, previous: str | None) -> Response:
+        script(answer)
+        return responses.create(
+            question, previous_response_id=previous, max_output_tokens=512, extra_body=SHOW
+        )
+
+    first = ask("What is the capital of France?", "The capital of France is Paris.", None)
+    second = ask("And of Italy?", "The capital of Italy is Rome.", first.id)
+    third = ask("And of Spain?", "The capital of Spain is Madrid.", second.id)
+    assert second.previous_response_id == first.id
+    assert len({first.id, second.id, third.id}) == 3
+    prompt = prompt_of(third)
+    for said in (
+        "capital of France?",
+        first.output_text,
+        "And of Italy?",
+        second.output_text,
+        "And of Spain?",
+    ):
+        assert said.strip() in prompt, f"{said!r} is missing in the third turn's prompt"
+    says("Paris" in first.output_text, f"Paris, not {first.output_text!r}")
+    says("Rome" in second.output_text, f"Rome, not {second.output_text!r}")
+
+
+@pytest.mark.needs("store")
+@pytest.mark.covers("VR-016", "VR-033")
+def test_store_and_retrieve(responses: Responses, script: ScriptWriter) -> None:
+    script(PARIS)
+    created = responses.create(FRANCE, store=True)
+    assert responses.client.responses.retrieve(created.id).model_dump() == created.model_dump()
+
+
+@pytest.mark.needs("store")
+@pytest.mark.covers("VR-016", "VR-033")
+def test_not_stored_is_not_found(responses: Responses, script: ScriptWriter, check_body: Check) -> None:
+    script(PARIS)
+    created = responses.create(FRANCE, store=False)
+    with pytest.raises(openai.NotFoundError) as caught:
+        responses.client.responses.retrieve(created.id)
+    assert created.id in str(caught.value)
+    check_body(caught.value.response.json())
+
+
+def test_unknown_response_is_not_found(openai_client: OpenAI, check_body: Check) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        openai_client.responses.retrieve("resp_does_not_exist")
+    check_body(caught.value.response.json())
+
+
+@pytest.mark.needs("tools")
+@pytest.mark.scripted
+@pytest.mark.covers("VR-025", "VR-045", "VR-046", "OR-004", "OR-005")
+def test_function_call(responses: Responses, script: ScriptWriter) -> None:
+    script(calls=[CALL], times=2)
+    body, stream = responses.both(WEATHER, tools=[RESPONSES_TOOL])
+    assert body.status == "completed"
+    check_call(body.output[-1])
+    done = [event.item for event in stream.of("output_item.done") if event.item.type == "function_call"]
+    assert len(done) == 1
+    check_call(done[0])
+    assert stream.joined("function_call_arguments") == done[0].arguments
+    assert not [kind for kind in stream.types if "code_interpreter" in kind]

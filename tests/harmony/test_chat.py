@@ -1,7 +1,0 @@
-"""gpt-oss over Chat Completions."""
-
-import pytest
-
-from tests.behaviours.chat import *  # noqa: F403
-
-pytestmark = pytest.mark.harmony
