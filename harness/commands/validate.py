@@ -28,14 +28,14 @@ def validate(
     format: Annotated[Format, typer.Option(help="How findings are written.")] = Format.TEXT,
     select: Annotated[str, typer.Option(help="Only these codes or beginnings of codes, by commas.")] = "",
     ignore: Annotated[str, typer.Option(help="Not these codes or beginnings of codes, by commas.")] = "",
-    api: Annotated[str, typer.Option(help="responses or chat; judged by the content where not given.")] = "",
+    api: Annotated[str, typer.Option(help="responses, chat or messages; judged by the content where not given.")] = "",
 ) -> None:
     """Check recorded streams and bodies; exit 0 when clean, 1 with errors or warnings, 2 on bad input."""
     from harness.protocol.captures import read_capture, validate_capture
     from harness.protocol.formats import FORMATS, Placed
 
-    if api not in ("", "responses", "chat"):
-        raise UsageError(f"--api {api!r} is neither responses nor chat")
+    if api not in ("", "responses", "chat", "messages"):
+        raise UsageError(f"--api {api!r} is neither responses, chat nor messages")
     wanted, unwanted = _codes(select), _codes(ignore)
     found = []
     for file in files:

@@ -1,9 +1,10 @@
-"""The protocol: coded findings over streams and bodies of the Responses API and Chat Completions.
+"""The protocol: coded findings over streams and bodies of the Responses API, Chat Completions and
+Anthropic Messages.
 
 Pure functions over events; imports nothing of the rest of the harness but its errors.
 """
 
-from harness.protocol.accumulate import ChatAccumulator, ResponseAccumulator
+from harness.protocol.accumulate import ChatAccumulator, MessageAccumulator, ResponseAccumulator
 from harness.protocol.bodies import validate_body
 from harness.protocol.compare import compare_responses, compare_stream
 from harness.protocol.conversation import Exchange, validate_conversation
@@ -20,6 +21,7 @@ __all__ = [
     "Exchange",
     "Finding",
     "KnownDeviation",
+    "MessageAccumulator",
     "ProtocolInputError",
     "ProtocolViolation",
     "ResponseAccumulator",

@@ -26,7 +26,7 @@ def assert_valid_stream(
 
     Args:
         events: event objects of the openai SDK, dicts, or SSEEvents.
-        api: "responses" or "chat"; None judges by the first event.
+        api: "responses", "chat" or "messages"; None judges by the first event.
         request: the request body, when it is known; more can be checked then.
         resumed: it begins in the middle (`starting_after`); None judges by its first event.
         severity: what fails: errors only, or warnings too, or information too.

@@ -1,4 +1,4 @@
-"""Bodies: a response, a chat completion or an error that came in one piece."""
+"""Bodies: a response, a chat completion, a message or an error that came in one piece."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pydantic import BaseModel
 from harness.protocol.chat import check_completion
 from harness.protocol.findings import Finding, Report, brief
 from harness.protocol.items import check_output, check_response
+from harness.protocol.messages_objects import check_error as check_messages_error
+from harness.protocol.messages_objects import check_message
 from harness.protocol.rules import SEVERITIES
 from harness.protocol.stream import Api, plain
 
@@ -19,11 +21,11 @@ _ERROR_KEYS = ("message", "type", "param", "code")
 def validate_body(
     body: Mapping[str, Any] | BaseModel, *, api: Api | None = None, request: Mapping[str, Any] | None = None
 ) -> list[Finding]:
-    """Checks a body of either API, or an error body.
+    """Checks a body of one of the APIs, or an error body.
 
     Args:
         body: the JSON object, or the SDK's object for it.
-        api: "responses" or "chat"; None judges by the body.
+        api: "responses", "chat" or "messages"; None judges by the body.
         request: the request body, when it is known; more can be checked then.
 
     Returns:
@@ -42,7 +44,9 @@ def validate_body(
 
 def _check(report: Report, body: dict[str, Any], api: Api | None, request: dict[str, Any] | None) -> None:
     kind = body.get("object")
-    if "error" in body and "id" not in body and body["error"] is not None:
+    if api == "messages" or (api is None and kind is None and body.get("type") in ("message", "error")):
+        _check_messages(report, body)
+    elif "error" in body and "id" not in body and body["error"] is not None:
         _check_error(report, body["error"])
     elif kind == "error":
         report.add("RO119", "the error stands at the top of the body", "$", "{error: {...}}", brief(body))
@@ -56,6 +60,13 @@ def _check(report: Report, body: dict[str, Any], api: Api | None, request: dict[
         check_output(
             report, body.get("output"), "$.output", status if isinstance(status, str) else None, request
         )
+
+
+def _check_messages(report: Report, body: dict[str, Any]) -> None:
+    if "error" in body:
+        check_messages_error(report, body)
+    else:
+        check_message(report, body)
 
 
 def _check_error(report: Report, error: object) -> None:

@@ -221,7 +221,9 @@ def _cassette(text: str, source: str) -> list[Exchange]:
 
 def _of_the_apis(interaction: object) -> bool:
     uri = _get(interaction, "request", "uri")
-    return isinstance(uri, str) and ("/responses" in uri or "/chat/completions" in uri)
+    return isinstance(uri, str) and any(
+        path in uri for path in ("/responses", "/chat/completions", "/messages")
+    )
 
 
 def _vcr_exchange(value: object, source: str) -> Exchange:

@@ -7,9 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from harness.protocol.accumulate import ChatAccumulator, ResponseAccumulator
+from harness.protocol.accumulate import ChatAccumulator, MessageAccumulator, ResponseAccumulator
 from harness.protocol.differences import differences
 from harness.protocol.findings import ABSENT, Finding, brief
+from harness.protocol.messages_objects import EVENTS as MESSAGES_EVENTS
 from harness.protocol.rules import SEVERITIES
 from harness.protocol.schema import RESEALED_FIELDS
 from harness.protocol.stream import AnyEvent, as_json, plain
@@ -32,6 +33,7 @@ OF_ONE_ANSWER = frozenset(
         "cache_write_tokens",
         "logprobs",
         "obfuscation",
+        "signature",
     }
 )
 # what depends on how the answer was asked for
@@ -46,7 +48,7 @@ def compare_responses(
     labels: tuple[str, str] = ("left", "right"),
     ignore: Collection[str] = (),
 ) -> list[Finding]:
-    """Where two responses (or two chat completions) differ.
+    """Where two responses (or two chat completions, or two messages) differ.
 
     Args:
         left: one body.
@@ -92,7 +94,7 @@ def compare_stream(
     """Compares what a stream adds up to with its terminal event, and with a body of the same script.
 
     Args:
-        events: the stream, of either API.
+        events: the stream, of any of the APIs.
         body: a non-streaming answer to the same script; ids and timestamps are left aside.
         ignore: further keys to leave aside when comparing with the body.
 
@@ -108,6 +110,13 @@ def compare_stream(
             return []
         aside = {*ignore, *(() if chat.usage else ("usage",))}
         return compare_responses(chat.completion, body, labels=("stream", "body"), ignore=aside)
+    if any(value.get("type") in MESSAGES_EVENTS for value in values):
+        message = MessageAccumulator()
+        for value in values:
+            message.feed(value)
+        if body is None:
+            return []
+        return compare_responses(message.message, body, labels=("stream", "body"), ignore=ignore)
     accumulated = ResponseAccumulator()
     for value in values:
         accumulated.feed(value)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from harness.protocol import render
+from harness.protocol import render, render_messages
 from harness.protocol.render import Json
 
 # ("set", where, path, value) · ("unset", where, path) · ("drop", where) · ("dup", where)
@@ -33,7 +33,7 @@ class Example:
 
     @property
     def kind(self) -> str:
-        """What the sample is: responses, chat, sse, body, conversation, compare or known."""
+        """What the sample is: responses, chat, messages, sse, body, conversation, compare or known."""
         return SAMPLES[self.sample].kind
 
     def build(self) -> list[Json]:
@@ -119,7 +119,7 @@ _OPERATIONS: dict[str, Callable[..., None]] = {
 
 
 def as_sse(events: Sequence[Json]) -> str:
-    """Events as server-sent events: with `event:` lines for Responses, with [DONE] for chat."""
+    """Events as server-sent events: with `event:` lines for Responses and Messages, with [DONE] for chat."""
     lines = []
     for event in events:
         name = f"event: {event['type']}\n" if "type" in event else ""
@@ -227,6 +227,10 @@ def _replay() -> list[Json]:
 
 
 _TEXT = [render.message("Hello, world")]
+_SAID = [render_messages.text("Hello, world")]
+_THOUGHT = [render_messages.thinking("Let me think."), *_SAID]
+_ASKED = [render_messages.tool_use({"city": "Paris"})]
+_ASKED_TWICE = [*_ASKED, render_messages.tool_use({"city": "Oslo"}, number=2)]
 _CALL = [render.reasoning(), render.function_call('{"city":"Paris"}')]
 _TWO_CALLS = [render.function_call('{"city":"Paris"}'), render.function_call('{"city":"Oslo"}', number=2)]
 _CUT = [render.message("Hello, wor", status="incomplete")]
@@ -271,6 +275,16 @@ SAMPLES: dict[str, Sample] = {
     ),
     "chat_usage": Sample(
         "chat", lambda: render.completion_chunks([{"content": "Hello, world"}], usage=_CHAT_USAGE)
+    ),
+    "messages_text": Sample("messages", lambda: render_messages.answer_events(_SAID)),
+    "messages_thinking": Sample("messages", lambda: render_messages.answer_events(_THOUGHT)),
+    "messages_call": Sample("messages", lambda: render_messages.answer_events([*_SAID, *_ASKED])),
+    "messages_two_calls": Sample("messages", lambda: render_messages.answer_events(_ASKED_TWICE)),
+    "answer": Sample("body", lambda: [render_messages.answer(_SAID)]),
+    "answer_call": Sample("body", lambda: [render_messages.answer([*_SAID, *_ASKED])]),
+    "messages_error": Sample(
+        "body",
+        lambda: [{"type": "error", "error": {"type": "not_found_error", "message": "model: no such model"}}],
     ),
     "body": Sample("body", lambda: [render.response([*_CALL, *_TEXT])]),
     "search_body": Sample("body", lambda: [render.response([_SEARCH, *_TEXT])]),

@@ -17,7 +17,7 @@ from harness.protocol.render import Json
 from harness.protocol.rule import Rule
 from harness.protocol.rules import AREAS, RULES
 from harness.protocol.sse import parse_sse
-from harness.protocol.stream import StreamValidator
+from harness.protocol.stream import Api, StreamValidator
 
 _HELD_BY_EXAMPLES = 16384
 _LINE = 240
@@ -36,7 +36,7 @@ def findings_of(example: Example) -> list[Finding]:
         case "known":
             return _findings_of_run(values[0])
     validator = StreamValidator(
-        api="chat" if example.sample.startswith("chat") else "responses",
+        api=_api(example.sample),
         request=example.request,
         max_held=_HELD_BY_EXAMPLES,
     )
@@ -45,6 +45,13 @@ def findings_of(example: Example) -> list[Finding]:
         validator.feed(event)
     validator.close()
     return validator.findings
+
+
+def _api(sample: str) -> Api:
+    """The API of a stream, which the sample's name begins with unless it is Responses."""
+    if sample.startswith("chat"):
+        return "chat"
+    return "messages" if sample.startswith("messages") else "responses"
 
 
 def _findings_of_run(run: Json) -> list[Finding]:

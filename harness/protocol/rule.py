@@ -13,6 +13,10 @@ ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 TRAFFIC = "recorded OpenAI traffic (64 streams, 6,753 events; 306 bodies)"
 SCHEMA = "OpenAI's OpenAPI description 2.3.0 and the openai SDK's types"
 CHAT = "the openai SDK's types (openai.types.chat) and OpenAI's API reference"
+MESSAGES = (
+    "Anthropic's published API (https://docs.anthropic.com/en/api/messages, "
+    "https://docs.anthropic.com/en/docs/build-with-claude/streaming) and the anthropic SDK's types"
+)
 SSE = "https://html.spec.whatwg.org/multipage/server-sent-events.html"
 HARNESS = "the harness itself"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from harness.protocol.rule import Rule
 from harness.protocol.rules_between import BETWEEN_RULES
 from harness.protocol.rules_chat import CHAT_RULES
+from harness.protocol.rules_messages import MESSAGES_RULES
 from harness.protocol.rules_objects import OBJECT_RULES
 from harness.protocol.rules_streams import STREAM_RULES
 
@@ -16,13 +17,15 @@ AREAS = {
     "CC": "Chat Completions streams",
     "CB": "Chat Completions bodies",
     "CU": "Chat Completions usage",
+    "MS": "Messages streams",
+    "MB": "Messages bodies",
     "CV": "Conversations",
     "CP": "Comparisons",
     "KD": "Known deviations",
 }
 
 RULES: dict[str, Rule] = {
-    rule.code: rule for rule in (*STREAM_RULES, *OBJECT_RULES, *CHAT_RULES, *BETWEEN_RULES)
+    rule.code: rule for rule in (*STREAM_RULES, *OBJECT_RULES, *CHAT_RULES, *MESSAGES_RULES, *BETWEEN_RULES)
 }
 
 SEVERITIES = {code: rule.severity for code, rule in RULES.items()}

@@ -28,8 +28,8 @@ STREAM_RULES: tuple[Rule, ...] = (
     rule(
         "SE102",
         WARNING,
-        "A Responses event without an event: line",
-        "Every OpenAI event has one; clients that use the browser's EventSource depend on it.",
+        "A Responses or Messages event without an event: line",
+        "Every such event has one; clients that use the browser's EventSource depend on it.",
         TRAFFIC,
         "sse",
         ("replace", "event: response.created\n", ""),
@@ -70,9 +70,9 @@ STREAM_RULES: tuple[Rule, ...] = (
     rule(
         "SE106",
         WARNING,
-        "[DONE] in a Responses stream",
-        "[DONE] belongs to Chat Completions; a Responses client that parses every data line as "
-        "JSON fails on it.",
+        "[DONE] in a stream of named events",
+        "[DONE] belongs to Chat Completions; a client of Responses or Messages that parses every data "
+        "line as JSON fails on it.",
         TRAFFIC,
         "sse",
         ("replace", "event: response.completed", "data: [DONE]\n\nevent: response.completed"),

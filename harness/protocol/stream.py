@@ -10,14 +10,22 @@ from pydantic import BaseModel
 
 from harness.protocol.chat import ChatValidator
 from harness.protocol.findings import MAX_FINDINGS, Finding, Report, Severity, brief
+from harness.protocol.messages import MessagesValidator
+from harness.protocol.messages_objects import EVENTS as MESSAGES_EVENTS
 from harness.protocol.responses import MAX_HELD, ResponsesValidator
 from harness.protocol.rules import SEVERITIES
 from harness.protocol.sse import SSEEvent
 
-Api = Literal["responses", "chat"]
+Api = Literal["responses", "chat", "messages"]
 AnyEvent = Mapping[str, Any] | BaseModel | SSEEvent
 
-_DEEP = frozenset({"response", "item", "part", "choices", "annotation", "error", "delta", "output"})
+_DEEP = frozenset(
+    {
+        *("response", "item", "part", "choices", "annotation", "error", "delta", "output"),
+        *("message", "content_block", "content"),
+    }
+)
+AnyValidator = ResponsesValidator | ChatValidator | MessagesValidator
 
 
 def _refuse(name: str) -> None:
@@ -31,7 +39,7 @@ class StreamValidator:
     """Checks a stream event by event; memory is constant in its length apart from the accumulated text.
 
     Args:
-        api: "responses" or "chat"; None judges by the first event.
+        api: "responses", "chat" or "messages"; None judges by the first event.
         request: the request body, when it is known; more can be checked then.
         resumed: it begins in the middle (`starting_after`); None judges by its first event.
         max_held: characters of text and items kept for comparison.
@@ -52,7 +60,7 @@ class StreamValidator:
         self._request = dict(request) if request is not None else None
         self._resumed = resumed
         self._max_held = max_held
-        self._validator: ResponsesValidator | ChatValidator | None = None
+        self._validator: AnyValidator | None = None
         self._index = 0
         self._framed = False
         self._done_mark = False
@@ -68,7 +76,7 @@ class StreamValidator:
         return self._report.dropped
 
     def feed(self, event: AnyEvent) -> list[Finding]:
-        """Takes the next event (a dict, an event object of the openai SDK, or an SSEEvent).
+        """Takes the next event (a dict, an event object of an SDK, or an SSEEvent).
 
         Returns:
             The findings about this event.
@@ -109,10 +117,13 @@ class StreamValidator:
             self._report.add("SE107", "the stream does not end with [DONE]", "$", "data: [DONE]", "the end")
         return self._report.findings[before:]
 
-    def _choose(self, event: Mapping[str, Any]) -> ResponsesValidator | ChatValidator:
+    def _choose(self, event: Mapping[str, Any]) -> AnyValidator:
         of_chat = self._done_mark or "choices" in event or ("error" in event and "type" not in event)
-        api = self._api or ("chat" if of_chat else "responses")
-        if api == "chat":
+        of_messages = event.get("type") in MESSAGES_EVENTS
+        api = self._api or ("chat" if of_chat else "messages" if of_messages else "responses")
+        if api == "messages":
+            self._validator = MessagesValidator(self._report, max_held=self._max_held)
+        elif api == "chat":
             self._validator = ChatValidator(self._report, request=self._request, max_held=self._max_held)
         else:
             self._validator = ResponsesValidator(
@@ -130,8 +141,9 @@ class StreamValidator:
             report.add("SE108", "an event after [DONE]", "$", "nothing", data[:80], once="done")
         if data.strip() == "[DONE]":
             self._done_mark = True
-            if isinstance(self._validator, ResponsesValidator) or self._api == "responses":
-                report.add("SE106", "[DONE] in a Responses stream", "$", "nothing", "[DONE]")
+            named = isinstance(self._validator, ResponsesValidator | MessagesValidator)
+            if named or self._api in ("responses", "messages"):
+                report.add("SE106", "[DONE] in a stream of named events", "$", "nothing", "[DONE]")
             return None
         value: object = None
         problem = "not an object"
@@ -150,7 +162,7 @@ class StreamValidator:
         return found
 
     def _check_name(self, event: SSEEvent, value: Mapping[str, Any]) -> None:
-        if not isinstance(self._validator, ResponsesValidator):
+        if isinstance(self._validator, ChatValidator):
             return
         if event.event is None:
             self._report.add(
@@ -175,7 +187,7 @@ def plain(event: object) -> dict[str, Any]:
     """An event as JSON values, with only the fields the server sent.
 
     Args:
-        event: an event object of the openai SDK, any pydantic model, or a mapping.
+        event: an event object of an SDK, any pydantic model, or a mapping.
 
     Raises:
         TypeError: it is none of these.
@@ -213,8 +225,8 @@ def validate_stream(
     """Checks a whole stream.
 
     Args:
-        events: event objects of the openai SDK, dicts, or SSEEvents (`validate_stream(parse_sse(chunks))`).
-        api: "responses" or "chat"; None judges by the first event.
+        events: event objects of the SDKs, dicts, or SSEEvents (`validate_stream(parse_sse(chunks))`).
+        api: "responses", "chat" or "messages"; None judges by the first event.
         request: the request body, when it is known.
         resumed: it begins in the middle (`starting_after`); None judges by its first event.
 

@@ -35,7 +35,7 @@ def draw(events: Iterable[AnyEvent], findings: Sequence[Finding] = ()) -> str:
             run = []
         first = first if run else index
         run.append(value)
-        if index in of_event or not str(value.get("type")).endswith(".delta"):
+        if index in of_event or not str(value.get("type")).endswith((".delta", "_block_delta")):
             lines.append((_line(first, run), False))
             run = []
         indent = "  " * (_depth(value) + 1)
@@ -48,6 +48,8 @@ def draw(events: Iterable[AnyEvent], findings: Sequence[Finding] = ()) -> str:
 
 def _depth(event: Mapping[str, Any]) -> int:
     kind = str(event.get("type"))
+    if kind.startswith("content_block_"):
+        return 2 if kind == "content_block_delta" else 1
     if kind.startswith("response.output_item.") or "output_index" not in event:
         return 1 if "output_index" in event else 0
     inner = any(key in event for key in ("content_index", "summary_index", "command_index"))
@@ -56,7 +58,7 @@ def _depth(event: Mapping[str, Any]) -> int:
 
 
 def _place(event: Mapping[str, Any]) -> tuple[object, ...]:
-    keys = ("type", "output_index", "content_index", "summary_index", "command_index", "item_id")
+    keys = ("type", "output_index", "content_index", "summary_index", "command_index", "item_id", "index")
     return tuple(brief(event.get(key)) for key in keys)
 
 

@@ -94,7 +94,7 @@ def watch(
 
     Args:
         stream: what the SDK's `create(stream=True)` gave, of either API.
-        api: "responses" or "chat"; None judges by the first event.
+        api: "responses", "chat" or "messages"; None judges by the first event.
         request: the request body, when it is known.
         raises: raise at the end of a stream with errors; else only collect, see `findings`.
 

@@ -47,6 +47,10 @@ def both(*conditions: Where) -> Where:
     return lambda event: all(condition(event) for condition in conditions)
 
 
+def either(*conditions: Where) -> Where:
+    return lambda event: any(condition(event) for condition in conditions)
+
+
 def neither(*conditions: Where) -> Where:
     return lambda event: not any(condition(event) for condition in conditions)
 
@@ -496,6 +500,95 @@ CHAT: Sequence[Mutation] = (
     _row("usage without its total", _USAGE, removing("usage.total_tokens"), "CU101"),
     _row("usage twice", _USAGE, duplicate, "CC112"),
     _row("an unknown field", _ANY, adding("x_new_field", 1)),
+)
+
+
+def _input_delta(event: Json) -> bool:
+    return _get_delta(event).get("type") == "input_json_delta"
+
+
+def _get_delta(event: Json) -> Json:
+    delta = event.get("delta")
+    return delta if isinstance(delta, dict) else {}
+
+
+def _merged_pieces(events: Events, at: int) -> Events | None:
+    """Two deltas of one block become one: as valid as before."""
+    first, second = events[at]["delta"], _get_delta(events[at + 1])
+    key = {"text_delta": "text", "input_json_delta": "partial_json"}.get(first["type"])
+    if key is None or first["type"] != second.get("type"):
+        return None
+    merged = {**first, key: first[key] + second[key]}
+    return [*events[:at], {**events[at], "delta": merged}, *events[at + 2 :]]
+
+
+_MS_START, _MS_ENDING, _MS_END = of_type("message_start"), of_type("message_delta"), of_type("message_stop")
+_MS_BEGINS, _MS_PIECE, _MS_STOP = (
+    of_type("content_block_start"),
+    of_type("content_block_delta"),
+    of_type("content_block_stop"),
+)
+_MS_CALL: Where = lambda event: event.get("content_block", {}).get("type") == "tool_use"  # noqa: E731
+_MS_TEXT: Where = lambda event: event.get("content_block", {}).get("type") == "text"  # noqa: E731
+_MS_TEXT_PIECE: Where = lambda event: _get_delta(event).get("type") == "text_delta"  # noqa: E731
+_MS_SIGNATURE: Where = lambda event: _get_delta(event).get("type") == "signature_delta"  # noqa: E731
+
+MESSAGES: Sequence[Mutation] = (
+    _row("drop message_start", _MS_START, drop, "MS101"),
+    _row("duplicate message_start", _MS_START, duplicate, "MS102"),
+    _row("type of message_start's message removed", _MS_START, removing("message.type"), "MS109"),
+    _row("role of message_start's message removed", _MS_START, removing("message.role"), "MS109"),
+    _row("role changes", _MS_START, setting("message.role", "user"), "MB103"),
+    _row("usage of message_start removed", _MS_START, removing("message.usage"), "MB110"),
+    _row("content at the beginning", _MS_START, setting("message.content", [{"type": "text"}]), "MS108"),
+    _row("drop message_stop", _MS_END, drop, "MS103"),
+    _row("truncate", neither(_MS_START), truncate, "MS103"),
+    _row("duplicate message_stop", _MS_END, duplicate, "MS104"),
+    _row("ping after message_stop", _MS_END, lambda e, at: [*e, {"type": "ping"}], "MS104"),
+    _row("drop message_delta", _MS_ENDING, drop, "MS105"),
+    _row("duplicate message_delta", _MS_ENDING, duplicate, "MS106"),
+    _row("message_delta before the last block ends", _MS_ENDING, swap_back, "MS204"),
+    _row("stop_reason null", _MS_ENDING, setting("delta.stop_reason", None), "MS105"),
+    _row("stop_reason unknown", _MS_ENDING, setting("delta.stop_reason", "stop"), "MB104"),
+    _row(
+        "stop_reason tool_use or end_turn",
+        _MS_ENDING,
+        changing("delta.stop_reason", lambda r: "end_turn" if r == "tool_use" else "tool_use"),
+        "MB105",
+    ),
+    _row("stop_reason stop_sequence", _MS_ENDING, setting("delta.stop_reason", "stop_sequence"), "MB106"),
+    _row("stop_sequence removed", _MS_ENDING, removing("delta.stop_sequence"), "MS109"),
+    _row("usage removed", _MS_ENDING, removing("usage"), "MS109"),
+    _row("output_tokens removed", _MS_ENDING, removing("usage.output_tokens"), "MB110"),
+    _row("output_tokens shrinks", _MS_ENDING, setting("usage.output_tokens", 0), "MS215"),
+    _row("output_tokens negative", _MS_ENDING, setting("usage.output_tokens", -1), "MB111"),
+    _row("input_tokens changes", _MS_ENDING, adding("usage.input_tokens", 8), "MS216"),
+    _row("type removed", _ANY, removing("type"), "MS112"),
+    _row("an unknown event", _MS_STOP, inserting({"type": "sparkle"}), "MS111"),
+    _row("drop content_block_start", _MS_BEGINS, drop, "MS202"),
+    _row("duplicate content_block_start", _MS_BEGINS, duplicate, "MS203"),
+    _row("index of a block skips", _MS_BEGINS, changing("index", lambda n: n + 1), "MS201"),
+    _row("index of a delta", _MS_PIECE, changing("index", lambda n: n + 1), "MS202"),
+    _row("index removed", either(_MS_PIECE, _MS_BEGINS, _MS_STOP), removing("index"), "MS109"),
+    _row("index is a string", either(_MS_PIECE, _MS_BEGINS, _MS_STOP), changing("index", str), "MS110"),
+    _row("drop content_block_stop", _MS_STOP, drop, "MS203", "MS204"),
+    _row("duplicate content_block_stop", _MS_STOP, duplicate, "MS202"),
+    _row("a delta after its block", _MS_STOP, swap_back, "MS202"),
+    _row("text at the beginning of a block", _MS_TEXT, setting("content_block.text", "x"), "MS205"),
+    _row("input at the beginning of a call", _MS_CALL, setting("content_block.input", {"a": 1}), "MS205"),
+    _row("call without id", _MS_CALL, removing("content_block.id"), "MB107"),
+    _row("call with an empty name", _MS_CALL, setting("content_block.name", ""), "MB107"),
+    _row("block without type", _MS_BEGINS, removing("content_block.type"), "MB107"),
+    _row("delta of another kind", _MS_TEXT_PIECE, setting("delta.type", "thinking_delta"), "MS206"),
+    _row("delta without its text", _MS_TEXT_PIECE, removing("delta.text"), "MS109"),
+    _row("drop the signature", _MS_SIGNATURE, drop, "MS210"),
+    _row("thinking after the signature", _MS_SIGNATURE, swap_back, "MS209"),
+    _row("drop a piece of the input", _input_delta, drop, "MS211"),
+    _row("duplicate a piece of the input", _input_delta, duplicate, "MS211"),
+    # changes that leave a stream valid
+    _row("an unknown field", _ANY, adding("x_new_field", 1)),
+    _row("ping anywhere", neither(_MS_START), inserting({"type": "ping"})),
+    _row("merge two deltas", both(_MS_PIECE, neither(_MS_SIGNATURE)), _merged_pieces),
 )
 
 

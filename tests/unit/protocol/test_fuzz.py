@@ -14,6 +14,7 @@ import pytest
 from harness.protocol import (
     ChatAccumulator,
     Exchange,
+    MessageAccumulator,
     ProtocolInputError,
     ResponseAccumulator,
     StreamValidator,
@@ -62,7 +63,7 @@ _TOKENS = (
     b"\xff",
     b"\xef\xbb\xbf",
 )
-_STREAMS = [sample.build() for sample in SAMPLES.values() if sample.kind in ("responses", "chat")]
+_STREAMS = [sample.build() for sample in SAMPLES.values() if sample.kind in ("responses", "chat", "messages")]
 _CONVERSATIONS = [sample.build() for sample in SAMPLES.values() if sample.kind == "conversation"]
 _WIRES = [as_sse(events).encode() for events in _STREAMS]
 
@@ -123,7 +124,7 @@ def test_scrambled_json_raises_nothing_else() -> None:
         events = [event for event in scrambled if isinstance(event, dict)]
         rng.random() < 0.3 and rng.shuffle(events)
         findings = validate_stream(events, request=rng.choice([None, {}, {"tools": [1], "n": "x"}]))
-        for accumulator in (ResponseAccumulator(), ChatAccumulator()):
+        for accumulator in (ResponseAccumulator(), ChatAccumulator(), MessageAccumulator()):
             for event in events:
                 accumulator.feed(event)
             assert accumulator.text is not None

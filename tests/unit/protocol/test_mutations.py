@@ -38,8 +38,8 @@ def _responses() -> list[tuple[str, Events]]:
     return recorded + [(name, events) for name, events in made if events[-1]["type"] == "response.completed"]
 
 
-def _chat() -> list[tuple[str, Events]]:
-    return [(name, sample.build()) for name, sample in SAMPLES.items() if sample.kind == "chat"]
+def _made(kind: str) -> list[tuple[str, Events]]:
+    return [(name, sample.build()) for name, sample in SAMPLES.items() if sample.kind == kind]
 
 
 @pytest.mark.timeout(1800)
@@ -49,7 +49,8 @@ def test_mutations_are_caught(capsys: pytest.CaptureFixture[str]) -> None:
     missed: list[str] = []
     for api, table, streams in (
         ("responses", mutations.RESPONSES, _responses()),
-        ("chat", mutations.CHAT, _chat()),
+        ("chat", mutations.CHAT, _made("chat")),
+        ("messages", mutations.MESSAGES, _made("messages")),
     ):
         for mutation in table:
             key = f"{api}: {mutation.name}"
@@ -69,5 +70,6 @@ def test_mutations_are_caught(capsys: pytest.CaptureFixture[str]) -> None:
         print(f"\n{len(tried)} mutations, {hits} of {total} caught: {hits / total:.2%}")
         for line in missed[:40]:
             print(f"  missed {line}")
-    assert len(tried) == len(mutations.RESPONSES) + len(mutations.CHAT) >= 60, "each applies somewhere"
+    rows = len(mutations.RESPONSES) + len(mutations.CHAT) + len(mutations.MESSAGES)
+    assert len(tried) == rows >= 60, "each applies somewhere"
     assert hits / total >= 0.99

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from harness.protocol import (
     ChatAccumulator,
+    MessageAccumulator,
     ResponseAccumulator,
     compare_responses,
     compare_stream,
     parse_sse,
     render,
+    render_messages,
     validate_body,
     validate_stream,
 )
@@ -147,6 +149,33 @@ def test_generated_chat_streams_are_clean_and_add_up(messages: list[Json], split
     body = render.completion(messages, usage=usage)
     assert compare_responses(accumulator.completion, body) == []
     assert [str(finding) for finding in validate_body(body) if finding.counts] == []
+
+
+INPUTS = st.dictionaries(NAMES, st.one_of(TEXT, st.integers(), st.booleans(), st.none()), max_size=3)
+BLOCKS = st.one_of(
+    st.builds(render_messages.text, TEXT),
+    st.builds(render_messages.thinking, TEXT),
+    st.builds(render_messages.tool_use, INPUTS, name=NAMES),
+)
+
+
+@RELAXED
+@given(st.lists(BLOCKS, max_size=5), splits())
+def test_generated_messages_are_clean_and_add_up(blocks: list[Json], split: Any) -> None:
+    content = [
+        {**block, "id": f"toolu_{number}"} if block["type"] == "tool_use" else block
+        for number, block in enumerate(blocks)
+    ]
+    events = render_messages.answer_events(content, split=split)
+    assert [str(finding) for finding in validate_stream(events)] == []
+    assert [str(finding) for finding in validate_stream(parse_sse([as_sse(events).encode()]))] == []
+    accumulator = MessageAccumulator()
+    for event in events:
+        accumulator.feed(event)
+    body = render_messages.answer(content)
+    assert compare_responses(accumulator.message, body, same_answer=True) == []
+    assert compare_stream(events, body) == []
+    assert [str(finding) for finding in validate_body(body)] == []
 
 
 @RELAXED

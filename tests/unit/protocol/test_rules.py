@@ -33,7 +33,7 @@ def test_every_code_in_the_source_is_a_rule_and_the_other_way_round() -> None:
     used = set()
     for path in folder.glob("*.py"):
         if not path.name.startswith("rule"):
-            used |= set(re.findall(r'"((?:SE|RS|RO|IT|CC|CB|CU|CV|CP|KD)\d{3})"', path.read_text()))
+            used |= set(re.findall(r'"((?:SE|RS|RO|IT|CC|CB|CU|MS|MB|CV|CP|KD)\d{3})"', path.read_text()))
     assert used - set(RULES) == set()
     assert set(RULES) - used == set()
 
