@@ -1,0 +1,135 @@
+"""Responses: a text answer, as a body and as a stream, and what comes with it."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from harness.suite.content import says
+from tests.case_files import cases
+from tests.responses_api import Responses, expect_shape, items
+
+pytestmark = pytest.mark.needs("responses")
+
+FRANCE = "What is the capital of France? Answer in one short sentence."
+PARIS = "The capital of France is Paris."
+
+
+@pytest.mark.covers("VR-001", "VR-006", "VR-010", "VR-015", "VR-036", "VR-070", "LS-002", "LS-003", "OR-002")
+def test_streamed_text_is_the_body(responses: Responses, script: ScriptWriter) -> None:
+    script(PARIS, times=2)
+    body, stream = responses.both(FRANCE, max_output_tokens=64)
+    says("Paris" in body.output_text, f"Paris, not {body.output_text!r}")
+    assert body.status == "completed"
+    assert body.error is None
+    assert body.incomplete_details is None
+    assert stream.types[:2] == ["response.created", "response.in_progress"]
+    assert stream.types[-1] == "response.completed"
+    for event in stream.events[:2]:
+        assert event.response.output == []  # type: ignore[union-attr]
+        assert event.response.output_text == ""  # type: ignore[union-attr]
+        assert event.response.status == "in_progress"  # type: ignore[union-attr]
+        assert event.response.id == stream.terminal.id  # type: ignore[union-attr]
+    assert stream.joined("output_text") == items(stream.terminal, "message")[-1].content[0].text
+    assert len(stream.of("output_text.delta")) > 1
+    expect_shape(script, items_of_text(body), ("message", PARIS))
+
+
+def items_of_text(response: Any) -> Any:
+    """The response with its messages only."""
+    return response.model_copy(update={"output": items(response, "message")})
+
+
+@pytest.mark.covers("VR-066", "VR-015", "LS-036")
+def test_streamed_items_are_those_of_the_terminal_event(responses: Responses, script: ScriptWriter) -> None:
+    """Ids, indices and contents of the items' events are those of the last response."""
+    script(PARIS)
+    stream = responses.stream(FRANCE, max_output_tokens=64)
+    added, done = stream.of("output_item.added"), stream.of("output_item.done")
+    assert [event.output_index for event in added] == list(range(len(added)))
+    assert [event.item.id for event in added] == [event.item.id for event in done]
+    assert [event.item.id for event in done] == [item.id for item in stream.terminal.output]
+    assert [event.item.type for event in done] == [item.type for item in stream.terminal.output]
+    message = stream.terminal.output[-1]
+    assert message.type == "message"
+    assert {event.item_id for event in stream.of("output_text.delta", "output_text.done")} == {message.id}
+    assert [event.text for event in stream.of("output_text.done")] == [message.content[0].text]  # type: ignore[union-attr]
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("LS-001", "VR-012")
+def test_usage_counts_every_token(responses: Responses, script: ScriptWriter) -> None:
+    """The output's tokens are those that the model said, the one that ends the turn included."""
+    written = script(PARIS, times=2)
+    assert written is not None
+    body, stream = responses.both(FRANCE)
+    for response in (body, stream.terminal):
+        assert response.usage is not None
+        assert response.usage.output_tokens == len(written.takes[0])
+        assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens
+        assert response.usage.input_tokens > 0
+
+
+@pytest.mark.parametrize("case", cases("responses_echo"))
+def test_request_is_echoed(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
+    """In the body, and in the first and the last response of a stream."""
+    script(PARIS, times=2)
+    limit = {"max_output_tokens": 64, **case["send"]}
+    body, stream = responses.both(FRANCE, **limit)
+    first: Any = stream.events[0]
+    for response in (body, first.response, stream.terminal):
+        echoed = response.model_dump()
+        for key, value in case.get("echo", case["send"]).items():
+            assert _within(echoed.get(key), value) == value, f"{key} in a response that is {response.status}"
+
+
+def _within(echoed: Any, sent: Any) -> Any:
+    """What was echoed, without the fields that a server adds to an object that was sent."""
+    if isinstance(echoed, dict) and isinstance(sent, dict):
+        return {key: value for key, value in echoed.items() if key in sent}
+    return echoed
+
+
+@pytest.mark.covers("VR-041")
+def test_id_may_be_given(responses: Responses, script: ScriptWriter) -> None:
+    """vLLM's own: `request_id` names the response."""
+    script(PARIS, times=2)
+    given = [f"resp_{uuid.uuid4().hex}" for _ in range(2)]
+    body = responses.create(FRANCE, extra_body={"request_id": given[0]}, max_output_tokens=32)
+    stream = responses.stream(FRANCE, extra_body={"request_id": given[1]}, max_output_tokens=32)
+    assert [body.id, stream.terminal.id] == given
+
+
+@pytest.mark.covers("VR-001")
+def test_model_may_be_left_out(responses: Responses, script: ScriptWriter) -> None:
+    script(PARIS)
+    answer = responses.post({"input": FRANCE, "max_output_tokens": 32})
+    assert answer.status_code == 200
+    assert answer.json()["model"] == responses.model
+
+
+@pytest.mark.covers("VR-069")
+def test_metrics_only_when_asked_for_at_start(responses: Responses, script: ScriptWriter) -> None:
+    """They come with a flag of the server, which none of the entries sets."""
+    script(PARIS)
+    assert "metrics" not in responses.create(FRANCE, max_output_tokens=32).model_dump()
+
+
+@pytest.mark.live
+@pytest.mark.covers("VR-014")
+def test_sampling_parameters_take_effect(responses: Responses) -> None:
+    """A seed makes a hot answer repeat itself, and top_k 1 makes it the greedy one."""
+    poem = "Write a poem about rivers."
+    hot = {"temperature": 1.5, "max_output_tokens": 24}
+    seeded = [responses.create(poem, **hot, extra_body={"seed": 11}).output_text for _ in range(2)]
+    assert seeded[0] == seeded[1]
+    greedy = responses.create(poem, max_output_tokens=24).output_text
+    assert responses.create(poem, **hot, extra_body={"top_k": 1}).output_text == greedy
+    assert seeded[0] != greedy
+    repeated = responses.create(
+        poem, max_output_tokens=24, extra_body={"repetition_penalty": 1.8}
+    ).output_text
+    assert repeated != greedy

@@ -1,0 +1,34 @@
+"""Cases as data: each file of `tests/cases` is a list, each entry one parameter of a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+FOLDER = Path(__file__).parent / "cases"
+
+
+def cases(name: str, group: str | None = None) -> list[Any]:
+    """The cases of a file, for `pytest.mark.parametrize("case", cases("name"))`.
+
+    Args:
+        name: the file's name without `.yaml`.
+        group: the key of the list, where the file holds several.
+
+    Returns:
+        A parameter a case: its fields as a dict. `id` names it, `covers` and `known_defects` become marks.
+    """
+    loaded = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    return [_parameter(dict(case)) for case in (loaded if group is None else loaded[group])]
+
+
+def _parameter(case: dict[str, Any]) -> Any:
+    marks = [pytest.mark.covers(*case.pop("covers"))] if "covers" in case else []
+    marks += [
+        pytest.mark.known_defect(defect.pop("reference"), **defect)
+        for defect in map(dict, case.pop("known_defects", ()))
+    ]
+    return pytest.param(case, id=case.pop("id"), marks=marks)

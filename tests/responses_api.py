@@ -1,0 +1,155 @@
+"""The Responses API as the tests use it: whatever comes back, body or stream, is validated whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from openai import OpenAI
+from openai.types.responses import Response, ResponseStreamEvent
+
+from harness.pytest_plugin import ScriptWriter, Server
+
+SHOW = {"enable_response_messages": True}  # vLLM's own: the response carries prompt and output as they were
+TERMINAL = ("response.completed", "response.incomplete", "response.failed")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The events of a whole stream."""
+
+    events: list[ResponseStreamEvent]
+
+    @property
+    def types(self) -> list[str]:
+        """The types of all events."""
+        return [event.type for event in self.events]
+
+    @property
+    def terminal(self) -> Response:
+        """The response of the terminal event."""
+        last = self.events[-1]
+        assert last.type in TERMINAL, f"the stream ends with {last.type}"
+        return last.response
+
+    def of(self, *types: str) -> list[Any]:
+        """The events of these types, `response.` left out."""
+        return [event for event in self.events if event.type.removeprefix("response.") in types]
+
+    def joined(self, channel: str) -> str:
+        """The deltas of a channel (`output_text`, `reasoning_text`, `function_call_arguments`) in one."""
+        return "".join(event.delta for event in self.of(f"{channel}.delta"))
+
+
+@dataclass(frozen=True)
+class Responses:
+    """One server's Responses API; requests are greedy and name the server's model.
+
+    Attributes:
+        client: an SDK client, answered from the test's scripts.
+        model: the model's name on the server.
+        check: the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
+    """
+
+    client: OpenAI
+    model: str
+    check: Callable[[str], Callable[..., None]]
+
+    def create(self, said: Any, **more: Any) -> Response:
+        """The body of one request, checked."""
+        response: Response = self.client.responses.create(**self.request(said, more))
+        self.check("check_body")(response)
+        return response
+
+    def stream(self, said: Any, **more: Any) -> Stream:
+        """The stream of one request, checked."""
+        events = list(self.client.responses.create(**self.request(said, more), stream=True))
+        self.check("check_stream")(events)
+        return Stream(events)
+
+    def both(self, said: Any, **more: Any) -> tuple[Response, Stream]:
+        """The same request twice, as a body and as a stream, which must mean the same."""
+        body = self.create(said, **more)
+        stream = self.stream(said, **more)
+        self.check("check_same")(stream.events, body)
+        return body, stream
+
+    def request(self, said: Any, more: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of `responses.create`."""
+        return {"model": self.model, "input": said, "temperature": 0, **more}
+
+    def post(self, body: Any = None, *, raw: bytes | None = None, timeout: float = 20) -> httpx.Response:
+        """An answer as HTTP has it, of a body that the SDK might not send."""
+        content = json.dumps(body).encode() if raw is None else raw
+        return httpx.post(self.url(), content=content, headers=self.headers, timeout=timeout)
+
+    def url(self, path: str = "") -> str:
+        """The URL of /v1/responses, or of what stands below it."""
+        return f"{self.client.base_url}responses{path}"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the client sends: authorization, and the book of the test's scripts."""
+        return {key: value for key, value in self.client.default_headers.items() if isinstance(value, str)}
+
+
+@pytest.fixture
+def responses(vllm_server: Server, openai_client: OpenAI, request: pytest.FixtureRequest) -> Responses:
+    """The server's Responses API."""
+    return Responses(openai_client, vllm_server.model, request.getfixturevalue)
+
+
+def prompt_of(response: Response) -> str:
+    """All text of the prompt that the model saw, in order (asked for with SHOW)."""
+    assert response.model_extra is not None
+    return "\n".join(_texts(response.model_extra["input_messages"]))
+
+
+def messages_of(response: Response, side: str = "input") -> list[dict[str, Any]]:
+    """The prompt's messages, or the output's, in vLLM's own shape (asked for with SHOW)."""
+    assert response.model_extra is not None
+    messages: list[dict[str, Any]] = response.model_extra[f"{side}_messages"]
+    return messages
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def items(response: Response, kind: str) -> list[Any]:
+    """The output items of a type."""
+    return [item for item in response.output if item.type == kind]
+
+
+def shape(response: Response) -> list[tuple[str, ...]]:
+    """What the response says, item by item, without ids and the like."""
+    return [_said(item) for item in response.output]
+
+
+def _said(item: Any) -> tuple[str, ...]:
+    match item.type:
+        case "reasoning":
+            return ("reasoning", "".join(part.text for part in item.content or ()))
+        case "message":
+            return ("message", "".join(part.text for part in item.content))
+        case "function_call":
+            return ("function_call", item.name, item.arguments)
+        case other:
+            return (other,)
+
+
+def expect_shape(script: ScriptWriter, response: Response, *said: tuple[str, ...]) -> None:
+    """On the scripted lane: the response says exactly this, blanks at the ends of texts aside."""
+    if script.exact:
+        assert [tuple(part.strip() for part in item) for item in shape(response)] == list(said)
