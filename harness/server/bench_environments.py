@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from typing import Annotated
 
 import openai
-import psutil
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -17,6 +15,7 @@ from harness.environments.spec import Environment
 from harness.errors import HarnessError
 from harness.registry import Frontend, load_registry
 from harness.scripted.meaning import ToolCall
+from harness.server.process_tree import pss_bytes
 from harness.server.progress import ConsoleProgress
 from harness.server.remote import RemoteServer
 from harness.targets import Machine, why_not
@@ -75,7 +74,7 @@ def _started(environment: Environment, model: str, frontend: Frontend, *, cold: 
     try:
         with server:
             verdict = _call(server)
-            return f"{server.startup_seconds:.1f} s", f"{_pss(server.pid) / 2**20:.0f} MiB", verdict
+            return f"{server.startup_seconds:.1f} s", f"{pss_bytes(server.pid) / 2**20:.0f} MiB", verdict
     except (HarnessError, openai.APIError) as error:
         return "-", "-", error.message
 
@@ -91,15 +90,6 @@ def _call(server: RemoteServer) -> str:
     calls = chat.choices[0].message.tool_calls or []
     said = [json.loads(call.function.arguments) for call in calls if call.type == "function"]
     return "ok" if said == [CALL.arguments] else f"said {said}"
-
-
-def _pss(pid: int) -> int:
-    total = 0
-    root = psutil.Process(pid)
-    for process in (root, *root.children(recursive=True)):
-        with contextlib.suppress(psutil.Error):
-            total += process.memory_full_info().pss
-    return total
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import statistics
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
 
 import requests
@@ -19,6 +21,7 @@ from harness.commands.options import LANE, VLLM, environment
 from harness.registry import load_registry
 from harness.server.launch import Launch, plan_launch
 from harness.server.ports import lease_port
+from harness.server.process_tree import pss_bytes
 from harness.server.progress import ConsoleProgress
 from harness.server.remote import POLL_S, RemoteServer
 
@@ -29,9 +32,13 @@ def main(
     model: Annotated[str, typer.Argument(help="Model entry.")] = "qwen3",
     lane: LANE = "scripted",
     turns: Annotated[int, typer.Option(help="How many turns, after one warm-up.", min=1)] = 3,
+    side_by_side: Annotated[int, typer.Option(help="Forked servers started at once, in the end.")] = 4,
     vllm: VLLM = None,
 ) -> None:
-    """Times bare, cold and forked starts in turn, the order swapped each time, and prints median ratios."""
+    """Times bare, cold and forked starts in turn, the order swapped each time, and prints median ratios.
+
+    In the end it starts several forked servers at once, and measures their memory.
+    """
     launch = plan_launch(
         load_registry().get(model), environment(vllm, None, None), lane=lane or "live", progress=console.print
     )
@@ -61,6 +68,8 @@ def main(
     console.print(table)
     console.print(f"median RemoteServer (cold) / bare: {statistics.median(overheads):.3f}")
     console.print(f"median cold / forked: {statistics.median(gains):.1f}")
+    if side_by_side:
+        _at_once(launch, side_by_side)
 
 
 def _cold_start(launch: Launch) -> float:
@@ -72,6 +81,17 @@ def harness_start(launch: Launch, *, cold: bool) -> tuple[float, dict[str, float
     begin = time.monotonic()
     with RemoteServer(launch, cold_start=cold, progress=ConsoleProgress()) as server:
         return time.monotonic() - begin, server.phases
+
+
+def _at_once(launch: Launch, count: int) -> None:
+    begin = time.monotonic()
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(count) as pool:
+        servers = list(pool.map(RemoteServer.__enter__, [RemoteServer(launch) for _ in range(count)]))
+        elapsed = time.monotonic() - begin
+        for server in servers:
+            stack.push(server)
+        memory = ", ".join(f"{pss_bytes(server.pid) / 2**20:.0f}" for server in servers)
+    console.print(f"{count} forked at once: all ready after {elapsed:.1f} s; MiB of each (PSS): {memory}")
 
 
 def bare_start(launch: Launch) -> float:

@@ -1,4 +1,4 @@
-"""Finding and ending the processes of a server whose supervisor is gone."""
+"""The processes of a server: finding, measuring, and ending them when their supervisor is gone."""
 
 from __future__ import annotations
 
@@ -51,3 +51,12 @@ def tree_pids(root: int) -> set[int]:
         return {root, *(child.pid for child in process.children(recursive=True))}
     except psutil.NoSuchProcess:
         return set()
+
+
+def pss_bytes(root: int) -> int:
+    """Memory of a process and its descendants, in bytes: what they share counts by the share (PSS)."""
+    total = 0
+    for pid in tree_pids(root):
+        with contextlib.suppress(psutil.Error):
+            total += psutil.Process(pid).memory_full_info().pss
+    return total

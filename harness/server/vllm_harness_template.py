@@ -15,9 +15,11 @@ A template ends when nobody has been connected for LINGER_S seconds; servers liv
 from __future__ import annotations
 
 import array
+import copy
 import gc
 import importlib
 import importlib.util
+import inspect
 import json
 import multiprocessing
 import os
@@ -67,6 +69,7 @@ MODULES = (
 
 
 FIRST_CLIENT_S = 60.0
+SPARE_COPIES = 2  # of a tokenizer: as many as the API server takes for its render threads
 
 
 def main() -> None:
@@ -75,6 +78,7 @@ def main() -> None:
     supervisor = _load_supervisor()
     _import_all()
     _fork_everything()
+    _override_kernels()
     os.register_at_fork(after_in_child=_bind_openmp)
     _freeze()
     while True:
@@ -281,6 +285,23 @@ def _fork_everything() -> None:
             module.get_mp_context = lambda: fork  # type: ignore[attr-defined]
 
 
+def _override_kernels() -> None:
+    """Puts the platform's kernels in the place of Triton's, once; a worker's own scan takes 0.5 s."""
+    try:
+        dispatcher = importlib.import_module("vllm.triton_utils.dispatcher")
+        platform = importlib.import_module("vllm.platforms").current_platform
+        register, done = dispatcher.register_kernels, dispatcher._registry
+
+        def register_once(overrides: dict[str, Any]) -> None:
+            if any(done.get(name, (None, None))[1] is not ours for name, ours in overrides.items()):
+                register(overrides)
+
+        dispatcher.register_kernels = register_once
+        platform.register_triton_kernel_overrides()
+    except (ImportError, AttributeError) as error:
+        print(f"no kernel overrides ahead: {error}", flush=True)
+
+
 def _bind_openmp() -> None:
     """In a forked worker: the threads and cores that vLLM sets by variables, which a spawned one reads."""
     threads, places = os.environ.get("OMP_NUM_THREADS"), os.environ.get("OMP_PLACES")
@@ -295,20 +316,21 @@ def _freeze() -> None:
 
 
 def _preload_tokenizer(folder: str) -> None:
-    """Loads a tokenizer ahead; each process gets it once, further loads of it are made anew."""
+    """Loads a tokenizer ahead, as vLLM will; each process gets it once, further loads of it are made anew."""
     auto = importlib.import_module("transformers").AutoTokenizer
     load = auto.from_pretrained
     ready: dict[str, Any] = {}
 
+    def key(name: Any, args: Any, options: dict[str, Any]) -> str:
+        return repr((str(name), args, sorted(options.items(), key=lambda item: item[0])))
+
     def from_pretrained(name: Any, *args: Any, **options: Any) -> Any:
-        key = repr((str(name), args, sorted(options.items(), key=lambda item: item[0])))
-        if key in ready:
-            return ready.pop(key)
-        return load(name, *args, **options)
+        tokenizer = ready.pop(key(name, args, options), None)
+        return load(name, *args, **options) if tokenizer is None else tokenizer
 
     def record(name: Any, *args: Any, **options: Any) -> Any:
         tokenizer = load(name, *args, **options)
-        ready[repr((str(name), args, sorted(options.items(), key=lambda item: item[0])))] = tokenizer
+        ready[key(name, args, options)] = tokenizer
         return tokenizer
 
     try:
@@ -317,10 +339,36 @@ def _preload_tokenizer(folder: str) -> None:
         get_tokenizer = importlib.import_module("vllm.transformers_utils.tokenizer").get_tokenizer
     auto.from_pretrained = record
     try:
-        get_tokenizer(folder)
+        tokenizer = get_tokenizer(folder)
+        for each in list(ready.values()):
+            _copy_ahead(each)
+        _look_for_processor(tokenizer)
     except Exception:
         traceback.print_exc()
     auto.from_pretrained = from_pretrained
+
+
+def _copy_ahead(tokenizer: Any) -> None:
+    """Makes the vocabulary and the deep copies that vLLM takes of a tokenizer at start, seconds each."""
+    vocabulary = tokenizer.get_vocab()
+    vars(tokenizer)["get_vocab"] = lambda: vocabulary
+    spares = [copy.deepcopy(tokenizer) for _ in range(SPARE_COPIES)]
+
+    def deepcopy(memo: dict[int, Any]) -> Any:
+        if spares:
+            return spares.pop()
+        del vars(tokenizer)["__deepcopy__"]
+        return copy.deepcopy(tokenizer, memo)
+
+    vars(tokenizer)["__deepcopy__"] = deepcopy
+
+
+def _look_for_processor(tokenizer: Any) -> None:
+    """Lets vLLM find, and remember, that a text model has no processor with a chat template of its own."""
+    look = getattr(importlib.import_module("vllm.renderers.hf"), "_try_get_processor_chat_template", None)
+    if look is not None:
+        wanted = list(inspect.signature(look).parameters)[1:]
+        look(tokenizer, **{name: False if name == "trust_remote_code" else None for name in wanted})
 
 
 def _preload_harmony() -> None:
