@@ -22,12 +22,13 @@ from harness.server.attached import AttachedServer
 from harness.server.progress import ConsoleProgress
 from harness.server.records import run_folder
 from harness.server.remote import RemoteServer
+from harness.suite import tokens
 from harness.suite.checks import Checker, protocol_known
 from harness.suite.defects import defect_of
 from harness.suite.recorder import TARGET_OF, Recorder, settle
 from harness.suite.results import TargetResult, show, write
 from harness.suite.skips import NOT_SERVED, SLOW, coded, skip
-from harness.targets import Choice, Machine, Target, choose
+from harness.targets import Choice, Machine, RunLane, Target, choose
 
 MARKERS = (
     "gpu: the server runs on CUDA (set by the plugin)",
@@ -94,6 +95,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--cold-start", action="store_true", help="start servers without the fork server")
     group.addoption("--keep-servers", action="store_true", help="leave servers running for a later run")
     group.addoption("--slow", action="store_true", help="run tests marked slow as well")
+    group.addoption(
+        "--record-tokens", metavar="DIR", type=Path, help="keep the token ids of every generation"
+    )
+    group.addoption(
+        "--replay-tokens", metavar="DIR", type=Path, help="say what was recorded live, on the scripted lane"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -122,8 +129,8 @@ def _prepare(config: pytest.Config) -> Run:
     environment = resolve(_spec(option), device=option.device, create=True, progress=_say)
     memory = tuple(gpu.total_bytes / 2**30 for gpu in visible_gpus()) if environment.device == "cuda" else ()
     machine = Machine(environment.device, memory, option.frontend)
-    choice = choose(entries, machine, models=option.model, lane=option.lane)
-    return Run(config, choice, environment)
+    lane: RunLane | None = "scripted" if option.replay_tokens else option.lane
+    return Run(config, choose(entries, machine, models=option.model, lane=lane), environment)
 
 
 def _one_model(models: list[str]) -> list[str]:
@@ -145,20 +152,23 @@ def _say(text: str) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Runs a test that uses a server once for every target it is for."""
     if "_target_server" in metafunc.fixturenames:
-        targets = [t for t in _run(metafunc.config).choice.targets if _is_for(metafunc.definition, t)]
+        replays = bool(metafunc.config.option.replay_tokens)
+        targets = [
+            t for t in _run(metafunc.config).choice.targets if _is_for(metafunc.definition, t, replays)
+        ]
         metafunc.parametrize(
             "_target_server", targets, ids=[target.id for target in targets], indirect=True, scope="session"
         )
 
 
-def _is_for(item: pytest.Item | pytest.Function, target: Target) -> bool:
+def _is_for(item: pytest.Item | pytest.Function, target: Target, replays: bool) -> bool:
     entry = target.entry
     if (item.get_closest_marker("harmony") and not entry.harmony) or (
         item.get_closest_marker("standard") and entry.harmony
     ):
         return False
     lanes = [lane for lane in ("scripted", "live") if item.get_closest_marker(lane)]
-    if lanes and target.lane not in lanes:
+    if lanes and ("live" if replays else target.lane) not in lanes:
         return False
     named = [name for marker in item.iter_markers("model") for name in marker.args]
     needed = _needed(item) - set(API_PATHS)
@@ -181,7 +191,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skips what is slow, starts each server once, and says in one line why `-m gpu` has nothing to run."""
+    """Leaves out what is slow or unrecorded, starts servers once, says why `-m gpu` has nothing to run."""
+    if config.option.replay_tokens:
+        unrecorded = [item for item in items if not _replayable(item)]
+        items[:] = [item for item in items if item not in unrecorded]
+        config.hook.pytest_deselected(items=unrecorded)
     if not config.option.slow:
         for item in items:
             if item.get_closest_marker("slow"):
@@ -197,6 +211,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         pytest.exit(
             f"-m gpu: {why}, so nothing ran; `vllm-harness doctor` tells what is missing", returncode=2
         )
+
+
+def _replayable(item: pytest.Item) -> bool:
+    path = _recording(item) if TARGET in item.stash else None
+    return path is not None and path.exists() and all(record.sayable for record in tokens.read(path))
+
+
+def _recording(item: pytest.Item) -> Path | None:
+    """The recording to replay."""
+    folder, target = item.config.option.replay_tokens, item.stash[TARGET]
+    return folder and tokens.file_in(folder / f"live-{target.entry.name}", item.nodeid, target.id)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -228,6 +253,7 @@ def _target_server(request: pytest.FixtureRequest) -> Iterator[Server]:
         lane=target.lane,
         vllm=run.environment,
         frontend=option.frontend,
+        args=tokens.RECORD_ARGS if option.record_tokens or option.replay_tokens else (),
         cold_start=option.cold_start,
         keep=option.keep_servers,
         progress=ConsoleProgress(),
@@ -262,9 +288,23 @@ def vllm_server(_target_server: Server, request: pytest.FixtureRequest) -> Itera
         server.stop()
         server.start()
         result.logs.append(str(server.log_path))
+    kept = request.config.option.record_tokens
+    records = isinstance(server, RemoteServer) and bool(kept or request.config.option.replay_tokens)
+    if records:
+        tokens.begin(server.endpoint)
     yield server
     if isinstance(server, RemoteServer):
         server.check()
+    if records:
+        _settle_tokens(tokens.taken(server.endpoint), request.node)
+
+
+def _settle_tokens(taken: list[tokens.Record], item: pytest.Item) -> None:
+    target = item.stash[TARGET]
+    if kept := item.config.option.record_tokens:
+        tokens.write(taken, tokens.file_in(kept / target.id, item.nodeid, target.id))
+    if (replayed := _recording(item)) and (differ := tokens.differences(tokens.read(replayed), taken)):
+        pytest.fail("the replay differs from the live run:\n" + "\n".join(differ), pytrace=False)
 
 
 class ScriptWriter:
@@ -289,17 +329,20 @@ def _book(vllm_server: Server, request: pytest.FixtureRequest) -> Iterator[Book 
         yield None
         return
     book = Book(vllm_server.endpoint, vllm_server.entry)
+    replayed = _recording(request.node)
+    if replayed:
+        tokens.say_again(tokens.read(replayed), book)
     yield book
     if vllm_server.alive():
-        if request.node.stash.get(BODY, None) in {"passed", "failed"}:
+        if not replayed and request.node.stash.get(BODY, None) in {"passed", "failed"}:
             book.verify()
         book.close()
 
 
 @pytest.fixture
-def script(_book: Book | None) -> ScriptWriter:
+def script(_book: Book | None, request: pytest.FixtureRequest) -> ScriptWriter:
     """Scripts this test's answers; at its end every script must have been used and followed."""
-    return ScriptWriter(_book)
+    return ScriptWriter(None if request.config.option.replay_tokens else _book)
 
 
 @pytest.fixture
@@ -319,7 +362,8 @@ async def async_openai_client(vllm_server: Server, _book: Book | None) -> AsyncI
 @pytest.fixture
 def _checker(vllm_server: Server, request: pytest.FixtureRequest) -> Iterator[Checker]:
     known = [protocol_known(deviation) for deviation in vllm_server.known_deviations]
-    checker = Checker(known, vllm_server.vllm_version, exact=vllm_server.lane == "scripted")
+    exact = vllm_server.lane == "scripted" and not request.config.option.replay_tokens
+    checker = Checker(known, vllm_server.vllm_version, exact)
     yield checker
     _run(request.config).result(request.node.stash[TARGET].id).add(checker.findings)
 

@@ -13,14 +13,15 @@ import itertools
 import json
 import os
 import re
+from collections.abc import Iterator
 from typing import Any
 
+import vllm_harness_asgi as asgi
 import vllm_harness_uses as uses
 
 PREFIX = "/harness/books/"
 HEADER = b"x-harness-book"
 GENERATING = ("/v1/responses", "/v1/chat/completions", "/v1/completions", "/v1/messages")
-MAX_BODY = 64 * 2**20
 LOOK_EVERY_S = 0.1
 SHOWN_ALLOWED = 8
 RESPONSE_ID = re.compile(rb'"id"\s*:\s*"(resp_[^"]+)"')
@@ -73,21 +74,21 @@ class ScriptMiddleware:
 
     async def _control(self, method: str, name: str, receive: Any, send: Any) -> None:
         if method == "POST":
-            rules = json.loads(await _body(receive))["rules"]
+            rules = json.loads(await asgi.body(receive))["rules"]
             self.books.setdefault(name, Book([])).rules.extend(rules)
         elif method == "DELETE":
             self.books.pop(name, None)
         book = self.books.get(name)
-        await _send_json(send, 200, book.report() if book else {"left": [], "uses": []})
+        await asgi.send_json(send, 200, book.report() if book else {"left": [], "uses": []})
 
     async def _generate(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        raw = await _body(receive)
+        raw = await asgi.body(receive)
         try:
             body = json.loads(raw)
         except ValueError:
             body = None
         if not isinstance(body, dict):
-            await self.app(scope, _replay(raw, receive), send)
+            await self.app(scope, asgi.replay(raw, receive), send)
             return
         name = dict(scope["headers"]).get(HEADER, b"default").decode("latin-1")
         book = self.books.setdefault(name, Book([]))
@@ -102,7 +103,7 @@ class ScriptMiddleware:
         }
         book.uses.append(use)
         changed = json.dumps(_with_script(body, use, rule)).encode()
-        await self._run(scope, _replay(changed, receive), send, use, facts["turn"])
+        await self._run(scope, asgi.replay(changed, receive), send, use, facts["turn"])
 
     async def _run(
         self, scope: dict[str, Any], receive: Any, send: Any, use: dict[str, Any], depth: int
@@ -136,7 +137,7 @@ class ScriptMiddleware:
 
         error: BaseException | None = None
         try:
-            await self.app(_with_length_unknown(scope), receive_or_refuse, send_unless_refused)
+            await self.app(asgi.with_length_unknown(scope), receive_or_refuse, send_unless_refused)
         except BaseException as caught:
             error = caught
         finally:
@@ -160,7 +161,7 @@ class ScriptMiddleware:
         headers = [(b"content-type", b"application/json")]
         path = {"path": "/detokenize", "raw_path": b"/detokenize", "query_string": b""}
         inner = {**scope, **path, "method": "POST", "headers": headers}
-        await self.app(inner, _replay(body, asyncio.Event().wait), collect)
+        await self.app(inner, asgi.replay(body, asyncio.Event().wait), collect)
         try:
             return str(json.loads(answer)["prompt"])
         except (ValueError, KeyError):
@@ -191,11 +192,11 @@ def _with_script(body: dict[str, Any], use: dict[str, Any], rule: dict[str, Any]
 
 
 def _facts(body: dict[str, Any], depths: dict[str, int]) -> dict[str, Any]:
-    """What rules can ask of a request, for either API."""
+    """What rules can ask of a request, for any of the APIs."""
     items = body.get("input", body.get("messages", body.get("prompt")))
     if isinstance(items, str):
         items = [{"role": "user", "content": items}]
-    items = [item for item in items or [] if isinstance(item, dict)]
+    items = list(_with_results([item for item in items or [] if isinstance(item, dict)]))
     users = [_text(item.get("content")) for item in items if item.get("role") == "user"]
     last_model = max((i for i, item in enumerate(items) if _by_model(item)), default=-1)
     outputs = [
@@ -211,6 +212,17 @@ def _facts(body: dict[str, Any], depths: dict[str, int]) -> dict[str, Any]:
         "model": str(body.get("model") or ""),
         "turn": turn + depths.get(str(body.get("previous_response_id")), 0),
     }
+
+
+def _with_results(items: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The items, with Anthropic's tool results, which are parts of a user message, as items of their own."""
+    for item in items:
+        content = item.get("content")
+        parts = content if isinstance(content, list) else []
+        results = [part for part in parts if isinstance(part, dict) and part.get("type") == "tool_result"]
+        yield from ({"role": "tool", "content": result.get("content")} for result in results)
+        if not results or len(results) < len(parts):
+            yield item
 
 
 def _by_model(item: dict[str, Any]) -> bool:
@@ -266,46 +278,9 @@ async def _tell_refusal(send: Any, use: dict[str, Any], message: str, started: b
     error = {"message": message, "type": "harness_error", "code": code, "param": None}
     if not started:
         use["status"] = status
-        await _send_json(send, status, {"error": error})
+        await asgi.send_json(send, status, {"error": error})
         return
     event = json.dumps({"type": "error", "error": error, **error, "sequence_number": -1})
     data = f"event: error\ndata: {event}\n\n".encode()
     with contextlib.suppress(Exception):
         await send({"type": "http.response.body", "body": data, "more_body": False})
-
-
-async def _body(receive: Any) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return b"".join(chunks)
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-        if not message.get("more_body") or size > MAX_BODY:
-            return b"".join(chunks)
-
-
-def _replay(body: bytes, receive: Any) -> Any:
-    sent = False
-
-    async def replay() -> Any:
-        nonlocal sent
-        if sent:
-            return await receive()
-        sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replay
-
-
-def _with_length_unknown(scope: dict[str, Any]) -> dict[str, Any]:
-    return {**scope, "headers": [(k, v) for k, v in scope["headers"] if k.lower() != b"content-length"]}
-
-
-async def _send_json(send: Any, status: int, value: Any) -> None:
-    body = json.dumps(value).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,196 @@
+"""ASGI middleware: keeps the token ids that vLLM generates for each request, unseen by the client.
+
+It asks vLLM for them with each request, blanks them in the answer, and gives what it kept at
+`/harness/recording`: POST begins anew, GET gives `{"records": [...]}`. So any client is recorded, and sees
+what it would see without. Runs inside the server, imports nothing of the harness.
+
+A record: path, request, status, answer (a body, or the list of a stream's events), and `tokens`, a list of
+ids for each choice or generation; None where vLLM does not tell them (Messages, Harmony, answers that broke
+off).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import vllm_harness_asgi as asgi
+
+PREFIX = "/harness/recording"
+RESPONSES = "/v1/responses"
+# what asks for token ids, where that can be asked
+ASKS = {
+    RESPONSES: "enable_response_messages",
+    "/v1/chat/completions": "return_token_ids",
+    "/v1/completions": "return_token_ids",
+    "/v1/messages": None,
+}
+ADDED = {"input_messages", "output_messages", "prompt_token_ids", "token_ids"}
+
+
+class RecordMiddleware:
+    """Wraps vLLM's application (`--middleware vllm_harness_recorder.RecordMiddleware`)."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.records: list[dict[str, Any]] = []
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """One request."""
+        path, method = scope.get("path", ""), scope.get("method")
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+        elif path == PREFIX:
+            await self._control(method, scope, send)
+        elif method == "POST" and path in ASKS:
+            await self._generate(scope, receive, send)
+        elif record := self._of_response(path):
+            await self.app(scope, receive, Tap(record, send).send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _control(self, method: str | None, scope: dict[str, Any], send: Any) -> None:
+        if method == "POST":
+            self.records = []
+        for record in self.records:
+            if record["response_id"] and record["tokens"] is None:
+                await self._retrieve(record, scope)
+        await asgi.send_json(send, 200, {"records": [_kept(record) for record in self.records]})
+
+    async def _generate(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        raw = await asgi.body(receive)
+        try:
+            body = json.loads(raw)
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            await self.app(scope, asgi.replay(raw, receive), send)
+            return
+        asks = ASKS[scope["path"]]
+        record = {
+            "path": scope["path"],
+            "request": body,
+            "status": None,
+            "answer": None,
+            "tokens": None,
+            "response_id": None,
+            "asked": bool(asks and body.get(asks)),
+        }
+        self.records.append(record)
+        changed = json.dumps({**body, asks: True} if asks else body).encode()
+        await self.app(asgi.with_length_unknown(scope), asgi.replay(changed, receive), Tap(record, send).send)
+
+    def _of_response(self, path: str) -> dict[str, Any] | None:
+        """The record of a stored response that a path asks about."""
+        wanted = path.removeprefix(f"{RESPONSES}/").split("/")[0]
+        return next((record for record in self.records if record["response_id"] == wanted), None)
+
+    async def _retrieve(self, record: dict[str, Any], scope: dict[str, Any]) -> None:
+        """Asks for a response that went on in the background."""
+
+        async def nobody(message: dict[str, Any]) -> None:
+            pass
+
+        path = f"{RESPONSES}/{record['response_id']}"
+        asked = {"path": path, "raw_path": path.encode(), "query_string": b"", "method": "GET"}
+        await self.app({**scope, **asked}, asgi.replay(b"", asyncio.Event().wait), Tap(record, nobody).send)
+
+
+class Tap:
+    """An answer on its way to the client: notes it, and takes out what the client had not asked for."""
+
+    def __init__(self, record: dict[str, Any], send: Any) -> None:
+        self.record = record
+        self.pass_on = send
+        self.start: dict[str, Any] = {}
+        self.streams = False
+        self.left = b""
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """One ASGI message of the answer."""
+        if message["type"] == "http.response.start":
+            self.start = message
+            kind = dict(message["headers"]).get(b"content-type", b"")
+            self.streams = kind.startswith(b"text/event-stream")
+            self.record["status"] = self.record["status"] or message["status"]
+            if self.streams:
+                self.record["answer"] = []
+                await self.pass_on(message)
+        elif message["type"] != "http.response.body":
+            await self.pass_on(message)
+        elif self.streams:
+            await self.pass_on({**message, "body": self._lines(message)})
+        else:
+            await self._whole(message)
+
+    def _lines(self, message: dict[str, Any]) -> bytes:
+        *lines, self.left = (self.left + message.get("body", b"")).split(b"\n")
+        if not message.get("more_body"):
+            lines, self.left = [*lines, self.left], b""
+            return b"\n".join(self._line(line) for line in lines)
+        return b"".join(self._line(line) + b"\n" for line in lines)
+
+    def _line(self, line: bytes) -> bytes:
+        name, colon, data = line.partition(b": ")
+        if name != b"data" or not data.startswith(b"{"):
+            return line
+        try:
+            event = json.loads(data)
+        except ValueError:
+            return line
+        self.record["answer"].append(self._noted(event))
+        return name + colon + json.dumps(event, ensure_ascii=False).encode()
+
+    async def _whole(self, message: dict[str, Any]) -> None:
+        self.left += message.get("body", b"")
+        if message.get("more_body"):
+            return
+        content = self.left
+        try:
+            body = json.loads(content)
+        except ValueError:
+            body = content.decode("utf-8", "replace")
+        else:
+            self.record["answer"] = self._noted(body)
+            content = json.dumps(body, ensure_ascii=False).encode()
+        headers = [(k, v) for k, v in self.start["headers"] if k.lower() != b"content-length"]
+        headers.append((b"content-length", str(len(content)).encode()))
+        await self.pass_on({**self.start, "headers": headers})
+        await self.pass_on({"type": "http.response.body", "body": content, "more_body": False})
+
+    def _noted(self, value: Any) -> Any:
+        """Notes the tokens and the id of an answer or event; blanks what the client did not ask for."""
+        if not isinstance(value, dict):
+            return value
+        response = value if value.get("object") == "response" else value.get("response")
+        if isinstance(response, dict):
+            self.record["response_id"] = response.get("id")
+            self._note_generations(response.get("output_messages"))
+            self._blank(response)
+        for choice in value.get("choices") or ():
+            self._note_choice(choice)
+            self._blank(choice)
+        self._blank(value)
+        return value
+
+    def _blank(self, value: dict[str, Any]) -> None:
+        if not self.record["asked"]:
+            value.update(dict.fromkeys(ADDED & value.keys()))
+
+    def _note_generations(self, messages: Any) -> None:
+        said = [message.get("tokens") for message in messages or () if isinstance(message, dict)]
+        if said and all(isinstance(tokens, list) for tokens in said):
+            self.record["tokens"] = said[::2]  # those between are the prompts of further generations
+
+    def _note_choice(self, choice: dict[str, Any]) -> None:
+        if not isinstance(choice.get("token_ids"), list):
+            return
+        said = self.record["tokens"] = self.record["tokens"] or []
+        index = choice.get("index", 0)
+        said.extend([] for _ in range(index + 1 - len(said)))
+        said[index].extend(choice["token_ids"])
+
+
+def _kept(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name not in ("response_id", "asked")}
