@@ -21,7 +21,15 @@ Lane = Literal["live", "scripted"]
 Device = Literal["cpu", "cuda"]
 Frontend = Literal["python", "rust"]
 Capability = Literal[
-    "tools", "parallel_tools", "reasoning", "structured_output", "store", "background", "mcp", "image"
+    "tools",
+    "auto_tools",
+    "parallel_tools",
+    "reasoning",
+    "structured_output",
+    "store",
+    "background",
+    "mcp",
+    "image",
 ]
 
 

@@ -42,7 +42,7 @@ def test_every_command_is_in_the_table() -> None:
     named = {
         word
         for row in re.findall(r"^\| `vllm-harness (.*?)\|", TEXT, re.M)
-        for word in re.findall(r"\w+", row)
+        for word in re.findall(r"[\w-]+", row)
     }
     assert set(typer.main.get_command(app).commands) <= named  # type: ignore[attr-defined]
 
