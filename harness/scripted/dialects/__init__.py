@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from harness.scripted.dialects import harmony, hermes, llama_json, qwen3
+from harness.scripted.dialects import harmony
 from harness.scripted.dialects.dialect import Dialect, DialectError
+from harness.scripted.dialects.table import FORMS
 from harness.scripted.meaning import Meaning
 
-__all__ = ["DIALECTS", "Dialect", "DialectError", "render"]
+__all__ = ["DIALECTS", "FORMS", "Dialect", "DialectError", "render"]
 
-DIALECTS: dict[str, Dialect] = {
-    dialect.name: dialect for dialect in (harmony.DIALECT, hermes.DIALECT, qwen3.DIALECT, llama_json.DIALECT)
+DIALECTS: dict[str, Dialect] = {harmony.DIALECT.name: harmony.DIALECT} | {
+    form.name: Dialect(form.name, form.source, form.render, form.render_constrained) for form in FORMS
 }
 
 

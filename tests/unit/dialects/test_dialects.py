@@ -11,7 +11,7 @@ from harness.scripted.meaning import Meaning
 def test_each_dialect_names_where_its_format_is_published() -> None:
     for name, dialect in DIALECTS.items():
         assert dialect.name == name
-        assert dialect.source.startswith("https://")
+        assert dialect.source
 
 
 def test_every_dialect_can_say_a_plain_text() -> None:

@@ -73,7 +73,7 @@ def test_malformed_arguments_go_out_as_they_stand() -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ((CALL, Text("Done.")), "one reasoning, then one text, then calls; not ToolCall, Text"),
+        ((CALL, Reasoning("Hm.")), "one reasoning, then texts and calls in turn; not ToolCall, Reasoning"),
         ((Text("a"), Text("b")), "not Text, Text"),
         ((Text("a"), Reasoning("b")), "not Text, Reasoning"),
         ((Text("a <tool_call> b"),), "reads <tool_call> as a marker"),
