@@ -1,0 +1,126 @@
+"""What third-party clients see of a server that answers from the books of their cases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import Server
+from harness.registry import ModelEntry
+from harness.scripted.book import HEADER, Book, Rule, Script
+from harness.scripted.book_file import load_book
+from harness.scripted.meaning import Meaning, Reasoning
+from harness.server.remote import RemoteServer
+from harness.suite.skips import skip
+from tests.clients.environments import Client, ClientFailedError, NotToBeHadError, clients
+
+CLIENTS = clients()
+BOOKS = Path(__file__).with_name("books")
+# what a case asks of a model entry beside tools
+NEEDS = {"parallel": {"parallel_tools"}, "structured": {"structured_output"}, "stateful": {"store"}}
+EACH_WAY = 2  # in bodies and streamed
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a client saw in one case.
+
+    Attributes:
+        body, stream: the same thing done twice, as the client's program tells it.
+        tokens: length of each script of the case's book, in order.
+    """
+
+    body: Any
+    stream: Any
+    tokens: list[int]
+
+
+@dataclass
+class Visit:
+    """One run of a client's program on one server: all its cases in one process."""
+
+    client: Client
+    api: str
+    server: RemoteServer
+    scripts: dict[str, list[Script]] = field(default_factory=dict)
+
+    @cached_property
+    def told(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """What the program printed, and what became of the scripts."""
+        entry = self.server.entry
+        book = Book(self.server.endpoint, entry)
+        for case in self.client.cases[self.api]:  # type: ignore[index]
+            if NEEDS.get(case, set()) <= entry.capabilities:
+                rules = [_sayable(rule, entry) for rule in load_book(BOOKS / f"{case}.yaml")]
+                self.scripts[case] = [book.add(rule) for rule in rules]
+        try:
+            told = self.client.run(self.api, *self.scripts, environ=_environ(self.server, book))
+            return told, book.report()["uses"]
+        finally:
+            book.close()
+
+    def case(self, name: str) -> Seen:
+        """One case. Raises AssertionError where it failed, or a rule served other than once each way."""
+        told, uses = self.told
+        if failure := told[name].get("failed"):
+            raise ClientFailedError(failure)
+        scripts = self.scripts[name]
+        mine = [use for use in uses if use["script"] in {script.name for script in scripts}]
+        assert Counter(use["script"] for use in mine) == {script.name: EACH_WAY for script in scripts}
+        assert {generation["state"] for use in mine for generation in use["generations"]} == {"done"}
+        return Seen(**told[name], tokens=[len(script.takes[0]) for script in scripts])
+
+
+See = Callable[[str, str, str], Seen]
+
+
+@pytest.fixture(scope="session")
+def _visits() -> dict[tuple[str, str, str], Visit]:
+    return {}
+
+
+@pytest.fixture
+def see(vllm_server: Server, _visits: dict[tuple[str, str, str], Visit]) -> See:
+    """`see(client, api, case)`: what the client saw; its program runs once for all its cases."""
+    assert isinstance(vllm_server, RemoteServer)
+
+    def see(name: str, api: str, case: str) -> Seen:
+        client = CLIENTS[name]
+        try:
+            client.make()
+        except NotToBeHadError as error:
+            skip("client-missing", error.message)
+        key = vllm_server.url_for("/"), name, api
+        return _visits.setdefault(key, Visit(client, api, vllm_server)).case(case)
+
+    return see
+
+
+def _sayable(rule: Rule, entry: ModelEntry) -> Rule:
+    """The rule without thoughts, where the model has none."""
+    if "reasoning" in entry.capabilities:
+        return rule
+    takes = [take for take in rule.takes if isinstance(take, Meaning)]
+    parts = [tuple(part for part in take.parts if not isinstance(part, Reasoning)) for take in takes]
+    return replace(rule, takes=tuple(map(Meaning, parts)))
+
+
+def _environ(server: RemoteServer, book: Book) -> dict[str, str]:
+    header = f"{HEADER}: {book.name}"
+    return {
+        "MODEL": server.model,
+        "OPENAI_BASE_URL": server.url_for("/v1"),
+        "OPENAI_API_KEY": "none",
+        "OPENAI_CUSTOM_HEADERS": header,
+        "VLLM_BASE_URL": server.url_for("/v1"),
+        "ANTHROPIC_BASE_URL": server.url_for("/"),
+        "ANTHROPIC_API_KEY": "none",
+        "ANTHROPIC_CUSTOM_HEADERS": header,
+        "PYTHONPATH": "",
+    }

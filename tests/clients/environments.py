@@ -1,0 +1,139 @@
+"""Environments of third-party clients: one folder each in the cache, made on first use."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from harness.environments.installer import InstallError, run_uv
+from harness.environments.locking import half_made, one_maker
+from harness.environments.progress import Progress, quiet
+from harness.errors import HarnessError
+from harness.paths import cache_dir
+
+HERE = Path(__file__).parent
+RUN_S = 90
+NO_INDEX = (
+    r"error sending request|dns error|[Cc]onnect|ENOTFOUND|ECONN|EAI_AGAIN|ETIMEDOUT|timed out|"
+    r"Failed to fetch|provided package locations|network connectivity is disabled|ENOTCACHED"
+)
+
+
+class NotToBeHadError(HarnessError):
+    """This machine lacks what the client needs: node, or a package index."""
+
+
+class ClientFailedError(AssertionError):
+    """The client's program ended with an error; its last words are the message."""
+
+
+class Client(BaseModel):
+    """One entry of clients.yaml; its header tells what the fields mean."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    kind: Literal["python", "node"]
+    requirements: tuple[str, ...]
+    program: str
+    cases: dict[Literal["responses", "chat", "messages"], tuple[str, ...]]
+    env: dict[str, str] = {}
+
+    @property
+    def folder(self) -> Path:
+        """Where its environment is, or is to be."""
+        made_of = json.dumps([self.kind, self.requirements, sys.version_info[:2]])
+        return cache_dir() / "clients" / f"{self.name}-{hashlib.sha256(made_of.encode()).hexdigest()[:8]}"
+
+    def make(self, progress: Progress = quiet) -> None:
+        """Makes its environment unless it is there.
+
+        Raises:
+            NotToBeHadError: no node, or no package index is reached.
+            InstallError: the installation failed otherwise.
+        """
+        with one_maker(self.folder, progress):
+            if self.folder.exists():
+                return
+            progress(f"making the environment of {self.name}")
+            try:
+                with half_made(self.folder) as half:
+                    {"python": _make_python, "node": _make_node}[self.kind](half, self.requirements, progress)
+                    half.rename(self.folder)
+            except InstallError as error:
+                if re.search(NO_INDEX, str(error)):
+                    raise NotToBeHadError(f"{self.name}: no package index is reached") from error
+                raise
+
+    def run(self, *arguments: str, environ: Mapping[str, str]) -> Any:
+        """What its program prints, read as JSON.
+
+        Raises:
+            NotToBeHadError: no node.
+            ClientFailedError: the program failed, or said nothing for a long time.
+        """
+        program = HERE / "programs" / self.program
+        if self.kind == "python":
+            command, source = [str(self.folder / "bin" / "python"), "-P", str(program)], ""
+        else:  # from standard input, so that packages are looked up in the working folder
+            command, source = [_tool("node"), "--input-type=module", "-"], program.read_text()
+        try:
+            done = subprocess.run(
+                [*command, *arguments],
+                input=source,
+                cwd=self.folder,
+                env={**os.environ, **self.env, **environ},
+                capture_output=True,
+                text=True,
+                timeout=RUN_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ClientFailedError(f"{self.name} was not done in {RUN_S} s: {error.stderr}") from error
+        if done.returncode:
+            raise ClientFailedError(f"{self.name} failed:\n{done.stderr[-4000:]}")
+        return json.loads(done.stdout)
+
+
+def clients() -> dict[str, Client]:
+    """The clients of clients.yaml, by name."""
+    data = yaml.safe_load((HERE / "clients.yaml").read_text())
+    return {name: Client(name=name, **fields) for name, fields in data.items()}
+
+
+def _make_python(folder: Path, requirements: Sequence[str], progress: Progress) -> None:
+    run_uv("venv", "--relocatable", "--allow-existing", "--python", sys.executable, folder, progress=progress)
+    python = folder / "bin" / "python"
+    run_uv("pip", "install", "--compile-bytecode", "--python", python, *requirements, progress=progress)
+
+
+def _make_node(folder: Path, requirements: Sequence[str], progress: Progress) -> None:
+    _tool("node")
+    command = [_tool("npm"), "install", "--no-audit", "--no-fund", "--ignore-scripts", "--save-exact"]
+    done = subprocess.run(
+        [*command, "--prefix", str(folder), *requirements],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise InstallError(f"`npm install` failed:\n    {done.stderr[-2000:]}")
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise NotToBeHadError(f"there is no {name} on this machine", hint="install Node.js 20 or newer")
+    return found

@@ -1,0 +1,122 @@
+"""Clients that others wrote, unmodified: their helpers, tool loops and typed answers against a real vLLM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import Server
+from tests.clients.conftest import CLIENTS, See, Seen
+
+pytestmark = [pytest.mark.scripted, pytest.mark.needs("tools")]
+
+HOTEL = {"city": "Paris", "stars": 4, "wishes": ["très calme", "静かな部屋", 'a "view"']}
+LOOP = {
+    "calls": [["get_weather", {"city": "Paris"}], ["find_hotel", HOTEL]],
+    "reasoning": ["I need the weather first.", "Mild, so now a hotel.", "I have both."],
+    "text": "Paris has 18 degrees; stay at the Hôtel du Nord ✨.",
+}
+PARALLEL = {
+    "calls": [["get_weather", {"city": "Paris"}], ["get_weather", {"city": "Rome"}]],
+    "reasoning": ["Two cities.", "I have both."],
+    "text": "Both have 18 degrees.",
+}
+PLACE = {"city": "Paris", "stars": 4}
+JOB = {
+    "texts": ["", "", "Job job-7 is done.", "", "Job job-7 is archived.", "The job was refused."],
+    "calls": [
+        [["start_job", {"kind": "nightly"}]],
+        [["check_job", {"job": "job-7"}]],
+        [],
+        [["check_job", {"job": "job-7"}]],
+        [],
+        [],
+    ],
+}
+# LangChain reads no `reasoning` of Chat Completions: langchain#35059
+SHOWS_NO_REASONING = {("langchain", "chat")}
+
+
+def clients_with(case: str) -> pytest.MarkDecorator:
+    """Every client that has the case, with each API it has it on."""
+    params = [
+        pytest.param(name, api, marks=pytest.mark.needs(api), id=f"{name}-{api}")
+        for name, client in CLIENTS.items()
+        for api, cases in client.cases.items()
+        if case in cases
+    ]
+    return pytest.mark.parametrize(("client", "api"), params)
+
+
+def check_loop(seen: Seen, wanted: dict[str, Any], *, shows_reasoning: bool) -> None:
+    """A tool loop as the client saw it, in bodies and streamed: what the book says, tokens counted."""
+    for loop in (seen.body, seen.stream):
+        assert loop["calls"] == wanted["calls"]
+        thoughts = [thought.strip() for thought in loop["reasoning"] if thought]
+        assert thoughts == (wanted["reasoning"] if shows_reasoning else [])
+        assert loop["text"].strip() == wanted["text"]
+        assert loop["shown"] == loop["text"]
+        assert loop["output_tokens"] == seen.tokens
+
+
+def reasons(server: Server, client: str, api: str) -> bool:
+    """Whether there are thoughts that this client shows."""
+    return "reasoning" in server.entry.capabilities and (client, api) not in SHOWS_NO_REASONING
+
+
+@pytest.mark.covers("AG-001", "AG-003", "AG-006", "LS-035")
+@clients_with("loop")
+def test_tool_loop(client: str, api: str, vllm_server: Server, see: See) -> None:
+    """Two calls in turn, each with the output of the one before, to a final answer."""
+    check_loop(see(client, api, "loop"), LOOP, shows_reasoning=reasons(vllm_server, client, api))
+
+
+@pytest.mark.covers("AG-004")
+@pytest.mark.needs("parallel_tools")
+@clients_with("parallel")
+def test_parallel_calls(client: str, api: str, vllm_server: Server, see: See) -> None:
+    """Two calls in one turn; both outputs go back at once."""
+    check_loop(see(client, api, "parallel"), PARALLEL, shows_reasoning=reasons(vllm_server, client, api))
+
+
+@pytest.mark.needs("structured_output")
+@clients_with("structured")
+def test_structured_output(client: str, api: str, see: See) -> None:
+    """An answer as an object of the client's language, held by a JSON schema."""
+    seen = see(client, api, "structured")
+    assert [seen.body, seen.stream] == [PLACE, PLACE]
+
+
+@clients_with("structured_by_tool")
+def test_structured_output_by_required_tool(client: str, api: str, see: See) -> None:
+    """The same by an output tool that the client requires (pydantic-ai#224, pydantic-ai#728)."""
+    seen = see(client, api, "structured_by_tool")
+    assert [seen.body, seen.stream] == [PLACE, PLACE]
+
+
+@pytest.mark.covers("AG-002")
+@clients_with("choices")
+def test_tool_choice(client: str, api: str, see: See) -> None:
+    """Each tool_choice, streamed and not, through the helpers that put a stream together."""
+    seen = see(client, api, "choices")
+    cities = {"auto": "Paris", "required": "Rome", "named": "Oslo"}
+    called, answered = ("completed", "completed") if api == "responses" else ("tool_calls", "stop")
+    for told in (seen.body, seen.stream):
+        for choice, city in cities.items():
+            status, calls, text = told[choice]
+            assert (status, calls) == (called, [["get_weather", {"city": city}]]), choice
+            assert not text.strip(), choice
+        status, calls, text = told["none"]
+        assert (status, calls, text.strip()) == (answered, [], "Look out of the window.")
+
+
+@pytest.mark.covers("AG-004")
+@pytest.mark.needs("store")
+@clients_with("stateful")
+def test_conversation_kept_by_the_server(client: str, api: str, see: See) -> None:
+    """Five turns by previous_response_id, three of them tool outputs alone, and a branch off the first."""
+    seen = see(client, api, "stateful")
+    for told in (seen.body, seen.stream):
+        assert [text.strip() for text in told["texts"]] == JOB["texts"]
+        assert told["calls"] == JOB["calls"]
