@@ -2,8 +2,16 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.behaviours", "tests.chat_api", "tests.responses_api")
-pytest_plugins = ["pytester", "tests.chat_api", "tests.responses_api"]
+pytest.register_assert_rewrite(
+    "tests.behaviours", "tests.chat_api", "tests.messages_api", "tests.responses_api"
+)
+pytest_plugins = [
+    "pytester",
+    "tests.chat_api",
+    "tests.messages_api",
+    "tests.own_server",
+    "tests.responses_api",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,0 +1,84 @@
+"""What Anthropic Messages tells of the prefix cache, on a server that tells prompt details."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from harness.pytest_plugin import Server
+from harness.scripted.book import Book
+from harness.server.remote import RemoteServer
+from tests.messages_api import Messages, messages_on
+from tests.own_server import OwnServer
+
+pytestmark = [
+    pytest.mark.scripted,
+    pytest.mark.model("qwen3"),
+    pytest.mark.needs("messages"),
+    pytest.mark.timeout(180),
+]
+
+LONG = "This is a long prompt that fills several blocks of the cache. " * 60
+
+
+@pytest.fixture
+def server(vllm_server: Server, own_server: OwnServer) -> RemoteServer:
+    """A server that tells how much of a prompt was cached."""
+    return own_server(["--enable-prompt-tokens-details"])
+
+
+@pytest.fixture
+def book(server: RemoteServer) -> Iterator[Book]:
+    """The scripts of one test on it."""
+    book = Book(server.endpoint, server.entry)
+    yield book
+    book.verify()
+
+
+@pytest.fixture
+def cached(server: RemoteServer, book: Book, request: pytest.FixtureRequest) -> Iterator[Messages]:
+    """Its Messages API."""
+    with messages_on(server, book.name, request.getfixturevalue) as messages:
+        yield messages
+
+
+@pytest.mark.covers("VA-006", "VA-011", "VA-015", "vllm#45079")
+def test_cold_and_warm_streams(cached: Messages, book: Book) -> None:
+    """Nothing is read of a cold cache, most of a warm one; the three counts are always the whole prompt."""
+    book.script("Yes.", times=2)
+    said = f"cold and warm: {LONG}"
+    total = cached.count(said)
+    cold, warm = (cached.stream(said) for _ in range(2))
+    for stream in (cold, warm):
+        start = stream.of("message_start")[0]["message"]["usage"]
+        assert "cache_read_input_tokens" not in start
+        assert start["input_tokens"] == total
+        end = stream.of("message_delta")[0]["usage"]
+        counts = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        assert sum(end.get(count, 0) for count in counts) == total
+    assert cold.of("message_delta")[0]["usage"]["cache_read_input_tokens"] == 0
+    assert warm.of("message_delta")[0]["usage"]["cache_read_input_tokens"] > total // 2
+
+
+@pytest.mark.covers("VA-011")
+def test_cold_and_warm_bodies(cached: Messages, book: Book) -> None:
+    book.script("Yes.", times=2)
+    said = f"bodies: {LONG}"
+    cold, warm = (cached.create(said).usage for _ in range(2))
+    for usage in (cold, warm):
+        counted = usage.input_tokens + (usage.cache_read_input_tokens or 0)
+        assert counted + (usage.cache_creation_input_tokens or 0) == cached.count(said)
+    assert cold.cache_read_input_tokens == 0
+    assert (warm.cache_read_input_tokens or 0) > 0
+
+
+@pytest.mark.covers("VA-017", "vllm#46688")
+def test_cache_salt_separates(cached: Messages, book: Book) -> None:
+    """The same prompt under another salt finds nothing cached."""
+    book.script("Yes.", times=3)
+    said = f"salted: {LONG}"
+    usages = [cached.create(said, extra_body={"cache_salt": salt}).usage for salt in ("a", "b", "a")]
+    read = [usage.cache_read_input_tokens or 0 for usage in usages]
+    assert read[:2] == [0, 0]
+    assert read[2] > 0

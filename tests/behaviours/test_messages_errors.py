@@ -1,0 +1,99 @@
+"""Errors over Anthropic Messages: 4xx in Anthropic's shape, and the server still serves after each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from tests.case_files import cases
+from tests.messages_api import TOOL, Messages, text_of
+
+pytestmark = [pytest.mark.scripted, pytest.mark.needs("messages")]
+
+NAMES = pytest.mark.known_defect(
+    "vllm#57997", versions=">=0.22,<0.33", why="error.type holds vLLM's names, not Anthropic's"
+)
+SHAPE = pytest.mark.known_defect(
+    "unreported (validation errors of Messages)",
+    versions=">=0.22",
+    why="a body that fails validation gets OpenAI's error object, not Anthropic's",
+)
+
+
+def still_serves(messages: Messages, script: ScriptWriter) -> None:
+    """An ordinary request is answered."""
+    script("Still here.")
+    assert text_of(messages.create("Hi")) == "Still here."
+
+
+@pytest.mark.covers("VA-020", "LS-041", "vllm#52088")
+@pytest.mark.parametrize("case", cases("messages_refused"))
+def test_bad_request_is_refused(case: dict[str, Any], messages: Messages, script: ScriptWriter) -> None:
+    answer = messages.post(messages.request("Hi", case["request"]))
+    assert answer.status_code == 400, answer.text
+    still_serves(messages, script)
+
+
+@pytest.mark.covers("VA-020", "VA-023")
+@SHAPE
+def test_validation_error_has_anthropics_shape(messages: Messages) -> None:
+    error = messages.refused(400, max_tokens=0)
+    assert error["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.covers("VA-020", "VA-023")
+@NAMES
+def test_refusal_has_anthropics_names(messages: Messages) -> None:
+    """One that validation lets through."""
+    error = messages.refused(400, tools=[TOOL], tool_choice={"type": "tool", "name": "no_such_tool"})
+    assert error["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.covers("VA-023", "LS-041", "vllm#57997")
+@NAMES
+def test_unknown_model(messages: Messages) -> None:
+    error = messages.refused(404, model="no-such-model")
+    assert error["error"]["type"] == "not_found_error"
+    assert "no-such-model" in error["error"]["message"]
+
+
+@pytest.mark.covers("VA-020")
+def test_unknown_model_is_not_found_in_both_ways(messages: Messages, script: ScriptWriter) -> None:
+    for more in ({}, {"stream": True}):
+        answer = messages.post(messages.request("Hi", {"model": "no-such-model", **more}))
+        assert answer.status_code == 404
+        assert answer.json()["error"]["message"]
+    counted = messages.post({"model": "no-such-model", "messages": []}, path="/count_tokens")
+    assert counted.status_code in (400, 404)
+    still_serves(messages, script)
+
+
+@pytest.mark.covers("VA-020")
+@pytest.mark.parametrize("raw", [b"{", b"[]", b'"text"', b""], ids=["cut", "list", "string", "empty"])
+def test_body_that_is_no_object(raw: bytes, messages: Messages, script: ScriptWriter) -> None:
+    answer = messages.post(None, raw=raw)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["message"]
+    still_serves(messages, script)
+
+
+@pytest.mark.covers("VA-020")
+@pytest.mark.parametrize("stream", [False, True])
+def test_prompt_larger_than_the_context(stream: bool, messages: Messages, script: ScriptWriter) -> None:
+    """A 4xx that says so, before any event; Claude Code's sessions fail unclearly without it."""
+    long = "word " * 200_000
+    answer = messages.post(messages.request(long, {"stream": stream}))
+    assert 400 <= answer.status_code < 500, answer.text
+    assert len(answer.text) < 10_000
+    assert "token" in answer.json()["error"]["message"]
+    still_serves(messages, script)
+
+
+@pytest.mark.covers("VA-020")
+def test_count_tokens_refuses_as_messages_does(messages: Messages) -> None:
+    bad = [{"role": "user", "content": [{"type": "sparkle"}]}]
+    for path in ("", "/count_tokens"):
+        answer = messages.post({"model": messages.model, "messages": bad, "max_tokens": 5}, path=path)
+        assert answer.status_code == 400, answer.text

@@ -1,0 +1,155 @@
+"""Thinking and structured output over Anthropic Messages."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from tests.behaviours.tools import CALL, WEATHER
+from tests.messages_api import TOOL, Messages, kinds, text_of
+
+pytestmark = pytest.mark.needs("messages")
+
+FRANCE = "What is the capital of France?"
+PARIS = "Paris."
+THOUGHT = "The user asks for a capital."
+CITY = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "population": {"type": "integer"}},
+    "required": ["name", "population"],
+    "additionalProperties": False,
+}
+CONFIGS = [
+    None,
+    {"type": "adaptive"},
+    {"type": "adaptive", "display": "summarized"},
+    {"type": "enabled", "budget_tokens": 1024},
+]
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("reasoning")
+@pytest.mark.covers("VA-010", "VA-021", "VA-024")
+@pytest.mark.parametrize("config", CONFIGS, ids=["absent", "adaptive", "summarized", "enabled"])
+def test_thinking_comes_first(config: Any, messages: Messages, script: ScriptWriter) -> None:
+    script(PARIS, reasoning=THOUGHT, times=2)
+    more = {} if config is None else {"thinking": config}
+    body, stream = messages.both(FRANCE, max_tokens=2000, **more)
+    assert kinds(body) == ["thinking", "text"]
+    thinking = body.content[0]
+    assert thinking.type == "thinking"
+    assert thinking.thinking.strip() == THOUGHT
+    assert thinking.signature
+    assert text_of(body) == PARIS
+    assert stream.message["content"][0]["signature"]
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("reasoning", "tools")
+@pytest.mark.covers("VA-010", "VA-024")
+def test_thinking_then_call(messages: Messages, script: ScriptWriter) -> None:
+    script(reasoning=THOUGHT, calls=[CALL], times=2)
+    body, _ = messages.both(WEATHER, tools=[{**TOOL, "strict": False}])
+    assert kinds(body) == ["thinking", "tool_use"]
+    assert body.stop_reason == "tool_use"
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("reasoning")
+@pytest.mark.covers("VA-021", "VA-024")
+def test_limit_within_the_thoughts(messages: Messages, script: ScriptWriter) -> None:
+    script(PARIS, reasoning="one two three four five six seven eight nine ten", expect="cut", times=2)
+    body, _ = messages.both(FRANCE, max_tokens=9)
+    assert kinds(body) == ["thinking"]
+    assert body.stop_reason == "max_tokens"
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("reasoning")
+@pytest.mark.covers("VA-021")
+def test_thinking_disabled_reaches_the_prompt(messages: Messages, script: ScriptWriter) -> None:
+    """As no thoughts at all or as the lowest effort, for count_tokens as for the answer."""
+    disabled = {"thinking": {"type": "disabled"}}
+    script(PARIS)
+    message = messages.create(FRANCE, **disabled)
+    assert text_of(message) == PARIS
+    counted = messages.count(FRANCE, **disabled)
+    assert message.usage.input_tokens == counted
+    low = messages.count(FRANCE, output_config={"effort": "low"})
+    assert counted == low or counted != messages.count(FRANCE)
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VA-021")
+@pytest.mark.parametrize("effort", ["low", "medium", "high"])
+def test_effort_is_taken(effort: str, messages: Messages, script: ScriptWriter) -> None:
+    script(PARIS, reasoning=THOUGHT)
+    config = {"effort": effort}
+    message = messages.create(FRANCE, output_config=config)
+    assert message.usage.input_tokens == messages.count(FRANCE, output_config=config)
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VA-010")
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [{"type": "thinking", "thinking": THOUGHT, "signature": "c2ln"}, {"type": "text", "text": PARIS}],
+        [{"type": "thinking", "thinking": THOUGHT, "signature": "c2ln"}],
+        [{"type": "redacted_thinking", "data": "b3BhcXVl"}, {"type": "text", "text": PARIS}],
+        [
+            {"type": "thinking", "thinking": "First.", "signature": "c2ln"},
+            {"type": "thinking", "thinking": "Then.", "signature": "c2ln"},
+            {"type": "text", "text": PARIS},
+        ],
+    ],
+    ids=["with text", "alone", "redacted", "several"],
+)
+def test_thinking_in_the_history_is_taken(
+    blocks: list[Any], messages: Messages, script: ScriptWriter
+) -> None:
+    script("Rome.")
+    said = [
+        {"role": "user", "content": FRANCE},
+        {"role": "assistant", "content": blocks},
+        {"role": "user", "content": "And of Italy?"},
+    ]
+    assert text_of(messages.create(said)) == "Rome."
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VA-021")
+def test_payload_of_claude_code(messages: Messages, script: ScriptWriter) -> None:
+    """Fields that agents send and a local server has no use for are passed over."""
+    script(PARIS, times=2)
+    body, _ = messages.both(
+        [
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": FRANCE, "cache_control": {"type": "ephemeral"}}],
+            }
+        ],
+        system=[{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+        metadata={"user_id": "user_1"},
+        thinking={"type": "adaptive"},
+        tools=[{**TOOL, "strict": False, "cache_control": {"type": "ephemeral"}}],
+        extra_body={"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}},
+        extra_headers={"anthropic-beta": "claude-code-20250219,interleaved-thinking-2025-05-14"},
+    )
+    assert text_of(body) == PARIS
+
+
+@pytest.mark.needs("structured_output")
+@pytest.mark.model("qwen3", "llama3.1", "smollm2-135m")
+@pytest.mark.covers("VA-005")
+def test_structured_output(messages: Messages, script: ScriptWriter) -> None:
+    script('{"name": "Paris", "population": 2100000}', constrained=True, times=2)
+    config = {"format": {"type": "json_schema", "schema": CITY}}
+    body, _ = messages.both("A city, as JSON", output_config=config)
+    if body.stop_reason == "end_turn":
+        assert set(json.loads(text_of(body))) == {"name", "population"}
+    if script.exact:
+        assert json.loads(text_of(body)) == {"name": "Paris", "population": 2100000}

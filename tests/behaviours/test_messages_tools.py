@@ -1,0 +1,286 @@
+"""Tool calls over Anthropic Messages: every tool_choice, results, cut calls, tools that come and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from openai import OpenAI
+
+from harness.pytest_plugin import ScriptWriter
+from harness.scripted.book import When
+from harness.scripted.meaning import Meaning, Text, ToolCall
+from tests.behaviours.tools import CALL, CHAT_TOOL, WEATHER
+from tests.messages_api import TOOL, Messages, kinds, text_of
+
+pytestmark = pytest.mark.needs("messages", "tools")
+
+FREE = {**TOOL, "strict": False}
+NOW = {"name": "now", "description": "The time", "input_schema": {"type": "object", "properties": {}}}
+ROME = ToolCall("get_weather", {"city": "Rome"})
+ASKED: list[Any] = [
+    {"role": "user", "content": WEATHER},
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "text", "text": "I shall look."},
+            {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Paris"}},
+        ],
+    },
+]
+
+
+def result(content: Any = "sunny, 21 degrees", **more: Any) -> dict[str, Any]:
+    """A tool's answer to the call in ASKED."""
+    return {"type": "tool_result", "tool_use_id": "toolu_1", "content": content, **more}
+
+
+def answered(*blocks: dict[str, Any]) -> list[Any]:
+    """The conversation with these blocks as the user's next turn."""
+    return [*ASKED, {"role": "user", "content": list(blocks)}]
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VA-003", "VA-004", "VA-024", "LS-041")
+@pytest.mark.parametrize("choice", [{"type": "auto"}, None], ids=["auto", "absent"])
+def test_call(choice: Any, messages: Messages, script: ScriptWriter) -> None:
+    script(calls=[CALL], times=2)
+    more = {} if choice is None else {"tool_choice": choice}
+    body, stream = messages.both(WEATHER, tools=[FREE, NOW], **more)
+    assert kinds(body) == ["tool_use"]
+    call = body.content[0]
+    assert call.type == "tool_use"
+    assert (call.name, call.input) == (CALL.name, CALL.arguments)
+    assert call.id
+    assert body.stop_reason == "tool_use"
+    assert stream.of("content_block_start")[0]["content_block"]["input"] == {}
+
+
+@pytest.mark.covers("VA-003", "VA-004", "LS-041")
+@pytest.mark.parametrize(
+    "choice", [{"type": "any"}, {"type": "tool", "name": "get_weather"}], ids=["any", "tool"]
+)
+def test_forced_call(choice: Any, messages: Messages, script: ScriptWriter) -> None:
+    script(calls=[CALL], constrained=True, times=2)
+    tool = {**TOOL, "strict": True}
+    body, _ = messages.both(WEATHER, tools=[tool], tool_choice=choice)
+    calls = [block for block in body.content if block.type == "tool_use"]
+    assert calls
+    assert body.stop_reason == "tool_use"
+    assert all(call.name == "get_weather" and set(call.input) == {"city"} for call in calls)
+    assert not text_of(body)
+    if script.exact:
+        assert [call.input for call in calls] == [CALL.arguments]
+
+
+@pytest.mark.covers("LS-041")
+def test_no_call_where_none_is_allowed(messages: Messages, script: ScriptWriter) -> None:
+    script("No tool will help.", times=2)
+    body, _ = messages.both(WEATHER, tools=[FREE], tool_choice={"type": "none"}, max_tokens=30)
+    assert "tool_use" not in kinds(body)
+    assert body.stop_reason in ("end_turn", "max_tokens")
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("parallel_tools")
+@pytest.mark.covers("VA-003", "VA-024")
+def test_two_calls(messages: Messages, script: ScriptWriter) -> None:
+    script(calls=[CALL, ROME], times=2)
+    body, _ = messages.both("Weather in Paris and Rome?", tools=[FREE])
+    calls = [block for block in body.content if block.type == "tool_use"]
+    assert [call.input for call in calls] == [CALL.arguments, ROME.arguments]
+    assert calls[0].id != calls[1].id
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("parallel_tools")
+@pytest.mark.covers("VA-003")
+def test_one_call_where_no_more_are_allowed(messages: Messages, script: ScriptWriter) -> None:
+    script(calls=[CALL, ROME], times=2)
+    choice = {"type": "auto", "disable_parallel_tool_use": True}
+    body, _ = messages.both("Weather in Paris and Rome?", tools=[FREE], tool_choice=choice)
+    assert [block.input for block in body.content if block.type == "tool_use"] == [CALL.arguments]
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VA-003", "VA-024")
+def test_text_then_call(messages: Messages, script: ScriptWriter) -> None:
+    script("I shall look.", calls=[CALL], times=2)
+    body, _ = messages.both(WEATHER, tools=[FREE])
+    assert kinds(body) == ["text", "tool_use"]
+    assert text_of(body) == "I shall look."
+
+
+@pytest.mark.scripted
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VA-013")
+@pytest.mark.known_defect(
+    "unreported (text after a call in Messages)",
+    versions=">=0.22",
+    why="the stream puts text after a call into a block behind it, the body joins it to the text before",
+)
+def test_text_around_a_call(messages: Messages, script: ScriptWriter) -> None:
+    script(Meaning((Text("I shall look."), CALL, Text("There it goes."))), times=2)
+    messages.both(WEATHER, tools=[FREE])
+
+
+@pytest.mark.scripted
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VA-013")
+def test_text_after_a_call_is_not_lost(messages: Messages, script: ScriptWriter) -> None:
+    script(Meaning((CALL, Text("There it goes."))), times=2)
+    stream = messages.stream(WEATHER, tools=[FREE]).message
+    body = messages.create(WEATHER, tools=[FREE])
+    assert stream["stop_reason"] == body.stop_reason == "tool_use"
+    assert [block["input"] for block in stream["content"] if block["type"] == "tool_use"] == [CALL.arguments]
+    text = "".join(block["text"] for block in stream["content"] if block["type"] == "text")
+    assert text.strip() == text_of(body)
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VA-003", "VA-024")
+@pytest.mark.known_defect(
+    "unreported (llama3_json streams no arguments for a call without)",
+    versions=">=0.22",
+    models=["llama3.1"],
+    why="the streamed arguments of a call without arguments are empty text, not {}",
+)
+def test_call_without_arguments(messages: Messages, script: ScriptWriter) -> None:
+    script(calls=[ToolCall("now", {})], times=2)
+    body, _ = messages.both("What time is it?", tools=[NOW])
+    assert [block.input for block in body.content if block.type == "tool_use"] == [{}]
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VA-019", "VA-024")
+def test_limit_within_a_call(messages: Messages, script: ScriptWriter) -> None:
+    """A call that a limit cut must not be run."""
+    take = script(calls=[CALL], expect="cut", times=2)
+    assert take is not None
+    limit = len(take.takes[0]) - 4
+    body = messages.create(WEATHER, tools=[FREE], max_tokens=limit)
+    stream = messages.stream(WEATHER, tools=[FREE], max_tokens=limit)
+    assert body.stop_reason == "max_tokens"
+    assert stream.of("message_delta")[0]["delta"]["stop_reason"] == "max_tokens"
+
+
+@pytest.mark.scripted
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VA-019")
+def test_stop_sequence_after_a_call(messages: Messages, script: ScriptWriter) -> None:
+    """The call is whole, so it is to be run, whatever ended the text behind it."""
+    script(Meaning((CALL, Text("There STOP it goes."))), expect="cut", times=2)
+    body = messages.create(WEATHER, tools=[FREE], stop_sequences=["STOP"])
+    stream = messages.stream(WEATHER, tools=[FREE], stop_sequences=["STOP"])
+    assert body.stop_reason == "tool_use"
+    assert stream.of("message_delta")[0]["delta"]["stop_reason"] == "tool_use"
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("vllm#48273")
+@pytest.mark.known_defect(
+    "vllm#48273",
+    versions=">=0.22",
+    models=["gpt-oss"],
+    why="arguments that are no JSON end in a 500, after the whole generation",
+)
+def test_bad_arguments_are_no_server_error(messages: Messages, script: ScriptWriter) -> None:
+    script(calls=[ToolCall("get_weather", '{"city": "Par')])
+    answer = messages.post(messages.request(WEATHER, {"tools": [FREE]}))
+    assert answer.status_code < 500, answer.text
+    messages.check("check_body")(answer.json(), api="messages")
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VA-008", "LS-041", "vllm#46525", "vllm#46321")
+@pytest.mark.parametrize(
+    "content",
+    ["sunny, 21 degrees", [{"type": "text", "text": "sunny, 21 degrees"}]],
+    ids=["text", "block"],
+)
+def test_result_reaches_the_model(
+    content: Any, messages: Messages, script: ScriptWriter, openai_client: OpenAI
+) -> None:
+    """The prompt is the one that the same story makes over Chat Completions; a question may stand beside."""
+    script("It is sunny.", times=3, when=When(tool_output="sunny"))
+    body, _ = messages.both(answered(result(content)), tools=[FREE])
+    assert text_of(body) == "It is sunny."
+    call = {
+        "id": "toolu_1",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
+    }
+    function = {**CHAT_TOOL["function"], "strict": False}
+    chat = openai_client.chat.completions.create(
+        model=messages.model,
+        messages=[
+            {"role": "user", "content": WEATHER},
+            {"role": "assistant", "content": "I shall look.", "tool_calls": [call]},  # type: ignore[list-item]
+            {"role": "tool", "tool_call_id": "toolu_1", "content": "sunny, 21 degrees"},
+        ],
+        tools=[{"type": "function", "function": function}],  # type: ignore[list-item]
+    )
+    assert chat.usage is not None
+    assert body.usage.input_tokens == chat.usage.prompt_tokens
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VA-008", "LS-041")
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [{"type": "tool_result", "tool_use_id": "toolu_1"}],
+        [result("", is_error=True)],
+        [result([])],
+        [result([{"type": "text", "text": "sunny"}, {"type": "text", "text": "warm"}])],
+        [result(), {"type": "text", "text": "And tomorrow?"}],
+    ],
+    ids=["none", "error", "empty", "blocks", "with a question"],
+)
+def test_results_are_taken(blocks: list[Any], messages: Messages, script: ScriptWriter) -> None:
+    script("It is sunny.")
+    message = messages.create(answered(*blocks), tools=[FREE])
+    assert text_of(message) == "It is sunny."
+    assert message.usage.input_tokens == messages.count(answered(*blocks), tools=[FREE])
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("LS-041")
+def test_round_trip(messages: Messages, script: ScriptWriter) -> None:
+    """The server's own answer is taken back as it came."""
+    script(reasoning="I need the weather.", calls=[CALL])
+    first = messages.create(WEATHER, tools=[FREE])
+    call = first.content[-1]
+    assert call.type == "tool_use"
+    script("It is 21 degrees and sunny in Paris.", when=When(tool_output="21 degrees", turn=1))
+    blocks = [block.model_dump(exclude_unset=True) for block in first.content]
+    said = [
+        {"role": "user", "content": WEATHER},
+        {"role": "assistant", "content": blocks},
+        {"role": "user", "content": [{**result(), "tool_use_id": call.id}]},
+    ]
+    second = messages.create(said, tools=[FREE])
+    assert second.stop_reason == "end_turn"
+    assert "21" in text_of(second)
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VA-022", "vllm#57324")
+def test_tools_come_and_go_with_system_messages(messages: Messages, script: ScriptWriter) -> None:
+    """Added by value, added by reference, removed: the prompt has the tools in effect at the end."""
+    script("Fine.", times=3)
+
+    def changed(*blocks: Any) -> list[Any]:
+        return [{"role": "user", "content": "Hi"}, {"role": "system", "content": list(blocks)}]
+
+    def asked(said: Any, *tools: Any) -> int:
+        return messages.create(said, tools=list(tools)).usage.input_tokens
+
+    reference = {"type": "tool_reference", "name": "now"}
+    definition = {"type": "tool_definition", "definition": NOW}
+    both = messages.count("Hi", tools=[TOOL, NOW])
+    assert asked(changed({"type": "tool_addition", "tool": definition}), TOOL) == both
+    deferred = {**NOW, "defer_loading": True}
+    assert asked(changed({"type": "tool_addition", "tool": reference}), TOOL, deferred) == both
+    removed = asked(changed({"type": "tool_removal", "tool": reference}), TOOL, NOW)
+    assert removed == messages.count("Hi", tools=[TOOL])

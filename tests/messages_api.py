@@ -1,0 +1,149 @@
+"""Anthropic Messages as the tests use it: whatever comes back, body or stream, is validated whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from anthropic import Anthropic
+from anthropic.types import Message
+from openai import OpenAI
+
+from harness.protocol import MessageAccumulator, SSEEvent, parse_sse
+from harness.pytest_plugin import ScriptWriter, Server
+from harness.scripted.book import HEADER
+from tests.behaviours.tools import DESCRIPTION, PARAMETERS
+
+TOOL: dict[str, Any] = {"name": "get_weather", "description": DESCRIPTION, "input_schema": PARAMETERS}
+NO_STOP_SEQUENCE = ("stop_sequence",)  # vLLM's bodies leave the field out where it is null
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The events of a whole stream, as they came over the wire."""
+
+    events: list[SSEEvent]
+
+    @property
+    def values(self) -> list[dict[str, Any]]:
+        """The data of all events."""
+        return [json.loads(event.data) for event in self.events]
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """The events of a type."""
+        return [value for value in self.values if value["type"] == kind]
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The message that the events add up to."""
+        accumulator = MessageAccumulator()
+        for event in self.events:
+            accumulator.feed(event)
+        return accumulator.message
+
+
+@dataclass(frozen=True)
+class Messages:
+    """One server's Messages API; requests are greedy and name the server's model.
+
+    Attributes:
+        client: an SDK client, answered from the test's scripts.
+        model: the model's name on the server.
+        check: the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
+    """
+
+    client: Anthropic
+    model: str
+    check: Callable[[str], Callable[..., None]]
+
+    def create(self, said: Any, **more: Any) -> Message:
+        """The body of one request, checked; keys that Anthropic does not know go under `extra_body`."""
+        message: Message = self.client.messages.create(**self.request(said, more))
+        self.check("check_body")(message)
+        return message
+
+    def stream(self, said: Any, **more: Any) -> Stream:
+        """The stream of one request, its framing checked with the rest."""
+        raw = self.client.messages.with_streaming_response
+        with raw.create(**self.request(said, more), stream=True) as response:
+            events = list(parse_sse(response.iter_bytes()))
+        self.check("check_stream")(events, api="messages")
+        return Stream(events)
+
+    def both(self, said: Any, **more: Any) -> tuple[Message, Stream]:
+        """The same request as a body and as a stream, which must say the same; it uses a script twice."""
+        body = self.create(said, **more)
+        stream = self.stream(said, **more)
+        ignore = () if body.stop_sequence else NO_STOP_SEQUENCE
+        self.check("check_same")(stream.events, body, ignore=ignore)
+        return body, stream
+
+    def count(self, said: Any, **more: Any) -> int:
+        """What count_tokens says."""
+        request = {"model": self.model, "messages": asked(said), **more}
+        return self.client.messages.count_tokens(**request).input_tokens
+
+    def request(self, said: Any, more: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of `messages.create`."""
+        return {"model": self.model, "messages": asked(said), "max_tokens": 200, "temperature": 0, **more}
+
+    def post(self, body: Any, *, path: str = "", raw: bytes | None = None) -> httpx.Response:
+        """An answer as HTTP has it, of a body that the SDK might not send."""
+        content = json.dumps(body).encode() if raw is None else raw
+        headers = {key: value for key, value in self.client.default_headers.items() if isinstance(value, str)}
+        url = f"{str(self.client.base_url).rstrip('/')}/v1/messages{path}"
+        return httpx.post(url, content=content, headers=headers, timeout=30)
+
+    def refused(self, status: int, **more: Any) -> dict[str, Any]:
+        """The error that a request gets, which must have this status and Anthropic's shape and names."""
+        answer = self.post(self.request(more.pop("said", "Hi"), more))
+        assert answer.status_code == status, answer.text
+        error: dict[str, Any] = answer.json()
+        self.check("check_body")(error, api="messages")
+        return error
+
+
+def asked(said: Any) -> list[Any]:
+    """The messages of a request; a string is one user message."""
+    return [{"role": "user", "content": said}] if isinstance(said, str) else list(said)
+
+
+def text_of(message: Message) -> str:
+    """The text of all text blocks, blanks at its ends aside."""
+    return "".join(block.text for block in message.content if block.type == "text").strip()
+
+
+def kinds(message: Message) -> list[str]:
+    """The types of the content blocks."""
+    return [block.type for block in message.content]
+
+
+@contextmanager
+def messages_on(
+    server: Server, book: str | None, check: Callable[[str], Callable[..., None]]
+) -> Iterator[Messages]:
+    """A server's Messages API, answered from the book of this name."""
+    client = Anthropic(
+        base_url=server.endpoint.base_url,
+        api_key=server.endpoint.api_key,
+        timeout=server.endpoint.request_s,
+        max_retries=0,
+        default_headers={HEADER: book} if book else {},
+    )
+    with client:
+        yield Messages(client, server.model, check)
+
+
+@pytest.fixture
+def messages(
+    vllm_server: Server, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
+) -> Iterator[Messages]:
+    """The server's Messages API."""
+    book = openai_client.default_headers.get(HEADER)
+    with messages_on(vllm_server, book if isinstance(book, str) else None, request.getfixturevalue) as api:
+        yield api
