@@ -11,8 +11,7 @@ import typer
 
 from harness.commands.options import COLD_START, DEVICE, FRONTEND, LANE, MODELS_FILE, VLLM, VLLM_PYTHON
 from harness.errors import UsageError
-
-SUITES = ("tests/behaviours", "tests/harmony", "tests/standard")
+from harness.suite.deviations import SUITES
 
 
 def run(
@@ -25,6 +24,7 @@ def run(
     frontend: FRONTEND = None,
     cold_start: COLD_START = False,
     keep_servers: Annotated[bool, typer.Option(help="Leave servers running for a later run.")] = False,
+    repeat: Annotated[int | None, typer.Option(help="Run each live test so often; pass@k, pass^k.")] = None,
     server_url: Annotated[str | None, typer.Option(help="Test a server that somebody else started.")] = None,
     server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
     api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
@@ -45,6 +45,7 @@ def run(
         "--server-model": server_model,
         "--api-key-env": api_key_env,
         "--models-file": models_file,
+        "--repeat": repeat,
     }
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
     flags = {"--cold-start": cold_start, "--keep-servers": keep_servers}

@@ -7,10 +7,12 @@ from collections.abc import Callable, Collection
 import pytest
 
 from harness.suite import skips
+from harness.suite.content import ModelSaidOtherwise
 from harness.suite.defects import KnownDefect, judge
-from harness.suite.results import TargetResult, outcome_of
+from harness.suite.results import MISSED, TargetResult, outcome_of
 
 TARGET_OF = "vllm_harness_target"
+TRIAL_OF = "vllm_harness_trial"
 
 
 class Recorder:
@@ -31,6 +33,10 @@ class Recorder:
             return
         result = self._result(target)
         result.outcomes[kind] += 1
+        if (trial := getattr(report, TRIAL_OF, None)) and kind != "skipped":
+            case, seed = trial
+            seeds = result.trials.setdefault(case, {})
+            seeds[seed] = kind == "passed" and seeds.get(seed, True)
         if kind == "skipped":
             result.skips[skips.code_of(report.longrepr[2]) or "none"] += 1  # type: ignore[index]
         if kind == "xfailed":
@@ -42,8 +48,9 @@ def settle(
     raised: BaseException | None,
     defect: KnownDefect | None,
     expected_skips: Collection[str],
+    repeated: bool,
 ) -> None:
-    """Decides what a report of a target's test comes to: known defects, skips, pytest's own xfail."""
+    """Decides what a report of a target's test comes to: known defects, skips, pytest's own xfail, misses."""
     if hasattr(report, "wasxfail"):
         fail(report, "an expected failure without a reference: mark it known_defect(...) instead")
     elif report.skipped and isinstance(report.longrepr, tuple):
@@ -51,6 +58,8 @@ def settle(
             fail(report, why)
     elif defect is not None and report.when == "call":
         judge(report, raised, defect)
+    elif repeated and report.when == "call" and isinstance(raised, ModelSaidOtherwise):
+        report.outcome = MISSED  # type: ignore[assignment]
 
 
 def fail(report: pytest.TestReport, why: str) -> None:

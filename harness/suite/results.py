@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from rich.table import Table
 
 from harness.endpoint import API_PATHS
 from harness.protocol import Finding
+from harness.suite import quality, repeats
 from harness.targets import Target
 
 COUNTED = {
@@ -24,6 +25,8 @@ COUNTED = {
     "defects": ("xfailed",),
     "retries": ("rerun",),
 }
+MISSED = "missed"  # of a repeated test, where the model said otherwise: a figure, not a failure
+_PLAIN = ("environment", "vllm", "startup_s", "restarts", "logs", "outcomes", "skips", "defects", "gone")
 
 
 @dataclass
@@ -43,6 +46,9 @@ class TargetResult:
         defects: known defects that were seen: reference -> tests.
         findings: one finding of each code and path.
         gone: known deviations that were exercised and did not occur.
+        trials: with --repeat: case -> seed -> whether it passed.
+        tally: tool calls of the live lane.
+        reference: decisions to call that they are held against.
     """
 
     environment: str = ""
@@ -58,6 +64,9 @@ class TargetResult:
     defects: dict[str, list[str]] = field(default_factory=dict)
     findings: dict[tuple[str, str], Finding] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
+    trials: dict[str, dict[int, bool]] = field(default_factory=dict)
+    tally: quality.Tally = field(default_factory=quality.Tally)
+    reference: quality.Decisions | None = None
 
     def add(self, findings: Iterable[Finding]) -> None:
         """Takes in what a test's checks have found."""
@@ -68,8 +77,13 @@ class TargetResult:
 
     def as_json(self) -> dict[str, Any]:
         """For results.json."""
-        fields = {key: value for key, value in asdict(self).items() if key != "findings"}
-        return {**fields, "lacking": sorted(self.lacking), "known": sorted(self.known)}
+        return {
+            **{name: getattr(self, name) for name in _PLAIN},
+            "lacking": sorted(self.lacking),
+            "known": sorted(self.known),
+            "repeats": repeats.summary(self.trials),
+            "quality": quality.summary(self.tally, self.reference),
+        }
 
     def counts(self) -> dict[str, int]:
         """Number of tests by column of the table."""
@@ -78,8 +92,8 @@ class TargetResult:
 
 def outcome_of(report: pytest.TestReport) -> str | None:
     """What a report adds to the counts; None for a phase that adds nothing."""
-    if report.outcome == "rerun":  # type: ignore[comparison-overlap]
-        return "rerun"
+    if report.outcome in ("rerun", MISSED):
+        return report.outcome
     if report.when == "call":
         if hasattr(report, "wasxfail"):
             return "xfailed" if report.skipped else "failed"
@@ -107,6 +121,9 @@ def show(
             table.add_row(*_row(target, result))
     console.print()
     console.print(table)
+    for target_id, result in results.items():
+        if summed := repeats.summary(result.trials):
+            console.print(repeats.table(target_id, summed))
     for line in _lines(results):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(f"logs and results: {folder}", highlight=False, soft_wrap=True)
@@ -146,4 +163,6 @@ def _lines(results: Mapping[str, TargetResult]) -> list[str]:
             for reference, tests in sorted(result.defects.items())
         ]
         lines += [f"{target}: {gone}" for gone in result.gone]
+        if summed := quality.summary(result.tally, result.reference):
+            lines.append(f"{target}: {quality.line(summed)}")
     return lines

@@ -1,0 +1,102 @@
+"""Repeats: every live test K times with seeds 0..K-1, and how often it passed: pass@k and pass^k.
+
+pass@k is the chance that at least one of k tries passes, pass^k the chance that all do. Sources: Chen et al.
+2021, "Evaluating Large Language Models Trained on Code" (pass@k and its unbiased estimate); Yao et al. 2024,
+"tau-bench" (pass^k); Wilson 1927 (the interval).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import comb, sqrt
+from statistics import NormalDist
+from typing import Any
+
+from rich.table import Table
+
+TEMPERATURE = 0.8
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A share with its 95% confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def wilson(passed: int, trials: int) -> Estimate:
+    """The share of passes with Wilson's score interval, which holds for few trials too."""
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    share = passed / trials
+    middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = z / (1 + z * z / trials) * sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    return Estimate(share, max(0.0, middle - half), min(1.0, middle + half))
+
+
+def pass_at(k: int, passed: int, trials: int) -> Estimate:
+    """pass@k from n trials, unbiased; its interval is that of a single try, carried over."""
+    one = wilson(passed, trials)
+    none = comb(trials - passed, k) / comb(trials, k)
+    return Estimate(1 - none, 1 - (1 - one.low) ** k, 1 - (1 - one.high) ** k)
+
+
+def pass_all(k: int, passed: int, trials: int) -> Estimate:
+    """pass^k from n trials, unbiased; its interval is that of a single try, carried over."""
+    one = wilson(passed, trials)
+    return Estimate(comb(passed, k) / comb(trials, k), one.low**k, one.high**k)
+
+
+def sampled(request: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """A request that is greedy or leaves it open, at temperature 0.8 with a seed; any other as it stands."""
+    if request.get("temperature") or ("input" not in request and "messages" not in request):
+        return dict(request)
+    return {**request, "temperature": TEMPERATURE, "seed": seed}
+
+
+def summary(trials: Mapping[str, Mapping[int, bool]]) -> dict[str, Any]:
+    """For results.json: each case with its passes and estimates, and over all cases the share that passed.
+
+    Args:
+        trials: case -> seed -> whether it passed; an error is a failure.
+    """
+    cases = {name: _of(list(seeds.values())) for name, seeds in trials.items() if seeds}
+    if not cases:
+        return {}
+    number = len(cases)
+    return {
+        "cases": cases,
+        "pass@k": asdict(wilson(sum(1 for case in cases.values() if case["passed"]), number)),
+        "pass^k": asdict(wilson(sum(1 for c in cases.values() if c["passed"] == c["trials"]), number)),
+    }
+
+
+def _of(outcomes: list[bool]) -> dict[str, Any]:
+    trials, passed = len(outcomes), sum(outcomes)
+    return {
+        "trials": trials,
+        "passed": passed,
+        "pass@1": asdict(wilson(passed, trials)),
+        "pass@k": asdict(pass_at(trials, passed, trials)),
+        "pass^k": asdict(pass_all(trials, passed, trials)),
+    }
+
+
+def table(target: str, summed: Mapping[str, Any]) -> Table:
+    """The same for the terminal; cases that always passed stand in the last line only."""
+    shown = Table(title=f"{target}: repeated, temperature {TEMPERATURE}, 95% intervals", title_justify="left")
+    for heading in ("case", "passed", "pass@1", "pass@k", "pass^k"):
+        shown.add_column(heading, justify="left" if heading == "case" else "right")
+    for name, case in summed["cases"].items():
+        if case["passed"] < case["trials"]:
+            estimates = [str(Estimate(**case[key])) for key in ("pass@1", "pass@k", "pass^k")]
+            shown.add_row(name, f"{case['passed']} of {case['trials']}", *estimates)
+    overall = [str(Estimate(**summed[key])) for key in ("pass@k", "pass^k")]
+    shown.add_row(f"all {len(summed['cases'])} cases", "", "", *overall)
+    return shown

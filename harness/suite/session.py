@@ -1,0 +1,191 @@
+"""One pytest run: what it exercises, in which environment, and what it has seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from harness.endpoint import API_PATHS
+from harness.environments.resolve import resolve
+from harness.environments.spec import Environment
+from harness.errors import HarnessError, UsageError
+from harness.gpus import visible_gpus
+from harness.protocol import KnownDeviation
+from harness.registry import load_registry
+from harness.suite import deviations
+from harness.suite.attempts import refuse_more
+from harness.suite.checks import protocol_known
+from harness.suite.quality import Decisions, read_reference
+from harness.suite.recorder import Recorder
+from harness.suite.results import TargetResult
+from harness.suite.skips import NOT_SERVED, SLOW
+from harness.targets import Choice, Machine, RunLane, Target, choose
+
+
+@dataclass
+class Run:
+    """The state of one pytest run.
+
+    Attributes:
+        config: pytest's.
+        choice: its targets.
+        environment: of the servers it starts; None for one that somebody else started.
+        reference: decisions to call tools that this run's are held against.
+        narrowed: whether tests were left out.
+        results: what was seen of each target, by its id.
+    """
+
+    config: pytest.Config
+    choice: Choice
+    environment: Environment | None
+    reference: Decisions | None = None
+    narrowed: bool = False
+    results: dict[str, TargetResult] = field(default_factory=dict)
+
+    @property
+    def repeats(self) -> int:
+        """How often each live test runs."""
+        return int(self.config.option.repeat)
+
+    def result(self, target: str) -> TargetResult:
+        """The record of a target, by its id."""
+        return self.results.setdefault(target, TargetResult(reference=self.reference))
+
+    def seeds(self, target: Target) -> range:
+        """The seeds that a test of the target runs with."""
+        return range(1 if target.lane == "scripted" else self.repeats)
+
+    def version(self, target: Target) -> str:
+        """Version of the target's server; of one that somebody else started, once it has been asked."""
+        return self.environment.vllm_version if self.environment else self.result(target.id).version
+
+    def expected_skips(self, target: Target) -> set[str]:
+        """Reason codes that a target's tests may skip for."""
+        narrow = target.lane == "attached" or self.config.option.frontend == "rust"
+        return {SLOW, *([NOT_SERVED] if narrow else []), *target.entry.expected_skips}
+
+    def find_gone(self, session: pytest.Session) -> bool:
+        """Looks for known deviations that have gone, where the run was full enough; whether there are any.
+
+        Full enough is a run of all the suites, whole, on the scripted lane, where what the model says does
+        not depend on luck: no test left out, none failed, none interrupted; and on the Python front end, on
+        which the deviations are measured. A deviation that never occurred then is fixed, or no test shows it.
+        """
+        option = self.config.option
+        left_out = self.narrowed or option.ignore or option.ignore_glob or option.lf or option.replay_tokens
+        asked = deviations.has_every_suite(
+            self.config.rootpath, self.config.args, self.config.invocation_params.dir
+        )
+        if left_out or not asked or session.shouldstop or session.shouldfail or option.frontend != "python":
+            return False
+        for target in self.choice.targets:
+            result = self.results.get(target.id)
+            if result and target.lane == "scripted" and not result.counts()["failed"]:
+                known = known_of(target)
+                result.gone = deviations.gone(known, self.version(target), result.findings.values())
+        return any(result.gone for result in self.results.values())
+
+
+RUN = pytest.StashKey[Run]()
+TARGET = pytest.StashKey[Target]()
+SEED = pytest.StashKey[int]()
+BODY = pytest.StashKey[str]()  # what became of a test's own code
+
+
+def the_run(config: pytest.Config) -> Run:
+    """The run, made when the first test asks for a server. Raises pytest.UsageError."""
+    if RUN not in config.stash:
+        try:
+            run = config.stash[RUN] = _prepare(config)
+        except HarnessError as error:
+            raise pytest.UsageError(str(error)) from error
+        config.pluginmanager.register(Recorder(run.result))
+    return config.stash[RUN]
+
+
+def target_of(item: pytest.Item) -> Target:
+    """The target of a test that has one."""
+    return item.stash[TARGET]
+
+
+def result_of(item: pytest.Item) -> TargetResult:
+    """The record of a test's target."""
+    return the_run(item.config).result(item.stash[TARGET].id)
+
+
+def case_of(item: pytest.Item) -> str:
+    """A test's id without its seed."""
+    target = item.stash[TARGET].id
+    return item.nodeid.replace(f"{target}-seed{item.stash[SEED]}", target)
+
+
+def case_anywhere(item: pytest.Item) -> str:
+    """A test's id without target and seed, so that runs of several targets can be compared."""
+    target = item.stash[TARGET].id
+    return case_of(item).replace(f"[{target}]", "").replace(f"[{target}-", "[")
+
+
+def needed_by(item: pytest.Item | pytest.Function) -> set[str]:
+    """What a test asks of its model entry and server."""
+    return {name for marker in item.iter_markers("needs") for name in marker.args}
+
+
+def is_for(item: pytest.Item | pytest.Function, target: Target, lane: RunLane) -> bool:
+    """Whether a test is for a target, taken as one of this lane."""
+    entry = target.entry
+    if (item.get_closest_marker("harmony") and not entry.harmony) or (
+        item.get_closest_marker("standard") and entry.harmony
+    ):
+        return False
+    lanes = [each for each in ("scripted", "live") if item.get_closest_marker(each)]
+    if lanes and lane not in lanes:
+        return False
+    named = [name for marker in item.iter_markers("model") for name in marker.args]
+    needed = needed_by(item) - set(API_PATHS)
+    return (not named or bool({entry.name, entry.hub.id} & set(named))) and needed <= entry.capabilities
+
+
+def known_of(target: Target) -> list[KnownDeviation]:
+    """The known deviations of a target's entry, of all versions, as the validator takes them."""
+    return [protocol_known(deviation) for deviation in target.entry.known_deviations]
+
+
+def _prepare(config: pytest.Config) -> Run:
+    option = config.option
+    if option.repeat < 1:
+        raise UsageError("--repeat wants a number of 1 or more")
+    refuse_more(option)
+    reference = read_reference(option.quality_reference) if option.quality_reference else None
+    entries = load_registry(option.models_file)
+    if option.server_url:
+        choice = choose(entries, Machine("cpu"), models=_one_model(option.model), lane="attached")
+        return Run(config, choice, None, reference)
+    environment = resolve(_spec(option), device=option.device, create=True, progress=_say)
+    memory = tuple(gpu.total_bytes / 2**30 for gpu in visible_gpus()) if environment.device == "cuda" else ()
+    machine = Machine(environment.device, memory, option.frontend)
+    lane: RunLane | None = "scripted" if option.replay_tokens else option.lane
+    choice = choose(entries, machine, models=option.model, lane=lane)
+    if option.write_quality_reference and len(choice.targets) != 1:
+        raise UsageError(
+            "--write-quality-reference keeps one target's run", hint="add --model and --lane live"
+        )
+    return Run(config, choice, environment, reference)
+
+
+def _one_model(models: list[str]) -> list[str]:
+    if len(models) != 1:
+        raise UsageError("--server-url needs one --model", hint="the entry tells which tests apply")
+    return models
+
+
+def _spec(option: Any) -> str | None:
+    if option.vllm and option.vllm_python:
+        raise UsageError("--vllm and --vllm-python say two things", hint="give one of them")
+    return f"installed:{option.vllm_python}" if option.vllm_python else option.vllm
+
+
+def _say(text: str) -> None:
+    Console(stderr=True, highlight=False).print(text)
