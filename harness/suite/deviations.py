@@ -25,7 +25,7 @@ def has_every_suite(root: Path, arguments: Iterable[str], start: Path) -> bool:
 
 
 def gone(known: Sequence[KnownDeviation], version: str, seen: Iterable[Finding]) -> list[str]:
-    """What to say of each deviation that a full run did not see (KD101); `session.Run.find_gone` has the rule.
+    """What to say of each deviation that a full run did not see (KD101); see `session.Run.find_gone`.
 
     Args:
         known: the entry's, of all versions.
