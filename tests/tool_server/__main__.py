@@ -1,0 +1,117 @@
+"""The program: `python -m tests.tool_server NAME PORT [--journal FILE] [--key KEY]`, SSE at /sse.
+
+NAME is the namespace that vLLM looks for: `python` (one tool of that name, code in, output out, as in the
+reference server of gpt-oss), `container` (`exec`, `feed`) or `browser` (`search`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from starlette.responses import PlainTextResponse
+
+from tests.tool_server import restricted
+
+PYTHON = "Executes Python code; the output is what it prints. Nothing is kept between calls."
+PAGES = {"vllm": "vLLM is a library for LLM inference.", "paris": "Paris is the capital of France."}
+
+
+def python_server(journal: Journal) -> MCPServer:
+    """Code interpreter; the tool's schema stays out of the prompt, since it takes plain text."""
+    server = MCPServer(name="python", instructions=PYTHON)
+
+    @server.tool(name="python", description="Runs Python code", meta={"include_in_prompt": False})
+    def python(code: str) -> str:
+        journal.write("python", code=code)
+        return restricted.run(code)
+
+    return server
+
+
+def container_server(journal: Journal) -> MCPServer:
+    """A container that knows one command: echo."""
+    server = MCPServer(name="container", instructions="Runs commands.")
+
+    @server.tool(name="exec", description="Runs a command")
+    def execute(cmd: list[str]) -> str:
+        journal.write("exec", cmd=cmd)
+        if cmd[:1] != ["echo"]:
+            raise ToolError(f"{cmd[:1]}: command not found")
+        return " ".join(cmd[1:])
+
+    @server.tool(name="feed", description="Feeds characters to a session")
+    def feed(chars: str) -> str:
+        journal.write("feed", chars=chars)
+        return chars
+
+    return server
+
+
+def browser_server(journal: Journal) -> MCPServer:
+    """A web of two pages."""
+    server = MCPServer(name="browser", instructions="Searches the web.")
+
+    @server.tool(name="search", description="Searches")
+    def search(query: str) -> str:
+        journal.write("search", query=query)
+        found = [text for key, text in PAGES.items() if key in query.lower()]
+        return "\n".join(found) or "nothing found"
+
+    return server
+
+
+SERVERS = {"python": python_server, "container": container_server, "browser": browser_server}
+
+
+class Journal:
+    """Notes each session and call as a line of JSON, so that a test can read what has arrived."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def write(self, what: str, **fields: Any) -> None:
+        """Adds a line."""
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps({"what": what, **fields}) + "\n")
+
+
+class SessionsNeedTheKey:
+    """ASGI middleware: anybody may list the tools, a session of a request (`x-session-id`) needs the key."""
+
+    def __init__(self, app: Any, key: str | None, journal: Journal) -> None:
+        self._app, self._key, self._journal = app, key, journal
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        headers = {name.decode().lower(): value.decode() for name, value in scope.get("headers", ())}
+        if scope["type"] == "http" and scope["path"] == "/sse" and "x-session-id" in headers:
+            given = headers.get("authorization")
+            allowed = self._key is None or given == f"Bearer {self._key}"
+            self._journal.write("session", id=headers["x-session-id"], authorization=given, allowed=allowed)
+            if not allowed:
+                await PlainTextResponse("a key is needed", status_code=401)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def main() -> None:
+    """Serves until it is killed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name", choices=list(SERVERS))
+    parser.add_argument("port", type=int)
+    parser.add_argument("--journal", type=Path)
+    parser.add_argument("--key")
+    given = parser.parse_args()
+    journal = Journal(given.journal)
+    app = SessionsNeedTheKey(SERVERS[given.name](journal).sse_app(), given.key, journal)
+    uvicorn.run(app, host="127.0.0.1", port=given.port, log_level="warning")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The tool server by itself: what its client sees, and what its code may not do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import ClientSession
+from mcp.client.sse import sse_client
+
+from tests.tool_server import restricted
+from tests.tool_server.running import ToolServer
+
+
+async def call(server: ToolServer, tool: str, arguments: dict[str, Any], **headers: str) -> Any:
+    """The result of one call in a session of its own."""
+    async with (
+        sse_client(f"http://{server.address}/sse", headers=headers) as streams,
+        ClientSession(*streams) as session,
+    ):
+        begun = await session.initialize()
+        assert begun.server_info.name == server.name
+        assert tool in [each.name for each in (await session.list_tools()).tools]
+        return await session.call_tool(tool, arguments)
+
+
+async def test_python_over_sse(tmp_path: Path) -> None:
+    with ToolServer("python", tmp_path) as server:
+        result = await call(server, "python", {"code": "print(6 * 7)"})
+        assert result.content[0].text == "42\n"
+        assert server.journal("python") == [{"what": "python", "code": "print(6 * 7)"}]
+
+
+async def test_an_error_of_a_tool_is_told(tmp_path: Path) -> None:
+    with ToolServer("container", tmp_path) as server:
+        result = await call(server, "exec", {"cmd": ["rm", "-rf", "/"]})
+        assert result.is_error
+        assert "command not found" in result.content[0].text
+
+
+async def test_sessions_need_the_key(tmp_path: Path) -> None:
+    with ToolServer("python", tmp_path, key="secret") as server:
+        code = {"code": "print(1)"}
+        with pytest.raises(BaseException, match=r"unhandled errors|401"):
+            await call(server, "python", code, **{"x-session-id": "1"})
+        right = {"x-session-id": "2", "authorization": "Bearer secret"}
+        assert (await call(server, "python", code, **right)).content[0].text == "1\n"
+        assert [session["allowed"] for session in server.journal("session")] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import socket; socket.socket()", "PermissionError"),
+        ("import subprocess; subprocess.run(['ls'])", "PermissionError"),
+        ("import os; os.fork()", "PermissionError"),
+        ("import os; os.system('ls')", "PermissionError"),
+        ("x = bytearray(2**30)", "MemoryError"),
+        ("open('big', 'wb').write(bytes(2**21))", "OSError"),
+        ("while True: pass", "TimeoutError"),
+        ("import os; print(os.listdir(), dict(os.environ).get('PATH'))", "[] None"),
+        ("1 / 0", "ZeroDivisionError"),
+    ],
+    ids=["network", "subprocess", "fork", "shell", "memory", "file", "time", "environment", "error"],
+)
+def test_code_is_restricted(code: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restricted, "SECONDS", 2)
+    assert said in restricted.run(code)
