@@ -1,7 +1,8 @@
 """Assets: pinned files beside vLLM (tokenizers, encodings, one small model), fetched once into the cache.
 
 An asset's folder appears by a rename when all its files are there and checked. Its manifest holds a hash of
-its entry in `env/assets.yaml` and the size of each file: an asset pinned anew or damaged is fetched again.
+its entry in `env/assets.yaml` and the size of each file: an asset pinned anew or damaged is fetched again. A
+file written to after the manifest is held against its pin.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from harness.environments.sources import (
     SourceUnavailableError,
     bring,
     check,
+    sha256_of,
 )
 from harness.environments.spec import Environment
 from harness.errors import UsageError
@@ -118,6 +120,8 @@ def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environmen
     with one_maker(folder, progress):
         if _cached(folder, asset):
             return folder
+        if folder.exists():
+            progress(f"{folder.name} in the cache is damaged, or not what is pinned now: fetching it again")
         try:
             with half_made(folder) as half:
                 source = _bring_first(folder.name, asset, half, progress, converter)
@@ -176,11 +180,17 @@ def _write_manifest(folder: Path, asset: Asset, source: HubSource | PackageSourc
 def _cached(folder: Path, asset: Asset) -> Fetched | None:
     try:
         manifest = json.loads((folder / _MANIFEST).read_text())
-        sizes = {name: (folder / name).stat().st_size for name in manifest["files"]}
+        written = (folder / _MANIFEST).stat().st_mtime_ns
+        found = {name: (folder / name).stat() for name in manifest["files"]}
     except (OSError, ValueError):
         return None
+    sizes = {name: file.st_size for name, file in found.items()}
     if manifest["definition"] != asset.digest or manifest["files"] != sizes:
         return None
+    pins = next((source.pins for source in asset.sources if str(source) == manifest["source"]), {})
+    for name in found.keys() & pins.keys():
+        if found[name].st_mtime_ns > written and sha256_of(folder / name) != pins[name]:
+            return None
     return Fetched(folder, manifest["source"], sum(sizes.values()))
 
 

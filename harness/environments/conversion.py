@@ -6,7 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from harness.environments.installer import run_uv
+from harness.environments.installer import remedy, run_uv
 from harness.environments.locking import half_made, one_maker
 from harness.environments.progress import Progress
 from harness.environments.sources import AssetError
@@ -40,7 +40,10 @@ def gguf_checkpoint(gguf: Path, folder: Path, environment: Environment, progress
     answer = environment.run(str(_SCRIPT), str(gguf), str(folder), pythonpath=[overlay])
     if answer.returncode:
         last = "\n    ".join(answer.stderr.strip().splitlines()[-4:])
-        raise AssetError(f"{gguf.name} could not be converted by {environment.describe()}:\n    {last}")
+        raise AssetError(
+            f"{gguf.name} could not be converted by {environment.describe()}:\n    {last}",
+            hint=remedy(answer.stderr) or "`vllm-harness env verify` checks that environment",
+        )
 
 
 def _gguf_packages(environment: Environment, progress: Progress) -> Path:

@@ -21,10 +21,13 @@ class InstallError(HarnessError):
     """uv is missing or could not do what was asked."""
 
 
+FULL = r"No space left|ENOSPC|os error 28|Disk quota exceeded"
+"""What programs say when the disk is full."""
+
 _UNSAID = ("+ ", "Activate with", "Using ")
 _REMEDIES = [
     (
-        r"No space left|ENOSPC",
+        FULL,
         "free disk space (`vllm-harness env list` shows what takes it), or set VLLM_HARNESS_CACHE",
     ),
     (

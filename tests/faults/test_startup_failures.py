@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.environments import assets
 from harness.environments.spec import Environment
 from harness.server import errors, remote
 from harness.server.launch import Launch
@@ -217,3 +218,17 @@ def test_oom_killer(launch: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     with memory_group(500 * 2**20):
         error = fails(planned, errors.KilledByOom, cold_start=True)
     assert "signal 9" in error.message or "OOM" in error.message
+
+
+@pytest.mark.parametrize("kept", [0.5, 0.0], ids=["truncated", "empty"])
+def test_damaged_weights(launch: Plan, tmp_path: Path, kept: float) -> None:
+    whole = assets.fetch("smollm2-135m")
+    for path in whole.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    weights = tmp_path / "model.safetensors"
+    weights.unlink()
+    content = (whole / weights.name).read_bytes()
+    weights.write_bytes(content[: int(len(content) * kept)])
+    planned = launch("--load-format", "auto", model=str(tmp_path))
+    error = fails(planned, errors.DamagedWeights)
+    assert "assets fetch" in error.hint

