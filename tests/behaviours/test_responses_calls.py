@@ -113,7 +113,7 @@ def test_call_against_none_is_not_taken(responses: Responses, script: ScriptWrit
 
 
 @pytest.mark.needs("reasoning")
-@pytest.mark.parametrize("case", cases("calls", "compatibility"))
+@pytest.mark.parametrize("case", cases("responses_calls", "compatibility"))
 def test_compatibility_calls(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
     """Thoughts, then the call whose arguments are those that the model wrote."""
     call = ToolCall(case["name"], case["arguments"])
@@ -142,7 +142,7 @@ def test_compatibility_calls(case: dict[str, Any], responses: Responses, script:
 
 @pytest.mark.scripted
 @pytest.mark.covers("VT-012", "VR-028", "GO-003")
-@pytest.mark.parametrize("case", cases("calls", "shapes"))
+@pytest.mark.parametrize("case", cases("responses_calls", "shapes"))
 def test_arguments_come_through(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
     """Byte for byte, in the body and in the deltas."""
     call = ToolCall("record", case["arguments"])

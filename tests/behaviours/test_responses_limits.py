@@ -1,0 +1,206 @@
+"""Responses: budgets, stop strings and the context's end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from harness.scripted.meaning import ToolCall
+from tests.behaviours.tools import CALL, RESPONSES_TOOL
+from tests.responses_api import SHOW, Responses, items, messages_of
+
+pytestmark = pytest.mark.needs("responses")
+
+STORY = "Tell me a long story about a dragon."
+TWELVE = "one two three four five six seven eight nine ten eleven twelve"
+TERMINAL_NAME = pytest.mark.known_defect(
+    "vllm#45386",
+    versions=">=0.22,<0.33",
+    why="a stream that the budget cuts ends with response.completed",
+)
+
+
+def ask(responses: Responses, stream: bool, said: Any, **more: Any) -> Any:
+    """One response, as a body or as the end of a stream."""
+    return responses.stream(said, **more).terminal if stream else responses.create(said, **more)
+
+
+@pytest.mark.covers("VR-013", "LS-010", "LS-016")
+@pytest.mark.parametrize("limit", [1, 5, 16])
+def test_budget_cuts_the_body(limit: int, responses: Responses, script: ScriptWriter) -> None:
+    script(TWELVE * 3, expect="cut")
+    response = responses.create(STORY, max_output_tokens=limit)
+    assert response.status == "incomplete"
+    assert response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens"
+    assert response.max_output_tokens == limit
+    assert response.usage is not None
+    assert response.usage.output_tokens == limit
+
+
+@pytest.mark.covers("VR-013", "VR-075", "LS-016")
+@TERMINAL_NAME
+def test_budget_cuts_the_stream(responses: Responses, script: ScriptWriter) -> None:
+    script(TWELVE * 3, expect="cut")
+    stream = responses.stream(STORY, max_output_tokens=12)
+    assert stream.types[-1] == "response.incomplete"
+    assert stream.terminal.status == "incomplete"
+    assert stream.terminal.incomplete_details is not None
+    assert stream.terminal.incomplete_details.reason == "max_output_tokens"
+    assert stream.terminal.usage is not None
+    assert stream.terminal.usage.output_tokens == 12
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VR-013", "LS-010")
+@pytest.mark.parametrize(("short", "status"), [(0, "completed"), (1, "incomplete")])
+def test_budget_is_exact(short: int, status: str, responses: Responses, script: ScriptWriter) -> None:
+    """An answer that just fits, its last token included, is complete; one token less cuts it."""
+    probe = script(TWELVE)
+    assert probe is not None
+    length = len(probe.takes[0])
+    responses.create(STORY)
+    script(TWELVE, expect="cut" if short else "done")
+    response = responses.create(STORY, max_output_tokens=length - short)
+    assert response.status == status
+    assert response.output_text.strip() == TWELVE
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VR-013", "VR-061", "VR-075")
+@pytest.mark.known_defect(
+    "vllm#57998",
+    versions=">=0.22,<0.33",
+    models=["qwen3", "llama3.1", "smollm2-135m"],
+    why="the message that the budget cuts says completed",
+)
+def test_cut_message_is_incomplete(responses: Responses, script: ScriptWriter) -> None:
+    script(TWELVE, expect="cut")
+    response = responses.create(STORY, max_output_tokens=12)
+    assert response.status == "incomplete"
+    assert response.output[-1].type == "message"
+    assert TWELVE.startswith(response.output_text.strip())
+    assert response.output_text.strip()
+    assert response.output[-1].status == "incomplete"
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VR-013", "VR-061", "VR-075")
+@pytest.mark.known_defect(
+    "vllm#57998", versions=">=0.22", models=["gpt-oss"], why="item.done of a cut message says completed"
+)
+@pytest.mark.known_defect(
+    "vllm#57998",
+    versions=">=0.22,<0.33",
+    models=["qwen3", "llama3.1", "smollm2-135m"],
+    why="item.done of a cut message says completed",
+)
+def test_cut_message_of_a_stream_is_incomplete(responses: Responses, script: ScriptWriter) -> None:
+    script(TWELVE, expect="cut")
+    events = list(
+        responses.client.responses.create(**responses.request(STORY, {"max_output_tokens": 12}), stream=True)
+    )
+    done: list[Any] = [event.item for event in events if event.type == "response.output_item.done"]
+    assert [item.status for item in done if item.type == "message"] == ["incomplete"]
+    last: Any = events[-1]
+    assert last.response.output[-1].status == "incomplete"
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VR-026", "VR-074")
+def test_budget_before_a_forced_call_ends(responses: Responses, script: ScriptWriter) -> None:
+    """No call that a client could run: a cut one is marked, or not there."""
+    call = ToolCall("get_weather", {"city": "Paris, and then some more words " * 4})
+    script(calls=[call], constrained=True, expect="cut")
+    tool = {**RESPONSES_TOOL, "strict": False}
+    response = responses.create("Weather?", tools=[tool], tool_choice="required", max_output_tokens=24)
+    assert response.status == "incomplete"
+    assert response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens"
+    assert [item for item in items(response, "function_call") if item.status == "completed"] == []
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("reasoning")
+@pytest.mark.covers("VR-013", "VR-053")
+@pytest.mark.parametrize("stream", [False, True])
+def test_budget_before_the_thoughts_end(stream: bool, responses: Responses, script: ScriptWriter) -> None:
+    """What was thought so far is reasoning, none of it is text."""
+    script("Yes.", reasoning=TWELVE, expect="cut", name="thoughts")
+    request = responses.request(STORY, {"max_output_tokens": 10})
+    if stream:
+        last: Any = list(responses.client.responses.create(**request, stream=True))[-1]
+        response = last.response
+    else:
+        response = responses.client.responses.create(**request)
+    assert response.status == "incomplete"
+    assert [item.type for item in response.output] == ["reasoning"]
+    said = "".join(part.text for part in response.output[0].content).strip()
+    assert said
+    assert TWELVE.startswith(said)
+
+
+@pytest.mark.needs("store")
+@pytest.mark.covers("VR-074")
+def test_budget_of_a_follow_up_is_its_own(responses: Responses, script: ScriptWriter) -> None:
+    script("Noted.")
+    first = responses.create("Remember heliotrope.", max_output_tokens=64)
+    script(TWELVE, expect="cut")
+    second = responses.create(STORY, previous_response_id=first.id, max_output_tokens=6)
+    assert second.status == "incomplete"
+    assert second.usage is not None
+    assert second.usage.output_tokens == 6
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VR-059")
+@pytest.mark.parametrize("stop", ["seven", ["nowhere", "seven"]])
+def test_stop_string_ends_the_text(stop: Any, responses: Responses, script: ScriptWriter) -> None:
+    """vLLM's own `stop`: the text ends before it, and the response is complete."""
+    script(TWELVE, expect="cut", times=2)
+    body, stream = responses.both(STORY, extra_body={"stop": stop})
+    for response in (body, stream.terminal):
+        assert response.status == "completed"
+        assert response.output_text.strip() == "one two three four five six"
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VT-012")
+def test_stop_string_that_never_comes_changes_nothing(responses: Responses, script: ScriptWriter) -> None:
+    script(calls=[CALL], times=2)
+    body, _ = responses.both("Weather?", tools=[RESPONSES_TOOL], extra_body={"stop": ["nowhere"]})
+    assert items(body, "function_call")[0].arguments == CALL.arguments_json
+
+
+def over_the_context(words: int = 60_000) -> str:
+    """More text than any of the entries has room for."""
+    return "dragon " * words
+
+
+@pytest.mark.covers("VR-074", "LS-032")
+@pytest.mark.parametrize("stream", [False, True])
+def test_context_overflow_is_refused(stream: bool, responses: Responses, script: ScriptWriter) -> None:
+    size = 200_000
+    answer = responses.post({"model": responses.model, "input": over_the_context(size), "stream": stream})
+    assert answer.status_code == 400
+    body = answer.json()
+    responses.check("check_body")(body)
+    assert "context length" in body["error"]["message"] or "max_model_len" in body["error"]["message"]
+    script("Still here.")
+    assert responses.create("Are you there?", max_output_tokens=16).output
+
+
+@pytest.mark.model("qwen3", "smollm2-135m")
+@pytest.mark.covers("LS-012")
+def test_long_input_is_truncated_where_asked(responses: Responses, script: ScriptWriter) -> None:
+    """`truncation: auto` drops what is over; the prompt then fits."""
+    script("Fine.")
+    response = responses.create(over_the_context(), truncation="auto", max_output_tokens=16, extra_body=SHOW)
+    assert response.status in ("completed", "incomplete")
+    assert response.usage is not None
+    assert response.usage.input_tokens == len(messages_of(response)[0]["tokens"])
+    assert response.usage.input_tokens < 50_000

@@ -1,0 +1,134 @@
+"""Responses: whatever a turn holds, its items come in order, and the stream tells what the body says.
+
+Once token by token, and once on servers that hand out several tokens at a time (`--stream-interval`), where a
+delta may hold the end of one item and the start of the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter, Server
+from harness.scripted.meaning import Meaning, ToolCall
+from harness.server.remote import RemoteServer
+from tests.behaviours.tools import RESPONSES_TOOL
+from tests.case_files import cases
+from tests.responses_api import Responses, Stream, shape
+
+pytestmark = [pytest.mark.needs("responses"), pytest.mark.scripted]
+
+HEALTH = {"type": "function", "name": "get_health", "parameters": {"type": "object", "properties": {}}}
+TOOLS = [RESPONSES_TOOL, HEALTH]
+TOKENS_A_STEP = (3, 7, 1000)
+
+
+def meaning_of(case: dict[str, Any]) -> Meaning:
+    """The case's turn."""
+    calls = tuple(ToolCall(call["name"], call["arguments"]) for call in case.get("calls", ()))
+    return Meaning.of(case.get("text"), reasoning=case.get("reasoning"), calls=calls)
+
+
+def said_by(case: dict[str, Any]) -> list[tuple[str, ...]]:
+    """The items that the turn is."""
+    said: list[tuple[str, ...]] = []
+    if "reasoning" in case:
+        said.append(("reasoning", case["reasoning"]))
+    if "text" in case:
+        said.append(("message", case["text"]))
+    calls = [ToolCall(call["name"], call["arguments"]) for call in case.get("calls", ())]
+    return said + [("function_call", call.name, call.arguments_json) for call in calls]
+
+
+def check_turn(responses: Responses, case: dict[str, Any]) -> None:
+    """The request as a body and as a stream: same items, as scripted."""
+    body, stream = responses.both("Go on.", tools=TOOLS if "calls" in case else [])
+    for response in (body, stream.terminal):
+        found = [tuple(part.strip() for part in item) for item in shape(response)]
+        assert found == said_by(case)
+    check_reasoning_tokens(body, stream, "reasoning" in case)
+
+
+def check_reasoning_tokens(body: Any, stream: Stream, thoughtful: bool) -> None:
+    """Counted alike, and only where there are thoughts."""
+    counts = [response.usage.output_tokens_details.reasoning_tokens for response in (body, stream.terminal)]
+    assert counts[0] == counts[1]
+    if thoughtful:
+        assert 0 < counts[0] < body.usage.output_tokens
+
+
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VR-010", "VR-066", "LS-036", "VT-012")
+@pytest.mark.parametrize("case", cases("responses_turns", "everyone"))
+def test_turn(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
+    script(meaning_of(case), times=2)
+    check_turn(responses, case)
+
+
+@pytest.mark.needs("reasoning", "tools")
+@pytest.mark.covers("VR-010", "VR-012", "VR-063", "VR-064", "VR-066", "GO-008", "LS-036")
+@pytest.mark.parametrize("case", cases("responses_turns", "thoughtful"))
+def test_thoughtful_turn(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
+    script(meaning_of(case), times=2)
+    check_turn(responses, case)
+
+
+@pytest.mark.needs("reasoning", "parallel_tools")
+@pytest.mark.covers("VR-010", "VR-065", "VR-066", "LS-036")
+@pytest.mark.parametrize("case", cases("responses_turns", "parallel"))
+def test_parallel_turn(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
+    script(meaning_of(case), times=2)
+    check_turn(responses, case)
+
+
+@pytest.fixture(scope="module")
+def _stepping() -> Iterator[dict[tuple[str, int], RemoteServer]]:
+    """Servers by entry and tokens a step, made when first asked for."""
+    servers: dict[tuple[str, int], RemoteServer] = {}
+    yield servers
+    for server in servers.values():
+        server.stop()
+
+
+@pytest.fixture(params=TOKENS_A_STEP, ids=lambda tokens: f"{tokens} tokens a step")
+def stepping_server(
+    request: pytest.FixtureRequest, vllm_server: Server, _stepping: dict[tuple[str, int], RemoteServer]
+) -> RemoteServer:
+    """A server like the target's that hands out several tokens at a time."""
+    assert isinstance(vllm_server, RemoteServer)
+    key = (vllm_server.entry.name, request.param)
+    for other in [other for other in _stepping if other != key]:
+        _stepping.pop(other).stop()
+    if key not in _stepping:
+        server = RemoteServer(
+            vllm_server.entry,
+            lane="scripted",
+            vllm=vllm_server.environment,
+            args=["--stream-interval", str(request.param)],
+        )
+        server.start()
+        _stepping[key] = server
+    return _stepping[key]
+
+
+@pytest.mark.model("gpt-oss", "qwen3")
+@pytest.mark.covers("VR-063", "VR-064", "VR-065", "VR-066")
+def test_turns_in_larger_steps(stepping_server: RemoteServer, request: pytest.FixtureRequest) -> None:
+    groups = ["everyone", "thoughtful"]
+    if "parallel_tools" in stepping_server.entry.capabilities:
+        groups.append("parallel")
+    failed = {}
+    for parameter in [parameter for group in groups for parameter in cases("responses_turns", group)]:
+        (case,) = parameter.values
+        book = stepping_server.book(f"steps {parameter.id}")
+        book.script(meaning_of(case), times=2)
+        with book.client() as client:
+            try:
+                check_turn(Responses(client, stepping_server.model, request.getfixturevalue), case)
+            except AssertionError as error:
+                failed[parameter.id] = str(error)
+        book.verify()
+        book.close()
+    assert failed == {}

@@ -1,0 +1,104 @@
+"""Conversations in Harmony, by openai-harmony itself: what the prompt of gpt-oss must be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from openai_harmony import (
+    Author,
+    Conversation,
+    DeveloperContent,
+    HarmonyEncodingName,
+    Message,
+    ReasoningEffort,
+    RenderConversationConfig,
+    Role,
+    SystemContent,
+    TextContent,
+    ToolDescription,
+    load_harmony_encoding,
+)
+
+from harness.environments.assets import asset_path
+from tests.behaviours.tools import RESPONSES_TOOL
+
+DATE = "2026-01-01"  # env/runtime.yaml pins it for every server
+
+
+@pytest.fixture(scope="session")
+def harmony() -> Iterator[Any]:
+    """openai-harmony's encoding."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "TIKTOKEN_ENCODINGS_BASE" not in os.environ:
+            patch.setenv("TIKTOKEN_ENCODINGS_BASE", str(asset_path("harmony-encodings")))
+        yield load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
+
+
+def system(effort: ReasoningEffort = ReasoningEffort.MEDIUM) -> Message:
+    """The system message that every prompt begins with."""
+    content = SystemContent.new().with_conversation_start_date(DATE).with_reasoning_effort(effort)
+    return Message.from_role_and_content(Role.SYSTEM, content)
+
+
+def developer(instructions: str | None = None, *, tools: bool = False) -> Message:
+    """The developer message: instructions, and get_weather."""
+    content = DeveloperContent.new()
+    if instructions is not None:
+        content = content.with_instructions(instructions)
+    if tools:
+        described = ToolDescription.new(
+            name=RESPONSES_TOOL["name"],
+            description=RESPONSES_TOOL["description"],
+            parameters=RESPONSES_TOOL["parameters"],
+        )
+        content = content.with_function_tools([described])
+    return Message.from_role_and_content(Role.DEVELOPER, content)
+
+
+def user(text: str) -> Message:
+    """A question."""
+    return Message.from_role_and_content(Role.USER, text)
+
+
+def said(text: str, channel: str = "final") -> Message:
+    """What the model said on a channel."""
+    return Message.from_role_and_content(Role.ASSISTANT, text).with_channel(channel)
+
+
+def called(arguments: str) -> Message:
+    """A call of get_weather."""
+    return said(arguments, "commentary").with_recipient("functions.get_weather").with_content_type("json")
+
+
+def returned(output: str) -> Message:
+    """What get_weather returned."""
+    author = Author.new(Role.TOOL, "functions.get_weather")
+    return (
+        Message.from_author_and_content(author, output).with_channel("commentary").with_recipient("assistant")
+    )
+
+
+def prompt_tokens(harmony: Any, *messages: Message) -> int:
+    """Tokens of the prompt that these messages make; nothing is dropped from them."""
+    conversation = Conversation.from_messages(list(messages))
+    config = RenderConversationConfig(auto_drop_analysis=False)
+    return len(harmony.render_conversation_for_completion(conversation, Role.ASSISTANT, config))
+
+
+def message_of(value: dict[str, Any]) -> Message:
+    """A message as vLLM gives it, as openai-harmony's own."""
+    flat = {**value.get("author", {}), **{key: value[key] for key in value if key != "author"}}
+    contents = [TextContent(text=part["text"]) for part in flat["content"]]
+    message = Message(author=Author(role=Role(flat["role"]), name=flat.get("name")), content=contents)
+    message.channel = flat.get("channel")
+    message.recipient = flat.get("recipient")
+    message.content_type = flat.get("content_type")
+    return message
+
+
+def role_of(value: dict[str, Any]) -> str:
+    """The author's role of a message as vLLM gives it."""
+    return str(value.get("author", value)["role"])

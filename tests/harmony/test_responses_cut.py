@@ -1,0 +1,87 @@
+"""Responses on gpt-oss: a budget that ends within each kind of message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from openai.types.responses import Response
+
+from harness.pytest_plugin import ScriptWriter
+from harness.scripted.book import Raw
+from tests.behaviours.tools import RESPONSES_TOOL
+from tests.responses_api import Responses, shape
+
+pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses"), pytest.mark.scripted]
+
+WORDS = " ".join(f"word{number}" for number in range(40))
+THOUGHTS = f"<|channel|>analysis<|message|>{WORDS}"
+HEADERS = {
+    "final": ("<|channel|>final<|message|>", "message"),
+    "preamble": ("<|channel|>commentary<|message|>", "message"),
+    "thoughts": ("<|channel|>analysis<|message|>", "reasoning"),
+    "call": ("<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>", "function_call"),
+}
+
+
+def cut(responses: Responses, stream: bool, budget: int) -> Response:
+    """The response of a request that its budget ends; the stream's own events are judged elsewhere."""
+    request = responses.request("Weather?", {"tools": [RESPONSES_TOOL], "max_output_tokens": budget})
+    if not stream:
+        response: Response = responses.client.responses.create(**request)
+        responses.check("check_body")(response)
+        return response
+    last: Any = list(responses.client.responses.create(**request, stream=True))[-1]
+    return last.response  # type: ignore[no-any-return]
+
+
+@pytest.mark.covers("VR-013", "VR-050", "VR-061")
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("header", "kind"), HEADERS.values(), ids=HEADERS.keys())
+def test_cut_within_a_message(
+    header: str, kind: str, stream: bool, responses: Responses, script: ScriptWriter
+) -> None:
+    """One item of its kind with the words so far, the response incomplete, content never null."""
+    script(Raw(f"{header}{WORDS}<|return|>"), expect="cut")
+    response = cut(responses, stream, 20)
+    assert response.status == "incomplete"
+    assert response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens"
+    ((found, *_, words),) = shape(response)
+    assert found == kind
+    assert words
+    assert WORDS.startswith(words)
+
+
+@pytest.mark.covers("VR-013", "VR-061")
+@pytest.mark.parametrize("kind", ["final", "preamble", "call"])
+def test_item_that_is_cut_says_so(kind: str, responses: Responses, script: ScriptWriter) -> None:
+    script(Raw(f"{HEADERS[kind][0]}{WORDS}<|return|>"), expect="cut")
+    assert cut(responses, False, 20).output[-1].status == "incomplete"  # type: ignore[union-attr]
+
+
+@pytest.mark.covers("VR-013", "VR-050")
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("budget", [1, 2, 3, 4])
+def test_cut_within_a_header(budget: int, stream: bool, responses: Responses, script: ScriptWriter) -> None:
+    """Nothing is said yet: incomplete, and no item with made-up words."""
+    script(
+        Raw(f"<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{WORDS}"),
+        expect="cut",
+    )
+    response = cut(responses, stream, budget)
+    assert response.status == "incomplete"
+    assert [item.type for item in response.output if item.type == "function_call"] == []
+    assert "<|" not in response.output_text
+
+
+@pytest.mark.covers("VR-013", "VR-050")
+@pytest.mark.parametrize("stream", [False, True])
+def test_cut_between_messages(stream: bool, responses: Responses, script: ScriptWriter) -> None:
+    """The thoughts are whole, the answer has not begun."""
+    written = script(Raw(f"{THOUGHTS}<|end|><|start|>assistant<|channel|>final<|message|>Yes."), expect="cut")
+    assert written is not None
+    response = cut(responses, stream, len(written.takes[0]) - 7)
+    assert response.status == "incomplete"
+    assert shape(response)[0] == ("reasoning", WORDS)
+    assert "<|" not in response.output_text

@@ -1,0 +1,20 @@
+"""Responses on gpt-oss: log-probabilities, which vLLM does not give there."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from tests.responses_api import Responses, items
+
+pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses")]
+
+
+@pytest.mark.covers("VR-005", "LS-005")
+@pytest.mark.known_defect(
+    "vllm#34417", versions=">=0.22", why="logprobs are not supported with gpt-oss models: 400 by design"
+)
+def test_logprobs_of_a_text(responses: Responses, script: ScriptWriter) -> None:
+    script("Paris.")
+    response = responses.create("Capital?", include=["message.output_text.logprobs"], top_logprobs=2)
+    assert items(response, "message")[-1].content[0].logprobs

@@ -1,0 +1,53 @@
+"""Responses on gpt-oss: output that is no Harmony, or half of it, has a defined end, no 5xx and no hang."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from harness.scripted.book import Raw
+from tests.behaviours.tools import RESPONSES_TOOL
+from tests.case_files import cases
+from tests.responses_api import TERMINAL, Responses
+
+pytestmark = [
+    pytest.mark.harmony,
+    pytest.mark.needs("responses"),
+    pytest.mark.scripted,
+    pytest.mark.timeout(30),
+]
+
+
+def events_of(answer: httpx.Response) -> list[dict[str, Any]]:
+    """The events of a stream that came whole."""
+    lines = [line for line in answer.text.splitlines() if line.startswith("data: ")]
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+@pytest.mark.covers("VT-015", "VR-061", "VR-075")
+@pytest.mark.parametrize("case", cases("responses_harmony_malformed"))
+def test_malformed_output_has_a_defined_end(
+    case: dict[str, Any], responses: Responses, script: ScriptWriter
+) -> None:
+    """A response with a final status as a body, a stream with one terminal event, and the next request."""
+    script(Raw(case["said"]), times=2)
+    body = {"model": responses.model, "input": "Weather?", "tools": [RESPONSES_TOOL]}
+    answer = responses.post(body)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["status"] in ("completed", "incomplete", "failed")
+    responses.check("check_body")(answer.json())
+    streamed = responses.post({**body, "stream": True})
+    assert streamed.status_code == 200, streamed.text
+    events = events_of(streamed)
+    kinds = [event["type"] for event in events]
+    assert kinds[0] == "response.created"
+    assert [kind for kind in kinds if kind in TERMINAL] == [kinds[-1]]
+    if "keeps" in case:
+        assert case["keeps"] in answer.text
+        assert case["keeps"] in "".join(e["delta"] for e in events if e["type"].endswith("_text.delta"))
+    script("Still here.")
+    assert responses.create("Are you there?").output_text == "Still here."

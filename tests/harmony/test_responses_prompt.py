@@ -1,0 +1,298 @@
+"""Responses on gpt-oss: the prompt is the Harmony conversation that openai-harmony itself writes.
+
+vLLM shows the messages that it has, those that it leaves out of the prompt too; so prompts are compared with
+openai-harmony's own rendering by their number of tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from openai.types.responses import Response
+from openai_harmony import ReasoningEffort
+
+from harness.pytest_plugin import ScriptWriter
+from harness.scripted.meaning import Meaning, Text
+from tests.behaviours.tools import CALL, RESPONSES_TOOL
+from tests.harmony.conversation import (
+    called,
+    developer,
+    message_of,
+    prompt_tokens,
+    returned,
+    role_of,
+    said,
+    system,
+    user,
+)
+from tests.responses_api import SHOW, Responses, items, messages_of, prompt_of
+
+pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses"), pytest.mark.scripted]
+
+ASK = "Weather in Paris?"
+HIGH, LOW, MEDIUM = ReasoningEffort.HIGH, ReasoningEffort.LOW, ReasoningEffort.MEDIUM
+
+
+def tokens_in(response: Response) -> int:
+    """Tokens of the prompt."""
+    assert response.usage is not None
+    return response.usage.input_tokens
+
+
+@pytest.mark.covers("VR-032", "VR-061")
+def test_prompt_of_a_plain_question(harmony: Any, responses: Responses, script: ScriptWriter) -> None:
+    script("Sunny.")
+    response = responses.create(ASK, extra_body=SHOW)
+    assert [role_of(message) for message in messages_of(response)] == ["system", "user"]
+    assert tokens_in(response) == prompt_tokens(harmony, system(), user(ASK))
+
+
+@pytest.mark.covers("VR-032", "VR-072", "LS-017")
+@pytest.mark.parametrize(("effort", "level"), [("low", LOW), ("medium", MEDIUM), ("high", HIGH)])
+def test_effort_stands_in_the_system_message(
+    effort: str, level: ReasoningEffort, harmony: Any, responses: Responses, script: ScriptWriter
+) -> None:
+    script("Sunny.")
+    response = responses.create(ASK, reasoning={"effort": effort}, extra_body=SHOW)
+    content = messages_of(response)[0]["content"][0]
+    assert str(content["reasoning_effort"]).lower() == effort
+    assert tokens_in(response) == prompt_tokens(harmony, system(level), user(ASK))
+    assert response.reasoning is not None
+    assert response.reasoning.effort == effort
+
+
+@pytest.mark.covers("VR-073")
+@pytest.mark.parametrize("effort", ["none", "minimal", "xhigh"])
+def test_effort_that_harmony_lacks_is_refused(effort: str, responses: Responses) -> None:
+    answer = responses.post({"model": responses.model, "input": ASK, "reasoning": {"effort": effort}})
+    assert answer.status_code == 400
+    assert effort in answer.json()["error"]["message"]
+
+
+@pytest.mark.covers("VR-032", "VR-061")
+def test_tools_and_instructions_stand_in_the_developer_message(
+    harmony: Any, responses: Responses, script: ScriptWriter
+) -> None:
+    script("Sunny.")
+    response = responses.create(ASK, instructions="Be brief.", tools=[RESPONSES_TOOL], extra_body=SHOW)
+    assert [role_of(message) for message in messages_of(response)] == ["system", "developer", "user"]
+    expected = prompt_tokens(harmony, system(), developer("Be brief.", tools=True), user(ASK))
+    assert tokens_in(response) == expected
+
+
+@pytest.mark.covers("VR-051", "VR-032")
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_system_message_of_the_input_is_not_doubled(
+    role: str, harmony: Any, responses: Responses, script: ScriptWriter
+) -> None:
+    """It is the instructions: one system message, one developer message that holds it and the tools."""
+    script("Sunny.")
+    said_first = [{"role": role, "content": "You are a pirate."}, {"role": "user", "content": ASK}]
+    response = responses.create(said_first, tools=[RESPONSES_TOOL], extra_body=SHOW)
+    assert [role_of(message) for message in messages_of(response)] == ["system", "developer", "user"]
+    assert prompt_of(response).count("You are a pirate.") == 1
+    expected = prompt_tokens(harmony, system(), developer("You are a pirate.", tools=True), user(ASK))
+    assert tokens_in(response) == expected
+
+
+@pytest.mark.covers("VR-032", "VR-051")
+def test_structured_system_content_is_joined(
+    harmony: Any, responses: Responses, script: ScriptWriter
+) -> None:
+    script("Sunny.")
+    parts = [{"type": "input_text", "text": "You are a pirate. "}, {"type": "input_text", "text": "Ahoy."}]
+    said_first = [{"role": "system", "content": parts}, {"role": "user", "content": ASK}]
+    response = responses.create(said_first, extra_body=SHOW)
+    expected = prompt_tokens(harmony, system(), developer("You are a pirate. Ahoy."), user(ASK))
+    assert tokens_in(response) == expected
+
+
+@pytest.mark.covers("VR-051")
+def test_instructions_and_system_message_both_reach_the_prompt(
+    responses: Responses, script: ScriptWriter
+) -> None:
+    script("Sunny.")
+    said_first = [{"role": "system", "content": "You are a pirate."}, {"role": "user", "content": ASK}]
+    response = responses.create(said_first, instructions="Be brief.", extra_body=SHOW)
+    roles = [role_of(message) for message in messages_of(response)]
+    assert roles.count("system") == 1
+    assert [prompt_of(response).count(text) for text in ("Be brief.", "You are a pirate.")] == [1, 1]
+
+
+@pytest.mark.covers("VR-041", "VR-044", "VR-053", "VR-061")
+def test_prompt_after_a_call_keeps_its_thoughts(
+    harmony: Any, responses: Responses, script: ScriptWriter
+) -> None:
+    """Before the final answer the thoughts belong to the turn; sent again, items find their channels."""
+    script(reasoning="I need the weather.", calls=[CALL])
+    first = responses.create(ASK, tools=[RESPONSES_TOOL])
+    call = items(first, "function_call")[0]
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+    expected = prompt_tokens(
+        harmony,
+        system(),
+        developer(tools=True),
+        user(ASK),
+        said("I need the weather.", "analysis"),
+        called(CALL.arguments_json),
+        returned("sunny"),
+    )
+    script("It is sunny.", times=2)
+    stored = responses.create([output], previous_response_id=first.id, tools=[RESPONSES_TOOL])
+    history = [{"role": "user", "content": ASK}, *[item.to_dict() for item in first.output], output]
+    sent = responses.create(history, tools=[RESPONSES_TOOL])
+    assert tokens_in(stored) == expected
+    assert tokens_in(sent) == expected
+
+
+@pytest.mark.covers("VR-041", "VR-061")
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "history sent"])
+def test_thoughts_of_finished_turns_are_dropped(
+    stored: bool, harmony: Any, responses: Responses, script: ScriptWriter
+) -> None:
+    """After a final answer its thoughts go, those of the turn in hand stay (vllm#45048)."""
+    script("Hello.", reasoning="A greeting, how nice.")
+    first = responses.create("Hello!", tools=[RESPONSES_TOOL])
+    history: list[Any] = [{"role": "user", "content": "Hello!"}, *[item.to_dict() for item in first.output]]
+    script(reasoning="Now I need the weather.", calls=[CALL])
+    asked = {"role": "user", "content": ASK}
+    second = (
+        responses.create(ASK, previous_response_id=first.id, tools=[RESPONSES_TOOL])
+        if stored
+        else responses.create([*history, asked], tools=[RESPONSES_TOOL])
+    )
+    head = (system(), developer(tools=True), user("Hello!"), said("Hello."), user(ASK))
+    assert tokens_in(second) == prompt_tokens(harmony, *head)
+    call = items(second, "function_call")[0]
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+    history += [asked, *[item.to_dict() for item in second.output], output]
+    script("It is sunny.")
+    third = (
+        responses.create([output], previous_response_id=second.id, tools=[RESPONSES_TOOL])
+        if stored
+        else responses.create(history, tools=[RESPONSES_TOOL])
+    )
+    kept = (
+        said("Now I need the weather.", "analysis"),
+        called(CALL.arguments_json),
+        returned("sunny"),
+    )
+    assert tokens_in(third) == prompt_tokens(harmony, *head, *kept)
+
+
+@pytest.mark.covers("VR-061")
+def test_preamble_of_the_history_keeps_its_channel(
+    harmony: Any, responses: Responses, script: ScriptWriter
+) -> None:
+    """By state the preamble stays in commentary."""
+    script(Meaning((Text("Let me look."), CALL)))
+    first = responses.create(ASK, tools=[RESPONSES_TOOL])
+    call = items(first, "function_call")[0]
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+    script("It is sunny.")
+    second = responses.create([output], previous_response_id=first.id, tools=[RESPONSES_TOOL])
+    expected = prompt_tokens(
+        harmony,
+        system(),
+        developer(tools=True),
+        user(ASK),
+        said("Let me look.", "commentary"),
+        called(CALL.arguments_json),
+        returned("sunny"),
+    )
+    assert tokens_in(second) == expected
+
+
+@pytest.mark.covers("VR-061")
+def test_output_belongs_to_the_latest_call_of_its_id(responses: Responses, script: ScriptWriter) -> None:
+    """Two calls share an id: the output is the later one's."""
+    other = {**RESPONSES_TOOL, "name": "get_tides"}
+    said_first = [
+        {"role": "user", "content": ASK},
+        {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": "{}"},
+        {"type": "function_call", "call_id": "call_1", "name": "get_tides", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_1", "output": "high"},
+    ]
+    script("High.")
+    response = responses.create(said_first, tools=[RESPONSES_TOOL, other], extra_body=SHOW)
+    output = messages_of(response)[-1]
+    assert role_of(output) == "tool"
+    assert output.get("author", output)["name"] == "functions.get_tides"
+
+
+@pytest.mark.covers("VR-038", "VR-048", "VR-008")
+def test_output_messages_are_harmony(harmony: Any, responses: Responses, script: ScriptWriter) -> None:
+    """Body and stream: openai-harmony writes from them the tokens that the model said."""
+    written = script(reasoning="I need the weather.", calls=[CALL], times=2)
+    assert written is not None
+    body, stream = responses.both(ASK, tools=[RESPONSES_TOOL], extra_body=SHOW)
+    for response in (body, stream.terminal):
+        messages = [message_of(value) for value in messages_of(response, "output")]
+        assert [message.channel for message in messages] == ["analysis", "commentary"]
+        assert [message.recipient for message in messages] == [None, "functions.get_weather"]
+        assert [message.content[0].text for message in messages] == [  # type: ignore[union-attr]
+            "I need the weather.",
+            CALL.arguments_json,
+        ]
+        first = harmony.decode_utf8(harmony.render(messages[0]))
+        assert first == "<|start|>assistant<|channel|>analysis<|message|>I need the weather.<|end|>"
+
+
+@pytest.mark.covers("VR-038")
+def test_streamed_messages_come_with_the_terminal_event(responses: Responses, script: ScriptWriter) -> None:
+    script("Sunny.")
+    stream = responses.stream(ASK, extra_body=SHOW)
+    head: Any = stream.events[0]
+    assert [head.response.model_extra[f"{side}_messages"] for side in ("input", "output")] == [None, None]
+    assert len(messages_of(stream.terminal)) == 2
+    assert len(messages_of(stream.terminal, "output")) == 1
+
+
+@pytest.mark.covers("VR-049", "VR-048")
+def test_round_trip_by_previous_input_messages(
+    harmony: Any, responses: Responses, script: ScriptWriter
+) -> None:
+    """Messages of the first turn, then a tool message: one system, one developer, one tool message."""
+    script(reasoning="I need the weather.", calls=[CALL])
+    first = responses.create(ASK, tools=[RESPONSES_TOOL], extra_body=SHOW)
+    tool_message = {
+        "author": {"role": "tool", "name": "functions.get_weather"},
+        "content": [{"type": "text", "text": "sunny"}],
+        "channel": "commentary",
+        "recipient": "assistant",
+    }
+    earlier = [*messages_of(first), *messages_of(first, "output"), tool_message]
+    script("It is sunny.")
+    second = responses.create(
+        "", tools=[RESPONSES_TOOL], extra_body={**SHOW, "previous_input_messages": earlier}
+    )
+    roles = [role_of(message) for message in messages_of(second)]
+    assert roles == ["system", "developer", "user", "assistant", "assistant", "tool"]
+    expected = prompt_tokens(
+        harmony,
+        system(),
+        developer(tools=True),
+        user(ASK),
+        said("I need the weather.", "analysis"),
+        called(CALL.arguments_json),
+        returned("sunny"),
+    )
+    assert tokens_in(second) == expected
+    assert second.output_text == "It is sunny."
+
+
+@pytest.mark.covers("VR-049")
+def test_two_kinds_of_history_are_refused(responses: Responses, script: ScriptWriter) -> None:
+    script("Hello.")
+    first = responses.create("Hello!", extra_body=SHOW)
+    answer = responses.post(
+        {
+            "model": responses.model,
+            "input": ASK,
+            "previous_response_id": first.id,
+            "previous_input_messages": messages_of(first),
+        }
+    )
+    assert answer.status_code == 400
+    assert "Only one of `previous_input_messages`" in answer.json()["error"]["message"]

@@ -1,0 +1,132 @@
+"""Responses on chat templates: how items of the history become messages of the prompt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from tests.behaviours.tools import RESPONSES_TOOL
+from tests.responses_api import SHOW, Responses, prompt_of
+
+pytestmark = [pytest.mark.standard, pytest.mark.needs("responses")]
+
+TURN = "<|im_start|>assistant\n"
+QUESTION = {"role": "user", "content": "Weather in Oslo?"}
+THOUGHTS = {
+    "type": "reasoning",
+    "id": "rs_1",
+    "summary": [],
+    "content": [{"type": "reasoning_text", "text": "I must look."}],
+}
+WORDS = {
+    "type": "message",
+    "id": "msg_1",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "output_text", "text": "Let me look.", "annotations": []}],
+}
+CALLS = [
+    {
+        "type": "function_call",
+        "call_id": f"call_{number}",
+        "name": "get_weather",
+        "arguments": f'{{"city": "{city}"}}',
+    }
+    for number, city in enumerate(("Oslo", "Bergen"))
+]
+OUTPUTS = [
+    {"type": "function_call_output", "call_id": call["call_id"], "output": f"rain {number}"}
+    for number, call in enumerate(CALLS)
+]
+
+
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VR-062", "VR-053")
+@pytest.mark.parametrize(
+    "turn",
+    [[CALLS[0]], [WORDS, CALLS[0]], [THOUGHTS, CALLS[0]], [THOUGHTS, WORDS, CALLS[0]], [WORDS, *CALLS]],
+    ids=["call", "words and call", "thoughts and call", "all three", "words and two calls"],
+)
+def test_items_of_one_turn_are_one_message(
+    turn: list[Any], responses: Responses, script: ScriptWriter
+) -> None:
+    """All that the model said before the outputs is one assistant message (vllm#37167)."""
+    script("Rain.")
+    outputs = OUTPUTS[: sum(item["type"] == "function_call" for item in turn)]
+    said = [QUESTION, *turn, *outputs]
+    prompt = prompt_of(responses.create(said, tools=[RESPONSES_TOOL], extra_body=SHOW, max_output_tokens=64))
+    assert prompt.count(TURN) == 2  # the one of the history, and the one to come
+    message = prompt.split(TURN)[1].split("<|im_end|>")[0]
+    assert ("Let me look." in message) == (WORDS in turn)
+    assert ("I must look." in message) == (THOUGHTS in turn)
+    assert [city in message for city in ("Oslo", "Bergen")] == [True, len(outputs) == 2]
+
+
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VR-062")
+def test_raw_thoughts_come_before_their_summary(responses: Responses, script: ScriptWriter) -> None:
+    script("Rain.")
+    both = {**THOUGHTS, "summary": [{"type": "summary_text", "text": "In short."}]}
+    said = [QUESTION, both, CALLS[0], OUTPUTS[0]]
+    prompt = prompt_of(responses.create(said, tools=[RESPONSES_TOOL], extra_body=SHOW, max_output_tokens=64))
+    assert "I must look." in prompt
+    assert "In short." not in prompt
+
+
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VR-062")
+def test_summary_stands_in_for_missing_thoughts(responses: Responses, script: ScriptWriter) -> None:
+    script("Rain.")
+    only = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "In short."}]}
+    said = [QUESTION, only, CALLS[0], OUTPUTS[0]]
+    prompt = prompt_of(responses.create(said, tools=[RESPONSES_TOOL], extra_body=SHOW, max_output_tokens=64))
+    assert "In short." in prompt
+
+
+@pytest.mark.scripted
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VR-062")
+@pytest.mark.parametrize("status", ["in_progress", "incomplete"])
+def test_unfinished_message_is_continued(status: str, responses: Responses, script: ScriptWriter) -> None:
+    """The prompt ends within the message, and the model goes on from there."""
+    script("Oslo is wet.")
+    unfinished = {**WORDS, "status": status}
+    prompt = prompt_of(responses.create([QUESTION, unfinished], extra_body=SHOW))
+    assert prompt.endswith("Let me look.")
+
+
+@pytest.mark.scripted
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VR-062")
+def test_finished_message_is_not_continued(responses: Responses, script: ScriptWriter) -> None:
+    script("Oslo is wet.")
+    prompt = prompt_of(responses.create([QUESTION, WORDS], extra_body=SHOW))
+    assert prompt.endswith(TURN)
+    assert "Let me look.<|im_end|>" in prompt
+
+
+@pytest.mark.needs("store")
+@pytest.mark.covers("VR-062", "VR-021")
+def test_instructions_do_not_outlive_their_request(responses: Responses, script: ScriptWriter) -> None:
+    """Each response has its own (vllm#37697)."""
+    script("One.")
+    first = responses.create("First?", instructions="Speak of rivers.", max_output_tokens=16)
+    script("Two.")
+    second = responses.create(
+        "Second?",
+        previous_response_id=first.id,
+        instructions="Speak of lakes.",
+        max_output_tokens=16,
+        extra_body=SHOW,
+    )
+    script("Three.")
+    third = responses.create("Third?", previous_response_id=second.id, max_output_tokens=16, extra_body=SHOW)
+    assert [text in prompt_of(second) for text in ("rivers", "lakes", "First?")] == [False, True, True]
+    assert [text in prompt_of(third) for text in ("rivers", "lakes", "First?", "Second?")] == [
+        False,
+        False,
+        True,
+        True,
+    ]

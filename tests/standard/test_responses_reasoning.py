@@ -1,0 +1,142 @@
+"""Responses on entries that think in `<think>` blocks: thinking on and off, hidden, counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from harness.scripted.book import Raw
+from tests.behaviours.tools import CALL, RESPONSES_TOOL
+from tests.responses_api import SHOW, Responses, items, messages_of, prompt_of
+
+pytestmark = [pytest.mark.standard, pytest.mark.needs("responses", "reasoning")]
+
+ASK = "The capital of France?"
+CLOSED = "<think>\n\n</think>"  # how the prompt of Qwen3's template says that there is nothing to think
+OFF: list[dict[str, Any]] = [
+    {"reasoning": {"effort": "none"}},
+    {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}},
+    {
+        "reasoning": {"effort": "high"},
+        "extra_body": {"chat_template_kwargs": {"enable_thinking": False}},
+    },
+]
+ON: list[dict[str, Any]] = [
+    {},
+    {"reasoning": {"effort": "low"}},
+    {"reasoning": {"effort": "none"}, "extra_body": {"chat_template_kwargs": {"enable_thinking": True}}},
+]
+
+
+def showing(request: dict[str, Any]) -> dict[str, Any]:
+    """The request, asking for the prompt as well."""
+    return {**request, "extra_body": {**request.get("extra_body", {}), **SHOW}}
+
+
+@pytest.mark.scripted
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VR-007", "VR-072")
+@pytest.mark.parametrize("request_", OFF, ids=["effort none", "kwarg false", "kwarg beats effort"])
+def test_thinking_off(request_: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
+    """The prompt closes the thoughts, and the answer has none, streamed or not."""
+    script(Raw("It is Paris.<|im_end|>"), times=2)
+    body, stream = responses.both(ASK, **showing(request_))
+    for response in (body, stream.terminal):
+        assert prompt_of(response).count(CLOSED) == 1
+        assert [item.type for item in response.output] == ["message"]
+        assert response.output_text == "It is Paris."
+        assert response.usage is not None
+        assert response.usage.output_tokens_details.reasoning_tokens == 0
+    assert stream.of("reasoning_text.delta", "reasoning_text.done") == []
+
+
+@pytest.mark.scripted
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VR-007", "VR-072", "VR-009")
+@pytest.mark.parametrize("request_", ON, ids=["by default", "effort low", "kwarg beats effort none"])
+def test_thinking_on(request_: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
+    script("It is Paris.", reasoning="A capital.", times=2)
+    body, stream = responses.both(ASK, **showing(request_))
+    for response in (body, stream.terminal):
+        assert CLOSED not in prompt_of(response)
+        assert [item.type for item in response.output] == ["reasoning", "message"]
+    assert stream.joined("reasoning_text").strip() == "A capital."
+
+
+@pytest.mark.scripted
+@pytest.mark.model("qwen3")
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VR-029")
+@pytest.mark.parametrize("choice", ["auto", "required", {"type": "function", "name": "get_weather"}])
+@pytest.mark.parametrize("thinking", [True, False])
+def test_call_with_and_without_thinking(
+    choice: Any, thinking: bool, responses: Responses, script: ScriptWriter
+) -> None:
+    """Every choice: the thoughts where there are some, then the one call, and no markup as text."""
+    call = f'<tool_call>\n{{"name": "{CALL.name}", "arguments": {CALL.arguments_json}}}\n</tool_call>'
+    held = choice != "auto"
+    if thinking:
+        script(reasoning="I need the weather.", calls=[CALL], constrained=held, times=2)
+    else:
+        script(Raw(f"{call}<|im_end|>"), times=2)
+    body, stream = responses.both(
+        "Weather in Paris?",
+        tools=[RESPONSES_TOOL],
+        tool_choice=choice,
+        reasoning={"effort": "low" if thinking else "none"},
+    )
+    for response in (body, stream.terminal):
+        kinds = [item.type for item in response.output]
+        assert kinds == (["reasoning", "function_call"] if thinking else ["function_call"])
+        assert items(response, "function_call")[0].arguments == CALL.arguments_json
+        assert response.output_text.strip() == ""
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VT-016", "VC-013")
+@pytest.mark.parametrize("stream", [False, True])
+def test_thoughts_may_be_hidden(stream: bool, responses: Responses, script: ScriptWriter) -> None:
+    """vLLM's own `include_reasoning: false`: no item and no event, but the tokens count."""
+    script("It is Paris.", reasoning="A capital.")
+    hidden = {"extra_body": {"include_reasoning": False}}
+    response = responses.stream(ASK, **hidden).terminal if stream else responses.create(ASK, **hidden)
+    assert [item.type for item in response.output] == ["message"]
+    assert response.output_text.strip() == "It is Paris."
+    assert response.usage is not None
+    assert response.usage.output_tokens_details.reasoning_tokens > 0
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VR-012")
+def test_reasoning_tokens_are_those_of_the_thoughts(responses: Responses, script: ScriptWriter) -> None:
+    """Longer thoughts cost exactly the tokens that they are longer by."""
+    counts = []
+    for thoughts in ("one", "one two three four five"):
+        written = script("Yes.", reasoning=thoughts)
+        assert written is not None
+        usage = responses.create(ASK).usage
+        assert usage is not None
+        assert usage.output_tokens == len(written.takes[0])
+        counts.append((usage.output_tokens_details.reasoning_tokens, usage.output_tokens))
+    assert counts[1][0] - counts[0][0] == counts[1][1] - counts[0][1] == 4
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VR-008", "VR-048")
+def test_raw_messages_are_the_tokens(responses: Responses, script: ScriptWriter) -> None:
+    """vLLM's own `enable_response_messages`: prompt and output as text and as the tokens they are."""
+    written = script("It is Paris.", reasoning="A capital.", times=2)
+    assert written is not None
+    body, stream = responses.both(ASK, extra_body=SHOW)
+    for response in (body, stream.terminal):
+        (asked,) = messages_of(response)
+        (said,) = messages_of(response, "output")
+        assert {asked["type"], said["type"]} == {"raw_message_tokens"}
+        assert said["tokens"] == list(written.takes[0])
+        assert response.usage is not None
+        assert len(asked["tokens"]) == response.usage.input_tokens
+        assert asked["message"].endswith("<|im_start|>assistant\n")
+        assert ASK in asked["message"]
+        assert said["message"].strip().endswith("It is Paris.")

@@ -1,0 +1,116 @@
+"""Responses on every entry but gpt-oss: tools in namespaces, and custom tools."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from harness.scripted.meaning import ToolCall
+from harness.suite.content import says
+from tests.behaviours.tools import PARAMETERS
+from tests.responses_api import SHOW, Responses, items, prompt_of
+
+pytestmark = [pytest.mark.standard, pytest.mark.needs("responses", "tools")]
+
+NAMESPACE: dict[str, Any] = {
+    "type": "namespace",
+    "name": "meteo",
+    "description": "All about the weather",
+    "tools": [
+        {"type": "function", "name": "look", "description": "Weather now", "parameters": PARAMETERS},
+        {"type": "function", "name": "guess", "description": "Weather to come", "parameters": PARAMETERS},
+    ],
+}
+CUSTOM: dict[str, Any] = {"type": "custom", "name": "run_code", "description": "Runs Python"}
+LOOK = ToolCall("meteo__look", {"city": "Paris"})
+
+
+@pytest.mark.covers("VR-031")
+@pytest.mark.parametrize("named", ["look", "meteo__look"])
+def test_call_in_a_namespace(named: str, responses: Responses, script: ScriptWriter) -> None:
+    """The item has the local name and the namespace, the flat name is the prompt's only."""
+    script(calls=[LOOK], constrained=True, times=2)
+    choice = {"type": "function", "name": named}
+    body, stream = responses.both(
+        "Weather in Paris?", tools=[NAMESPACE], tool_choice=choice, max_output_tokens=128, extra_body=SHOW
+    )
+    says(body.status == "completed", "a call within the budget")
+    assert prompt_of(body).count("meteo__look") == 1
+    events = [event.item for event in stream.of("output_item.added", "output_item.done")]
+    calls = [
+        *items(body, "function_call"),
+        *items(stream.terminal, "function_call"),
+        *[item for item in events if item.type == "function_call"],
+    ]
+    assert len(calls) == 4
+    assert {(call.name, call.namespace) for call in calls} == {("look", "meteo")}
+    assert "city" in json.loads(items(body, "function_call")[0].arguments)
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VR-031", "VR-044")
+def test_call_in_a_namespace_goes_back(responses: Responses, script: ScriptWriter) -> None:
+    """Sent again with the history, the prompt has it under its flat name."""
+    script(calls=[LOOK])
+    first = responses.create("Weather in Paris?", tools=[NAMESPACE])
+    (call,) = items(first, "function_call")
+    assert (call.name, call.namespace) == ("look", "meteo")
+    script("Sunny.")
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees"}
+    history = [{"role": "user", "content": "Weather in Paris?"}, *[i.to_dict() for i in first.output], output]
+    prompt = prompt_of(responses.create(history, tools=[NAMESPACE], extra_body=SHOW))
+    assert prompt.count("meteo__look") == 2  # declared, and called
+    assert "21 degrees" in prompt
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VR-060", "VR-031")
+def test_ambiguous_name_is_refused(responses: Responses) -> None:
+    other = {**NAMESPACE, "name": "almanac"}
+    body = {
+        "model": responses.model,
+        "input": "Weather?",
+        "tools": [NAMESPACE, other],
+        "tool_choice": {"type": "function", "name": "look"},
+    }
+    answer = responses.post(body)
+    assert answer.status_code == 400
+    message = answer.json()["error"]["message"]
+    assert "ambiguous" in message
+    assert "meteo__look" in message
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VR-071", "LS-022")
+def test_custom_tool(responses: Responses, script: ScriptWriter) -> None:
+    """Free text in, a custom_tool_call out; its stream never shows the JSON that wraps the text."""
+    code = 'print("Zürich")\nfor i in range(3):\n    print(i)'
+    call = ToolCall("run_code", {"input": code})
+    script(calls=[call], times=2)
+    body, stream = responses.both("Print something.", tools=[CUSTOM])
+    for response in (body, stream.terminal):
+        (made,) = items(response, "custom_tool_call")
+        assert (made.name, made.input) == ("run_code", code)
+        assert made.id.startswith("ctc_")
+    assert stream.joined("custom_tool_call_input") == code
+    assert [event.input for event in stream.of("custom_tool_call_input.done")] == [code]
+    assert stream.of("function_call_arguments.delta") == []
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VR-071", "LS-022")
+def test_custom_tool_call_goes_back(responses: Responses, script: ScriptWriter) -> None:
+    script(calls=[ToolCall("run_code", {"input": "print(7 * 6)"})])
+    first = responses.create("Print something.", tools=[CUSTOM])
+    (call,) = items(first, "custom_tool_call")
+    script("It printed 42.")
+    output = {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "forty-two"}
+    history = [{"role": "user", "content": "Print something."}, *[i.to_dict() for i in first.output], output]
+    second = responses.create(history, tools=[CUSTOM], extra_body=SHOW)
+    prompt = prompt_of(second)
+    assert prompt.count("print(7 * 6)") == 1
+    assert prompt.count("forty-two") == 1
+    assert second.output_text.strip() == "It printed 42."
