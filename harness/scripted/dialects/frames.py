@@ -172,8 +172,8 @@ GIGACHAT3 = Frame(
         "tool": "function result<|role_sep|>\n",
     },
     {"": "<|message_sep|>\n\n"},
-    "<|message_sep|>\n\n",
-    tokens=("<s>", "<|role_sep|>\n", "<|message_sep|>\n\n"),
+    "</s>",
+    tokens=("<s>", "</s>", "<|role_sep|>\n", "<|message_sep|>\n\n"),
     start="<s>",
 )
 HUNYUAN = Frame(

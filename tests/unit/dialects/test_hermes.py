@@ -20,7 +20,7 @@ VALUES = st.recursive(
     max_leaves=5,
 )
 CALLS = st.lists(
-    st.builds(ToolCall, st.text(min_size=1), st.dictionaries(PLAIN, VALUES, max_size=3)), max_size=3
+    st.builds(ToolCall, PLAIN.filter(bool), st.dictionaries(PLAIN, VALUES, max_size=3)), max_size=3
 )
 
 
