@@ -1,0 +1,49 @@
+"""A real model in the background: its words go on while nobody waits, and stop when they are cancelled."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from openai import OpenAI
+
+from harness.pytest_plugin import Server
+from harness.server.remote import RemoteServer
+from tests.behaviours.test_responses_background import STORY, finished, wait_for
+from tests.responses_api import Responses
+
+pytestmark = [
+    pytest.mark.standard,
+    pytest.mark.live,
+    pytest.mark.needs("responses", "background"),
+    pytest.mark.timeout(120),
+]
+
+
+@pytest.mark.covers("VR-017")
+def test_background_says_what_the_foreground_says(responses: Responses, openai_client: OpenAI) -> None:
+    created = responses.create(STORY, background=True, max_output_tokens=24)
+    ended = wait_for(openai_client, created.id, finished)
+    plain = responses.create(STORY, max_output_tokens=24)
+    assert ended.output_text
+    assert ended.output_text == plain.output_text
+    assert ended.status == plain.status == "incomplete"
+
+
+@pytest.mark.covers("VR-019", "VR-018")
+def test_a_cancelled_response_takes_no_more_of_the_engine(
+    responses: Responses, openai_client: OpenAI, vllm_server: Server
+) -> None:
+    """Well before its 2000 tokens are said, the engine runs no request any more."""
+    if not isinstance(vllm_server, RemoteServer):
+        pytest.fail("the live lane has a server of its own")
+    created = responses.create(STORY, background=True, max_output_tokens=2000)
+    wait_for(openai_client, created.id, lambda response: response.status == "in_progress")
+    cancelled = openai_client.responses.cancel(created.id)
+    assert cancelled.status == "cancelled"
+    deadline = time.monotonic() + 10
+    while vllm_server.metrics()["vllm:num_requests_running"]:
+        assert time.monotonic() < deadline, "the engine still generates"
+        time.sleep(0.1)
+    assert openai_client.responses.retrieve(created.id).status == "cancelled"
+    assert responses.create(STORY, max_output_tokens=8).output_text

@@ -1,0 +1,99 @@
+"""Real words over several turns: what the model says shows that it has the context."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from openai.types.responses import Response
+
+from harness.suite.content import says
+from tests.chat_api import Chat, said
+from tests.responses_api import SHOW, Responses, prompt_of
+
+pytestmark = [pytest.mark.standard, pytest.mark.live]
+
+COUNTRIES = (
+    ("What is the capital of France?", "Paris"),
+    ("And of Italy?", "Rome"),
+    ("And of Spain?", "Madrid"),
+)
+SECRET = "My cat is called Biscuit. Say hello to her."
+ASK_SECRET = "What is the name of my cat?"
+
+
+@pytest.mark.needs("responses", "store")
+@pytest.mark.covers("VR-021")
+def test_country_chain_by_previous_response_id(responses: Responses) -> None:
+    """Each question means something only after the one before it; asked alone, it gets another answer."""
+    answers: list[Response] = []
+    for question, capital in COUNTRIES:
+        previous = answers[-1].id if answers else None
+        answer = responses.create(
+            question, previous_response_id=previous, max_output_tokens=32, extra_body=SHOW
+        )
+        assert answer.previous_response_id == previous
+        says(capital in answer.output_text, f"{capital}, not {answer.output_text!r}")
+        answers.append(answer)
+    prompt = prompt_of(answers[-1])
+    said_before = [
+        part
+        for (question, _), answer in zip(COUNTRIES, answers, strict=True)
+        for part in (question, answer.output_text)
+    ]
+    places = [prompt.find(part) for part in said_before[:-1]]
+    assert places == sorted(places)
+    assert places[0] >= 0
+    sizes = [answer.usage.input_tokens for answer in answers if answer.usage]
+    assert sizes == sorted(set(sizes))
+    for question, capital in COUNTRIES[1:]:
+        alone = responses.create(question, max_output_tokens=32)
+        says(capital not in alone.output_text, f"without context no {capital}: {alone.output_text!r}")
+
+
+@pytest.mark.needs("responses", "store")
+@pytest.mark.covers("VR-021")
+def test_what_only_an_earlier_turn_told(responses: Responses) -> None:
+    """The name is nowhere but in the first turn; streamed, the chain means the same."""
+    first = responses.create(SECRET, max_output_tokens=32)
+    body, stream = responses.both(ASK_SECRET, previous_response_id=first.id, max_output_tokens=32)
+    says("Biscuit" in body.output_text, f"Biscuit, not {body.output_text!r}")
+    assert "Biscuit" in stream.joined("output_text")
+    alone = responses.create(ASK_SECRET, max_output_tokens=32)
+    assert "Biscuit" not in alone.output_text
+
+
+@pytest.mark.needs("responses", "store")
+@pytest.mark.covers("VR-021")
+def test_a_chain_that_forks(responses: Responses) -> None:
+    """Two turns after the same response do not see each other."""
+    first = responses.create("My cat is called Biscuit. Say hello.", max_output_tokens=32)
+    responses.create(
+        "I have a dog called Rufus as well.", previous_response_id=first.id, max_output_tokens=32
+    )
+    fork = responses.create(ASK_SECRET, previous_response_id=first.id, max_output_tokens=32, extra_body=SHOW)
+    assert "Rufus" not in prompt_of(fork)
+    assert "Rufus" not in fork.output_text
+
+
+@pytest.mark.needs("chat")
+@pytest.mark.covers("LS-040")
+def test_country_chain_by_messages(chat: Chat) -> None:
+    messages: list[Any] = []
+    for question, capital in COUNTRIES:
+        messages.append({"role": "user", "content": question})
+        answer = said(chat.body(messages, max_tokens=32)).content
+        says(capital in answer, f"{capital}, not {answer!r}")
+        messages.append({"role": "assistant", "content": answer})
+
+
+@pytest.mark.needs("responses", "chat")
+@pytest.mark.covers("VR-073")
+def test_both_apis_say_the_same(responses: Responses, chat: Chat) -> None:
+    """Greedily, the same conversation has one answer, whichever API it comes through."""
+    over_chat = chat.body([{"role": "user", "content": COUNTRIES[0][0]}], max_tokens=32)
+    over_responses = responses.create(COUNTRIES[0][0], max_output_tokens=32)
+    assert over_responses.usage is not None
+    assert over_chat.usage is not None
+    assert over_responses.usage.input_tokens == over_chat.usage.prompt_tokens
+    assert over_responses.output_text == said(over_chat).content

@@ -1,0 +1,109 @@
+"""What only real probabilities can show: greedy choice, seeds, choices that differ, stops in real words."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import jsonschema
+import pytest
+
+from harness.suite.content import says
+from tests.chat_api import Chat, said
+from tests.responses_api import Responses, items
+
+pytestmark = [pytest.mark.standard, pytest.mark.live]
+
+ASK: list[Any] = [{"role": "user", "content": "Write one sentence about the sea."}]
+COUNT: list[Any] = [{"role": "user", "content": "Count from one to ten in words."}]
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "city": {"enum": ["Paris", "Rome"]},
+    },
+    "required": ["name", "age", "city"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.needs("chat")
+@pytest.mark.covers("VC-001")
+def test_logprobs_are_probabilities(chat: Chat) -> None:
+    """No more than 1 in all, in order, and the greedy choice is the first."""
+    body = chat.body(ASK, logprobs=True, top_logprobs=5, max_tokens=16)
+    logprobs = body.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.content
+    for entry in logprobs.content:
+        assert entry.logprob <= 0
+        likely = [math.exp(top.logprob) for top in entry.top_logprobs]
+        assert sum(likely) <= 1 + 1e-4
+        assert likely == sorted(likely, reverse=True)
+        assert entry.token == entry.top_logprobs[0].token
+
+
+@pytest.mark.needs("responses", "chat")
+@pytest.mark.covers("VR-005")
+def test_logprobs_are_the_same_over_both_apis(responses: Responses, chat: Chat) -> None:
+    question = ASK[0]["content"]
+    body = responses.create(
+        question, include=["message.output_text.logprobs"], top_logprobs=2, max_output_tokens=16
+    )
+    over_chat = chat.body(ASK, logprobs=True, top_logprobs=2, max_tokens=16).choices[0].logprobs
+    assert over_chat is not None
+    assert over_chat.content
+    part = items(body, "message")[0].content[0]
+    assert [entry.token for entry in part.logprobs] == [entry.token for entry in over_chat.content]
+    for one, other in zip(part.logprobs, over_chat.content, strict=True):
+        assert one.logprob == pytest.approx(other.logprob, abs=1e-3)
+
+
+@pytest.mark.needs("chat")
+@pytest.mark.covers("VC-010")
+def test_a_seed_gives_the_same_words_again(chat: Chat) -> None:
+    sampled = {"temperature": 0.8, "max_tokens": 16}
+    first, again, other = (said(chat.body(ASK, seed=seed, **sampled)).content for seed in (7, 7, 8))
+    assert first == again
+    says(first != other, f"two seeds, one sentence: {first!r}")
+
+
+@pytest.mark.needs("chat")
+@pytest.mark.covers("VC-010")
+def test_choices_are_drawn_apart(chat: Chat) -> None:
+    """n = 3: each choice has an answer of its own, and all their tokens are counted."""
+    body = chat.body(ASK, n=3, temperature=1.0, seed=7, max_tokens=12)
+    assert [choice.index for choice in body.choices] == [0, 1, 2]
+    words = {said(body, choice).content for choice in range(3)}
+    says(len(words) > 1, f"three choices, one sentence: {words}")
+    assert body.usage is not None
+    assert 3 <= body.usage.completion_tokens <= 36
+
+
+@pytest.mark.needs("chat")
+@pytest.mark.covers("VC-010")
+def test_greedy_choices_are_the_same(chat: Chat) -> None:
+    body = chat.body(ASK, n=2, temperature=0, max_tokens=12)
+    assert said(body, 0).content == said(body, 1).content
+
+
+@pytest.mark.needs("chat")
+@pytest.mark.covers("VR-059")
+def test_a_stop_string_ends_real_words(chat: Chat) -> None:
+    """The text is what came before it without a stop, body and stream alike."""
+    whole = said(chat.body(COUNT, max_tokens=48)).content
+    stop = "three" if "three" in whole else whole.split()[3]
+    answers = chat.both(COUNT, stop=[stop], max_tokens=48)
+    assert answers.said.finish == "stop"
+    assert answers.said.content == whole[: whole.index(stop)]
+
+
+@pytest.mark.needs("responses", "structured_output")
+@pytest.mark.covers("VR-023")
+def test_words_are_held_to_a_schema(responses: Responses) -> None:
+    form = {"format": {"type": "json_schema", "name": "person", "schema": PERSON, "strict": True}}
+    body, _ = responses.both("Describe a person living in Rome, as JSON.", text=form, max_output_tokens=96)
+    says(body.status == "completed", f"an object within the budget, not {body.output_text!r}")
+    jsonschema.validate(json.loads(body.output_text), PERSON)
