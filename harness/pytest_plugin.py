@@ -136,8 +136,8 @@ def _recording(item: pytest.Item) -> Path | None:
 @pytest.fixture(scope="session")
 def _target_server(request: pytest.FixtureRequest) -> Iterator[Server]:
     option = request.config.option
-    args = tokens.RECORD_ARGS if option.record_tokens or option.replay_tokens else ()
-    yield from serve(the_run(request.config), request.param, args)
+    recorded = tokens.RECORD_ARGS if option.record_tokens or option.replay_tokens else ()
+    yield from serve(the_run(request.config), request.param, (*option.server_arg, *recorded))
 
 
 @pytest.fixture(scope="session")

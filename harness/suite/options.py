@@ -33,6 +33,13 @@ def add(group: pytest.OptionGroup) -> None:
     group.addoption("--device", choices=["cpu", "cuda"], help="device of the server environment")
     group.addoption("--frontend", choices=["python", "rust"], default="python", help="vLLM's HTTP front end")
     group.addoption("--models-file", type=Path, help="another models.yaml")
+    group.addoption(
+        "--server-arg",
+        action="append",
+        default=[],
+        metavar="FLAG",
+        help="a further flag of `vllm serve`, such as --server-arg=--dtype=float16; may be repeated",
+    )
     group.addoption("--server-url", metavar="URL", help="test a server that somebody else started")
     group.addoption("--server-model", metavar="NAME", help="the model's name on that server")
     group.addoption("--api-key-env", metavar="NAME", help="variable that holds that server's API key")

@@ -1,0 +1,32 @@
+"""Real weights on a GPU: what the kernels compute, in each dtype, against transformers on CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from harness.environments.progress import quiet
+from harness.environments.spec import Environment
+from harness.gpus import visible_gpus
+from harness.registry import load_registry
+from harness.server.launch import plan_launch
+from harness.truth.check import check, questions
+
+pytestmark = (
+    pytest.mark.gpu if visible_gpus() else pytest.mark.skip(reason="there is no CUDA device on this machine")
+)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_kernels_compute_what_the_weights_say(
+    dtype: str, environment: Environment, figure: Callable[[str, str, float], None]
+) -> None:
+    launch = plan_launch(load_registry().get("smollm2-135m"), environment, lane="live")
+    (checked,) = check(launch, [dtype], questions(), progress=quiet)
+    name = f"smollm2-135m {dtype}"
+    figure(name, "start s", checked.startup_s)
+    figure(name, "same of 20", checked.comparison.same)
+    figure(name, "difference/noise", checked.comparison.difference.mean / checked.comparison.noise.mean)
+    assert checked.comparison.verdict != "wrong", checked.comparison
