@@ -93,14 +93,20 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
     """Notes that a run is not whole."""
-    for item in items[:1]:
-        if RUN in item.config.stash:
-            item.config.stash[RUN].narrowed = True
+    for item in items:
+        if TARGET in item.stash:
+            the_run(item.config).narrowed = True
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what is slow or unrecorded, starts servers once, says why `-m gpu` has nothing to run."""
+    """Leaves out what has no target, is slow or unrecorded; starts servers once; says why no GPU is used."""
+    nobodys = [
+        i for i in items if "_target_server" in getattr(i, "fixturenames", ()) and TARGET not in i.stash
+    ]
+    if nobodys:
+        items[:] = [item for item in items if item not in nobodys]
+        config.hook.pytest_deselected(items=nobodys)
     if config.option.replay_tokens:
         unrecorded = [item for item in items if not _replayable(item)]
         items[:] = [item for item in items if item not in unrecorded]
