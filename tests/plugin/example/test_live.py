@@ -1,0 +1,32 @@
+"""Tests whose model may say otherwise."""
+
+from pathlib import Path
+
+from harness.suite.content import says
+
+TRIES = Path("tries")
+
+
+def ask(client, model, **more):
+    chat = client.chat.completions.create(
+        model=model, messages=[{"role": "user", "content": "Name a colour."}], max_tokens=8, **more
+    )
+    return chat.choices[0].message.content
+
+
+def test_the_third_try_is_right(vllm_server, openai_client):
+    ask(openai_client, vllm_server.model)
+    tries = len(TRIES.read_text()) if TRIES.exists() else 0
+    TRIES.write_text("x" * (tries + 1))
+    says(tries >= 2, f"a third try, not number {tries + 1}")
+
+
+def test_what_is_said(vllm_server, openai_client):
+    with Path("said").open("a") as said:
+        said.write(repr(ask(openai_client, vllm_server.model)) + "\n")
+
+
+def test_a_wrong_protocol_is_not_tried_again(vllm_server):
+    with Path("wrong").open("a") as wrong:
+        wrong.write("x")
+    raise AssertionError("wrong")

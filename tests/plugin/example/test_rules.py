@@ -1,0 +1,58 @@
+"""Tests that break the plugin's rules, and some that keep them."""
+
+import pytest
+
+from harness.suite.skips import skip
+
+PARIS = "The capital of France is Paris."
+ASK = {"input": "What is the capital of France?", "temperature": 0}
+
+
+def test_stream_and_body(vllm_server, openai_client, script, check_stream, check_body, check_same):
+    script(PARIS, times=2)
+    body = openai_client.responses.create(model=vllm_server.model, **ASK)
+    events = list(openai_client.responses.create(model=vllm_server.model, **ASK, stream=True))
+    check_body(body)
+    check_stream(events)
+    check_same(events, body)
+
+
+def test_stream_and_another_body(vllm_server, openai_client, script, check_same):
+    script(PARIS)
+    script("The capital of Italy is Rome.")
+    body = openai_client.responses.create(model=vllm_server.model, **ASK)
+    check_same(openai_client.responses.create(model=vllm_server.model, **ASK, stream=True), body)
+
+
+def test_a_check_that_is_never_called(vllm_server, check_body):
+    assert vllm_server.model
+
+
+@pytest.mark.known_defect("vllm#1", versions=">=0.1", why="it is wrong", models=["qwen3"])
+def test_a_defect_that_shows(vllm_server, script):
+    script("never asked for, since the defect comes first")
+    raise AssertionError("wrong")
+
+
+@pytest.mark.known_defect("vllm#2", versions=">=0.1", why="it was wrong")
+def test_a_defect_that_is_fixed(vllm_server):
+    assert vllm_server.model
+
+
+@pytest.mark.known_defect("vllm#3", versions="<0.1", why="of old")
+def test_a_defect_of_other_versions(vllm_server):
+    assert vllm_server.model
+
+
+@pytest.mark.xfail
+def test_an_expected_failure_without_reference(vllm_server):
+    raise AssertionError
+
+
+def test_a_skip_that_nobody_expects(vllm_server):
+    skip("no-reason", "the test would rather not")
+
+
+@pytest.mark.slow
+def test_a_skip_that_is_expected(vllm_server):
+    raise AssertionError

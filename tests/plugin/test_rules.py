@@ -1,0 +1,102 @@
+"""The rules of the suites, on real servers: what fails a run, what is tried again, what is counted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.paths import data_path
+
+EXAMPLE = Path(__file__).with_name("example")
+
+
+def run(pytester: pytest.Pytester, pytestconfig: pytest.Config, name: str, *more: str) -> pytest.RunResult:
+    """Runs an example."""
+    pytester.copy_example(str(EXAMPLE / name))
+    pytester.makeini("[pytest]\nasyncio_mode = auto\n")
+    vllm = [f"--vllm={pytestconfig.option.vllm}"] if pytestconfig.option.vllm else []
+    return pytester.runpytest_subprocess(*more, *vllm, timeout=900)
+
+
+def results(result: pytest.RunResult) -> dict[str, Any]:
+    """What results.json has of the one target."""
+    (line,) = [line for line in result.outlines if line.startswith("logs and results: ")]
+    document = json.loads((Path(line.removeprefix("logs and results: ")) / "results.json").read_text())
+    (only,) = document.values()
+    return dict(only)
+
+
+def test_nothing_passes_on_nothing(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
+    result = run(pytester, pytestconfig, "test_rules.py", "--model=qwen3", "--lane=scripted", "-ra")
+    result.assert_outcomes(passed=3, failed=4, errors=1, xfailed=1, skipped=1)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            "*FAILED *test_stream_and_another_body* - AssertionError: CP101*stream and body differ*Rome*",
+            "*FAILED *test_a_defect_that_is_fixed* - known defect vllm#2*fixed: remove the mark*",
+            "*FAILED *without_reference* - an expected failure without a reference*",
+            "*FAILED *nobody_expects* - a skip that models.yaml does not expect*no-reason*",
+            "*ERROR *never_called* - Failed: the test asked for check_body and never called it*",
+        ]
+    )
+    counted = results(result)
+    assert counted["skips"] == {"slow": 1}
+    assert [*counted["defects"]] == ["vllm#1: it is wrong"]
+    result.stdout.fnmatch_lines(
+        ["scripted-qwen3: known defect vllm#1: it is wrong: *test_a_defect_that_shows*"]
+    )
+
+
+def entry_with_attempts(folder: Path, attempts: int) -> Path:
+    """A models.yaml whose live entry may be tried so often."""
+    document = yaml.safe_load(data_path("models.yaml").read_text())
+    entry = document["models"]["smollm2-135m"]
+    document["models"] = {"smollm2-135m": {**entry, "limits": {"live_attempts": attempts}}}
+    path = folder / "models.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@pytest.mark.parametrize(("attempts", "passed", "retries"), [(3, 2, 2), (2, 1, 1)])
+def test_live_tests_are_tried_again_as_often_as_the_entry_says(
+    attempts: int, passed: int, retries: int, pytester: pytest.Pytester, pytestconfig: pytest.Config
+) -> None:
+    models = f"--models-file={entry_with_attempts(pytester.path, attempts)}"
+    result = run(pytester, pytestconfig, "test_live.py", "--lane=live", models)
+    assert result.parseoutcomes()["passed"] == passed
+    assert results(result)["outcomes"]["rerun"] == retries
+    assert (pytester.path / "wrong").read_text() == "x"
+
+
+def test_repeats_are_sampled_by_seed(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
+    said = []
+    for _ in range(2):
+        result = run(
+            pytester, pytestconfig, "test_live.py", "--lane=live", "--model=smollm2-135m", "--repeat=4"
+        )
+        said.append((pytester.path / "said").read_text().splitlines())
+        (pytester.path / "said").unlink()
+    assert said[0] == said[1], "the same seeds say the same"
+    assert len(set(said[0])) > 1, "different seeds say different things"
+    counted = results(result)["repeats"]
+    cases = {name.split("::")[1].split("[")[0]: case for name, case in counted["cases"].items()}
+    assert {name: (case["passed"], case["trials"]) for name, case in cases.items()} == {
+        "test_the_third_try_is_right": (2, 4),
+        "test_what_is_said": (4, 4),
+        "test_a_wrong_protocol_is_not_tried_again": (0, 4),
+    }
+    assert counted["pass^k"]["value"] == pytest.approx(2 / 3)
+    result.stdout.fnmatch_lines(
+        ["*live-smollm2-135m: repeated*", "*wrong_protocol*0 of 4*0.00 [[]0.00, 0.49]*"]
+    )
+
+
+@pytest.mark.parametrize("option", ["--reruns=2", "--force-reruns=2"])
+def test_nobody_tries_more_often(option: str, pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
+    result = run(pytester, pytestconfig, "test_live.py", "--lane=live", "--model=smollm2-135m", option)
+    assert result.ret != 0
+    assert "limits.live_attempts" in "\n".join([*result.outlines, *result.errlines])
