@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import keyword
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from string import Template
@@ -118,7 +119,8 @@ def as_python(call: ToolCall, dialect: str) -> str:
     """Keyword arguments of a Python call, strings in double quotes."""
     arguments = _mapping(call, dialect)
     for key in arguments:
-        if not key.isidentifier() or keyword.iskeyword(key):
+        kept = unicodedata.normalize("NFKC", key) == key  # Python reads identifiers so
+        if not key.isidentifier() or keyword.iskeyword(key) or not kept:
             raise DialectError(f"dialect {dialect} cannot write {key!r} as a keyword argument")
     return ", ".join(f"{key}={_python(value)}" for key, value in arguments.items())
 
