@@ -1,7 +1,7 @@
 """Drives vLLM's parser objects over given texts, without a server. Run by a server's interpreter.
 
 Standard input has one JSON object: `{"families": [...]}`, each with parsers, tokenizer folder, request fields
-and cases (`harness.scripted.in_process.Job`). Standard output gets one JSON object a result. What this calls
+and cases (`harness.scripted.in_process`). Standard output gets one JSON object a result. What this calls
 is what vLLM's chat endpoint calls, in its order, for vLLM 0.24 to 0.33.
 """
 
