@@ -101,16 +101,9 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what has no target, is slow or unrecorded; starts servers once; says why no GPU is used."""
-    nobodys = [
-        i for i in items if "_target_server" in getattr(i, "fixturenames", ()) and TARGET not in i.stash
-    ]
-    if nobodys:
-        items[:] = [item for item in items if item not in nobodys]
-        config.hook.pytest_deselected(items=nobodys)
+    _leave_out(items, lambda item: "_target_server" in _fixtures(item) and TARGET not in item.stash)
     if config.option.replay_tokens:
-        unrecorded = [item for item in items if not _replayable(item)]
-        items[:] = [item for item in items if item not in unrecorded]
-        config.hook.pytest_deselected(items=unrecorded)
+        _leave_out(items, lambda item: not _replayable(item))
     if not config.option.slow:
         for item in items:
             if item.get_closest_marker("slow"):
@@ -126,6 +119,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         pytest.exit(
             f"-m gpu: {why}, so nothing ran; `vllm-harness doctor` tells what is missing", returncode=2
         )
+
+
+def _leave_out(items: list[pytest.Item], unwanted: Callable[[pytest.Item], bool]) -> None:
+    if left_out := [item for item in items if unwanted(item)]:
+        items[:] = [item for item in items if not unwanted(item)]
+        left_out[0].config.hook.pytest_deselected(items=left_out)
+
+
+def _fixtures(item: pytest.Item) -> list[str]:
+    return getattr(item, "fixturenames", [])
 
 
 def _replayable(item: pytest.Item) -> bool:

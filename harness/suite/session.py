@@ -75,7 +75,14 @@ class Run:
         which the deviations are measured. A deviation that never occurred then is fixed, or no test shows it.
         """
         option = self.config.option
-        left_out = self.narrowed or option.ignore or option.ignore_glob or option.lf or option.replay_tokens
+        left_out = (
+            self.narrowed
+            or option.ignore
+            or option.ignore_glob
+            or option.lf
+            or option.replay_tokens
+            or option.server_arg
+        )
         asked = deviations.has_every_suite(
             self.config.rootpath, self.config.args, self.config.invocation_params.dir
         )
