@@ -13,7 +13,6 @@ from harness.environments.resolve import resolve
 from harness.environments.spec import Environment
 from harness.errors import HarnessError, UsageError
 from harness.gpus import visible_gpus
-from harness.protocol import KnownDeviation
 from harness.registry import load_registry
 from harness.suite import deviations
 from harness.suite.attempts import refuse_more
@@ -71,29 +70,29 @@ class Run:
         """Looks for known deviations that have gone, where the run was full enough; whether there are any.
 
         Full enough is a run of all the suites, whole, on the scripted lane, where what the model says does
-        not depend on luck: no test left out, none failed, none interrupted; and on the Python front end, on
-        which the deviations are measured. A deviation that never occurred then is fixed, or no test shows it.
+        not depend on luck: no test left out, none failed, none interrupted; and with the flags and the Python
+        front end on which the deviations are measured. A deviation that never occurred then is fixed, or no
+        test shows it.
         """
-        option = self.config.option
-        left_out = (
-            self.narrowed
-            or option.ignore
-            or option.ignore_glob
-            or option.lf
-            or option.replay_tokens
-            or option.server_arg
-        )
-        asked = deviations.has_every_suite(
-            self.config.rootpath, self.config.args, self.config.invocation_params.dir
-        )
-        if left_out or not asked or session.shouldstop or session.shouldfail or option.frontend != "python":
+        if not self._is_whole(session):
             return False
         for target in self.choice.targets:
             result = self.results.get(target.id)
             if result and target.lane == "scripted" and not result.counts()["failed"]:
-                known = known_of(target)
+                known = [protocol_known(deviation) for deviation in target.entry.known_deviations]
                 result.gone = deviations.gone(known, self.version(target), result.findings.values())
         return any(result.gone for result in self.results.values())
+
+    def _is_whole(self, session: pytest.Session) -> bool:
+        option, start = self.config.option, self.config.invocation_params.dir
+        narrowing = ("ignore", "ignore_glob", "lf", "replay_tokens", "server_arg")
+        return (
+            not self.narrowed
+            and not any(getattr(option, name) for name in narrowing)
+            and not (session.shouldstop or session.shouldfail)
+            and option.frontend == "python"
+            and deviations.has_every_suite(self.config.rootpath, self.config.args, start)
+        )
 
 
 RUN = pytest.StashKey[Run]()
@@ -153,11 +152,6 @@ def is_for(item: pytest.Item | pytest.Function, target: Target, lane: RunLane) -
     named = [name for marker in item.iter_markers("model") for name in marker.args]
     needed = needed_by(item) - set(API_PATHS)
     return (not named or bool({entry.name, entry.hub.id} & set(named))) and needed <= entry.capabilities
-
-
-def known_of(target: Target) -> list[KnownDeviation]:
-    """The known deviations of a target's entry, of all versions, as the validator takes them."""
-    return [protocol_known(deviation) for deviation in target.entry.known_deviations]
 
 
 def _prepare(config: pytest.Config) -> Run:
