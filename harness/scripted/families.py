@@ -88,6 +88,7 @@ def _think(**kwargs: Any) -> dict[str, Any]:
 
 _QWEN3 = "tokenizer-qwen3"
 _LLAMA3 = "tokenizer-llama3.1"
+_DEEPSEEK = "tokenizer-deepseek-v4"
 _CL100K = (  # how Hunyuan's vocabulary, which has cl100k's ids, cuts its own markers
     *((">", "Ċ"), (">Ċ", "Ċ"), ("<", "/"), ("n", "k"), ("i", "nk"), ("t", "h"), ("<", "th"), ("th", "ink")),
     *(("a", "n"), ("s", "w"), ("an", "sw"), ("e", "r"), ("answ", "er")),
@@ -180,14 +181,22 @@ _ROWS = (
         "k2_horizon",
         kwargs={"reasoning_effort": "high", "tool_call_format": "xml"},
     ),
-    Family("deepseek_v3", "deepseek_v3", "deepseek-ai/DeepSeek-V3-0324", "deepseek_v3"),
-    Family("deepseek_r1", "deepseek_r1", "deepseek-ai/DeepSeek-R1-0528", "deepseek_v3", "deepseek_r1"),
+    Family("deepseek_v3", "deepseek_v3", "deepseek-ai/DeepSeek-V3-0324", "deepseek_v3", tokenizer=_DEEPSEEK),
+    Family(
+        "deepseek_r1",
+        "deepseek_r1",
+        "deepseek-ai/DeepSeek-R1-0528",
+        "deepseek_v3",
+        "deepseek_r1",
+        tokenizer=_DEEPSEEK,
+    ),
     Family(
         "deepseek_v31",
         "deepseek_v31",
         "deepseek-ai/DeepSeek-V3.1",
         "deepseek_v31",
         "deepseek_v3",
+        tokenizer=_DEEPSEEK,
         kwargs=_think(thinking=True),
     ),
     Family(
@@ -196,6 +205,7 @@ _ROWS = (
         "deepseek-ai/DeepSeek-V3.2",
         "deepseek_v32",
         "deepseek_v3",
+        tokenizer=_DEEPSEEK,
         kwargs=_think(thinking=True),
     ),
     Family(
@@ -204,6 +214,7 @@ _ROWS = (
         "deepseek-ai/DeepSeek-V4-Flash",
         "deepseek_v4",
         "deepseek_v4",
+        tokenizer=_DEEPSEEK,
         kwargs=_think(thinking=True),
     ),
     Family(
@@ -212,6 +223,7 @@ _ROWS = (
         "deepseek-ai/DeepSeek-V4.1",
         "deepseek_v41",
         "deepseek_v41",
+        tokenizer=_DEEPSEEK,
         kwargs=_think(thinking=True),
     ),
     Family("dots", "dots", "rednote-hilab/dots", "dots"),
