@@ -127,7 +127,8 @@ class StandIn(_Strict):
     Attributes:
         config: its config.json: the real shape with small dimensions.
         generation_config: its generation_config.json: the ids that end a turn, no sampling defaults.
-        tokenizer: name of the tokenizer asset (its sources and sha256 stand in env/assets.yaml).
+        tokenizer: name of the tokenizer asset (its sources and sha256 stand in env/assets.yaml), or the
+            absolute path of a tokenizer's folder.
         tokens: added tokens that the asset names otherwise: id -> text.
         assets: further assets it needs: name of an environment variable -> asset name.
         args: server arguments for the stand-in only.

@@ -146,7 +146,8 @@ def _stand_in(
     entry: ModelEntry, progress: Callable[[str], None]
 ) -> tuple[str, tuple[str, ...], dict[str, str]]:
     assert entry.stand_in is not None
-    tokenizer = assets.fetch(entry.stand_in.tokenizer, progress=progress)
+    named = entry.stand_in.tokenizer
+    tokenizer = Path(named) if Path(named).is_absolute() else assets.fetch(named, progress=progress)
     env = {name: str(assets.fetch(asset, progress=progress)) for name, asset in entry.stand_in.assets.items()}
     checkpoint = build_stand_in(entry, tokenizer)
     return str(checkpoint), stand_in_args(entry), env
