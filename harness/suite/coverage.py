@@ -34,6 +34,7 @@ GROUPS = {
     "OR": "Open Responses compliance cases",
     "AG": "agentic-api",
     "CO": "Oddities of vLLM's code",
+    "vllm": "Reported defects of vLLM's endpoints",
 }
 OPEN = "open"
 
@@ -95,14 +96,13 @@ def collect(root: Path = ROOT) -> dict[str, set[str]]:
 
 def behaviours(listed: Mapping[str, Any], covered: Mapping[str, set[str]]) -> dict[str, Behaviour]:
     """The list with the tests of each behaviour."""
-    return {
-        name: Behaviour(
-            entry["title"] if isinstance(entry, dict) else entry,
-            entry["out"] if isinstance(entry, dict) else "",
-            tuple(sorted(covered.get(name, ()))),
-        )
-        for name, entry in listed.items()
-    }
+    return {name: _behaviour(name, entry, covered) for name, entry in listed.items()}
+
+
+def _behaviour(name: str, entry: Any, covered: Mapping[str, set[str]]) -> Behaviour:
+    fields = entry if isinstance(entry, dict) else {"title": entry}
+    tests = covered.get(name, set()) | covered.get(fields.get("as", ""), set())
+    return Behaviour(fields["title"], fields.get("out", ""), tuple(sorted(tests)))
 
 
 def problems(listed: Mapping[str, Behaviour], covered: Mapping[str, set[str]], complete: bool) -> list[str]:
@@ -135,7 +135,11 @@ def render(listed: Mapping[str, Behaviour]) -> str:
         "and the tests' marks; do not edit.",
     ]
     for prefix, title in GROUPS.items():
-        rows = [f"| {name} | {b.title} | {b.where} |" for name, b in listed.items() if name[:2] == prefix]
+        rows = [
+            f"| {name} | {b.title} | {b.where} |"
+            for name, b in listed.items()
+            if name.split("-")[0] == prefix
+        ]
         lines += ["", f"## {title}", "", "| id | behaviour | tests |", "|---|---|---|", *rows]
     return "\n".join(lines) + "\n"
 

@@ -13,10 +13,14 @@ PARIS = "The capital of France is Paris."
 FRANCE = [{"role": "user", "content": "What is the capital of France? Answer in one short sentence."}]
 
 
+@pytest.mark.covers("VC-034")
 def test_chat_answer(chat: Chat, script: ScriptWriter) -> None:
     script(PARIS, times=2)
     answers = chat.both(FRANCE)
     assert answers.said.finish == "stop"
+    assert "tool_calls" not in answers.body.choices[0].message.model_fields_set, (
+        "left out where there are none"
+    )
     last = answers.chunks[-1]
     assert last.usage is not None
     assert answers.body.usage is not None
