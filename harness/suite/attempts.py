@@ -24,8 +24,8 @@ def limit(item: pytest.Item, attempts: int) -> None:
 
 def refuse_more(option: Any) -> None:
     """Raises UsageError for options of pytest-rerunfailures that would go over those bounds."""
-    if option.force_reruns or option.reruns or option.reruns_mode == "append":
+    if option.reruns or getattr(option, "force_reruns", None):
         raise UsageError(
             "how often a test is tried again stands in models.yaml (limits.live_attempts)",
-            hint="leave out --reruns, --force-reruns and --reruns-mode",
+            hint="leave out --reruns and --force-reruns",
         )

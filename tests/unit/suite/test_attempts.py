@@ -21,9 +21,9 @@ def test_attempts(lane: RunLane, repeats: int, attempts: int) -> None:
     assert attempts_of(Target(entry, lane), repeats) == attempts
 
 
-@pytest.mark.parametrize("given", [{"reruns": 1}, {"force_reruns": 1}, {"reruns_mode": "append"}])
+@pytest.mark.parametrize("given", [{"reruns": 1}, {"force_reruns": 1}])
 def test_more_is_refused(given: dict[str, object]) -> None:
-    usual = {"reruns": None, "force_reruns": None, "reruns_mode": "overwrite"}
+    usual = {"reruns": None, "force_reruns": None}
     refuse_more(SimpleNamespace(**usual))
-    with pytest.raises(UsageError, match="limits.live_attempts"):
+    with pytest.raises(UsageError, match="models.yaml"):
         refuse_more(SimpleNamespace(**{**usual, **given}))
