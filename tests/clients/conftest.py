@@ -24,6 +24,8 @@ CLIENTS = clients()
 BOOKS = Path(__file__).with_name("books")
 # what a case asks of a model entry beside tools
 NEEDS = {"parallel": {"parallel_tools"}, "structured": {"structured_output"}, "stateful": {"store"}}
+# what becomes of a case's scripts, where they are not said to their end
+CUT = {"cut"}
 EACH_WAY = 2  # in bodies and streamed
 
 
@@ -73,7 +75,8 @@ class Visit:
         scripts = self.scripts[name]
         mine = [use for use in uses if use["script"] in {script.name for script in scripts}]
         assert Counter(use["script"] for use in mine) == {script.name: EACH_WAY for script in scripts}
-        assert {generation["state"] for use in mine for generation in use["generations"]} == {"done"}
+        states = {generation["state"] for use in mine for generation in use["generations"]}
+        assert states == {"running" if name in CUT else "done"}
         return Seen(**told[name], tokens=[len(script.takes[0]) for script in scripts])
 
 

@@ -120,3 +120,12 @@ def test_conversation_kept_by_the_server(client: str, api: str, see: See) -> Non
     for told in (seen.body, seen.stream):
         assert [text.strip() for text in told["texts"]] == JOB["texts"]
         assert told["calls"] == JOB["calls"]
+
+
+@pytest.mark.covers("AG-005")
+@clients_with("cut")
+def test_answer_over_its_limit(client: str, api: str, see: See) -> None:
+    """A limit ends the answer in a state of its own, streamed and not."""
+    seen = see(client, api, "cut")
+    ended = ["response.incomplete", "max_output_tokens"] if api == "responses" else ["length", 12]
+    assert [seen.body, seen.stream] == [ended, ended]

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 WEEKEND = "Plan my weekend in Paris."
 WHICH = "Which city, and a hotel of how many stars?"
 BOTH = "What is the weather in Paris and in Rome?"
+STORY = "Tell me a long story."
 MOST_TURNS = 8
 
 
@@ -197,6 +198,24 @@ def stateful(stream: bool) -> dict[str, Any]:
     return {"texts": texts, "calls": calls}
 
 
+def responses_cut(stream: bool) -> list[Any]:
+    """How an answer ends that reaches its limit."""
+    request: dict[str, Any] = {"model": model, "input": STORY, "max_output_tokens": 12}
+    if not stream:
+        response = client.responses.create(**request)
+        return [f"response.{response.status}", response.incomplete_details.reason]
+    with client.responses.stream(**request) as events:
+        last = list(events)[-1]
+    return [last.type, last.response.incomplete_details.reason]
+
+
+def chat_cut(stream: bool) -> list[Any]:
+    """How an answer ends that reaches its limit."""
+    completion, shown = chat(stream, messages=[{"role": "user", "content": STORY}], max_tokens=12)
+    assert shown == (completion.choices[0].message.content or "")
+    return [completion.choices[0].finish_reason, completion.usage.completion_tokens]
+
+
 def calls_of(response: Any) -> list[Any]:
     """The function calls of a response."""
     return [item for item in response.output if item.type == "function_call"]
@@ -220,12 +239,14 @@ CASES: dict[str, dict[str, Callable[[bool], Any]]] = {
         "structured": responses_parsed,
         "choices": lambda stream: choices(responses_choice, stream),
         "stateful": stateful,
+        "cut": responses_cut,
     },
     "chat": {
         "loop": lambda stream: chat_turns(stream, WEEKEND),
         "parallel": lambda stream: chat_turns(stream, BOTH),
         "structured": chat_parsed,
         "choices": lambda stream: choices(chat_choice, stream),
+        "cut": chat_cut,
     },
 }
 
