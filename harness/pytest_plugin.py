@@ -133,7 +133,8 @@ def _fixtures(item: pytest.Item) -> list[str]:
 
 def _replayable(item: pytest.Item) -> bool:
     path = _recording(item) if TARGET in item.stash else None
-    return path is not None and path.exists() and all(record.sayable for record in tokens.read(path))
+    records = tokens.read(path) if path is not None and path.exists() else []
+    return bool(records) and all(record.sayable for record in records)
 
 
 def _recording(item: pytest.Item) -> Path | None:
