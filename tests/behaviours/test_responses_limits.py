@@ -40,7 +40,7 @@ def test_budget_cuts_the_body(limit: int, responses: Responses, script: ScriptWr
     assert response.usage.output_tokens == limit
 
 
-@pytest.mark.covers("VR-013", "VR-075", "LS-016")
+@pytest.mark.covers("VR-013", "VR-075", "LS-016", "AG-005")
 @TERMINAL_NAME
 def test_budget_cuts_the_stream(responses: Responses, script: ScriptWriter) -> None:
     script(TWELVE * 3, expect="cut")

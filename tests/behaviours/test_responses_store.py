@@ -59,7 +59,7 @@ def test_not_stored_cannot_be_retrieved_or_followed(
         )
 
 
-@pytest.mark.covers("VR-021", "VR-035", "OR-010")
+@pytest.mark.covers("VR-021", "VR-035", "LS-004", "OR-010")
 def test_chain_of_three_turns_by_its_prompts(responses: Responses, script: ScriptWriter) -> None:
     """Each turn's prompt holds all that was said before it, once and in order, and nothing else."""
     turns = [("First question?", "One."), ("Second question?", "Two."), ("Third question?", "Three.")]

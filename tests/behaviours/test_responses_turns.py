@@ -68,7 +68,7 @@ def test_turn(case: dict[str, Any], responses: Responses, script: ScriptWriter) 
 
 
 @pytest.mark.needs("reasoning", "tools")
-@pytest.mark.covers("VR-010", "VR-012", "VR-063", "VR-064", "VR-066", "GO-008", "LS-036")
+@pytest.mark.covers("VR-010", "VR-012", "VR-063", "VR-064", "VR-066", "GO-008", "LS-030", "LS-036")
 @pytest.mark.parametrize("case", cases("responses_turns", "thoughtful"))
 def test_thoughtful_turn(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
     script(meaning_of(case), times=2)

@@ -6,6 +6,7 @@ openai-harmony's own rendering by their number of tokens.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from openai_harmony import ReasoningEffort
 
 from harness.pytest_plugin import ScriptWriter
 from harness.scripted.meaning import Meaning, Text
+from harness.suite.content import says
 from tests.behaviours.tools import CALL, RESPONSES_TOOL
 from tests.harmony.conversation import (
     called,
@@ -28,7 +30,7 @@ from tests.harmony.conversation import (
 )
 from tests.responses_api import SHOW, Responses, items, messages_of, prompt_of
 
-pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses"), pytest.mark.scripted]
+pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses")]
 
 ASK = "Weather in Paris?"
 HIGH, LOW, MEDIUM = ReasoningEffort.HIGH, ReasoningEffort.LOW, ReasoningEffort.MEDIUM
@@ -108,6 +110,17 @@ def test_structured_system_content_is_joined(
     assert tokens_in(response) == expected
 
 
+@pytest.mark.covers("VR-052")
+def test_system_message_sets_the_personality(responses: Responses, script: ScriptWriter) -> None:
+    script("Ahoy, matey! It be Paris.")
+    said_first = [
+        {"role": "system", "content": "Talk like a pirate, whatever you are asked."},
+        {"role": "user", "content": "What is the capital of France?"},
+    ]
+    words = responses.create(said_first).output_text.lower()
+    says(re.search(r"\b(a+rr+|ahoy|aye|matey|ye|ye'll|yer)\b", words), f"a pirate, not {words!r}")
+
+
 @pytest.mark.covers("VR-051")
 def test_instructions_and_system_message_both_reach_the_prompt(
     responses: Responses, script: ScriptWriter
@@ -120,6 +133,7 @@ def test_instructions_and_system_message_both_reach_the_prompt(
     assert [prompt_of(response).count(text) for text in ("Be brief.", "You are a pirate.")] == [1, 1]
 
 
+@pytest.mark.scripted
 @pytest.mark.covers("VR-041", "VR-044", "VR-053", "VR-061")
 def test_prompt_after_a_call_keeps_its_thoughts(
     harmony: Any, responses: Responses, script: ScriptWriter
@@ -146,6 +160,7 @@ def test_prompt_after_a_call_keeps_its_thoughts(
     assert tokens_in(sent) == expected
 
 
+@pytest.mark.scripted
 @pytest.mark.covers("VR-041", "VR-061")
 @pytest.mark.parametrize("stored", [True, False], ids=["stored", "history sent"])
 def test_thoughts_of_finished_turns_are_dropped(
@@ -181,6 +196,7 @@ def test_thoughts_of_finished_turns_are_dropped(
     assert tokens_in(third) == prompt_tokens(harmony, *head, *kept)
 
 
+@pytest.mark.scripted
 @pytest.mark.covers("VR-061")
 def test_preamble_of_the_history_keeps_its_channel(
     harmony: Any, responses: Responses, script: ScriptWriter
@@ -221,6 +237,7 @@ def test_output_belongs_to_the_latest_call_of_its_id(responses: Responses, scrip
     assert output.get("author", output)["name"] == "functions.get_tides"
 
 
+@pytest.mark.scripted
 @pytest.mark.covers("VR-038", "VR-048", "VR-008")
 def test_output_messages_are_harmony(harmony: Any, responses: Responses, script: ScriptWriter) -> None:
     """Body and stream: openai-harmony writes from them the tokens that the model said."""
@@ -239,6 +256,7 @@ def test_output_messages_are_harmony(harmony: Any, responses: Responses, script:
         assert first == "<|start|>assistant<|channel|>analysis<|message|>I need the weather.<|end|>"
 
 
+@pytest.mark.scripted
 @pytest.mark.covers("VR-038")
 def test_streamed_messages_come_with_the_terminal_event(responses: Responses, script: ScriptWriter) -> None:
     script("Sunny.")
@@ -249,6 +267,7 @@ def test_streamed_messages_come_with_the_terminal_event(responses: Responses, sc
     assert len(messages_of(stream.terminal, "output")) == 1
 
 
+@pytest.mark.scripted
 @pytest.mark.covers("VR-049", "VR-048")
 def test_round_trip_by_previous_input_messages(
     harmony: Any, responses: Responses, script: ScriptWriter
