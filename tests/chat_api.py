@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from harness.pytest_plugin import ScriptWriter, Server
+from harness.scripted.meaning import ToolCall
 from harness.server.remote import RemoteServer
 from harness.suite.content import says
 
@@ -39,6 +41,31 @@ def function(
 def named(name: str) -> dict[str, Any]:
     """The tool_choice that forces one function."""
     return {"type": "function", "function": {"name": name}}
+
+
+WEATHER = function("get_weather", {"city": CITY}, strict=True)
+FREE = function("get_weather", {"city": {"type": "string"}})
+FORECAST = function("get_weather_forecast", {"city": {"type": "string"}, "days": {"type": "integer"}})
+NOW = function("now")
+ANYTHING = function("store", additionalProperties=True)
+PARIS = ToolCall("get_weather", {"city": "Paris"})
+ROME = ToolCall("get_weather", {"city": "Rome"})
+# a call of get_weather and its output
+HISTORY: list[Any] = [
+    *ASK,
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "call_paris_1",
+                "type": "function",
+                "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": "call_paris_1", "content": "rain, 98 percent humid"},
+]
 
 
 @dataclass(frozen=True)
@@ -133,11 +160,13 @@ class Chat:
         server: the server under test.
         client: an SDK client, answered from the test's scripts.
         check: the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
+        script: scripts the test's answers.
     """
 
     server: Server
     client: OpenAI
     check: Callable[[str], Callable[..., None]]
+    script: ScriptWriter
 
     @property
     def rust(self) -> bool:
@@ -163,6 +192,30 @@ class Chat:
         says(answers.streamed == answers.said, f"body: {answers.said}, stream: {answers.streamed}")
         self.check("check_same")(answers.chunks, answers.body)
         return answers
+
+    def refused(self, request: Any, pattern: str, *, status: int = 400, **headers: str) -> dict[str, Any]:
+        """The error of a request that the server must refuse, and after which it must still serve.
+
+        Args:
+            request: what is asked beside model and messages, or the whole body as bytes.
+            pattern: what the message must hold, a regular expression.
+            status: the HTTP status.
+            headers: of the request.
+        """
+        whole = (
+            request
+            if isinstance(request, bytes)
+            else {"model": self.server.model, "messages": ASK, **request}
+        )
+        answer = self.post("/v1/chat/completions", whole, **headers)
+        assert answer.status_code == status, f"{answer.status_code}: {answer.text}"
+        self.check("check_body")(answer.json())
+        error: dict[str, Any] = answer.json()["error"]
+        assert "no script matches" not in error["message"], "vLLM would have served it"
+        assert re.search(pattern, error["message"], re.IGNORECASE), error["message"]
+        self.script("Served.")
+        self.body(max_tokens=5)
+        return error
 
     def post(self, path: str, body: Any, **headers: str) -> requests.Response:
         """A request as it stands, outside the SDK: JSON, or bytes that need not be JSON."""
@@ -205,8 +258,17 @@ class Chat:
 _OPENAI = frozenset(
     {
         *("frequency_penalty", "logit_bias", "logprobs", "max_completion_tokens", "max_tokens", "n"),
-        *("parallel_tool_calls", "presence_penalty", "reasoning_effort", "response_format", "seed", "stop", "stream"),
-        *("stream_options", "temperature", "tool_choice", "tools", "top_logprobs", "top_p", "model"),
+        *("parallel_tool_calls", "presence_penalty", "reasoning_effort", "response_format", "seed", "stop"),
+        *(
+            "stream",
+            "stream_options",
+            "temperature",
+            "tool_choice",
+            "tools",
+            "top_logprobs",
+            "top_p",
+            "model",
+        ),
         *("extra_headers",),
     }
 )
@@ -217,4 +279,4 @@ def chat(
     vllm_server: Server, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
 ) -> Chat:
     """The server's Chat Completions."""
-    return Chat(vllm_server, openai_client, request.getfixturevalue)
+    return Chat(vllm_server, openai_client, request.getfixturevalue, script)
