@@ -25,5 +25,5 @@ def test_attempts(lane: RunLane, repeats: int, attempts: int) -> None:
 def test_more_is_refused(given: dict[str, object]) -> None:
     usual = {"reruns": None, "force_reruns": None}
     refuse_more(SimpleNamespace(**usual))
-    with pytest.raises(UsageError, match="models.yaml"):
+    with pytest.raises(UsageError, match="limits"):
         refuse_more(SimpleNamespace(**{**usual, **given}))
