@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,6 @@ from harness.environments.progress import Progress, quiet
 from harness.environments.spec import Environment
 from harness.paths import cache_dir
 
-_INDEX = "https://pypi.org/simple"
 _JSON = "application/vnd.pypi.simple.v1+json"
 _LIMIT_S = 60
 
@@ -70,6 +70,12 @@ def _sha256(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
     return hashlib.sha256(content.read()).hexdigest()
 
 
+def _index() -> str:
+    """The configured package index, else pip's own default."""
+    default = importlib.import_module("pip._internal.models.index").PyPI.simple_url
+    return str(uv_environ().get("UV_DEFAULT_INDEX", default))
+
+
 def source(version: str, progress: Progress) -> Path:
     """The official source distribution in the cache, fetched from the configured index."""
     name = f"vllm-{version}.tar.gz"
@@ -78,7 +84,7 @@ def source(version: str, progress: Progress) -> Path:
         if path.exists():
             return path
         progress(f"fetching {name}")
-        page = f"{uv_environ().get('UV_DEFAULT_INDEX', _INDEX).rstrip('/')}/vllm/"
+        page = f"{_index().rstrip('/')}/vllm/"
         try:
             files = requests.get(page, headers={"Accept": _JSON}, timeout=_LIMIT_S).json()["files"]
             listed = next(file for file in files if file["filename"] == name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -13,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import pytest
@@ -20,6 +22,7 @@ import pytest
 from harness.environments.spec import Environment
 from harness.server.launch import Launch
 from harness.server.ports import is_free
+from harness.server.process_tree import processes_in
 from harness.server.remote import RemoteServer
 from harness.server.supervised import Supervised
 
@@ -32,7 +35,8 @@ with RemoteServer("qwen3", lane="scripted", vllm=sys.argv[1]) as server:
     print("serving", flush=True)
     sys.stdin.read()
 """
-GONE_WITHIN_S = 30
+GONE_WITHIN_S = 60
+T = TypeVar("T")
 
 
 def processes_below(folder: Path) -> list[psutil.Process]:
@@ -45,6 +49,29 @@ def processes_below(folder: Path) -> list[psutil.Process]:
             if below and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
+
+
+def template_of(state: Path) -> int | None:
+    """Process id of the fork server of a state folder, once it listens."""
+    for note in state.glob("fork/*.json"):
+        if note.with_suffix(".sock").exists():
+            return int(json.loads(note.read_text())["pid"])
+    return None
+
+
+def wait_for(look: Callable[[], T | None]) -> T:
+    """What `look` finds in the end."""
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while time.monotonic() < deadline:
+        if found := look():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"nothing found by {look}")
+
+
+def server_pids(tmp: Path) -> list[int]:
+    """Process ids of the servers whose folders are made in a temporary folder."""
+    return sorted(process.pid for folder in tmp.glob("vh-*") for process in processes_in(str(folder)))
 
 
 def survivors(folder: Path) -> list[str]:
@@ -60,16 +87,23 @@ def survivors(folder: Path) -> list[str]:
 
 
 class Owner:
-    """A process that owns a server, as a test run does."""
+    """A process that owns a server, as a test run does.
 
-    def __init__(self, environment: Environment) -> None:
+    Args:
+        own_fork_server: not the one that other tests share.
+    """
+
+    def __init__(self, environment: Environment, *, own_fork_server: bool = False) -> None:
         # short, so that the server's own folder is made in it: a socket's path has its limit
         self.tmp = Path(tempfile.mkdtemp(prefix="vhk-", dir="/tmp"))
+        self.state = Path(tempfile.mkdtemp(prefix="vhk-", dir="/tmp"))
+        own = {"VLLM_HARNESS_STATE": str(self.state), "VLLM_HARNESS_LINGER_S": "0"}
         self.process = subprocess.Popen(
             [sys.executable, "-c", OWNER, f"installed:{environment.python}"],
-            env={**os.environ, "TMPDIR": str(self.tmp)},
+            env={**os.environ, "TMPDIR": str(self.tmp), **(own if own_fork_server else {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             text=True,
             start_new_session=True,
         )
@@ -84,9 +118,10 @@ class Owner:
         blocks = shared_memory(processes_below(self.tmp))
         self.process.send_signal(number)
         self.process.wait(60)
-        left = survivors(self.tmp)
+        left = survivors(self.tmp) + survivors(self.state)
         left += [str(path) for path in (*self.tmp.iterdir(), *blocks) if path.exists()]
         shutil.rmtree(self.tmp)
+        shutil.rmtree(self.state)
         return left
 
 
@@ -99,21 +134,53 @@ def shared_memory(processes: list[psutil.Process]) -> set[Path]:
     return blocks
 
 
+def kill_owner(owner: Owner, moments: random.Random) -> None:
+    """At any moment of the start-up."""
+    time.sleep(moments.uniform(0.1, 4))
+
+
+def kill_fork_server(owner: Owner, moments: random.Random) -> None:
+    """Once it answers: before it forks, while the server starts, or while it serves."""
+    template = wait_for(lambda: template_of(owner.state))
+    time.sleep(moments.uniform(0, 5))
+    os.kill(template, signal.SIGKILL)
+    owner.wait_until_serving()
+
+
+def kill_server(owner: Owner, moments: random.Random) -> None:
+    """API server, engine or worker, while it starts or serves."""
+    wait_for(lambda: server_pids(owner.tmp))
+    time.sleep(moments.uniform(0, 3))
+    os.kill(moments.choice(server_pids(owner.tmp)), signal.SIGKILL)
+    time.sleep(moments.uniform(0, 1))
+
+
 @pytest.mark.timeout(3600)
-def test_killed_owner_leaves_nothing(environment: Environment, pytestconfig: pytest.Config) -> None:
-    """kill -9 at random moments of the start-up, every fourth time while serving."""
+@pytest.mark.parametrize("kill", [kill_owner, kill_fork_server, kill_server])
+def test_kill_leaves_nothing(
+    kill: Callable[[Owner, random.Random], None], environment: Environment, pytestconfig: pytest.Config
+) -> None:
+    """kill -9 at random moments; in the end the owner goes the same way."""
     kills = pytestconfig.option.kills
     moments = random.Random(0)
     left = []
-    for number in range(kills):
-        owner = Owner(environment)
-        if number % 4 == 3:
-            owner.wait_until_serving()
-            time.sleep(moments.uniform(0, 1))
-        else:
-            time.sleep(moments.uniform(0.1, 12))
+    for _ in range(kills):
+        owner = Owner(environment, own_fork_server=kill is kill_fork_server)
+        kill(owner, moments)
         left += owner.end(signal.SIGKILL)
-    print(f"{kills} kills, {len(left)} survivors")
+    print(f"{kills} times {kill.__name__}, {len(left)} survivors")
+    assert not left
+
+
+@pytest.mark.timeout(3600)
+def test_killed_owner_of_a_serving_server_leaves_nothing(
+    environment: Environment, pytestconfig: pytest.Config
+) -> None:
+    left = []
+    for _ in range(max(1, pytestconfig.option.kills // 4)):
+        owner = Owner(environment)
+        owner.wait_until_serving()
+        left += owner.end(signal.SIGKILL)
     assert not left
 
 

@@ -1,0 +1,88 @@
+"""Kept servers: a later run finds exactly the server that it wants, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from harness.cli import app
+from harness.server import kept
+from harness.server.launch import Launch
+from harness.server.process_tree import processes_in
+from harness.server.records import ServerRecord, running
+from harness.server.remote import RemoteServer
+
+
+@pytest.fixture
+def wanted(launch: Callable[..., Launch]) -> Iterator[Launch]:
+    """A launch that no other run asks for; its servers are ended afterwards."""
+    planned = launch(env={"KEPT_FOR": uuid.uuid4().hex})
+    yield planned
+    for record in kept_for(planned):
+        assert not kept.end(record)
+
+
+def kept_for(launch: Launch) -> list[ServerRecord]:
+    """Records of the kept servers of a launch."""
+    return [record for record in running() if record.kept and record.identity == kept.identity(launch)]
+
+
+def keep(launch: Launch) -> int:
+    """Starts a server and leaves it; returns its process id."""
+    with RemoteServer(launch, keep=True) as server:
+        return server.pid
+
+
+def test_second_run_finds_the_server(wanted: Launch) -> None:
+    first = keep(wanted)
+    with RemoteServer(wanted, keep=True) as again:
+        assert again.adopted
+        assert again.pid == first
+        again.script("still here")
+        assert "still here" in again.client().responses.create(model=again.model, input="hi").output_text
+    assert [record.pid for record in kept_for(wanted)] == [first]
+
+
+def test_another_flag_or_variable_is_another_server(wanted: Launch, launch: Callable[..., Launch]) -> None:
+    keep(wanted)
+    flag = launch("--max-num-seqs", "8", env=wanted.env)
+    variable = launch(env={**wanted.env, "ANOTHER": "1"})
+    assert kept.find(kept.identity(wanted), "qwen3")
+    assert not kept.find(kept.identity(flag), "qwen3")
+    assert not kept.find(kept.identity(variable), "qwen3")
+
+
+def test_a_run_that_keeps_nothing_starts_its_own(wanted: Launch) -> None:
+    first = keep(wanted)
+    with RemoteServer(wanted) as own:
+        assert not own.adopted
+        assert own.pid != first
+    assert psutil.pid_exists(first)
+
+
+def test_dead_server_is_not_found(wanted: Launch) -> None:
+    first = keep(wanted)
+    folder = kept_for(wanted)[0].tmp
+    os.kill(first, signal.SIGKILL)
+    second = keep(wanted)
+    assert second != first
+    assert not processes_in(folder)
+    assert not Path(folder).exists()
+
+
+def test_ps_lists_and_stop_ends(wanted: Launch) -> None:
+    keep(wanted)
+    record = kept_for(wanted)[0]
+    listed = CliRunner().invoke(app, ["ps"], env={"COLUMNS": "300"})
+    assert f"http://127.0.0.1:{record.port}/v1" in listed.stdout
+    assert not kept.end(record)
+    assert not processes_in(record.tmp)
+    assert not Path(record.tmp).exists()
+    assert not kept_for(wanted)
