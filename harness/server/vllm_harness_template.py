@@ -340,9 +340,11 @@ def _preload_tokenizer(folder: str) -> None:
     auto.from_pretrained = record
     try:
         tokenizer = get_tokenizer(folder)
-        for each in list(ready.values()):
-            _copy_ahead(each)
+        loaded = list(ready.values())
+        auto.from_pretrained = lambda *_, **__: loaded[0]
         _look_for_processor(tokenizer)
+        for each in loaded:
+            _copy_ahead(each)
     except Exception:
         traceback.print_exc()
     auto.from_pretrained = from_pretrained
