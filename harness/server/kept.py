@@ -12,24 +12,13 @@ from contextlib import suppress
 import psutil
 import requests
 
+from harness.server.fork_server import READ_EARLY
 from harness.server.launch import IN_SERVER, Launch
 from harness.server.process_tree import kill_in
 from harness.server.records import ServerRecord, running
 
 CHECK_S = 5.0
 END_S = 30.0
-# what a server is told anew at each start, so that it does not tell servers apart
-PASSING = {
-    "TMPDIR",
-    "PWD",
-    "OLDPWD",
-    "SHLVL",
-    "_",
-    "COLUMNS",
-    "LINES",
-    "PYTEST_CURRENT_TEST",
-    "PYTEST_VERSION",
-}
 
 
 def identity(launch: Launch) -> str:
@@ -37,11 +26,17 @@ def identity(launch: Launch) -> str:
     told = [
         launch.model,
         launch.argv(0),
-        sorted((name, value) for name, value in launch.environ().items() if name not in PASSING),
+        sorted((name, value) for name, value in launch.environ().items() if _counts(name, launch)),
         launch.environment.fingerprint(),
         [path.read_text() for path in sorted(IN_SERVER.glob("*.py"))],
     ]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+def _counts(name: str, launch: Launch) -> bool:
+    """Whether a variable makes another server: the caller's own, and what vLLM and its libraries read."""
+    upper = name.upper()
+    return name in launch.env or upper.startswith(READ_EARLY) or upper.endswith(("_PROXY", "_KEY", "_TOKEN"))
 
 
 def find(wanted: str, name: str) -> ServerRecord | None:
