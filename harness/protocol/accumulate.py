@@ -178,6 +178,7 @@ class _Choice:
         self.fields: Json = {}
         self.calls: dict[int, Json] = {}
         self.finish: object = None
+        self.stop: Json = {}  # vLLM's own
 
     def add(self, delta: Mapping[str, Any]) -> None:
         for key, value in delta.items():
@@ -238,12 +239,14 @@ class ChatAccumulator:
                     state.add(choice["delta"])
                 if choice.get("finish_reason") is not None:
                     state.finish = choice["finish_reason"]
+                if choice.get("stop_reason") is not None:
+                    state.stop = {"stop_reason": choice["stop_reason"]}
 
     @property
     def completion(self) -> Json:
         """The completion as far as the stream tells."""
         choices = [
-            {"index": index, "message": choice.message(), "finish_reason": choice.finish}
+            {"index": index, "message": choice.message(), "finish_reason": choice.finish, **choice.stop}
             for index, choice in sorted(self._choices.items())
         ]
         body = {**self._head, "object": "chat.completion", "choices": choices}

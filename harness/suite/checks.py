@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel
@@ -17,6 +17,7 @@ from harness.protocol import (
     validate_body,
     validate_stream,
 )
+from harness.protocol.stream import plain
 from harness.suite.content import ModelSaidOtherwise
 
 
@@ -39,23 +40,30 @@ class Checker:
     called: set[str] = field(default_factory=set)
 
     def stream(self, events: Iterable[Any], **options: Any) -> None:
-        """Validates a whole stream of either API; options as of `validate_stream`."""
+        """Validates a whole stream of any API; options as of `validate_stream`."""
         self.called.add("check_stream")
         self._judge(validate_stream(events, **options))
 
     def body(self, body: Mapping[str, Any] | BaseModel, **options: Any) -> None:
-        """Validates a body of either API, or an error body; options as of `validate_body`."""
+        """Validates a body of any API, or an error body; options as of `validate_body`.
+
+        A response's findings get the paths that they have in a stream's terminal event (`$.response.error`),
+        so that a known deviation of the object is known in both.
+        """
         self.called.add("check_body")
-        self._judge(validate_body(body, **options))
+        findings = validate_body(body, **options)
+        if plain(body).get("object") == "response":
+            findings = [replace(each, path=each.path.replace("$", "$.response", 1)) for each in findings]
+        self._judge(findings)
 
     def same(
         self, events: Iterable[Any], body: Mapping[str, Any] | BaseModel, *, ignore: Collection[str] = ()
     ) -> None:
-        """Compares a stream's deltas, its terminal event and a body; ids and times are left aside.
+        """Compares a stream's deltas, its terminal event and a body by what they mean: null is as absent.
 
         Args:
-            events: the stream, of either API.
-            body: the non-streaming answer to the same request.
+            events: the stream, of any API.
+            body: the non-streaming answer to the same request; ids and times are left aside.
             ignore: further keys to leave aside when comparing with the body.
 
         Raises:
@@ -65,15 +73,19 @@ class Checker:
         self.called.add("check_same")
         seen = list(events)
         within = compare_stream(seen)
-        self._judge(within)
+        self._judge(filter(_matters, within))
         twice = compare_stream(seen, body, ignore=ignore)[len(within) :]
-        self._judge(twice, AssertionError if self.exact else ModelSaidOtherwise)
+        self._judge(filter(_matters, twice), AssertionError if self.exact else ModelSaidOtherwise)
 
     def _judge(self, findings: Iterable[Finding], error: type[AssertionError] = AssertionError) -> None:
         marked = apply_known(findings, self.known, self.version)
         self.findings += marked
         if counting := [finding for finding in marked if finding.counts]:
             raise error("\n".join(map(str, counting)))
+
+
+def _matters(difference: Finding) -> bool:
+    return {difference.expected, difference.got} != {"null", "nothing"}
 
 
 def protocol_known(deviation: registry.KnownDeviation) -> KnownDeviation:
