@@ -1,0 +1,154 @@
+"""Chat Completions: reasons to finish, parsers seen through it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter, StreamCheck
+from harness.scripted.book import Raw
+from harness.scripted.meaning import ToolCall
+from tests.defects.wire import CHAT_TOOL, Json, Wire, message_of, refused
+
+pytestmark = [pytest.mark.scripted, pytest.mark.needs("chat")]
+
+CALL = ToolCall("get_weather", {"city": "Paris"})
+NAMED = {"type": "function", "function": {"name": "get_weather"}}
+
+
+def finish_of(chunks: list[Json]) -> str:
+    """The only finish_reason of a stream."""
+    (reason,) = {c["choices"][0]["finish_reason"] for c in chunks if c["choices"]} - {None}
+    return str(reason)
+
+
+def calls_of(chunks: list[Json]) -> list[Json]:
+    """The tool call deltas of a stream."""
+    return [d for c in chunks if c["choices"] for d in c["choices"][0]["delta"].get("tool_calls") or []]
+
+
+@pytest.mark.covers("vllm-53269", "vllm-47963")
+@pytest.mark.needs("tools")
+def test_cut_call_streams_length(wire: Wire, script: ScriptWriter) -> None:
+    """Not so any more. Source: API reference, finish_reason: `length`, the limit was reached."""
+    script(calls=[ToolCall("get_weather", {"city": "Paris, " * 40})], expect="cut")
+    assert finish_of(wire.chat_stream("Weather?", tools=[CHAT_TOOL], max_tokens=40)) == "length"
+
+
+@pytest.mark.covers("vllm-47761")
+@pytest.mark.needs("tools")
+def test_cut_call_may_come_back(wire: Wire, script: ScriptWriter) -> None:
+    """A history with a call that was cut is taken, or refused with an error object; never a 5xx."""
+    call = {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Pa'}}
+    messages = [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "bad arguments"},
+    ]
+    refused(wire.post("chat/completions", messages=messages, tools=[CHAT_TOOL]))
+
+
+@pytest.mark.covers("vllm-18412", "vllm-14951", "vllm-18108", "vllm-9693")
+@pytest.mark.standard
+@pytest.mark.model("qwen3")
+@pytest.mark.parametrize("choice", ["auto", "required", NAMED], ids=["auto", "required", "named"])
+def test_id_and_name_of_a_call_come_once(
+    choice: Any, wire: Wire, script: ScriptWriter, check_stream: StreamCheck
+) -> None:
+    """Not so any more. Source: API reference, chunk objects; the arguments add up to the body's."""
+    script(calls=[CALL], constrained=choice != "auto", times=2)
+    request: Json = {"tools": [CHAT_TOOL], "tool_choice": choice}
+    (call,) = message_of(wire.chat("Weather?", **request))["tool_calls"]
+    chunks = wire.chat_stream("Weather?", **request)
+    check_stream(chunks)
+    deltas = calls_of(chunks)
+    assert [delta["id"] for delta in deltas if delta.get("id")] == [deltas[0]["id"]]
+    assert [n for d in deltas if (n := d["function"].get("name"))] == ["get_weather"]
+    assert "".join(d["function"].get("arguments") or "" for d in deltas) == call["function"]["arguments"]
+
+
+@pytest.mark.covers("vllm-53975")
+@pytest.mark.standard
+@pytest.mark.parametrize(
+    "removed",
+    [{"guided_choice": ["yes"]}, {"guided_json": {"type": "object"}}, {"guided_regex": "yes"}],
+    ids=["choice", "json", "regex"],
+)
+@pytest.mark.known_defect(
+    "vllm#53975", versions=">=0.22", why="taken and ignored, with a line in the server's log only"
+)
+def test_removed_constraint_is_not_ignored_in_silence(
+    removed: Json, wire: Wire, script: ScriptWriter
+) -> None:
+    """OpenAI's API refuses parameters that it does not know; one that binds the model must not vanish."""
+    script("no")
+    refused(wire.post("chat/completions", messages=[{"role": "user", "content": "Yes?"}], **removed))
+
+
+@pytest.mark.covers("vllm-40466")
+@pytest.mark.standard
+@pytest.mark.model("qwen3")
+@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+def test_without_thinking_all_is_content(stream: bool, wire: Wire, script: ScriptWriter) -> None:
+    """Not so any more: the whole stream was reasoning where the request switched thinking off."""
+    script(Raw("The answer.<|im_end|>"))
+    request: Json = {"chat_template_kwargs": {"enable_thinking": False}}
+    if stream:
+        deltas = [c["choices"][0]["delta"] for c in wire.chat_stream("Go", **request) if c["choices"]]
+        content = "".join(delta.get("content") or "" for delta in deltas)
+        assert not any(delta.get("reasoning") for delta in deltas)
+    else:
+        message = message_of(wire.chat("Go", **request))
+        content = message["content"]
+        assert not message.get("reasoning")
+    assert content == "The answer."
+
+
+@pytest.mark.covers("vllm-47137")
+@pytest.mark.standard
+@pytest.mark.model("qwen3")
+def test_cut_opener_of_a_call_is_the_same_streamed_and_not(wire: Wire, script: ScriptWriter) -> None:
+    """Not so any more: a cut `<tool_call>` was content of the body only."""
+    script(Raw("<think>\n\n</think>\n\nWell. <tool_call>\n{<|im_end|>"), expect="cut", times=2)
+    request: Json = {"tools": [CHAT_TOOL], "max_tokens": 8}
+    body = message_of(wire.chat("Weather?", **request))["content"]
+    deltas = [c["choices"][0]["delta"] for c in wire.chat_stream("Weather?", **request) if c["choices"]]
+    assert "".join(delta.get("content") or "" for delta in deltas) == body
+
+
+@pytest.mark.covers("vllm-31683")
+def test_errors_show_no_paths_of_the_server(wire: Wire) -> None:
+    """Not so any more."""
+    answer = wire.post("chat/completions", messages=[{"role": "user", "content": {"no": "text"}}])
+    refused(answer)
+    assert "site-packages" not in answer.text
+
+
+@pytest.mark.covers("vllm-39929", "vllm-56086", "vllm-32006")
+@pytest.mark.standard
+@pytest.mark.model("qwen3")
+def test_required_call_with_response_format(wire: Wire, script: ScriptWriter) -> None:
+    """Not so any more: both at once killed the engine, or fell into conflict. The call comes first."""
+    script(calls=[CALL], constrained=True)
+    completion = wire.chat(
+        "Weather?", tools=[CHAT_TOOL], tool_choice="required", response_format={"type": "json_object"}
+    )
+    (call,) = message_of(completion)["tool_calls"]
+    assert call["function"]["name"] == "get_weather"
+
+
+@pytest.mark.covers("vllm-51641")
+@pytest.mark.standard
+@pytest.mark.model("qwen3")
+def test_stop_string_does_not_move_reasoning(wire: Wire, script: ScriptWriter) -> None:
+    """While a stop string may be coming text is held back; the thoughts stay thoughts all the same."""
+    script(Raw("<think>\nOne STO two.\n</think>\n\nThree STO four.<|im_end|>"), times=2)
+    request: Json = {"stop": ["STOPPED HERE AND NOW"]}
+    message = message_of(wire.chat("Go", **request))
+    deltas = [c["choices"][0]["delta"] for c in wire.chat_stream("Go", **request) if c["choices"]]
+    streamed = {
+        part: "".join(delta.get(part) or "" for delta in deltas).strip() for part in ("reasoning", "content")
+    }
+    assert streamed == {"reasoning": "One STO two.", "content": "Three STO four."}
+    assert {part: message[part].strip() for part in streamed} == streamed

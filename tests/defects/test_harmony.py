@@ -1,0 +1,469 @@
+"""What is special to gpt-oss: its prompt over several turns, and what becomes of odd Harmony."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter, StreamCheck
+from harness.scripted.book import Raw
+from harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
+from tests.defects.wire import (
+    CHAT_TOOL,
+    SHOW_PROMPT,
+    TOOL,
+    Json,
+    Wire,
+    accepted,
+    items,
+    message_of,
+    prompt_of,
+    reasoning_of,
+    terminal,
+    text_of,
+    user,
+)
+
+pytestmark = [pytest.mark.scripted, pytest.mark.harmony, pytest.mark.needs("responses")]
+
+CALL = ToolCall("get_weather", {"city": "Paris"})
+FINAL = "<|channel|>final<|message|>"
+START = "<|start|>assistant"
+TO_WEATHER = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
+PREAMBLE_KEPT = pytest.mark.known_defect(
+    "unreported (Harmony follow-up turn keeps the first turn's preamble)",
+    versions=">=0.22",
+    why="with previous_response_id the stored system and developer messages are taken as they are",
+)
+
+
+def follow_up(wire: Wire, script: ScriptWriter, first: Json, second: Json) -> str:
+    """The prompt of a second turn."""
+    script("One.")
+    script("Two.")
+    before = wire.respond("First?", **first)
+    return prompt_of(wire.respond("Second?", previous_response_id=before["id"], **second, **SHOW_PROMPT))
+
+
+@pytest.mark.covers("CO-01")
+@PREAMBLE_KEPT
+@pytest.mark.parametrize(
+    ("setting", "shown"),
+    [
+        ({"instructions": "Rhyme always."}, "Rhyme always."),
+        ({"tools": [TOOL]}, "get_weather"),
+        ({"reasoning": {"effort": "high"}}, "high"),
+    ],
+    ids=["instructions", "tools", "effort"],
+)
+def test_follow_up_turn_takes_its_own_settings(
+    setting: Json, shown: str, wire: Wire, script: ScriptWriter
+) -> None:
+    """Source: API reference, previous_response_id: it brings the items, all else is of this request."""
+    assert shown.lower() in follow_up(wire, script, {}, setting).lower()
+
+
+@pytest.mark.covers("CO-01", "vllm-37697")
+@PREAMBLE_KEPT
+def test_follow_up_turn_drops_old_instructions(wire: Wire, script: ScriptWriter) -> None:
+    """Source: API reference, `instructions`: those of a previous response are not carried over."""
+    assert "Rhyme always." not in follow_up(wire, script, {"instructions": "Rhyme always."}, {})
+
+
+@pytest.mark.covers("CO-05", "vllm-40418")
+@pytest.mark.known_defect(
+    "unreported (a background job that raises)",
+    versions=">=0.22",
+    why="the exception ends the task unseen, and the stored response stays queued",
+)
+@pytest.mark.timeout(30)
+def test_background_job_that_fails_says_so(wire: Wire, script: ScriptWriter) -> None:
+    """The model calls a browser tool that does not exist, on which vLLM raises: a failed response then."""
+    script(Raw("<|channel|>commentary to=browser.dance<|message|>{}<|call|>"))
+    response = wire.respond("Dance", background=True)
+    end = time.monotonic() + 5
+    while response["status"] in {"queued", "in_progress"} and time.monotonic() < end:
+        time.sleep(0.1)
+        response = accepted(wire.http.get(f"responses/{response['id']}"))
+    assert response["status"] in {"completed", "incomplete", "failed"}
+
+
+@pytest.mark.covers("CO-09")
+@pytest.mark.known_defect(
+    "unreported (parallel_tool_calls on Harmony Responses)", versions=">=0.22", why="not looked at"
+)
+@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+def test_no_parallel_calls_where_they_are_not_wanted(stream: bool, wire: Wire, script: ScriptWriter) -> None:
+    """Source: API reference, parallel_tool_calls false: no more than one call."""
+    one = json.dumps({"city": "Paris"})
+    script(Raw(f"{TO_WEATHER}{one}<|end|>{START}{TO_WEATHER}{one}<|call|>"))
+    request: Json = {"tools": [TOOL], "parallel_tool_calls": False}
+    response = terminal(wire.stream("Weather?", **request)) if stream else wire.respond("Weather?", **request)
+    assert len(items(response, "function_call")) == 1
+
+
+@pytest.mark.covers("CO-09")
+@pytest.mark.known_defect(
+    "unreported (include_reasoning on Harmony Responses)", versions=">=0.22", why="not looked at"
+)
+def test_reasoning_is_left_out_where_asked(wire: Wire, script: ScriptWriter) -> None:
+    """vLLM's own `include_reasoning: false`: reasoning is generated and not shown."""
+    script("Hello.", reasoning="A greeting.")
+    assert not items(wire.respond("Hi", include_reasoning=False), "reasoning")
+
+
+@pytest.mark.covers("CO-11", "vllm-41902")
+@pytest.mark.known_defect(
+    "vllm#41902", versions=">=0.22", why="what goes to another recipient than a function is dropped"
+)
+@pytest.mark.parametrize("recipient", ["python", "browser.search", "container.exec"])
+@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+def test_chat_shows_what_goes_to_another_recipient(
+    stream: bool, recipient: str, wire: Wire, script: ScriptWriter
+) -> None:
+    """Arguable how it is to be shown; that nothing at all comes of so many tokens is not."""
+    script(Raw(f"<|channel|>commentary to={recipient}<|message|>print(1)<|call|>"))
+    if stream:
+        deltas = [chunk["choices"][0]["delta"] for chunk in wire.chat_stream("Go") if chunk["choices"]]
+        said = any(
+            delta.get("content") or delta.get("reasoning") or delta.get("tool_calls") for delta in deltas
+        )
+    else:
+        message = message_of(wire.chat("Go"))
+        said = bool(message["content"] or message.get("reasoning") or message.get("tool_calls"))
+    assert said, "completion tokens, and neither content nor reasoning nor a call"
+
+
+ODD = {
+    "words after the end": (f"{FINAL}Hello<|end|> more words<|return|>", "more words"),
+    "a message without start": (f"{FINAL}Hello<|end|><|channel|>final<|message|>World<|return|>", "World"),
+    "a start without its token": (
+        f"{FINAL}Hello<|end|>assistant<|channel|>final<|message|>World<|return|>",
+        "World",
+    ),
+}
+LOST = pytest.mark.known_defect(
+    "vllm#46464",
+    versions=">=0.24",
+    why="a token that the Harmony parser refuses is skipped, and with it all that follows",
+)
+
+
+@pytest.mark.covers("CO-12", "vllm-46464")
+@LOST
+@pytest.mark.parametrize("case", ODD)
+def test_chat_keeps_words_that_harmony_does_not_expect(case: str, wire: Wire, script: ScriptWriter) -> None:
+    """Arguable how they are to be shown; that words vanish from a `stop` answer is not."""
+    raw, words = ODD[case]
+    script(Raw(raw))
+    assert words in (message_of(wire.chat("Go"))["content"] or "")
+
+
+@pytest.mark.covers("CO-12", "vllm-46464")
+@LOST
+@pytest.mark.parametrize("case", ODD)
+def test_responses_keep_words_that_harmony_does_not_expect(
+    case: str, wire: Wire, script: ScriptWriter
+) -> None:
+    """The same over the Responses API."""
+    raw, words = ODD[case]
+    script(Raw(raw))
+    assert words in text_of(wire.respond("Go"))
+
+
+MALFORMED = {
+    "two ends": f"{FINAL}Hello<|end|><|end|><|return|>",
+    "channel token in text": f"{FINAL}Hello<|channel|> world<|return|>",
+    "message token in text": f"{FINAL}Hello<|message|> world<|return|>",
+    "two starts": f"<|start|>{START}{FINAL}Hello<|return|>",
+    "no channel": "<|message|>Hello<|return|>",
+    "unknown channel": "<|channel|>thoughts<|message|>Hello<|return|>",
+}
+UNKNOWN_CHANNEL = pytest.mark.known_defect(
+    "unreported (a channel that vLLM does not know)",
+    versions=">=0.22",
+    why="raised when the response is made: a 400 for what the model said, and the stream breaks",
+)
+
+
+def malformed() -> Iterator[Any]:
+    """Every malformed text over every API, streamed and not."""
+    for name, raw in MALFORMED.items():
+        for api, way in itertools.product(("chat", "responses"), ("body", "stream")):
+            known = api == "responses" and name.endswith("channel")
+            yield pytest.param(
+                raw, way == "stream", api, id=f"{name}-{api}-{way}", marks=UNKNOWN_CHANNEL if known else ()
+            )
+
+
+@pytest.mark.covers("CO-12", "vllm-46464", "vllm-47350")
+@pytest.mark.parametrize(("raw", "stream", "api"), malformed())
+def test_odd_harmony_ends_in_an_answer(
+    raw: str, stream: bool, api: str, wire: Wire, script: ScriptWriter
+) -> None:
+    """Malformed Harmony gives a defined result: an answer that ends; the client is not to blame."""
+    script(Raw(raw))
+    if api == "responses":
+        answer = terminal(wire.stream("Go")) if stream else wire.respond("Go")
+        assert answer["status"] in {"completed", "incomplete", "failed"}
+    elif stream:
+        reasons = [c["choices"][0]["finish_reason"] for c in wire.chat_stream("Go") if c["choices"]]
+        assert reasons[-1] == "stop"
+    else:
+        assert wire.chat("Go")["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.covers("CO-14")
+@pytest.mark.known_defect(
+    "unreported (arguments are written anew)",
+    versions=">=0.22",
+    why="json.dumps(json.loads(...)) in the body, raw in the stream",
+)
+@pytest.mark.parametrize(
+    "arguments", ['{"city":"Zürich"}', '{"city": "a",  "days": 1e2}'], ids=["ü", "blanks"]
+)
+def test_chat_arguments_are_the_same_streamed_and_not(
+    arguments: str, wire: Wire, script: ScriptWriter
+) -> None:
+    """Source: API reference: `arguments`, as generated by the model in JSON format."""
+    script(calls=[ToolCall("get_weather", arguments)], times=2)
+    (call,) = message_of(wire.chat("Weather?", tools=[CHAT_TOOL]))["tool_calls"]
+    chunks = wire.chat_stream("Weather?", tools=[CHAT_TOOL])
+    deltas = [d for c in chunks if c["choices"] for d in c["choices"][0]["delta"].get("tool_calls") or []]
+    assert "".join(delta["function"].get("arguments") or "" for delta in deltas) == arguments
+    assert call["function"]["arguments"] == arguments
+
+
+@pytest.mark.covers("CO-15")
+@pytest.mark.known_defect(
+    "unreported (item.done of a streamed Harmony call)",
+    versions=">=0.22",
+    why="the event's output_index and sequence_number are put into the item as well",
+)
+def test_streamed_call_has_only_the_fields_of_a_call(wire: Wire, script: ScriptWriter) -> None:
+    """Source: OpenAPI, FunctionToolCall."""
+    script(calls=[CALL])
+    (item,) = (
+        event["item"]
+        for event in wire.stream("Weather?", tools=[TOOL])
+        if event["type"] == "response.output_item.done"
+    )
+    assert not {"output_index", "sequence_number"} & set(item)
+
+
+BUILT_IN: dict[str, Json] = {
+    "mcp_call": {
+        "type": "mcp_call",
+        "id": "mcp_1",
+        "name": "list",
+        "server_label": "repo",
+        "arguments": "{}",
+        "output": "README.md",
+    },
+    "web_search_call": {
+        "type": "web_search_call",
+        "id": "ws_1",
+        "status": "completed",
+        "action": {"type": "search", "query": "vllm"},
+    },
+    "code_interpreter_call": {
+        "type": "code_interpreter_call",
+        "id": "ci_1",
+        "status": "completed",
+        "container_id": "auto",
+        "code": "print(1)",
+        "outputs": None,
+    },
+    "custom_tool_call": {"type": "custom_tool_call", "call_id": "call_1", "name": "patch", "input": "+1"},
+}
+
+
+@pytest.mark.covers("CO-17")
+@pytest.mark.known_defect(
+    "unreported (Harmony takes few types of input items)",
+    versions=">=0.22",
+    why="400 Unknown input type, also for items that vLLM itself puts out",
+)
+@pytest.mark.parametrize("kind", BUILT_IN)
+def test_output_items_of_tools_may_come_back(kind: str, wire: Wire, script: ScriptWriter) -> None:
+    """Source: API reference, `input`: all output items may be sent back."""
+    script("Fine.")
+    wire.respond([user("Look"), BUILT_IN[kind], user("And?")])
+
+
+@pytest.mark.covers("CO-17")
+@pytest.mark.known_defect(
+    "unreported (Harmony takes few types of input items)", versions=">=0.22", why="400 Unknown input type"
+)
+def test_item_reference_is_looked_up(wire: Wire, script: ScriptWriter) -> None:
+    """Source: API reference, item_reference: an item of a stored response by its id."""
+    script("Rome.")
+    script("Sure.")
+    first = wire.respond("Capital?", store=True)
+    reference = {"type": "item_reference", "id": first["output"][-1]["id"]}
+    response = wire.respond([user("Capital?"), reference, user("Sure?")], **SHOW_PROMPT)
+    assert "Rome." in prompt_of(response)
+
+
+@pytest.mark.covers("vllm-32587")
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_names_of_functions_hold_no_special_tokens(api: str, wire: Wire, script: ScriptWriter) -> None:
+    """Not so any more: gpt-oss writes the channel a second time, and it came into the name."""
+    twice = "<|channel|>commentary to=functions.get_weather<|channel|>commentary <|constrain|>json<|message|>"
+    script(Raw(f'{twice}{{"city": "Paris"}}<|call|>'))
+    if api == "responses":
+        (name,) = (call["name"] for call in items(wire.respond("Go", tools=[TOOL]), "function_call"))
+    else:
+        (name,) = (
+            c["function"]["name"] for c in message_of(wire.chat("Go", tools=[CHAT_TOOL]))["tool_calls"]
+        )
+    assert name == "get_weather"
+
+
+@pytest.mark.covers("vllm-32587")
+@pytest.mark.parametrize(
+    "header",
+    [
+        " to=functions.get_weather<|channel|>commentary <|constrain|>json<|message|>",
+        "<|channel|>commentary to=functions.get_weather<|constrain|>json<|message|>",
+        "<|channel|>analysis to=functions.get_weather <|constrain|>json<|message|>",
+        "<|channel|>commentary to=functions.get_weather json<|message|>",
+    ],
+    ids=["recipient first", "constrain without blank", "in analysis", "no constrain"],
+)
+def test_every_way_to_write_a_call(header: str, wire: Wire, script: ScriptWriter) -> None:
+    """Source: Harmony format, "Receiving tool calls", and what gpt-oss is seen to write."""
+    script(Raw(f'{header}{{"city": "Paris"}}<|call|>'), times=2)
+    (call,) = items(wire.respond("Go", tools=[TOOL]), "function_call")
+    (chat,) = message_of(wire.chat("Go", tools=[CHAT_TOOL]))["tool_calls"]
+    assert (call["name"], chat["function"]["name"]) == ("get_weather", "get_weather")
+    assert call["arguments"] == '{"city": "Paris"}'
+
+
+@pytest.mark.covers("vllm-45742")
+def test_content_index_begins_anew_with_each_item(
+    wire: Wire, script: ScriptWriter, check_stream: StreamCheck
+) -> None:
+    """Not so any more: the index grew over the items, and the SDK raised an IndexError."""
+    script(Meaning((Reasoning("Weather, then."), Text("I shall look."), CALL)))
+    events = wire.stream("Weather?", tools=[TOOL])
+    check_stream(events)
+    assert {event["content_index"] for event in events if "content_index" in event} == {0}
+
+
+@pytest.mark.covers("vllm-28262")
+def test_replayed_reasoning_and_calls_keep_their_channels(wire: Wire, script: ScriptWriter) -> None:
+    """Not so any more for these: they were rendered as plain words of the assistant."""
+    script(reasoning="Weather, then.", calls=[CALL])
+    first = wire.respond("Weather?", tools=[TOOL])
+    (call,) = items(first, "function_call")
+    output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
+    script("Sunny.")
+    second = wire.respond([user("Weather?"), *first["output"], output], tools=[TOOL], **SHOW_PROMPT)
+    places = {
+        (message.get("channel"), message.get("recipient"))
+        for message in second["input_messages"]
+        if message["role"] == "assistant"
+    }
+    assert places == {("analysis", None), ("commentary", "functions.get_weather")}
+
+
+@pytest.mark.covers("vllm-28262")
+@pytest.mark.known_defect(
+    "vllm#28262", versions=">=0.22", why="every replayed message of the assistant goes to final"
+)
+def test_replayed_preamble_stays_a_preamble(wire: Wire, script: ScriptWriter) -> None:
+    """Source: Harmony format, "Preambles": commentary; OpenAI's items tell them by `phase`."""
+    script(Meaning((Text("I shall look."), CALL)))
+    first = wire.respond("Weather?", tools=[TOOL])
+    output = {"type": "function_call_output", "call_id": first["output"][-1]["call_id"], "output": "sunny"}
+    script("Sunny.")
+    second = wire.respond([user("Weather?"), *first["output"], output], tools=[TOOL], **SHOW_PROMPT)
+    channels = [
+        message.get("channel")
+        for message in second["input_messages"]
+        if "I shall look." in json.dumps(message)
+    ]
+    assert channels == ["commentary"]
+
+
+@pytest.mark.covers("vllm-45048")
+def test_reasoning_of_finished_turns_leaves_the_prompt(wire: Wire, script: ScriptWriter) -> None:
+    """Source: Harmony format, "Handling reasoning output in subsequent sampling turns"."""
+
+    def tokens_of_third_turn(thought: str) -> int:
+        script(reasoning=thought, calls=[CALL])
+        script("It is sunny.", reasoning=thought)
+        script("Glad to.")
+        first = wire.respond("Weather?", tools=[TOOL])
+        call_id = items(first, "function_call")[0]["call_id"]
+        output = {"type": "function_call_output", "call_id": call_id, "output": "sunny"}
+        second = wire.respond([output], tools=[TOOL], previous_response_id=first["id"])
+        third = wire.respond("Thanks", tools=[TOOL], previous_response_id=second["id"])
+        tokens: int = third["usage"]["input_tokens"]
+        return tokens
+
+    assert tokens_of_third_turn("Hm.") == tokens_of_third_turn("One thing after the other. " * 20)
+
+
+@pytest.mark.covers("vllm-49493")
+@pytest.mark.known_defect("vllm#49493", versions=">=0.22", why="400: tool type 'namespace' is not supported")
+def test_namespaces_of_tools_are_taken(wire: Wire, script: ScriptWriter) -> None:
+    """Source: OpenAPI, NamespaceTool; Codex sends such."""
+    script("Hello.")
+    namespace = {"type": "namespace", "name": "sky", "description": "Weather", "tools": [TOOL]}
+    wire.respond("Hi", tools=[namespace])
+
+
+@pytest.mark.covers("vllm-34417")
+def test_logprobs_come_or_are_refused(wire: Wire) -> None:
+    """Arguable: gpt-oss answers 400, which is clean; silence would not be."""
+    answer = wire.post("responses", input="Hi", include=["message.output_text.logprobs"], top_logprobs=2)
+    assert answer.status_code == 400
+    assert "logprobs" in answer.json()["error"]["message"]
+
+
+@pytest.mark.covers("vllm-40418")
+@pytest.mark.known_defect(
+    "unreported (python call: an item of another type at the end)",
+    versions=">=0.22",
+    why="streamed as code_interpreter_call, in the body and the terminal response a reasoning item",
+)
+def test_python_call_is_the_same_streamed_and_not(wire: Wire, script: ScriptWriter) -> None:
+    """One answer has one shape; to=python without a tool server is no reasoning."""
+    script(Raw("<|channel|>analysis to=python<|message|>print(1)<|call|>"), times=2)
+    body = wire.respond("Go")
+    events = wire.stream("Go")
+    streamed = [e["item"]["type"] for e in events if e["type"] == "response.output_item.done"]
+    assert [item["type"] for item in body["output"]] == streamed
+    assert [item["type"] for item in terminal(events)["output"]] == streamed
+
+
+@pytest.mark.covers("vllm-22403")
+def test_thoughts_only(wire: Wire, script: ScriptWriter) -> None:
+    """A turn that ends within its thoughts has them, and no message."""
+    script(Raw("<|channel|>analysis<|message|>Hm.<|return|>"))
+    response = wire.respond("Go")
+    assert reasoning_of(response) == "Hm."
+    assert not items(response, "message")
+
+
+BROWSER: dict[str, Any] = {
+    "search": '{"query": "vllm"}',
+    "search without query": "{}",
+    "no JSON": "vllm",
+}
+
+
+@pytest.mark.covers("CO-12")
+@pytest.mark.parametrize("case", ["search without query", "no JSON"])
+def test_odd_browser_call_ends_in_an_answer(case: str, wire: Wire, script: ScriptWriter) -> None:
+    """Not so: arguments that lack what a search needs break neither body nor stream."""
+    script(Raw(f"<|channel|>commentary to=browser.search<|message|>{BROWSER[case]}<|call|>"), times=2)
+    wire.respond("Go")
+    assert terminal(wire.stream("Go"))

@@ -1,0 +1,132 @@
+"""Many tokens in one delta (`--stream-interval`): the boundary between two kinds of output lies within it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.protocol import validate_stream
+from harness.scripted.book import Raw
+from harness.scripted.meaning import ToolCall
+from tests.defects.conftest import Talk
+from tests.defects.wire import CHAT_TOOL, TOOL, Json, items, message_of, reasoning_of, terminal, text_of
+from tests.own_server import OwnServer
+
+pytestmark = [
+    pytest.mark.scripted,
+    pytest.mark.needs("responses", "tools"),
+    pytest.mark.model("gpt-oss", "qwen3"),
+]
+
+STEPS = ["--stream-interval", "1000", "--max-model-len", "2048"]
+PARIS = '{"city": "Paris"}'
+ROME = '{"city": "Rome"}'
+
+
+def hermes(*arguments: str, before: str = "", between: str = "\n", after: str = "") -> str:
+    """Thoughts, then calls, then the end of the turn, as qwen3 writes them."""
+    calls = [
+        f'<tool_call>\n{{"name": "get_weather", "arguments": {each}}}\n</tool_call>' for each in arguments
+    ]
+    return f"<think>\nHm.\n</think>\n\n{before}{between.join(calls)}{after}<|im_end|>"
+
+
+def harmony(*arguments: str, before: str = "") -> str:
+    """The same as gpt-oss writes it."""
+    header = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
+    preamble = f"<|channel|>commentary<|message|>{before}<|end|><|start|>assistant" if before else ""
+    calls = "<|end|><|start|>assistant".join(f"{header}{each}" for each in arguments)
+    return f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{preamble}{calls}<|call|>"
+
+
+CASES: dict[str, dict[str, str]] = {
+    "one call": {"gpt-oss": harmony(PARIS), "qwen3": hermes(PARIS)},
+    "two calls": {"gpt-oss": harmony(PARIS, ROME), "qwen3": hermes(PARIS, ROME)},
+    "text before": {"gpt-oss": harmony(PARIS, before="So."), "qwen3": hermes(PARIS, before="So.\n")},
+    "text after": {"qwen3": hermes(PARIS, after=" Done.")},
+    "text between": {"qwen3": hermes(PARIS, ROME, between="\nand\n")},
+    "no arguments": {"gpt-oss": harmony("{}"), "qwen3": hermes("{}")},
+    "boolean last": {"gpt-oss": harmony('{"on": true}'), "qwen3": hermes('{"on": true}')},
+}
+PARAMETERS = [
+    pytest.param(raw, id=f"{name}-{model}", marks=pytest.mark.model(model))
+    for name, by_model in CASES.items()
+    for model, raw in by_model.items()
+]
+
+
+def said(response: Json) -> dict[str, Any]:
+    """What a response says, blanks at the ends aside."""
+    return {
+        "reasoning": reasoning_of(response).strip(),
+        "text": text_of(response).strip(),
+        "calls": [(call["name"], call["arguments"]) for call in items(response, "function_call")],
+    }
+
+
+@pytest.mark.covers("vllm-55284", "vllm-27641", "vllm-33520", "vllm-42691", "vllm-19056", "vllm-36445")
+@pytest.mark.parametrize("raw", PARAMETERS)
+def test_responses_stream_as_their_body(raw: str, own_server: OwnServer, talk: Talk) -> None:
+    """Nothing is lost where thoughts, text and calls come in one step, and the stream is well formed."""
+    with talk(own_server(STEPS)) as (book, wire):
+        book.script(Raw(raw), times=2)
+        body = wire.respond("Weather?", tools=[TOOL])
+        events = wire.stream("Weather?", tools=[TOOL])
+    assert said(terminal(events)) == said(body)
+    assert said(body)["reasoning"] == "Hm."
+
+
+@pytest.mark.covers("vllm-27641", "vllm-33520", "vllm-42691", "vllm-60351", "vllm-19056")
+@pytest.mark.parametrize("raw", PARAMETERS)
+def test_chat_streams_as_its_body(raw: str, own_server: OwnServer, talk: Talk) -> None:
+    """The same over Chat Completions."""
+    with talk(own_server(STEPS)) as (book, wire):
+        book.script(Raw(raw), times=2)
+        body = message_of(wire.chat("Weather?", tools=[CHAT_TOOL]))
+        chunks = wire.chat_stream("Weather?", tools=[CHAT_TOOL])
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
+    calls = [call for delta in deltas for call in delta.get("tool_calls") or []]
+    by_index: dict[int, str] = {}
+    for call in calls:
+        by_index[call["index"]] = by_index.get(call["index"], "") + (call["function"].get("arguments") or "")
+    for part in ("reasoning", "content"):
+        assert "".join(d.get(part) or "" for d in deltas).strip() == (body.get(part) or "").strip()
+    assert list(by_index.values()) == [call["function"]["arguments"] for call in body["tool_calls"]]
+    assert not [finding for finding in validate_stream(chunks) if finding.counts]
+
+
+@pytest.mark.covers("vllm-60351")
+@pytest.mark.model("qwen3")
+def test_required_calls_in_one_step(own_server: OwnServer, talk: Talk) -> None:
+    """Not so any more: of several calls in one delta all but the last were lost."""
+    calls = [ToolCall("get_weather", {"city": city}) for city in ("Paris", "Rome")]
+    with talk(own_server(STEPS)) as (book, wire):
+        book.script(calls=calls, constrained=True)
+        response = terminal(wire.stream("Weather?", tools=[TOOL], tool_choice="required"))
+    assert [call["arguments"] for call in items(response, "function_call")] == [PARIS, ROME]
+
+
+@pytest.mark.covers("vllm-51641")
+@pytest.mark.model("qwen3")
+def test_stop_string_in_one_step(own_server: OwnServer, talk: Talk) -> None:
+    """Text that a stop string holds back must not leave its thoughts or its content."""
+    with talk(own_server(STEPS)) as (book, wire):
+        book.script(Raw("<think>\nOne STO\n</think>\n\nTwo STO<|im_end|>"))
+        chunks = wire.chat_stream("Go", stop=["STOPPED HERE AND NOW"])
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
+    assert "".join(delta.get("reasoning") or "" for delta in deltas).strip() == "One STO"
+    assert "".join(delta.get("content") or "" for delta in deltas).strip() == "Two STO"
+
+
+@pytest.mark.covers("vllm-38132")
+@pytest.mark.model("qwen3", "gpt-oss")
+def test_truncation_auto_truncates(own_server: OwnServer, talk: Talk) -> None:
+    """Source: API reference, truncation: auto drops input to fit; disabled is a 400."""
+    long = "word " * 3000
+    with talk(own_server(STEPS)) as (book, wire):
+        book.script("Fine.")
+        refusal = wire.post("responses", input=long, truncation="disabled")
+        response = wire.respond(long, truncation="auto", max_output_tokens=64)
+    assert refusal.status_code == 400
+    assert response["usage"]["input_tokens"] < 2048

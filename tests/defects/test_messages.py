@@ -1,0 +1,39 @@
+"""Anthropic Messages, as far as its defects are of the conversion from Chat Completions."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from harness.scripted.meaning import ToolCall
+from tests.defects.wire import WEATHER, Wire, accepted
+
+pytestmark = [pytest.mark.scripted, pytest.mark.needs("messages", "tools")]
+
+TOOL = {
+    "name": WEATHER["name"],
+    "description": WEATHER["description"],
+    "input_schema": WEATHER["parameters"],
+}
+
+
+@pytest.mark.covers("vllm-48273")
+@pytest.mark.known_defect(
+    "vllm#48273", versions=">=0.22", why="json.loads of the arguments, unguarded: 400 or 500"
+)
+@pytest.mark.parametrize("what", ["cut", "malformed"])
+def test_call_with_bad_arguments_is_an_answer(what: str, wire: Wire, script: ScriptWriter) -> None:
+    """Source: Anthropic API, stop_reason: max_tokens; what the model says is no fault of the client's."""
+    if what == "cut":
+        script(calls=[ToolCall("get_weather", {"city": "Paris, " * 40})], expect="cut")
+    else:
+        script(calls=[ToolCall("get_weather", '{"city": Paris}')])
+    answer = wire.post(
+        "messages",
+        max_tokens=40,
+        messages=[{"role": "user", "content": "Weather?"}],
+        tools=[TOOL],
+        tool_choice={"type": "auto"},
+    )
+    message = accepted(answer)
+    assert message["stop_reason"] == ("max_tokens" if what == "cut" else "tool_use")

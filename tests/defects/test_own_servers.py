@@ -1,0 +1,100 @@
+"""Defects that need a server of their own: other flags, a leak, the death of the engine."""
+
+from __future__ import annotations
+
+import json
+
+import psutil
+import pytest
+
+from harness.scripted.book import Raw
+from tests.defects.conftest import Talk
+from tests.defects.wire import TERMINAL, message_of, user
+from tests.own_server import OwnServer
+
+pytestmark = [
+    pytest.mark.scripted,
+    pytest.mark.standard,
+    pytest.mark.needs("responses"),
+    pytest.mark.model("qwen3"),
+]
+
+SMALL = ["--max-model-len", "4096"]
+LONG = "and on " * 1000
+
+
+@pytest.mark.covers("vllm-53284")
+@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+def test_server_without_thinking_sends_content(stream: bool, own_server: OwnServer, talk: Talk) -> None:
+    """The template closes the thoughts by the server's default, and the parser must know."""
+    kwargs = json.dumps({"enable_thinking": False})
+    with talk(own_server(["--default-chat-template-kwargs", kwargs])) as (book, wire):
+        book.script(Raw("The answer.<|im_end|>"))
+        if stream:
+            deltas = [c["choices"][0]["delta"] for c in wire.chat_stream("Go") if c["choices"]]
+            content = "".join(delta.get("content") or "" for delta in deltas)
+        else:
+            content = message_of(wire.chat("Go"))["content"]
+    assert content == "The answer."
+
+
+@pytest.mark.covers("CO-24")
+@pytest.mark.known_defect(
+    "unreported (parser context cannot stream)", versions=">=0.22", why="an assertion wants a SimpleContext"
+)
+@pytest.mark.timeout(120)
+def test_parser_context_streams(own_server: OwnServer, talk: Talk) -> None:
+    """An experiment of vLLM's, but a switch that is offered: events, or a refusal; no broken stream."""
+    server = own_server(SMALL, {"VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT": "1"})
+    with talk(server) as (book, wire):
+        book.script("Hello.")
+        assert wire.stream("Hi")[-1]["type"] in TERMINAL
+
+
+@pytest.mark.covers("CO-25")
+@pytest.mark.known_defect(
+    "unreported (input of failed requests is kept)",
+    versions=">=0.22",
+    why="messages are stored before the answer is made, and nothing takes them out",
+)
+@pytest.mark.timeout(180)
+def test_failed_requests_leave_nothing(own_server: OwnServer, talk: Talk) -> None:
+    """20 requests of 5 MB that end in an error; the thoughts of old turns do not go into qwen3's prompt."""
+    thought = {"type": "reasoning", "id": "rs_1", "summary": []}
+    answer = {"type": "message", "role": "assistant", "content": "Yes."}
+    with talk(own_server(SMALL)) as (book, wire):
+        process = psutil.Process(own_server(SMALL).pid)
+
+        def fail(number: int) -> None:
+            book.script("Hello.", name=f"failing {number}")
+            text = f"{number} " + "x" * 5_000_000
+            thoughts = {**thought, "content": [{"type": "reasoning_text", "text": text}]}
+            history = [user("Hi"), thoughts, answer, user("Again")]
+            assert wire.post("responses", input=history, truncation=None).is_error
+
+        for number in range(4):
+            fail(number)
+        before = process.memory_info().rss
+        for number in range(4, 24):
+            fail(number)
+        grown = (process.memory_info().rss - before) / 2**20
+    assert grown < 50, f"{grown:.0f} MiB more after 20 failed requests of 5 MB each"
+
+
+@pytest.mark.covers("vllm-40418", "vllm-38190")
+@pytest.mark.known_defect(
+    "vllm#40418", versions=">=0.22", why="the error of a dead engine ends the body without an event"
+)
+@pytest.mark.timeout(120)
+def test_stream_tells_that_the_engine_died(own_server: OwnServer, talk: Talk) -> None:
+    """Source: API reference, streaming events: response.failed, or an error event; not a broken body."""
+    server = own_server(["--max-model-len", "8192"])
+    with talk(server) as (book, wire):
+        book.script(LONG, expect="cut")
+        with wire.open("Go on") as events:
+            seen = [next(events)["type"] for _ in range(8)]
+            for child in psutil.Process(server.pid).children(recursive=True):
+                if "EngineCore" in " ".join(child.cmdline()):
+                    child.kill()
+            seen += [event["type"] for event in events]
+        assert seen[-1] in {"response.failed", "error"}

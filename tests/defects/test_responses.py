@@ -1,0 +1,401 @@
+"""The Responses API, whatever the model: plain requests and their corners."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from harness.scripted.meaning import ToolCall
+from tests.defects.wire import HANG_S, SHOW_PROMPT, TOOL, Wire, accepted, items, prompt_of, refused, user
+
+pytestmark = [pytest.mark.scripted, pytest.mark.needs("responses")]
+
+LONG = "and on " * 1500
+RUNS_WITHIN_S = 5.0
+CALL = ToolCall("get_weather", {"city": "Paris"})
+NULLABLE = (
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "metadata",
+    "parallel_tool_calls",
+    "previous_response_id",
+    "prompt",
+    "prompt_cache_key",
+    "reasoning",
+    "safety_identifier",
+    "store",
+    "stream",
+    "temperature",
+    "text",
+    "top_p",
+    "user",
+)
+
+
+def wait_until_running(wire: Wire, response_id: str) -> str:
+    """The first status of a background response that is not `queued`."""
+    end = time.monotonic() + RUNS_WITHIN_S
+    status = "queued"
+    while status == "queued" and time.monotonic() < end:
+        time.sleep(0.1)
+        status = accepted(wire.http.get(f"responses/{response_id}"))["status"]
+    return status
+
+
+@pytest.mark.covers("CO-02")
+@pytest.mark.known_defect(
+    "unreported (reader of a cancelled background stream)",
+    versions=">=0.22",
+    why="the reader leaves only at a terminal event, and a cancelled job sends none",
+)
+@pytest.mark.timeout(30)
+def test_stream_of_a_cancelled_response_ends(wire: Wire, script: ScriptWriter) -> None:
+    """Source: API reference, POST /responses/{id}/cancel; a cancelled response is over, so is its stream."""
+    script(LONG, expect="cut")
+    with wire.open("Go on", HANG_S, background=True) as events:
+        response_id = next(events)["response"]["id"]
+        accepted(wire.http.post(f"responses/{response_id}/cancel"))
+        for _ in events:
+            pass
+
+
+@pytest.mark.covers("CO-03")
+@pytest.mark.known_defect(
+    "unreported (replay after the last event)",
+    versions=">=0.22",
+    why="the reader waits for an event that cannot come",
+)
+@pytest.mark.timeout(30)
+def test_replay_after_the_last_event_ends(wire: Wire, script: ScriptWriter) -> None:
+    """Source: API reference, GET /responses/{id}, `starting_after`: nothing comes after the last event."""
+    script("That is all.")
+    events = wire.stream("Go on", background=True)
+    last = events[-1]
+    assert wire.replay(last["response"]["id"], starting_after=last["sequence_number"]) == []
+
+
+@pytest.mark.covers("CO-04")
+@pytest.mark.known_defect(
+    "unreported (replay of a response that was not in background)",
+    versions=">=0.22",
+    why="raises after the headers, so the client sees 200 and a broken body",
+)
+@pytest.mark.timeout(30)
+def test_replay_of_a_foreground_response_is_refused(wire: Wire, script: ScriptWriter) -> None:
+    """Source: background mode guide: a stream can be taken up again if created with background and stream."""
+    script("Hello.")
+    response = wire.respond("Hi")
+    refused(wire.http.get(f"responses/{response['id']}", params={"stream": "true"}))
+
+
+@pytest.mark.covers("CO-05")
+@pytest.mark.known_defect(
+    "unreported (status of a running background job)",
+    versions=">=0.22",
+    why="the stored response says queued until it is finished",
+)
+@pytest.mark.timeout(30)
+def test_running_background_job_is_in_progress(wire: Wire, script: ScriptWriter) -> None:
+    """Source: background mode guide: `queued`, then `in_progress` while it runs."""
+    script(LONG, expect="cut")
+    response_id = wire.respond("Go on", background=True)["id"]
+    try:
+        assert wait_until_running(wire, response_id) == "in_progress"
+    finally:
+        wire.http.post(f"responses/{response_id}/cancel")
+
+
+@pytest.mark.covers("CO-06")
+@pytest.mark.parametrize("field", ["background", "truncation"])
+@pytest.mark.known_defect(
+    "unreported (null where the request allows it)",
+    versions=">=0.22",
+    why="accepted, generated, and then refused when the response is built",
+)
+def test_null_is_as_omitted(field: str, wire: Wire, script: ScriptWriter) -> None:
+    """Source: OpenAPI, CreateResponse: nullable."""
+    script("Hello.")
+    wire.respond("Hi", **{field: None})
+
+
+@pytest.mark.covers("CO-07")
+@pytest.mark.known_defect(
+    "unreported (service_tier null)", versions=">=0.22", why="not nullable in vLLM's request"
+)
+def test_service_tier_may_be_null(wire: Wire, script: ScriptWriter) -> None:
+    """Source: OpenAPI, CreateResponse: nullable."""
+    script("Hello.")
+    wire.respond("Hi", service_tier=None)
+
+
+@pytest.mark.covers("CO-07")
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param(
+            wanted,
+            marks=pytest.mark.known_defect(
+                "unreported (include lacks values of the API)",
+                versions=">=0.22",
+                why="vLLM's list of values is older than the API's",
+            ),
+        )
+        for wanted in ("web_search_call.action.sources", "web_search_call.results")
+    ]
+    + ["file_search_call.results", "code_interpreter_call.outputs", "message.input_image.image_url"],
+)
+def test_include_takes_the_values_of_the_api(wanted: str, wire: Wire, script: ScriptWriter) -> None:
+    """Source: OpenAPI, IncludeEnum."""
+    script("Hello.")
+    wire.respond("Hi", include=[wanted])
+
+
+@pytest.mark.covers("CO-06", "CO-07")
+def test_every_other_nullable_field_may_be_null(wire: Wire, script: ScriptWriter) -> None:
+    """Not so for these: all are taken as omitted."""
+    script("Hello.")
+    wire.respond("Hi", **dict.fromkeys(NULLABLE))
+
+
+@pytest.mark.covers("CO-07")
+@pytest.mark.parametrize("field", ["tools", "tool_choice"])
+def test_null_where_the_api_has_no_null(field: str, wire: Wire) -> None:
+    """Arguable: OpenAI's schema has no null here, so refusing is right if it comes with an error object."""
+    refused(wire.post("responses", input="Hi", **{field: None}))
+
+
+@pytest.mark.covers("CO-08")
+@pytest.mark.known_defect(
+    "unreported (conversation is ignored)",
+    versions=">=0.22",
+    why="extra fields are dropped, so the answer silently lacks the conversation",
+)
+def test_unknown_conversation_is_refused(wire: Wire, script: ScriptWriter) -> None:
+    """Source: API reference: items of the conversation are prepended; one that does not exist is an error."""
+    script("Hello.")
+    refused(wire.post("responses", input="Hi", conversation="conv_68f0c0ffee"))
+
+
+@pytest.mark.covers("CO-08")
+@pytest.mark.parametrize(
+    "hint",
+    [
+        {"stream_options": {"include_obfuscation": False}, "stream": True},
+        {"context_management": [{"type": "compaction", "compact_threshold": 100000}]},
+    ],
+    ids=["stream_options", "context_management"],
+)
+def test_hints_may_be_ignored(hint: dict[str, Any], wire: Wire, script: ScriptWriter) -> None:
+    """Arguable, and not so here: nothing is obfuscated, and the threshold is not reached."""
+    script("Hello.")
+    accepted(wire.post("responses", input="Hi", **hint), is_json=False)
+
+
+ECHOED: dict[str, Any] = {
+    "max_output_tokens": None,
+    "error": None,
+    "incomplete_details": None,
+    "store": True,
+    "metadata": {},
+    "previous_response_id": None,
+    "parallel_tool_calls": True,
+    "truncation": "disabled",
+    "background": False,
+    "tools": [],
+}
+NOT_ECHOED = ("max_output_tokens", "error", "store", "metadata")
+MISSING_FIELDS = pytest.mark.known_defect(
+    "vllm#33381", versions=">=0.22", why="not in the response, or not as OpenAI sends it"
+)
+
+
+@pytest.mark.covers("CO-21")
+@pytest.mark.parametrize(
+    "field", [pytest.param(f, marks=MISSING_FIELDS) if f in NOT_ECHOED else f for f in ECHOED]
+)
+def test_response_says_what_was_not_asked_for(field: str, wire: Wire, script: ScriptWriter) -> None:
+    """Source: OpenAI's own responses (tests/unit/protocol/data), for a request that sets nothing."""
+    script("Hello.")
+    response = wire.respond("Hi")
+    assert field in response
+    assert response[field] == ECHOED[field]
+
+
+@pytest.mark.covers("CO-21")
+@pytest.mark.parametrize("field", ["text", "reasoning"])
+@MISSING_FIELDS
+def test_settings_are_objects(field: str, wire: Wire, script: ScriptWriter) -> None:
+    """Source: OpenAI's own responses: `text` and `reasoning` are objects also where nothing was set."""
+    script("Hello.")
+    assert isinstance(wire.respond("Hi")[field], dict)
+
+
+@pytest.mark.covers("CO-21")
+@MISSING_FIELDS
+def test_completed_response_says_when(wire: Wire, script: ScriptWriter) -> None:
+    """Source: OpenAPI, Response.completed_at."""
+    script("Hello.")
+    response = wire.respond("Hi")
+    assert response.get("completed_at", 0) >= response["created_at"]
+
+
+@pytest.mark.covers("CO-22")
+@pytest.mark.known_defect(
+    "unreported (cancelling twice)", versions=">=0.22", why="400: Cannot cancel a synchronous response."
+)
+@pytest.mark.timeout(30)
+def test_cancelling_twice_gives_the_response(wire: Wire, script: ScriptWriter) -> None:
+    """Source: background mode guide: cancelling twice is idempotent, the final Response comes back."""
+    script(LONG, expect="cut")
+    response_id = wire.respond("Go on", background=True)["id"]
+    time.sleep(0.5)
+    first = accepted(wire.http.post(f"responses/{response_id}/cancel"))
+    assert first["status"] == "cancelled"
+    second = accepted(wire.http.post(f"responses/{response_id}/cancel"))
+    assert second == first
+
+
+@pytest.mark.covers("CO-22")
+@pytest.mark.timeout(30)
+def test_cancelling_a_finished_response(wire: Wire, script: ScriptWriter) -> None:
+    """Arguable: the guide promises idempotence for cancelled ones only, so an error object will do."""
+    script("Done.")
+    response_id = wire.stream("Go on", background=True)[-1]["response"]["id"]
+    answer = wire.http.post(f"responses/{response_id}/cancel")
+    if answer.is_error:
+        refused(answer)
+    else:
+        assert answer.json()["status"] == "completed"
+
+
+ABSENT = pytest.mark.known_defect(
+    "vllm#33381", versions=">=0.22", why="only POST, GET and POST cancel are routed"
+)
+
+
+@pytest.mark.covers("CO-26")
+@pytest.mark.known_defect("vllm#39624", versions=">=0.22", why="DELETE is not routed")
+def test_response_can_be_deleted(wire: Wire, script: ScriptWriter) -> None:
+    """Source: API reference, DELETE /responses/{id}."""
+    script("Hello.")
+    path = f"responses/{wire.respond('Hi')['id']}"
+    accepted(wire.http.delete(path))
+    assert wire.http.get(path).status_code == 404
+
+
+@pytest.mark.covers("CO-26")
+@ABSENT
+def test_input_items_can_be_listed(wire: Wire, script: ScriptWriter) -> None:
+    """Source: API reference, GET /responses/{id}/input_items."""
+    script("Hello.")
+    listed = accepted(wire.http.get(f"responses/{wire.respond('Hi')['id']}/input_items"))
+    assert [item["role"] for item in listed["data"]] == ["user"]
+
+
+@pytest.mark.covers("CO-26")
+@ABSENT
+@pytest.mark.parametrize("path", ["responses/input_tokens", "responses/compact"])
+def test_further_endpoints_answer(path: str, wire: Wire) -> None:
+    """Source: API reference, POST /responses/input_tokens and /responses/compact."""
+    accepted(wire.post(path, input="Hi"))
+
+
+REPLAYED: dict[str, dict[str, Any]] = {
+    "without id and status": {"content": [{"type": "output_text", "text": "Rome", "annotations": []}]},
+    "without annotations": {"id": "msg_1", "content": [{"type": "output_text", "text": "Rome"}]},
+    "as a string": {"content": "Rome"},
+    "as an easy message": {"type": None, "content": "Rome"},
+}
+
+
+@pytest.mark.covers("vllm-41355", "vllm-45273")
+@pytest.mark.parametrize("shape", REPLAYED)
+def test_assistant_messages_come_back_in_any_shape(shape: str, wire: Wire, script: ScriptWriter) -> None:
+    """Source: OpenAPI, EasyInputMessage and OutputMessage; SDKs and Codex leave out what is optional."""
+    script("Hello.")
+    message = {"type": "message", "role": "assistant", **REPLAYED[shape]}
+    sent = {key: value for key, value in message.items() if value is not None}
+    response = wire.respond([user("Capital?"), sent, user("Sure?")], **SHOW_PROMPT)
+    assert "Rome" in prompt_of(response)
+
+
+@pytest.mark.covers("vllm-45276", "CO-16")
+@pytest.mark.known_defect(
+    "vllm#45276", versions=">=0.22", models=["qwen3", "llama3.1"], why="IndexError: content[0] of nothing"
+)
+def test_assistant_message_without_content(wire: Wire, script: ScriptWriter) -> None:
+    """Source: OpenAPI, OutputMessage: `content` is a list without a least length; vLLM itself sends such."""
+    script("Hello.")
+    empty = {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed", "content": []}
+    wire.respond([user("Capital?"), empty, user("And?")])
+
+
+@pytest.mark.covers("vllm-45276")
+@pytest.mark.needs("tools")
+@pytest.mark.parametrize("arguments", ["", '{"city": "Par', "[]", "null"])
+def test_old_call_with_bad_arguments(arguments: str, wire: Wire) -> None:
+    """A call that was cut may come back in the history: it is taken, or refused with an error object."""
+    call = {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": arguments}
+    output = {"type": "function_call_output", "call_id": "call_1", "output": "bad arguments"}
+    answer = wire.post("responses", input=[user("Weather?"), call, output, user("Again")], tools=[TOOL])
+    assert answer.status_code < 500, answer.text[:300]
+    assert "no script" in answer.text or refused(answer)
+
+
+@pytest.mark.covers("vllm-49239")
+def test_error_is_not_larger_than_the_request_deserves(wire: Wire) -> None:
+    """A small request with many wrong items gets a small error."""
+    answer = wire.post("responses", input=[{"type": "nonsense", "a": i} for i in range(150)])
+    refused(answer)
+    assert len(answer.content) < 2**20
+
+
+@pytest.mark.covers("vllm-57222")
+@pytest.mark.known_defect("vllm#57222", versions="<0.31", why="not in usage")
+def test_usage_tells_cache_writes(wire: Wire, script: ScriptWriter) -> None:
+    """Source: OpenAPI, ResponseUsage.input_tokens_details."""
+    script("Hello.")
+    details = wire.respond("Hi")["usage"]["input_tokens_details"]
+    assert isinstance(details["cache_write_tokens"], int)
+
+
+@pytest.mark.covers("vllm-46940")
+@pytest.mark.needs("tools")
+@pytest.mark.known_defect("vllm#46940", versions="<0.26", models=["gpt-oss"], why="status null")
+def test_function_call_is_completed(wire: Wire, script: ScriptWriter) -> None:
+    """Source: OpenAPI, FunctionToolCall.status."""
+    script(calls=[CALL])
+    (call,) = items(wire.respond("Weather?", tools=[TOOL]), "function_call")
+    assert call["status"] == "completed"
+
+
+@pytest.mark.covers("vllm-22403")
+@pytest.mark.needs("tools")
+def test_call_though_no_tools_were_offered(wire: Wire, script: ScriptWriter) -> None:
+    """What the model says unasked is no error of the client's: an answer comes, streamed or not."""
+    script(calls=[CALL], times=2)
+    body = wire.respond("Weather?")
+    events = wire.stream("Weather?")
+    assert events[-1]["type"] == "response.completed"
+    assert body["output"]
+
+
+@pytest.mark.covers("CO-18")
+@pytest.mark.needs("reasoning")
+@pytest.mark.known_defect(
+    "unreported (status of a reasoning item)", versions=">=0.22", why="null where it is not streamed"
+)
+def test_reasoning_has_the_same_status_streamed_and_not(wire: Wire, script: ScriptWriter) -> None:
+    """Source: OpenAPI, ReasoningItem.status: one of three words, and no null."""
+    script("Hello.", reasoning="A greeting.", times=2)
+    (body,) = items(wire.respond("Hi"), "reasoning")
+    (streamed,) = (
+        event["item"]
+        for event in wire.stream("Hi")
+        if event["type"] == "response.output_item.done" and event["item"]["type"] == "reasoning"
+    )
+    assert body["status"] == streamed["status"]

@@ -1,0 +1,193 @@
+"""What 0.33.0 does otherwise than 0.32.0: the proof that the suite sees a difference where there is one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter, Server
+from harness.scripted.book import Raw
+from harness.scripted.meaning import ToolCall
+from tests.defects.conftest import Talk
+from tests.defects.wire import (
+    CHAT_TOOL,
+    SHOW_PROMPT,
+    TOOL,
+    Json,
+    Wire,
+    message_of,
+    prompt_of,
+    text_of,
+)
+from tests.own_server import OwnServer
+
+pytestmark = [pytest.mark.scripted, pytest.mark.needs("responses", "tools")]
+
+WORDS = "one two three four five six seven eight nine ten eleven twelve"
+LONG_CALL = ToolCall("get_weather", {"city": "Paris, " * 40})
+RIGHT_SINCE = "<0.33"
+
+
+@pytest.mark.covers("vllm-45386")
+@pytest.mark.known_defect(
+    "vllm#45386", versions=RIGHT_SINCE, why="response.completed, with status incomplete"
+)
+def test_cut_stream_ends_incomplete(wire: Wire, script: ScriptWriter) -> None:
+    """Source: API reference, streaming events: response.incomplete."""
+    script(WORDS, expect="cut")
+    last = wire.stream("Count", max_output_tokens=8)[-1]
+    assert (last["type"], last["response"]["status"]) == ("response.incomplete", "incomplete")
+
+
+@pytest.mark.covers("vllm-45386")
+@pytest.mark.timeout(30)
+def test_replay_of_a_cut_stream_ends(wire: Wire, script: ScriptWriter) -> None:
+    """The replay ends where the stream did, whatever its last event is called."""
+    script(WORDS, expect="cut")
+    events = wire.stream("Count", max_output_tokens=8, background=True)
+    assert wire.replay(events[-1]["response"]["id"]) == events
+
+
+@pytest.mark.covers("vllm-57998")
+@pytest.mark.parametrize(
+    ("what", "stream"),
+    [
+        pytest.param(
+            what,
+            stream,
+            id=f"{what}-{'stream' if stream else 'body'}",
+            marks=[
+                pytest.mark.known_defect(
+                    "vllm#57998", versions=RIGHT_SINCE, models=["qwen3", "llama3.1"], why="always completed"
+                ),
+                *(
+                    [
+                        pytest.mark.known_defect(
+                            "vllm#57998", versions=">=0.22", models=["gpt-oss"], why="its item.done is fixed"
+                        )
+                    ]
+                    if stream
+                    else []
+                ),
+            ],
+        )
+        for what in ("text", "call")
+        for stream in (False, True)
+    ],
+)
+def test_cut_item_is_incomplete(what: str, stream: bool, wire: Wire, script: ScriptWriter) -> None:
+    """Source: OpenAPI, OutputMessage.status and FunctionToolCall.status."""
+    script(**({"say": WORDS} if what == "text" else {"calls": [LONG_CALL]}), expect="cut")
+    request: Json = {"tools": [TOOL], "max_output_tokens": 40 if what == "call" else 12}
+    if stream:
+        events = wire.stream("Go", **request)
+        last = [event["item"] for event in events if event["type"] == "response.output_item.done"][-1]
+    else:
+        last = wire.respond("Go", **request)["output"][-1]
+    assert last["type"] == {"text": "message", "call": "function_call"}[what]
+    assert last["status"] == "incomplete"
+
+
+@pytest.mark.covers("vllm-53255", "vllm-58228")
+@pytest.mark.known_defect("vllm#53255", versions=RIGHT_SINCE, why="tool_calls, though it was cut")
+def test_cut_call_finishes_by_length(wire: Wire, script: ScriptWriter) -> None:
+    """Source: API reference, finish_reason: `length`, the limit was reached."""
+    script(calls=[LONG_CALL], expect="cut")
+    completion = wire.chat("Weather?", tools=[CHAT_TOOL], max_tokens=40)
+    assert completion["choices"][0]["finish_reason"] == "length"
+
+
+ECHOED: list[tuple[str, Any, Any]] = [
+    ("prompt_cache_key", "user-7", "user-7"),
+    ("prompt_cache_options", {"mode": "explicit"}, {"mode": "explicit", "ttl": "30m"}),
+    ("prompt_cache_retention", "24h", "24h"),
+    ("prompt_cache_retention", "in-memory", "in_memory"),
+    ("safety_identifier", "user-7", "user-7"),
+]
+
+
+@pytest.mark.parametrize(
+    ("field", "sent", "echoed"), ECHOED, ids=["key", "options", "retention", "old retention", "safety"]
+)
+@pytest.mark.known_defect("vllm#33381", versions=RIGHT_SINCE, why="taken, and not echoed")
+def test_response_echoes_what_was_set(
+    field: str, sent: Any, echoed: Any, wire: Wire, script: ScriptWriter
+) -> None:
+    """Source: OpenAPI, Response: these settings are fields of the response as well."""
+    script("Hello.")
+    said = wire.respond("Hi", **{field: sent}).get(field)
+    assert (said.items() >= echoed.items()) if isinstance(said, dict) else said == echoed
+
+
+@pytest.mark.harmony
+@pytest.mark.known_defect(
+    "unreported (tool_choice none is not for streams)",
+    versions=RIGHT_SINCE,
+    why="the body leaves the call out, the stream sends it",
+)
+def test_chat_streams_no_call_where_none_is_wanted(wire: Wire, script: ScriptWriter) -> None:
+    """Source: API reference, tool_choice none: the model will not call any tool; body and stream agree."""
+    script(calls=[ToolCall("get_weather", {"city": "Paris"})], times=2)
+    request: Json = {"tools": [CHAT_TOOL], "tool_choice": "none"}
+    assert not message_of(wire.chat("Go", **request)).get("tool_calls")
+    chunks = wire.chat_stream("Go", **request)
+    assert not [d for c in chunks if c["choices"] for d in c["choices"][0]["delta"].get("tool_calls") or []]
+
+
+@pytest.mark.known_defect(
+    "unreported (data-parallel rank on Responses)", versions=RIGHT_SINCE, why="the header is not read"
+)
+def test_header_of_the_data_parallel_rank_counts(wire: Wire, script: ScriptWriter) -> None:
+    """vLLM's own header: a rank that the server does not have is refused, as Chat Completions does."""
+    script("Hello.", times=2)
+    headers = {"X-data-parallel-rank": "7"}
+
+    def status(path: str, body: Json) -> int:
+        content = {"model": wire.model, **body}
+        return wire.http.post(path, json=content, headers=headers).status_code
+
+    chat = status("chat/completions", {"messages": [{"role": "user", "content": "Hi"}]})
+    assert chat != 200
+    assert status("responses", {"input": "Hi"}) == chat
+
+
+@pytest.mark.standard
+@pytest.mark.model("qwen3")
+@pytest.mark.known_defect(
+    "unreported (skip_special_tokens of the server)", versions=RIGHT_SINCE, why="the request's default wins"
+)
+def test_server_says_whether_special_tokens_show(own_server: OwnServer, talk: Talk) -> None:
+    """`--override-generation-config` sets the default, for Responses and Chat alike."""
+    server = own_server(["--override-generation-config", json.dumps({"skip_special_tokens": False})])
+    with talk(server) as (book, wire):
+        book.script(Raw("<think>\n\n</think>\n\nA <|box_start|> box.<|im_end|>"), times=2)
+        said = message_of(wire.chat("Go"))["content"], text_of(wire.respond("Go"))
+    assert all("<|box_start|>" in text for text in said)
+
+
+@pytest.mark.harmony
+@pytest.mark.known_defect(
+    "0.33.0's --reasoning-effort-map", versions=RIGHT_SINCE, why="there is no such flag", raises=Exception
+)
+def test_server_maps_reasoning_efforts(own_server: OwnServer, talk: Talk) -> None:
+    """`minimal` is an effort of OpenAI's API and none of Harmony's; the server may say what it is there."""
+    server = own_server(["--reasoning-effort-map", json.dumps({"minimal": "low"})])
+    with talk(server) as (book, wire):
+        book.script("Hello.")
+        response = wire.respond("Hi", reasoning={"effort": "minimal"}, **SHOW_PROMPT)
+    assert "low" in prompt_of(response).lower()
+
+
+MESSAGES = {"max_tokens": 64, "messages": [{"role": "user", "content": "Hi"}]}
+
+
+@pytest.mark.covers("vllm-57997")
+@pytest.mark.needs("messages")
+@pytest.mark.known_defect("vllm#57997", versions=RIGHT_SINCE, why="NotFoundError, vLLM's own name")
+def test_messages_name_errors_as_anthropic_does(vllm_server: Server, wire: Wire) -> None:
+    """Source: Anthropic API, Errors: 404 is not_found_error."""
+    answer = wire.http.post("messages", json={"model": "nobody", **MESSAGES})
+    assert answer.status_code == 404
+    assert answer.json()["error"]["type"] == "not_found_error"

@@ -1,0 +1,139 @@
+"""A server as HTTP has it: nulls, missing keys and broken streams, which an SDK would smooth over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from harness.protocol import parse_sse
+
+SHOW_PROMPT = {"enable_response_messages": True}  # vLLM's own: the response carries the rendered prompt
+QUIET_S = 30.0  # a request without answer for so long has failed
+HANG_S = 6.0  # a stream with nothing left to say that is silent for so long hangs
+WEATHER: dict[str, Any] = {
+    "name": "get_weather",
+    "description": "Current weather of a city",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+TOOL: dict[str, Any] = {"type": "function", **WEATHER}
+CHAT_TOOL: dict[str, Any] = {"type": "function", "function": WEATHER}
+TERMINAL = ("response.completed", "response.incomplete", "response.failed")
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Wire:
+    """A server's API; requests name its model and are answered from the test's scripts.
+
+    Attributes:
+        http: a client whose base is `/v1`; it gives up on a server that is silent for QUIET_S.
+        model: the model's name.
+    """
+
+    http: httpx.Client
+    model: str
+
+    def post(self, path: str, **body: Any) -> httpx.Response:
+        """Whatever comes back."""
+        return self.http.post(path, json={"model": self.model, **body})
+
+    def respond(self, said: Any, **more: Any) -> Json:
+        """The body of an answer of the Responses API."""
+        return accepted(self.post("responses", input=said, **more))
+
+    def chat(self, said: str, **more: Any) -> Json:
+        """The body of an answer of Chat Completions."""
+        return accepted(self.post("chat/completions", messages=[{"role": "user", "content": said}], **more))
+
+    def stream(self, said: Any, **more: Any) -> list[Json]:
+        """The events of a whole stream of the Responses API."""
+        with self.open(said, **more) as events:
+            return list(events)
+
+    def chat_stream(self, said: str, **more: Any) -> list[Json]:
+        """The chunks of a whole stream of Chat Completions."""
+        messages = [{"role": "user", "content": said}]
+        with self._events(
+            "POST", "chat/completions", QUIET_S, messages=messages, stream=True, **more
+        ) as chunks:
+            return list(chunks)
+
+    def replay(self, response_id: str, **query: Any) -> list[Json]:
+        """The events of a stored response."""
+        path = httpx.URL(f"responses/{response_id}", params={"stream": "true", **query})
+        with self._events("GET", str(path), HANG_S) as events:
+            return list(events)
+
+    @contextlib.contextmanager
+    def open(self, said: Any, quiet_s: float = QUIET_S, **more: Any) -> Iterator[Iterator[Json]]:
+        """A stream of the Responses API, event by event; it fails when nothing comes for `quiet_s`."""
+        with self._events("POST", "responses", quiet_s, input=said, stream=True, **more) as events:
+            yield events
+
+    @contextlib.contextmanager
+    def _events(self, method: str, path: str, quiet_s: float, **body: Any) -> Iterator[Iterator[Json]]:
+        content = {"model": self.model, **body} if body else None
+        with self.http.stream(method, path, json=content, timeout=quiet_s) as answer:
+            if answer.is_error:
+                answer.read()
+            accepted(answer, is_json=False)
+            yield (json.loads(e.data) for e in parse_sse(answer.iter_bytes()) if e.data != "[DONE]")
+
+
+def accepted(answer: httpx.Response, *, is_json: bool = True) -> Json:
+    """The body of an answer that must be 200."""
+    assert answer.status_code == 200, f"HTTP {answer.status_code}: {answer.text[:300]}"
+    return dict(answer.json()) if is_json else {}
+
+
+def refused(answer: httpx.Response) -> Json:
+    """The error of an answer that must be 4xx with OpenAI's error object."""
+    assert 400 <= answer.status_code < 500, f"HTTP {answer.status_code}: {answer.text[:300]}"
+    error: Json = answer.json()["error"]
+    assert isinstance(error["message"], str)
+    return error
+
+
+def prompt_of(response: Json) -> str:
+    """All text of the prompt that the model saw (asked for with SHOW_PROMPT)."""
+    return json.dumps(response["input_messages"], ensure_ascii=False)
+
+
+def items(response: Json, kind: str) -> list[Json]:
+    """The output items of a type."""
+    return [item for item in response["output"] if item["type"] == kind]
+
+
+def text_of(response: Json) -> str:
+    """The words for the user."""
+    return "".join(part["text"] for item in items(response, "message") for part in item["content"])
+
+
+def reasoning_of(response: Json) -> str:
+    """The thoughts."""
+    return "".join(part["text"] for item in items(response, "reasoning") for part in item["content"])
+
+
+def terminal(events: list[Json]) -> Json:
+    """The response of a stream's terminal event."""
+    assert events, "a stream without events"
+    assert events[-1]["type"] in TERMINAL, f"the stream ends with {events[-1]['type']}"
+    response: Json = events[-1]["response"]
+    return response
+
+
+def message_of(completion: Json) -> Json:
+    """The message of a completion's only choice."""
+    message: Json = completion["choices"][0]["message"]
+    return message
+
+
+def user(text: str) -> Json:
+    """A user message as an input item."""
+    return {"type": "message", "role": "user", "content": text}
