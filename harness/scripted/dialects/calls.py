@@ -287,6 +287,7 @@ MINICPM5 = Calls(
     Parameters('<param name="$key">$value</param>', cdata=True),
     beside="\n",
     marker="<function",
+    tokens=("<function", "</function>", "<param", "</param>"),
 )
 KIMI_K3 = Calls(
     '<|open|>call tool="$name" index="$number"<|sep|>$arguments<|close|>call<|sep|>',

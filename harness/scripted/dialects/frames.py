@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from harness.scripted.dialects.form import Frame
 
 _ROLES = ("system", "user", "assistant", "tool")
@@ -16,6 +18,7 @@ def _alike(open: str, close: str, end: str, tokens: tuple[str, ...], start: str 
 CHATML = _alike(
     "<|im_start|>{}\n", "<|im_end|>\n", "<|im_end|>", ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 )
+ERNIE = replace(CHATML, end="</s>", tokens=("<s>", "</s>", "<|im_start|>", "<|im_end|>"))
 LLAMA3 = _alike(
     "<|start_header_id|>{}<|end_header_id|>\n\n",
     "<|eot_id|>",

@@ -102,9 +102,9 @@ FORMS = (
     replace(
         HERMES,
         name="granite4_thinking",
-        source="vLLM's granite_thinking parser only: thoughts as Qwen3, calls as Granite 4.0",
+        source="vLLM's granite_thinking parser only: Qwen3's thoughts in thinking mode, Granite 4.0's calls",
         frame=frames.GRANITE,
-        thoughts=thoughts.THINK,
+        thoughts=thoughts.THINK_ALWAYS,
     ),
     Form(
         "llama_json",
@@ -160,8 +160,8 @@ FORMS = (
     replace(
         QWEN3_CODER,
         name="minicpmv",
-        source="vLLM's minicpmv parser only: Qwen3's thoughts, Qwen3-Coder's calls",
-        thoughts=thoughts.THINK,
+        source="vLLM's minicpmv parser only: Qwen3's thoughts in thinking mode, Qwen3-Coder's calls",
+        thoughts=thoughts.THINK_ALWAYS,
     ),
     Form(
         "step3p5",
@@ -176,7 +176,7 @@ FORMS = (
         _template("XiaomiMiMo/MiMo-V2-Flash") + " (from memory): values without line ends",
         frames.CHATML,
         calls.MIMO,
-        thoughts.BARE,
+        thoughts.BARE_ALWAYS,
     ),
     Form(
         "seed_oss",
@@ -273,7 +273,9 @@ FORMS = (
     ),
     Form(
         "minicpm5",
-        _template("openbmb/MiniCPM5") + " (from memory): XML, CDATA where a value needs it",
+        _template("openbmb/MiniCPM5")
+        + " as public clients quote it: no wrapper, CDATA around values with <, & or a "
+        "line end; <function and <param are tokens",
         frames.CHATML,
         calls.MINICPM5,
     ),
@@ -320,8 +322,9 @@ FORMS = (
     ),
     Form(
         "ernie45",
-        _template("baidu/ERNIE-4.5-21B-A3B-Thinking") + " (from memory)",
-        frames.CHATML,
+        f"{_HUB}/baidu/ERNIE-4.5-21B-A3B-Thinking: an answer of it stands in transformers' tests of "
+        "response schemas; calls from memory of its chat template",
+        frames.ERNIE,
         calls.ERNIE45,
         replace(thoughts.OPENED, special=True),
         text=("<response>\n", "\n</response>\n"),

@@ -12,7 +12,6 @@ THINK_ALWAYS = Thoughts(open="<think>\n", close="\n</think>", gap="\n\n", always
 OPENED = Thoughts(tail="<think>\n", close="\n</think>", gap="\n\n", always=True, tokens=_THINK)
 OPENED_ONE_LINE_END = Thoughts(tail="<think>\n", close="\n</think>", gap="\n", always=True, tokens=_THINK)
 # without line ends
-BARE = Thoughts(open="<think>", close="</think>", tokens=_THINK)
 BARE_ALWAYS = Thoughts(open="<think>", close="</think>", always=True, tokens=_THINK)
 BARE_OPENED = Thoughts(tail="<think>", close="</think>", always=True, tokens=_THINK)
 GLM45 = Thoughts(open="\n<think>", close="</think>", gap="\n", always=True, tokens=_THINK)
@@ -54,5 +53,9 @@ MUSE = Thoughts(open=" to=self<|message|>", close="")
 OLMO3 = Thoughts(tail="<think>", close="</think>", always=True)
 PLAMO3 = Thoughts(tail="<|plamo:begin_think:plamo|>", close="<|plamo:end_think:plamo|>", always=True)
 SEED = Thoughts(
-    open="<seed:think>", close="</seed:think>", gap="\n", tokens=("<seed:think>", "</seed:think>")
+    open="<seed:think>",
+    close="</seed:think>",
+    gap="\n",
+    always=True,
+    tokens=("<seed:think>", "</seed:think>"),
 )

@@ -31,7 +31,7 @@ class Parameters:
         string: template of a string argument, with `$key`, `$value`, `$type`.
         other: the same for other values; by default as `string`.
         between: what stands between two.
-        cdata: whether a string with `<` or `&` goes into a CDATA section.
+        cdata: whether a value with `<`, `&` or a line end goes into a CDATA section.
     """
 
     string: str
@@ -47,7 +47,7 @@ class Parameters:
     def _element(self, key: str, value: Any, dialect: str) -> str:
         template = self.string if isinstance(value, str) else self.other or self.string
         written = value if isinstance(value, str) else _json(value)
-        if self.cdata and re.search("[<&]", written):
+        if self.cdata and re.search("[<&\n]", written):
             refuse_markers(written, ("]]>",), dialect)
             written = f"<![CDATA[{written}]]>"
         else:
