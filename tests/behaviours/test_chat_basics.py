@@ -6,7 +6,6 @@ import pytest
 
 from harness.pytest_plugin import ScriptWriter
 from harness.suite.content import says
-from tests.behaviours.tools import CALL, CHAT_TOOL
 from tests.chat_api import Chat, said
 
 PARIS = "The capital of France is Paris."
@@ -35,13 +34,3 @@ def test_chat_length_limit(chat: Chat, script: ScriptWriter) -> None:
     assert said(body).finish == "length"
     assert body.usage is not None
     assert body.usage.completion_tokens == 4
-
-
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
-def test_chat_call(chat: Chat, script: ScriptWriter) -> None:
-    script(calls=[CALL], times=2)
-    answers = chat.both(FRANCE, tools=[CHAT_TOOL])
-    assert answers.said.finish == "tool_calls"
-    assert answers.said.calls == ((CALL.name, CALL.arguments_json),)
-    assert answers.streamed.calls == answers.said.calls
