@@ -9,7 +9,6 @@ from openai.types.responses import Response
 
 from harness.pytest_plugin import Check, ScriptWriter, Server
 from harness.suite.content import says
-from tests.behaviours.tools import CALL, RESPONSES_TOOL, WEATHER, check_call
 from tests.responses_api import SHOW, Responses, prompt_of
 
 pytestmark = pytest.mark.needs("responses")
@@ -121,18 +120,3 @@ def test_unknown_response_is_not_found(openai_client: OpenAI, check_body: Check)
     with pytest.raises(openai.NotFoundError) as caught:
         openai_client.responses.retrieve("resp_does_not_exist")
     check_body(caught.value.response.json())
-
-
-@pytest.mark.needs("tools")
-@pytest.mark.scripted
-@pytest.mark.covers("VR-025", "VR-045", "VR-046", "OR-004", "OR-005")
-def test_function_call(responses: Responses, script: ScriptWriter) -> None:
-    script(calls=[CALL], times=2)
-    body, stream = responses.both(WEATHER, tools=[RESPONSES_TOOL])
-    assert body.status == "completed"
-    check_call(body.output[-1])
-    done = [event.item for event in stream.of("output_item.done") if event.item.type == "function_call"]
-    assert len(done) == 1
-    check_call(done[0])
-    assert stream.joined("function_call_arguments") == done[0].arguments
-    assert not [kind for kind in stream.types if "code_interpreter" in kind]

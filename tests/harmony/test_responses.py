@@ -7,7 +7,7 @@ import pytest
 from harness.pytest_plugin import ScriptWriter
 from harness.suite.content import says
 from tests.behaviours.tools import CALL, RESPONSES_TOOL, WEATHER, check_call
-from tests.responses_api import SHOW, Responses, prompt_of
+from tests.responses_api import SHOW, Responses, messages_of, prompt_of
 
 pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses")]
 
@@ -19,9 +19,8 @@ def test_reasoning_effort_reaches_the_system_message(
 ) -> None:
     script("Paris.")
     response = responses.create("The capital of France?", reasoning={"effort": effort}, extra_body=SHOW)
-    assert response.model_extra is not None
-    system = response.model_extra["input_messages"][0]
-    assert system["author"]["role"] == "system"
+    system = messages_of(response)[0]
+    assert system["role"] == "system"
     assert system["content"][0]["reasoning_effort"].lower() == effort
 
 
