@@ -7,15 +7,17 @@ import json
 import os
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import psutil
 import requests
+from filelock import FileLock
 
 from harness.server.fork_server import READ_EARLY
 from harness.server.launch import IN_SERVER, Launch
 from harness.server.process_tree import kill_in
-from harness.server.records import ServerRecord, running
+from harness.server.records import ServerRecord, records_folder, running
 
 CHECK_S = 5.0
 END_S = 30.0
@@ -37,6 +39,13 @@ def _counts(name: str, launch: Launch) -> bool:
     """Whether a variable makes another server: the caller's own, and what vLLM and its libraries read."""
     upper = name.upper()
     return name in launch.env or upper.startswith(READ_EARLY) or upper.endswith(("_PROXY", "_KEY", "_TOKEN"))
+
+
+@contextmanager
+def one_start(wanted: str) -> Iterator[None]:
+    """Lets one run at a time look for a server of an identity and start it, so that others then find it."""
+    with FileLock(records_folder() / f"{wanted}.lock", thread_local=False):
+        yield
 
 
 def find(wanted: str, name: str) -> ServerRecord | None:

@@ -48,7 +48,7 @@ class ServerRecord:
 
     def path(self) -> Path:
         """Where the record stands."""
-        return _folder() / f"{self.server_id}.json"
+        return records_folder() / f"{self.server_id}.json"
 
     def write(self) -> None:
         """Keeps the record until `remove`."""
@@ -68,7 +68,7 @@ class ServerRecord:
 def sweep() -> list[ServerRecord]:
     """Ends servers whose supervisor was killed, removes their temporary folders; returns their records."""
     swept = []
-    for path in sorted(_folder().glob("*.json")):
+    for path in sorted(records_folder().glob("*.json")):
         try:
             record = ServerRecord(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError):
@@ -85,7 +85,7 @@ def sweep() -> list[ServerRecord]:
 def running() -> list[ServerRecord]:
     """The servers that run now, of this user's runs."""
     found = []
-    for path in sorted(_folder().glob("*.json")):
+    for path in sorted(records_folder().glob("*.json")):
         with suppress(OSError, ValueError, TypeError):
             record = ServerRecord(**json.loads(path.read_text()))
             if record.supervisor_lives():
@@ -109,7 +109,8 @@ def run_folder() -> Path:
 _RUN: Path | None = None
 
 
-def _folder() -> Path:
+def records_folder() -> Path:
+    """Where the records stand."""
     folder = state_dir() / "servers"
     folder.mkdir(exist_ok=True)
     return folder

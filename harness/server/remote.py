@@ -217,8 +217,15 @@ class RemoteServer:
         """Starts the server and waits until it is ready."""
         sweep()
         self._books.clear()
-        if self._adopt():
+        if not self._keep:
+            self._start()
             return
+        identity = kept.identity(self.launch)
+        with kept.one_start(identity):
+            if not self._adopt(identity):
+                self._start()
+
+    def _start(self) -> None:
         folder = run_folder()
         self.log_path = _unused(folder, f"{self.model}-{self.lane}")
         self._lease = lease_port(self._fixed_port)
@@ -233,8 +240,8 @@ class RemoteServer:
         finally:
             self._progress.stop()
 
-    def _adopt(self) -> bool:
-        record = kept.find(kept.identity(self.launch), self.model) if self._keep else None
+    def _adopt(self, identity: str) -> bool:
+        record = kept.find(identity, self.model)
         if record is None:
             return False
         self._process, self._record, self._pid = kept.Adopted(record), record, record.pid
