@@ -288,7 +288,7 @@ def _fork_everything() -> None:
 def _override_kernels() -> None:
     """Puts the platform's kernels in the place of Triton's, once; a worker's own scan takes 0.5 s."""
     try:
-        dispatcher = importlib.import_module("vllm.triton_utils.dispatcher")
+        dispatcher: Any = importlib.import_module("vllm.triton_utils.dispatcher")
         platform = importlib.import_module("vllm.platforms").current_platform
         register, done = dispatcher.register_kernels, dispatcher._registry
 
