@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2 as httpx  # the library of the openai client
 
 Json = dict[str, Any]
 _BODY = "vllm_harness_body"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from harness.suite.wire import Tap
