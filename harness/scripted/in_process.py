@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from harness.environments.spec import Environment
 from harness.errors import HarnessError
 from harness.scripted.families import Family, family_entry
+from harness.scripted.standin import build_stand_in
 
 _SCRIPT = Path(__file__).parent / "inserver" / "vllm_harness_parse.py"
 
@@ -116,13 +117,13 @@ def parse_in_process(
 
 
 def _job(family: Family, cases: Sequence[Case], ways: Sequence[str]) -> dict[str, Any]:
-    stand_in = family_entry(family).stand_in
-    assert stand_in is not None
+    entry = family_entry(family)
+    assert entry.stand_in is not None
     return {
         "name": family.name,
         "tool_parser": family.tool_parser,
         "reasoning_parser": family.reasoning_parser,
-        "tokenizer": stand_in.tokenizer,
+        "tokenizer": str(build_stand_in(entry, Path(entry.stand_in.tokenizer))),
         "request": family.request,
         "ways": list(ways),
         "cases": [case.model_dump() for case in cases],

@@ -6,6 +6,7 @@ Source: https://github.com/openai/harmony/blob/main/docs/format.md, sections "Ch
 
 from __future__ import annotations
 
+import json
 import re
 
 from harness.scripted.dialects.dialect import Dialect, DialectError, refuse_markers
@@ -33,6 +34,24 @@ def render(meaning: Meaning) -> str:
     return "<|start|>assistant".join(messages)
 
 
+def render_constrained(meaning: Meaning) -> str:
+    """The same, with a last text that is JSON marked as such, the way gpt-oss answers to a schema."""
+    raw = render(meaning)
+    last = meaning.parts[-1]
+    if isinstance(last, Text) and _is_json(last.text):
+        head, _, said = raw.rpartition("<|channel|>final<|message|>")
+        return f"{head}<|channel|>final <|constrain|>json<|message|>{said}"
+    return raw
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _message(part: Part, *, last: bool) -> str:
     match part:
         case Reasoning(text):
@@ -57,4 +76,6 @@ def _plain(text: str) -> str:
     return text
 
 
-DIALECT = Dialect(_NAME, "https://github.com/openai/harmony/blob/main/docs/format.md", render)
+DIALECT = Dialect(
+    _NAME, "https://github.com/openai/harmony/blob/main/docs/format.md", render, render_constrained
+)
