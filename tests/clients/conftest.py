@@ -63,9 +63,11 @@ class Visit:
                 self.scripts[case] = [book.add(rule) for rule in rules]
         try:
             told = self.client.run(self.api, *self.scripts, environ=_environ(self.server, book))
-            return told, book.report()["uses"]
-        finally:
-            book.close()
+        except ClientFailedError as error:
+            told = {case: {"failed": str(error)} for case in self.scripts}
+        uses = book.report()["uses"]
+        book.close()
+        return told, uses
 
     def case(self, name: str) -> Seen:
         """One case. Raises AssertionError where it failed, or a rule served other than once each way."""

@@ -23,7 +23,7 @@ from harness.errors import HarnessError
 from harness.paths import cache_dir
 
 HERE = Path(__file__).parent
-RUN_S = 90
+RUN_S = 300
 NO_INDEX = (
     r"error sending request|dns error|[Cc]onnect|ENOTFOUND|ECONN|EAI_AGAIN|ETIMEDOUT|timed out|"
     r"Failed to fetch|provided package locations|network connectivity is disabled|ENOTCACHED"

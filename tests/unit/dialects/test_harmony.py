@@ -76,6 +76,15 @@ def test_the_examples_of_the_published_format() -> None:
     )
 
 
+def test_json_under_a_grammar_is_marked_as_such() -> None:
+    answer = Meaning.of('{"city": "Paris"}', reasoning="Paris.")
+    assert render("harmony", answer, constrained=True) == (
+        "<|channel|>analysis<|message|>Paris.<|end|>"
+        '<|start|>assistant<|channel|>final <|constrain|>json<|message|>{"city": "Paris"}<|return|>'
+    )
+    assert render("harmony", Meaning.of("Paris"), constrained=True) == render("harmony", Meaning.of("Paris"))
+
+
 @given(earlier=EARLIER, last=LAST)
 def test_openai_harmony_reads_what_was_meant(encoding: Any, earlier: list[Part], last: Part) -> None:
     text = render("harmony", Meaning((*earlier, last)))
