@@ -8,13 +8,26 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from harness.commands import assets, bundle, check_weights, doctor, env, models, ps, run, serve, validate
+from harness.commands import (
+    assets,
+    bundle,
+    check_weights,
+    doctor,
+    env,
+    matrix,
+    models,
+    ps,
+    run,
+    serve,
+    validate,
+)
 from harness.errors import HarnessError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(assets.app, name="assets")
 app.add_typer(bundle.app, name="bundle")
 app.add_typer(env.app, name="env")
+app.add_typer(matrix.app, name="matrix")
 app.add_typer(models.app, name="models")
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command()(ps.ps)

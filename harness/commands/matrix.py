@@ -1,0 +1,179 @@
+"""`vllm-harness matrix`: every parser over versions of vLLM, and the differences between two runs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from harness.environments.resolve import resolve
+from harness.environments.spec import Environment
+from harness.errors import HarnessError, UsageError
+from harness.matrix.compare import Change, against, baseline_of, changes, read_baseline, write_baseline
+from harness.matrix.meanings import GROUPS, Group, load_meanings
+from harness.matrix.results import Cell, Run
+from harness.matrix.run import jobs, work
+from harness.scripted.families import FAMILIES, Family
+
+app = typer.Typer(help="Run every parser over versions of vLLM, without a GPU; compare runs.")
+console = Console(highlight=False)
+
+
+@app.callback(invoke_without_command=True)
+def matrix(
+    context: typer.Context,
+    parsers: Annotated[
+        str, typer.Option(help="Families or vLLM's parser names, by commas; default all.")
+    ] = "",
+    vllm: Annotated[
+        str, typer.Option(help="Environments, by commas: 0.32.0,0.33.0@0.32.0,tree:DIR.")
+    ] = "0.32.0",
+    cases: Annotated[str, typer.Option(help=f"Groups of cases, by commas: {', '.join(GROUPS)}.")] = "",
+    parallel: Annotated[int, typer.Option("--jobs", help="Interpreters at work at a time.", min=1)] = 2,
+    run: Annotated[str, typer.Option(help="Name of the run; one that was interrupted goes on.")] = "",
+    baseline: Annotated[
+        Path | None, typer.Option(help="What is known to be wrong: only what is worse fails.")
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option("--write-baseline", help="Write what is wrong as a baseline.")
+    ] = None,
+) -> None:
+    """Parse what a model of each family means with vLLM's own parsers; exit 1 where it does not come back."""
+    if context.invoked_subcommand:
+        return
+    known = read_baseline(baseline) if baseline else None
+    folder = Run.named(run or time.strftime("%Y%m%d-%H%M%S"))
+    environments = [(spec, resolve(spec, create=True, progress=console.print)) for spec in _split(vllm)]
+    if write and len(environments) != 1:
+        raise UsageError("--write-baseline takes one environment", hint="give one to --vllm")
+    errors = _work(folder, environments, _families(parsers), _groups(cases), parallel)
+    specs = {spec for spec, _ in environments}
+    cells = [cell for cell in folder.cells() if cell.environment in specs] if folder.folder.exists() else []
+    _show(cells)
+    console.print(f"run: {folder.folder}", soft_wrap=True)
+    if write:
+        write_baseline(baseline_of(environments[0][0], cells), write)
+        console.print(f"baseline: {write}")
+    if errors:
+        raise errors[0]
+    if known is not None:
+        raise typer.Exit(_tell(against(known, cells), f"the baseline of vLLM {known.vllm}"))
+    if not write and any(cell.refused or cell.count("fail") for cell in cells):
+        raise typer.Exit(1)
+
+
+@app.command()
+def diff(
+    before: Annotated[str, typer.Argument(help="A run, by name or folder, perhaps with @ENVIRONMENT.")],
+    after: Annotated[str, typer.Argument(help="Another one.")],
+) -> None:
+    """List what came out worse and what came out better; exit 1 where anything came out worse."""
+    raise typer.Exit(_tell(changes(_cells(before), _cells(after)), before))
+
+
+def _cells(told: str) -> list[Cell]:
+    name, _, spec = told.partition("@")
+    cells = list(Run.named(name).cells())
+    wanted = spec or cells[0].environment
+    chosen = [cell for cell in cells if cell.environment == wanted]
+    if not spec and len(chosen) != len(cells):
+        there = ", ".join(sorted({cell.environment for cell in cells}))
+        raise UsageError(f"run {name} has several environments: {there}", hint=f"name one: {name}@{wanted}")
+    return chosen
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _families(parsers: str) -> list[Family]:
+    served = [family for family in FAMILIES.values() if family.form]
+    wanted = _split(parsers)
+    if not wanted:
+        return served
+    chosen = [f for f in served if {f.name, f.tool_parser, f.reasoning_parser} & set(wanted)]
+    names = {name for f in chosen for name in (f.name, f.tool_parser, f.reasoning_parser)}
+    if unknown := set(wanted) - names:
+        raise UsageError(
+            f"no family has a parser {min(unknown)!r}", hint="`vllm-harness models check` lists them"
+        )
+    return chosen
+
+
+def _groups(cases: str) -> tuple[Group, ...]:
+    wanted = _split(cases)
+    if unknown := set(wanted) - set(GROUPS):
+        raise UsageError(
+            f"no group of cases is named {min(unknown)!r}", hint=f"there are {', '.join(GROUPS)}"
+        )
+    return tuple(group for group in GROUPS if not wanted or group in wanted)
+
+
+def _work(
+    folder: Run,
+    environments: list[tuple[str, Environment]],
+    families: list[Family],
+    groups: tuple[Group, ...],
+    parallel: int,
+) -> list[HarnessError]:
+    meanings = load_meanings()
+    todo = jobs(folder, environments, families, meanings, groups)
+    total = sum(len(job.asked) for job in todo)
+    kept = len(environments) * len(families) - total
+    if kept:
+        console.print(f"{kept} cells of this run have finished before")
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("cells", total=total)
+        return work(folder, todo, meanings, parallel=parallel, done=lambda _: progress.advance(task))
+
+
+def _show(cells: list[Cell]) -> None:
+    specs = list(dict.fromkeys(cell.environment for cell in cells))
+    table = Table("family", "tool parser", "reasoning parser", "tokenizer", *specs)
+    for family in dict.fromkeys(cell.family for cell in sorted(cells, key=lambda cell: cell.family)):
+        of = {cell.environment: cell for cell in cells if cell.family == family}
+        first = next(iter(of.values()))
+        words = (family, first.tool_parser or "-", first.reasoning_parser or "-", first.tokenizer)
+        table.add_row(*words, *(_counts(of.get(spec)) for spec in specs))
+    console.print(table)
+    console.print("passed / failed / left out, since the format has no way to say it")
+    for described in dict.fromkeys(cell.described for cell in cells):
+        console.print(f"server environment: {described}; parsers driven in process")
+
+
+def _counts(cell: Cell | None) -> str:
+    if cell is None:
+        return "-"
+    if cell.refused:
+        return f"[red]refused: {cell.refused[:40]}[/]"
+    failed = cell.count("fail")
+    text = f"{cell.count('pass')} / {failed} / {cell.count('left out')}"
+    return f"[red]{text}[/]" if failed else f"[green]{text}[/]"
+
+
+def _tell(changed: list[Change], than: str) -> int:
+    worse = [change for change in changed if change.worse]
+    better = [change for change in changed if not change.worse]
+    for title, some in (("worse", worse), ("better", better)):
+        if some:
+            table = Table(
+                "family", "case", "before", "after", title=f"{title} than {than}", title_justify="left"
+            )
+            for change in some:
+                table.add_row(change.family, change.case, _ways(change.before), _ways(change.after))
+            console.print(table)
+    console.print(f"{len(worse)} worse, {len(better)} better than {than}")
+    return 1 if worse else 0
+
+
+def _ways(wrong: dict[str, tuple[str, ...]]) -> str:
+    kinds: dict[str, list[str]] = {}
+    for way, found in wrong.items():
+        kinds.setdefault(", ".join(found), []).append(way)
+    return "; ".join(f"{kind} ({', '.join(ways)})" for kind, ways in kinds.items()) or "right"

@@ -1,0 +1,1 @@
+"""The parser matrix: every parser's family, over versions of vLLM, case by case."""

@@ -1,0 +1,103 @@
+"""Two runs, or a run and a baseline, case by case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from harness.errors import UsageError
+from harness.matrix.results import Cell
+
+Place = tuple[str, str]
+"""Family and case."""
+Wrong = dict[str, tuple[str, ...]]
+"""Way of asking -> what is wrong."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A case that came out otherwise.
+
+    Attributes:
+        family, case: which.
+        before, after: way of asking -> what is wrong; empty: nothing.
+    """
+
+    family: str
+    case: str
+    before: Wrong
+    after: Wrong
+
+    @property
+    def worse(self) -> bool:
+        """Whether it is wrong now in a way, or by a difference, that it was not wrong in before."""
+        return any(set(kinds) - set(self.before.get(way, ())) for way, kinds in self.after.items())
+
+
+class Baseline(BaseModel):
+    """What is known to come out wrong: family -> case -> way of asking -> what is wrong."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    vllm: str
+    wrong: dict[str, dict[str, Wrong]]
+
+
+def changes(before: Iterable[Cell], after: Iterable[Cell]) -> list[Change]:
+    """The cases that both have, and that differ."""
+    return _changes(_wrong(before), _wrong(after))
+
+
+def against(baseline: Baseline, cells: Iterable[Cell]) -> list[Change]:
+    """The cases that differ from the baseline; those that it does not name are right there."""
+    after = _wrong(cells)
+    before = {place: baseline.wrong.get(place[0], {}).get(place[1], {}) for place in after}
+    return _changes(before, after)
+
+
+def _wrong(cells: Iterable[Cell]) -> dict[Place, Wrong]:
+    return {
+        (cell.family, name): case.wrong
+        for cell in cells
+        for name, case in cell.cases.items()
+        if case.verdict != "left out"
+    }
+
+
+def _changes(before: dict[Place, Wrong], after: dict[Place, Wrong]) -> list[Change]:
+    return [
+        Change(family, case, before[family, case], after[family, case])
+        for family, case in sorted(before.keys() & after.keys())
+        if before[family, case] != after[family, case]
+    ]
+
+
+def baseline_of(vllm: str, cells: Iterable[Cell]) -> Baseline:
+    """A run's failures as a baseline."""
+    wrong: dict[str, dict[str, Wrong]] = {}
+    for cell in cells:
+        for name, case in cell.cases.items():
+            if case.wrong:
+                wrong.setdefault(cell.family, {})[name] = case.wrong
+    return Baseline(vllm=vllm, wrong=wrong)
+
+
+def read_baseline(path: Path) -> Baseline:
+    """Reads a baseline; raises UsageError, naming the key, where it is none."""
+    try:
+        return Baseline.model_validate(yaml.safe_load(path.read_text()))
+    except OSError as error:
+        raise UsageError(f"cannot read the baseline {path}: {error.strerror}") from error
+    except (yaml.YAMLError, ValidationError) as error:
+        raise UsageError(f"{path} is no baseline: {error}", hint="write one with --write-baseline") from error
+
+
+def write_baseline(baseline: Baseline, path: Path) -> None:
+    """Writes a baseline as YAML, in a stable order."""
+    path.write_text(
+        yaml.safe_dump(baseline.model_dump(mode="json"), sort_keys=True, allow_unicode=True, width=110)
+    )

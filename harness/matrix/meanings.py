@@ -1,0 +1,117 @@
+"""The canonical meanings, read from meanings.yaml, and the texts that a family's dialect makes of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from harness.scripted.dialects import DialectError, render
+from harness.scripted.families import Family
+from harness.scripted.in_process import Case
+from harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
+
+Group = Literal["plain", "calls", "arguments", "mixed", "looks"]
+GROUPS: tuple[Group, ...] = ("plain", "calls", "arguments", "mixed", "looks")
+FILE = Path(__file__).with_name("meanings.yaml")
+_DEFS = {"point": {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}}}
+_ORDER: tuple[Literal["reasoning", "text", "calls"], ...] = ("reasoning", "text", "calls")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MeaningCase(_Strict):
+    """One meaning, and what a request for it offers.
+
+    Attributes:
+        name: unique.
+        group: for the table.
+        reasoning, text, calls: what is meant; a call is a mapping of its name to its arguments.
+        order: of the parts.
+        tools: names of the tools that are offered; None: all.
+    """
+
+    name: str
+    group: Group
+    reasoning: str | None = None
+    text: str | None = None
+    calls: tuple[dict[str, dict[str, Any]], ...] = ()
+    order: tuple[Literal["reasoning", "text", "calls"], ...] = _ORDER
+    tools: tuple[str, ...] | None = None
+
+    @property
+    def meaning(self) -> Meaning:
+        """Its parts in order."""
+        said: dict[str, list[Part]] = {
+            "reasoning": [] if self.reasoning is None else [Reasoning(self.reasoning)],
+            "text": [] if self.text is None else [Text(self.text)],
+            "calls": [ToolCall(name, given) for call in self.calls for name, given in call.items()],
+        }
+        return Meaning(tuple(part for kind in self.order for part in said[kind]))
+
+
+class Meanings(_Strict):
+    """The whole file.
+
+    Attributes:
+        tools: name -> properties of its parameters' schema.
+        cases: in the order of the table.
+    """
+
+    tools: dict[str, dict[str, Any]]
+    cases: tuple[MeaningCase, ...]
+
+    @model_validator(mode="after")
+    def _names(self) -> Meanings:
+        names = [case.name for case in self.cases]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"two cases are named {min(twice)!r}")
+        called = {name for case in self.cases for call in case.calls for name in call}
+        if unknown := called - self.tools.keys():
+            raise ValueError(f"a case calls {min(unknown)!r}, which is no tool here")
+        return self
+
+    def offered(self, case: MeaningCase) -> tuple[dict[str, Any], ...]:
+        """The tools of a case's request, in the shape of Chat Completions."""
+        names = self.tools if case.tools is None else case.tools
+        return tuple(_tool(name, self.tools[name]) for name in names)
+
+
+def _tool(name: str, properties: dict[str, Any]) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    if "$ref" in str(properties):
+        schema["$defs"] = _DEFS
+    return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+
+@cache
+def load_meanings(path: Path = FILE) -> Meanings:
+    """Reads a file of meanings; raises pydantic's ValidationError, naming the key, where it is malformed."""
+    return Meanings.model_validate(yaml.safe_load(path.read_text()))
+
+
+def sayable(
+    family: Family, meanings: Meanings, groups: tuple[Group, ...]
+) -> tuple[list[Case], dict[str, str]]:
+    """The cases that a family can say, rendered, and why it cannot say the others: name -> reason."""
+    cases, left_out = [], {}
+    for case in meanings.cases:
+        if case.group not in groups:
+            continue
+        if case.reasoning is not None and family.reasoning_parser is None:
+            left_out[case.name] = "the family has no reasoning parser"
+        elif case.calls and family.tool_parser is None:
+            left_out[case.name] = "the family has no tool parser"
+        else:
+            try:
+                text = render(family.dialect, case.meaning)
+            except DialectError as error:
+                left_out[case.name] = error.message
+            else:
+                cases.append(Case(name=case.name, text=text, tools=meanings.offered(case)))
+    return cases, left_out

@@ -1,0 +1,62 @@
+"""What was meant against what came out."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.matrix.judge import differences
+from harness.scripted.in_process import Call, Parsed
+from harness.scripted.meaning import Meaning, Text, ToolCall
+
+WEATHER = ToolCall("get_weather", {"city": "Paris", "days": 3})
+SAID = Call(name="get_weather", arguments='{"days": 3, "city": "Paris"}')
+MEANT = Meaning.of("I will check.", reasoning="Let me think.", calls=(WEATHER,))
+
+
+def came(**fields: object) -> Parsed:
+    whole = {"reasoning": "Let me think.", "content": "I will check.", "calls": (SAID,)}
+    return Parsed.model_validate({"family": "any", **whole, **fields})
+
+
+def test_the_same_meaning_in_other_bytes_is_right() -> None:
+    assert differences(MEANT, came(content=" I will check.\n")) == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"reasoning": None}, ["reasoning lost"]),
+        ({"reasoning": "Let me"}, ["reasoning cut"]),
+        ({"content": ""}, ["text lost"]),
+        ({"content": "I will check.<tool_call>"}, ["text differs"]),
+        ({"calls": ()}, ["call lost"]),
+        ({"calls": (SAID, SAID)}, ["call too many"]),
+        ({"calls": (Call(name=None, arguments="{}"),)}, ["call without a name"]),
+        ({"calls": (Call(name="get_time", arguments="{}"),)}, ["another function's name"]),
+        ({"calls": (Call(name="get_weather", arguments=""),)}, ["arguments are no JSON"]),
+        ({"calls": (Call(name="get_weather", arguments="[]"),)}, ["arguments are no object"]),
+        ({"calls": (Call(name="get_weather", arguments='{"city": "Paris"}'),)}, ["arguments differ"]),
+        ({"error": "TypeError: no"}, ["raises TypeError"]),
+    ],
+)
+def test_what_is_wrong_is_named(fields: dict[str, object], wrong: list[str]) -> None:
+    assert differences(MEANT, came(**fields)) == tuple(wrong)
+
+
+@pytest.mark.parametrize(("one", "other"), [("true", 1), ("1", True), ('"1"', 1), ("[1]", [True])])
+def test_types_of_arguments_count(one: str, other: object) -> None:
+    meant = Meaning.of(calls=(ToolCall("f", {"x": other}),))
+    result = Parsed(family="any", calls=(Call(name="f", arguments=f'{{"x": {one}}}'),))
+    assert differences(meant, result) == ("arguments differ",)
+
+
+def test_whole_numbers_have_no_type_of_their_own() -> None:
+    meant = Meaning.of(calls=(ToolCall("f", {"x": 1}),))
+    assert differences(meant, Parsed(family="any", calls=(Call(name="f", arguments='{"x": 1.0}'),))) == ()
+
+
+def test_text_where_none_was_meant() -> None:
+    meant = Meaning((WEATHER,))
+    result = Parsed(family="any", content="<tool_call>", calls=(SAID,))
+    assert differences(meant, result) == ("text where none was meant",)
+    assert differences(Meaning((Text("a"),)), Parsed(family="any", content="a")) == ()

@@ -1,0 +1,104 @@
+"""Runs kept cell by cell, and compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from harness.cli import app
+from harness.errors import UsageError
+from harness.matrix.compare import against, baseline_of, changes, read_baseline, write_baseline
+from harness.matrix.meanings import GROUPS, load_meanings, sayable
+from harness.matrix.results import CaseResult, Cell, Run
+from harness.scripted.families import FAMILIES
+
+RIGHT = CaseResult(group="calls", text="x", ways=9)
+WRONG = CaseResult(group="calls", text="x", ways=9, wrong={"1": ("call lost",)})
+WORSE = CaseResult(group="calls", text="x", ways=9, wrong={"1": ("call lost",), "whole": ("text lost",)})
+
+
+def cell(environment: str = "0.32.0", **cases: CaseResult) -> Cell:
+    return Cell(
+        environment=environment,
+        described=environment,
+        family="hermes",
+        tool_parser="hermes",
+        reasoning_parser=None,
+        tokenizer="synthetic",
+        engine="in process",
+        asked="abc",
+        cases=cases,
+    )
+
+
+def test_a_finished_cell_is_found_again_unless_other_cases_are_asked(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.write(cell(call=RIGHT))
+    assert run.finished("0.32.0", "hermes", "abc")
+    assert not run.finished("0.32.0", "hermes", "other")
+    assert not run.finished("0.31.0", "hermes", "abc")
+    assert list(run.cells()) == [cell(call=RIGHT)]
+
+
+def test_a_spec_with_slashes_stays_in_the_folder(tmp_path: Path) -> None:
+    Run(tmp_path).write(cell("tree:/home/me/vllm@0.32.0"))
+    assert len(list(tmp_path.glob("*/hermes.json"))) == 1
+
+
+def test_an_empty_run_and_a_broken_cell_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no cells"):
+        list(Run(tmp_path).cells())
+    (tmp_path / "0.32.0").mkdir()
+    (tmp_path / "0.32.0" / "hermes.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"hermes\.json is no cell"):
+        list(Run(tmp_path).cells())
+
+
+def test_changes_know_worse_from_better() -> None:
+    before, after = cell(a=RIGHT, b=WRONG, c=WRONG, d=RIGHT), cell(a=WRONG, b=RIGHT, c=WORSE, d=RIGHT)
+    assert [(change.case, change.worse) for change in changes([before], [after])] == [
+        ("a", True),
+        ("b", False),
+        ("c", True),
+    ]
+
+
+def test_a_baseline_forgives_what_it_names_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.yaml"
+    write_baseline(baseline_of("0.32.0", [cell(a=WRONG, b=RIGHT)]), path)
+    baseline = read_baseline(path)
+    assert against(baseline, [cell(a=WRONG, b=RIGHT)]) == []
+    assert [change.worse for change in against(baseline, [cell(a=WORSE, b=RIGHT)])] == [True]
+    assert [change.worse for change in against(baseline, [cell(a=RIGHT, b=RIGHT)])] == [False]
+    assert [change.worse for change in against(baseline, [cell(a=WRONG, b=WRONG)])] == [True]
+
+
+@pytest.mark.parametrize("text", ["", "vllm: 0.32.0", "[", "vllm: x\nwrong: {a: 1}"])
+def test_no_baseline_is_a_wrong_use(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "baseline.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="is no baseline"):
+        read_baseline(path)
+
+
+def test_diff_exits_by_what_is_worse(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    Run(one).write(cell(a=RIGHT))
+    Run(other).write(cell(a=WRONG))
+    worse = CliRunner().invoke(app, ["matrix", "diff", str(one), str(other)])
+    assert worse.exit_code == 1
+    assert "call lost" in worse.stdout
+    better = CliRunner().invoke(app, ["matrix", "diff", str(other), str(one)])
+    assert better.exit_code == 0
+
+
+def test_every_family_says_some_meanings_and_gives_reasons_for_the_others() -> None:
+    meanings = load_meanings()
+    assert len(meanings.cases) >= 40
+    for family in FAMILIES.values():
+        cases, left_out = sayable(family, meanings, GROUPS)
+        assert len(cases) + len(left_out) == len(meanings.cases)
+        assert len(cases) >= 5, family.name
+        assert all(left_out.values())
