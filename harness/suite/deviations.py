@@ -11,17 +11,24 @@ from harness.protocol import Finding, KnownDeviation, apply_known
 SUITES = ("tests/behaviours", "tests/harmony", "tests/standard")
 
 
-def has_every_suite(root: Path, arguments: Iterable[str], start: Path) -> bool:
+def has_every_suite(root: Path, arguments: Iterable[str], ignored: Iterable[str], start: Path) -> bool:
     """Whether what pytest was asked to run holds all the suites, whole.
 
     Args:
         root: pytest's root folder.
         arguments: files, folders or node ids as pytest was given them.
+        ignored: files or folders that it was told to leave out.
         start: the folder they are relative to.
     """
     folders = [(start / argument).resolve() for argument in arguments if "::" not in argument]
     suites = [(root / suite).resolve() for suite in SUITES]
-    return all(suite.is_dir() and any(suite.is_relative_to(each) for each in folders) for suite in suites)
+    left_out = [(start / path).resolve() for path in ignored]
+    return all(
+        suite.is_dir()
+        and any(suite.is_relative_to(folder) for folder in folders)
+        and not any(suite.is_relative_to(path) or path.is_relative_to(suite) for path in left_out)
+        for suite in suites
+    )
 
 
 def gone(known: Sequence[KnownDeviation], version: str, seen: Iterable[Finding]) -> list[str]:

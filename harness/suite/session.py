@@ -85,13 +85,13 @@ class Run:
 
     def _is_whole(self, session: pytest.Session) -> bool:
         option, start = self.config.option, self.config.invocation_params.dir
-        narrowing = ("ignore", "ignore_glob", "lf", "replay_tokens", "server_arg")
+        narrowing = ("ignore_glob", "lf", "replay_tokens", "server_arg")
         return (
             not self.narrowed
             and not any(getattr(option, name) for name in narrowing)
             and not (session.shouldstop or session.shouldfail)
             and option.frontend == "python"
-            and deviations.has_every_suite(self.config.rootpath, self.config.args, start)
+            and deviations.has_every_suite(self.config.rootpath, self.config.args, option.ignore or (), start)
         )
 
 

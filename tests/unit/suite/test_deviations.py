@@ -47,11 +47,21 @@ def test_what_was_seen_or_does_not_hold_is_not_gone() -> None:
 def test_a_full_run_has_every_suite(arguments: list[str], start: str, whole: bool, tmp_path: Path) -> None:
     for suite in SUITES:
         (tmp_path / suite).mkdir(parents=True)
-    assert has_every_suite(tmp_path, arguments, tmp_path / start) is whole
+    assert has_every_suite(tmp_path, arguments, (), tmp_path / start) is whole
+
+
+@pytest.mark.parametrize(
+    ("ignored", "whole"),
+    [("tests/unit", True), ("tests/harmony", False), ("tests/harmony/test_a.py", False), ("tests", False)],
+)
+def test_what_is_ignored_may_narrow_a_run(ignored: str, whole: bool, tmp_path: Path) -> None:
+    for suite in SUITES:
+        (tmp_path / suite).mkdir(parents=True)
+    assert has_every_suite(tmp_path, ["tests"], [ignored], tmp_path) is whole
 
 
 def test_another_project_has_no_suites(tmp_path: Path) -> None:
-    assert not has_every_suite(tmp_path, ["."], tmp_path)
+    assert not has_every_suite(tmp_path, ["."], (), tmp_path)
 
 
 def chunk(text: str) -> dict[str, object]:
