@@ -11,24 +11,25 @@ import yaml
 FOLDER = Path(__file__).parent / "cases"
 
 
-def cases(name: str, group: str | None = None) -> list[Any]:
+def cases(name: str, group: str | None = None, *, known: str = "known_defects") -> list[Any]:
     """The cases of a file, for `pytest.mark.parametrize("case", cases("name"))`.
 
     Args:
         name: the file's name without `.yaml`.
         group: the key of the list, where the file holds several.
+        known: the key of the known defects that this test shows, where several tests share the cases.
 
     Returns:
-        A parameter a case: its fields as a dict. `id` names it, `covers` and `known_defects` become marks.
+        A parameter a case: its fields as a dict. `id` names it, `covers` and the known defects become marks.
     """
     loaded = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
-    return [_parameter(dict(case)) for case in (loaded if group is None else loaded[group])]
+    return [_parameter(dict(case), known) for case in (loaded if group is None else loaded[group])]
 
 
-def _parameter(case: dict[str, Any]) -> Any:
+def _parameter(case: dict[str, Any], known: str) -> Any:
     marks = [pytest.mark.covers(*case.pop("covers"))] if "covers" in case else []
     marks += [
         pytest.mark.known_defect(defect.pop("reference"), **defect)
-        for defect in map(dict, case.pop("known_defects", ()))
+        for defect in map(dict, case.pop(known, ()))
     ]
     return pytest.param(case, id=case.pop("id"), marks=marks)

@@ -19,6 +19,7 @@ ARGUMENTS = '{"city": "Paris"}'
 CALLED = ("function_call", "get_weather", ARGUMENTS)
 NEXT = "<|end|><|start|>assistant"
 FINAL = "<|channel|>final<|message|>"
+LOOSE = {**RESPONSES_TOOL, "strict": False}  # a strict tool puts a grammar on every Harmony header
 UNSTREAMED = pytest.mark.known_defect(
     "unreported (a Harmony message without content is not streamed)",
     versions=">=0.22",
@@ -74,7 +75,7 @@ HEADERS = {
 def test_headers_of_a_call(header: str, responses: Responses, script: ScriptWriter) -> None:
     """However the model writes the header of a call to an offered function, it is that call."""
     script(Raw(f"{header}<|message|>{ARGUMENTS}<|call|>"), times=2)
-    body, stream = responses.both(ASK, tools=[RESPONSES_TOOL])
+    body, stream = responses.both(ASK, tools=[LOOSE])
     for response in (body, stream.terminal):
         assert shape(response) == [CALLED]
     assert stream.joined("function_call_arguments") == ARGUMENTS
@@ -83,7 +84,7 @@ def test_headers_of_a_call(header: str, responses: Responses, script: ScriptWrit
 
 @pytest.mark.covers("VR-061")
 def test_dotted_function_name(responses: Responses, script: ScriptWriter) -> None:
-    tool = {**RESPONSES_TOOL, "name": "weather.now"}
+    tool = {**LOOSE, "name": "weather.now"}
     said = f"<|channel|>commentary to=functions.weather.now <|constrain|>json<|message|>{ARGUMENTS}<|call|>"
     script(Raw(said), times=2)
     body, stream = responses.both(ASK, tools=[tool])
@@ -95,7 +96,7 @@ def test_dotted_function_name(responses: Responses, script: ScriptWriter) -> Non
 def test_other_recipients_are_mcp_calls(responses: Responses, script: ScriptWriter) -> None:
     """A recipient that is no offered function is an MCP call: server and tool by the dot."""
     script(Raw(f"<|channel|>commentary to=files.list<|message|>{ARGUMENTS}<|call|>"))
-    response = responses.create(ASK, tools=[RESPONSES_TOOL])
+    response = responses.create(ASK, tools=[LOOSE])
     (call,) = items(response, "mcp_call")
     assert (call.server_label, call.name, call.arguments) == ("files", "list", ARGUMENTS)
 
@@ -108,7 +109,7 @@ def test_other_recipients_are_mcp_calls(responses: Responses, script: ScriptWrit
 )
 def test_mcp_call_is_the_same_streamed(responses: Responses, script: ScriptWriter) -> None:
     script(Raw(f"<|channel|>commentary to=files.list<|message|>{ARGUMENTS}<|call|>"), times=2)
-    responses.both(ASK, tools=[RESPONSES_TOOL])
+    responses.both(ASK, tools=[LOOSE])
 
 
 @pytest.mark.covers("VR-046", "VR-061")
@@ -139,7 +140,7 @@ EMPTY = {
 def test_message_without_content_is_streamed(said: str, responses: Responses, script: ScriptWriter) -> None:
     """Zero deltas, and still one item: its events come, or it is in neither."""
     script(Raw(said), times=2)
-    _, stream = responses.both(ASK, tools=[RESPONSES_TOOL])
+    _, stream = responses.both(ASK, tools=[LOOSE])
     done = [event.item.id for event in stream.of("output_item.done")]
     assert done == [item.id for item in stream.terminal.output]
 

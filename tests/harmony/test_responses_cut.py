@@ -9,7 +9,6 @@ from openai.types.responses import Response
 
 from harness.pytest_plugin import ScriptWriter
 from harness.scripted.book import Raw
-from tests.behaviours.tools import RESPONSES_TOOL
 from tests.responses_api import Responses, shape
 
 pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses"), pytest.mark.scripted]
@@ -26,7 +25,7 @@ HEADERS = {
 
 def cut(responses: Responses, stream: bool, budget: int) -> Response:
     """The response of a request that its budget ends; the stream's own events are judged elsewhere."""
-    request = responses.request("Weather?", {"tools": [RESPONSES_TOOL], "max_output_tokens": budget})
+    request = responses.request("Weather?", {"max_output_tokens": budget})
     if not stream:
         response: Response = responses.client.responses.create(**request)
         responses.check("check_body")(response)

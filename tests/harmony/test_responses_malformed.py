@@ -10,7 +10,6 @@ import pytest
 
 from harness.pytest_plugin import ScriptWriter
 from harness.scripted.book import Raw
-from tests.behaviours.tools import RESPONSES_TOOL
 from tests.case_files import cases
 from tests.responses_api import TERMINAL, Responses
 
@@ -35,11 +34,10 @@ def test_malformed_output_has_a_defined_end(
 ) -> None:
     """A response with a final status as a body, a stream with one terminal event, and the next request."""
     script(Raw(case["said"]), times=2)
-    body = {"model": responses.model, "input": "Weather?", "tools": [RESPONSES_TOOL]}
+    body = {"model": responses.model, "input": "Weather?"}
     answer = responses.post(body)
     assert answer.status_code == 200, answer.text
     assert answer.json()["status"] in ("completed", "incomplete", "failed")
-    responses.check("check_body")(answer.json())
     streamed = responses.post({**body, "stream": True})
     assert streamed.status_code == 200, streamed.text
     events = events_of(streamed)
@@ -51,3 +49,14 @@ def test_malformed_output_has_a_defined_end(
         assert case["keeps"] in "".join(e["delta"] for e in events if e["type"].endswith("_text.delta"))
     script("Still here.")
     assert responses.create("Are you there?").output_text == "Still here."
+
+
+@pytest.mark.covers("VT-015", "VR-061")
+@pytest.mark.known_defect(
+    "unreported (words outside Harmony's format come back with the special tokens around them)",
+    versions=">=0.30",
+    why="and as an incomplete item of a completed response",
+)
+def test_recovered_words_are_a_plain_message(responses: Responses, script: ScriptWriter) -> None:
+    script(Raw("<|channel|>final<|message|>No end follows.<|endoftext|>"))
+    assert responses.create("Weather?").output_text == "No end follows."
