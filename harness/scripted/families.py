@@ -307,6 +307,14 @@ _ROWS = (
 
 FAMILIES = {family.name: family for family in _ROWS}
 
+
+def families_of(parser: str) -> tuple[Family, ...]:
+    """The families that a tool parser or reasoning parser of this name is for."""
+    return tuple(
+        family for family in FAMILIES.values() if parser in (family.tool_parser, family.reasoning_parser)
+    )
+
+
 _MELODY = "needs the package cohere-melody, which vLLM does not install; the dialect is there"
 _HF = "reads whatever format a checkpoint's response_template describes; it has none of its own"
 WITHOUT = {

@@ -10,7 +10,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from harness.registry import load_registry
 from harness.scripted.dialects import DIALECTS
-from harness.scripted.families import FAMILIES, WITHOUT, Family, family_entry
+from harness.scripted.families import FAMILIES, WITHOUT, Family, families_of, family_entry
 from harness.scripted.standin import build_stand_in
 from harness.scripted.synthetic import Token, byte_tokenizer, chat_template, ids_of, with_tokens
 
@@ -100,3 +100,9 @@ def test_pieces_take_the_numbers_they_must_have() -> None:
 def test_harmony_has_a_model_of_its_own() -> None:
     with pytest.raises(ValueError, match="use model gpt-oss"):
         family_entry(FAMILIES["openai"])
+
+
+def test_families_are_found_by_either_parser() -> None:
+    assert [family.name for family in families_of("mistral")] == ["mistral", "mistral_v3"]
+    assert [family.name for family in families_of("nemotron_v3")] == ["nemotron_v3"]
+    assert families_of("no such parser") == ()
