@@ -33,6 +33,7 @@ class Recorder:
             return
         result = self._result(target)
         result.outcomes[kind] += 1
+        result.tests[report.nodeid] = kind
         if (trial := getattr(report, TRIAL_OF, None)) and kind != "skipped":
             case, seed = trial
             seeds = result.trials.setdefault(case, {})

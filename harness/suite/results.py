@@ -26,7 +26,18 @@ COUNTED = {
     "retries": ("rerun",),
 }
 MISSED = "missed"  # of a repeated test, where the model said otherwise: a figure, not a failure
-_PLAIN = ("environment", "vllm", "startup_s", "restarts", "logs", "outcomes", "skips", "defects", "gone")
+_PLAIN = (
+    "environment",
+    "vllm",
+    "startup_s",
+    "restarts",
+    "logs",
+    "outcomes",
+    "tests",
+    "skips",
+    "defects",
+    "gone",
+)
 
 
 @dataclass
@@ -42,6 +53,7 @@ class TargetResult:
         lacking: APIs that it does not serve.
         known: references of the known deviations that were seen.
         outcomes: number of tests by outcome; `rerun` counts attempts that were tried again.
+        tests: what became of each test, in the order of the run.
         skips: number of skips by reason code.
         defects: known defects that were seen: reference -> tests.
         findings: one finding of each code and path.
@@ -60,6 +72,7 @@ class TargetResult:
     lacking: frozenset[str] = frozenset()
     known: set[str] = field(default_factory=set)
     outcomes: Counter[str] = field(default_factory=Counter)
+    tests: dict[str, str] = field(default_factory=dict)
     skips: Counter[str] = field(default_factory=Counter)
     defects: dict[str, list[str]] = field(default_factory=dict)
     findings: dict[tuple[str, str], Finding] = field(default_factory=dict)

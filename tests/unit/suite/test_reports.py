@@ -148,6 +148,7 @@ def test_outcomes_are_counted() -> None:
         defect,
     )
     assert result.counts() == {"passed": 1, "failed": 2, "skipped": 1, "defects": 1, "retries": 1}
+    assert result.tests == {"tests/t.py::test_t": "xfailed"}
     assert result.skips == {"slow": 1}
     assert result.defects == {"vllm#12345: it is wrong": ["tests/t.py::test_t"]}
 
