@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import httpx
 import pytest
 from anthropic import Anthropic
+from anthropic.resources.messages import Messages as SdkMessages
 from anthropic.types import Message
 from openai import OpenAI
 
@@ -21,6 +23,9 @@ from tests.behaviours.tools import DESCRIPTION, PARAMETERS
 
 TOOL: dict[str, Any] = {"name": "get_weather", "description": DESCRIPTION, "input_schema": PARAMETERS}
 NO_STOP_SEQUENCE = ("stop_sequence",)  # vLLM's bodies leave the field out where it is null
+
+
+_OF_SDK = signature(SdkMessages.create).parameters
 
 
 @dataclass(frozen=True)
@@ -62,15 +67,15 @@ class Messages:
     check: Callable[[str], Callable[..., None]]
 
     def create(self, said: Any, **more: Any) -> Message:
-        """The body of one request, checked; keys that Anthropic does not know go under `extra_body`."""
-        message: Message = self.client.messages.create(**self.request(said, more))
+        """The body of one request, checked."""
+        message: Message = self.client.messages.create(**for_sdk(self.request(said, more)))
         self.check("check_body")(message)
         return message
 
     def stream(self, said: Any, **more: Any) -> Stream:
         """The stream of one request, its framing checked with the rest."""
         raw = self.client.messages.with_streaming_response
-        with raw.create(**self.request(said, more), stream=True) as response:
+        with raw.create(**for_sdk(self.request(said, more)), stream=True) as response:
             events = list(parse_sse(response.iter_bytes()))
         self.check("check_stream")(events, api="messages")
         return Stream(events)
@@ -85,11 +90,11 @@ class Messages:
 
     def count(self, said: Any, **more: Any) -> int:
         """What count_tokens says."""
-        request = {"model": self.model, "messages": asked(said), **more}
+        request = for_sdk({"model": self.model, "messages": asked(said), **more})
         return self.client.messages.count_tokens(**request).input_tokens
 
     def request(self, said: Any, more: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of `messages.create`."""
+        """A request as JSON."""
         return {"model": self.model, "messages": asked(said), "max_tokens": 200, "temperature": 0, **more}
 
     def post(self, body: Any, *, path: str = "", raw: bytes | None = None) -> httpx.Response:
@@ -106,6 +111,12 @@ class Messages:
         error: dict[str, Any] = answer.json()
         self.check("check_body")(error, api="messages")
         return error
+
+
+def for_sdk(request: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `messages.create`: what the SDK does not know goes into the body as it is."""
+    extra = {key: value for key, value in request.items() if key not in _OF_SDK}
+    return {**{key: value for key, value in request.items() if key in _OF_SDK}, "extra_body": extra}
 
 
 def asked(said: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from openai import OpenAI
 from harness.pytest_plugin import ScriptWriter
 from harness.scripted.book import When
 from harness.suite.content import says
-from tests.messages_api import Messages, kinds, text_of
+from tests.messages_api import Messages, for_sdk, kinds, text_of
 
 pytestmark = pytest.mark.needs("messages")
 
@@ -25,7 +25,7 @@ TURNS: list[Any] = [
 BILLING = "x-anthropic-billing-header: cc_version=2; cch=0123;"
 
 
-@pytest.mark.covers("VA-001", "VA-014", "VA-024", "LS-041", "vllm#45367")
+@pytest.mark.covers("VA-001", "VA-014", "VA-024", "LS-041")
 def test_answer_in_both_ways(messages: Messages, script: ScriptWriter) -> None:
     script(PARIS, times=2)
     body, stream = messages.both(FRANCE)
@@ -43,7 +43,7 @@ def test_answer_in_both_ways(messages: Messages, script: ScriptWriter) -> None:
 @pytest.mark.covers("LS-041")
 def test_the_sdks_own_stream_helper(messages: Messages, script: ScriptWriter) -> None:
     script(PARIS)
-    with messages.client.messages.stream(**messages.request(FRANCE, {})) as stream:
+    with messages.client.messages.stream(**for_sdk(messages.request(FRANCE, {}))) as stream:
         text = "".join(stream.text_stream)
         final = stream.get_final_message()
     assert text.strip() == text_of(final)
@@ -95,7 +95,13 @@ def test_token_limit(messages: Messages, script: ScriptWriter) -> None:
 
 
 @pytest.mark.scripted
-@pytest.mark.covers("VA-018", "LS-041", "vllm#45807", "vllm#55324")
+@pytest.mark.covers("VA-018", "LS-041")
+@pytest.mark.known_defect(
+    "unreported (Harmony keeps the stop string)",
+    versions=">=0.22",
+    models=["gpt-oss"],
+    why="the text ends with the stop string, which other models leave out",
+)
 def test_stop_sequence(messages: Messages, script: ScriptWriter) -> None:
     script("We count: one two STOP three four", expect="cut", times=2)
     body, stream = messages.both("Count", stop_sequences=["never said", "STOP"])
@@ -106,7 +112,7 @@ def test_stop_sequence(messages: Messages, script: ScriptWriter) -> None:
 
 
 @pytest.mark.scripted
-@pytest.mark.covers("VA-018", "vllm#55324")
+@pytest.mark.covers("VA-018")
 def test_natural_end_names_no_stop_sequence(messages: Messages, script: ScriptWriter) -> None:
     script(PARIS, times=2)
     body, stream = messages.both(FRANCE, stop_sequences=["STOP"])
@@ -132,7 +138,7 @@ def test_usage(messages: Messages, script: ScriptWriter) -> None:
 @pytest.mark.covers("LS-041", "VA-017")
 def test_sampling_parameters_are_taken(messages: Messages, script: ScriptWriter) -> None:
     script(PARIS)
-    more = {"extra_body": {"watermarking": False, "cache_salt": "s3cret", "metadata": {"user_id": "u"}}}
+    more = {"watermarking": False, "cache_salt": "s3cret", "metadata": {"user_id": "u"}}
     message = messages.create(FRANCE, max_tokens=60, temperature=0.5, top_p=0.9, top_k=5, **more)
     assert message.stop_reason in ("end_turn", "max_tokens")
 
@@ -173,19 +179,18 @@ def test_billing_header_is_left_out(messages: Messages) -> None:
 
 
 @pytest.mark.scripted
-@pytest.mark.covers("VA-012", "vllm#58727")
+@pytest.mark.covers("VA-012")
 def test_system_message_among_the_others(messages: Messages, script: ScriptWriter) -> None:
     """Claude Code's reminders: merged into the system prompt or kept in place, never lost, never refused."""
     script("Fine.")
     reminder = {"role": "system", "content": "The user opened notes.txt."}
     said = [*TURNS[:2], reminder, TURNS[2]]
     message = messages.create(said, system="Be short.")
-    assert message.usage.input_tokens >= messages.count(TURNS, system="Be short.") + 6
+    assert message.usage.input_tokens > messages.count(TURNS, system="Be short.") + 3
     assert messages.count(said, system="Be short.") == message.usage.input_tokens
 
 
 @pytest.mark.scripted
-@pytest.mark.covers("vllm#46525", "vllm#46321")
 def test_empty_text_blocks_are_taken(messages: Messages, script: ScriptWriter) -> None:
     script("Hello.")
     said = [{"role": "user", "content": [{"type": "text", "text": ""}, {"type": "text", "text": "Hi"}]}]

@@ -136,7 +136,7 @@ def test_payload_of_claude_code(messages: Messages, script: ScriptWriter) -> Non
         metadata={"user_id": "user_1"},
         thinking={"type": "adaptive"},
         tools=[{**TOOL, "strict": False, "cache_control": {"type": "ephemeral"}}],
-        extra_body={"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}},
+        context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
         extra_headers={"anthropic-beta": "claude-code-20250219,interleaved-thinking-2025-05-14"},
     )
     assert text_of(body) == PARIS

@@ -177,7 +177,6 @@ def test_stop_sequence_after_a_call(messages: Messages, script: ScriptWriter) ->
 
 
 @pytest.mark.scripted
-@pytest.mark.covers("vllm#48273")
 @pytest.mark.known_defect(
     "vllm#48273",
     versions=">=0.22",
@@ -192,7 +191,7 @@ def test_bad_arguments_are_no_server_error(messages: Messages, script: ScriptWri
 
 
 @pytest.mark.scripted
-@pytest.mark.covers("VA-008", "LS-041", "vllm#46525", "vllm#46321")
+@pytest.mark.covers("VA-008", "LS-041")
 @pytest.mark.parametrize(
     "content",
     ["sunny, 21 degrees", [{"type": "text", "text": "sunny, 21 degrees"}]],
@@ -265,7 +264,7 @@ def test_round_trip(messages: Messages, script: ScriptWriter) -> None:
 
 
 @pytest.mark.scripted
-@pytest.mark.covers("VA-022", "vllm#57324")
+@pytest.mark.covers("VA-022")
 def test_tools_come_and_go_with_system_messages(messages: Messages, script: ScriptWriter) -> None:
     """Added by value, added by reference, removed: the prompt has the tools in effect at the end."""
     script("Fine.", times=3)

@@ -1,0 +1,528 @@
+"""Operations: clients that leave, load, shutdown, restart, metrics; what counts has a server of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import openai
+import psutil
+import pytest
+from openai import AsyncOpenAI, OpenAI
+from prometheus_client.parser import text_string_to_metric_families
+
+from harness.protocol import (
+    ChatAccumulator,
+    Finding,
+    ResponseAccumulator,
+    apply_known,
+    parse_sse,
+    validate_stream,
+)
+from harness.pytest_plugin import ScriptWriter, Server
+from harness.scripted.book import HEADER, Book, When
+from harness.scripted.meaning import ToolCall
+from harness.server.process_tree import tree_pids
+from harness.server.remote import RemoteServer
+from harness.suite.checks import protocol_known
+from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
+from tests.own_server import OwnServer
+
+pytestmark = [
+    pytest.mark.scripted,
+    pytest.mark.model("gpt-oss", "qwen3"),
+    pytest.mark.needs("chat", "responses"),
+    pytest.mark.timeout(180),
+]
+
+AT_ONCE = 64
+LONG = "word " * 1500
+LOAD = ["--enable-server-load-tracking"]
+DRAIN_S = 60
+PATHS = {
+    "chat": "/v1/chat/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+}
+
+
+def request_of(api: str, model: str, said: str, **more: Any) -> dict[str, Any]:
+    """A request of an API, as JSON."""
+    if api == "responses":
+        return {"model": model, "input": said, "stream": True, **more}
+    limit = {"max_tokens": 4000} if api == "messages" else {}
+    return {"model": model, "messages": [{"role": "user", "content": said}], "stream": True, **limit, **more}
+
+
+@dataclass(frozen=True)
+class Http:
+    """A server over plain HTTP, answered from one book."""
+
+    server: Server
+    book: str
+
+    @contextlib.contextmanager
+    def open(self, api: str, said: str, **more: Any) -> Iterator[httpx.Response]:
+        """An open stream."""
+        with httpx.stream(
+            "POST",
+            self.server.endpoint.url_for(PATHS[api]),
+            json=request_of(api, self.server.model, said, **more),
+            headers={HEADER: self.book},
+            timeout=DRAIN_S,
+        ) as response:
+            yield response
+
+    def get(self, path: str, **more: Any) -> httpx.Response:
+        """A plain GET."""
+        return httpx.get(self.server.endpoint.url_for(path), timeout=10, **more)
+
+    def counted(self, name: str, **labels: str) -> float:
+        """A metric, summed over the samples with these labels."""
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(self.get("/metrics").text)
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+
+@dataclass(frozen=True)
+class Own:
+    """A server of these tests' own, with the book of one test."""
+
+    server: RemoteServer
+    book: Book
+    http: Http
+
+    @property
+    def client(self) -> OpenAI:
+        """An SDK client."""
+        return self.book.client()
+
+
+@pytest.fixture
+def own(own_server: OwnServer) -> Callable[..., Own]:
+    """A server of these tests' own with these flags; without any, the one that most of them share."""
+
+    def start(*args: str) -> Own:
+        server = own_server(list(args) or LOAD)
+        book = Book(server.endpoint, server.entry)
+        return Own(server, book, Http(server, book.name))
+
+    return start
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20) -> bool:
+    """Whether the condition became true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def data_lines(response: httpx.Response, number: int) -> list[str]:
+    """The first data lines of a stream."""
+    found: list[str] = []
+    for line in response.iter_lines():
+        if line.startswith("data:"):
+            found.append(line)
+        if len(found) == number:
+            break
+    return found
+
+
+# clients that leave
+
+
+@pytest.mark.covers("VC-037", "VC-038", "VC-040")
+@pytest.mark.parametrize("api", PATHS)
+def test_stream_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own]) -> None:
+    """The engine stops generating, and /metrics counts an abort."""
+    server = own()
+    take = server.book.script(LONG, expect="cut")
+    aborted = server.http.counted("vllm:request_success_total", finished_reason="abort")
+    before = server.http.counted("vllm:generation_tokens_total")
+    with server.http.open(api, "Go on and on") as response:
+        assert len(data_lines(response, 8)) == 8
+        assert server.http.counted("vllm:num_requests_running") == 1
+    assert wait_until(lambda: server.http.counted("vllm:num_requests_running") == 0)
+    assert wait_until(
+        lambda: server.http.counted("vllm:request_success_total", finished_reason="abort") == aborted + 1
+    )
+    assert 0 < server.http.counted("vllm:generation_tokens_total") - before < len(take.takes[0])
+    server.book.verify()
+
+
+@pytest.mark.covers("VC-037", "VC-038")
+@pytest.mark.parametrize("api", PATHS)
+def test_request_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own]) -> None:
+    """The same where the client waits for a body."""
+    server = own()
+    take = server.book.script(LONG, expect="cut")
+    before = server.http.counted("vllm:generation_tokens_total")
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(
+            server.server.url_for(PATHS[api]),
+            json=request_of(api, server.server.model, "Go on and on", stream=False),
+            headers={HEADER: server.book.name},
+            timeout=1.0,
+        )
+    assert wait_until(lambda: server.http.counted("vllm:num_requests_running") == 0)
+    assert 0 < server.http.counted("vllm:generation_tokens_total") - before < len(take.takes[0])
+
+
+@pytest.mark.covers("VC-037")
+def test_many_clients_leave(own: Callable[..., Own]) -> None:
+    """200 requests given up after a moment; the next one is answered within 5 s."""
+    server = own()
+    server.book.script(LONG, times=200, expect="cut", when=When(user="on and on"))
+
+    def give_up(number: int) -> None:
+        api = list(PATHS)[number % len(PATHS)]
+        with contextlib.suppress(httpx.HTTPError):
+            httpx.post(
+                server.server.url_for(PATHS[api]),
+                json=request_of(api, server.server.model, "Go on and on", stream=number % 2 == 0),
+                headers={HEADER: server.book.name},
+                timeout=0.5,
+            )
+
+    with ThreadPoolExecutor(32) as pool:
+        list(pool.map(give_up, range(200)))
+    server.book.script("Here I am.", when=When(user="Are you there"))
+    began = time.monotonic()
+    answer = server.client.responses.create(model=server.server.model, input="Are you there?")
+    assert "Here I am." in answer.output_text
+    assert time.monotonic() - began < 5
+    assert wait_until(lambda: server.http.counted("vllm:num_requests_running") == 0)
+
+
+# load
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One of many streams at once: what it says and how it is asked for."""
+
+    number: int
+
+    @property
+    def key(self) -> str:
+        """What makes its request its own."""
+        return f"question number {self.number}."
+
+    @property
+    def api(self) -> str:
+        """chat or responses."""
+        return "responses" if self.number % 2 else "chat"
+
+    @property
+    def call(self) -> ToolCall | None:
+        """The call it makes, if it makes one."""
+        if self.number % 4 < 2:
+            return None
+        return ToolCall("get_weather", {"city": f"City {self.number}"})
+
+    @property
+    def text(self) -> str:
+        """The text it says."""
+        return " ".join(f"word{self.number}x{count}" for count in range(20))
+
+    def script(self, script: Callable[..., Any]) -> None:
+        """Its script, which no other request matches."""
+        say = {"calls": [self.call]} if self.call else {"say": self.text}
+        script(**say, when=When(user=re.escape(self.key)), name=self.key)
+
+    def request(self, model: str) -> dict[str, Any]:
+        """The arguments of the SDK's create."""
+        tool = RESPONSES_TOOL if self.api == "responses" else CHAT_TOOL
+        return request_of(self.api, model, f"This is {self.key}", tools=[tool])
+
+    def check(self, events: list[Any]) -> None:
+        """It says its own and nothing of another's."""
+        accumulator = ResponseAccumulator() if self.api == "responses" else ChatAccumulator()
+        for event in events:
+            accumulator.feed(event)
+        if self.call is None:
+            assert accumulator.text.strip() == self.text
+            return
+        (call,) = accumulator.tool_calls
+        function = call.get("function", call)
+        assert json.loads(function["arguments"]) == self.call.arguments
+
+
+async def events_of(client: AsyncOpenAI, asked: Asked, model: str) -> list[Any]:
+    """The events of one stream."""
+    create: Any = client.responses.create if asked.api == "responses" else client.chat.completions.create
+    return [event async for event in await create(**asked.request(model))]
+
+
+@pytest.mark.covers("VC-037", "VC-014")
+async def test_streams_at_once_do_not_mix(
+    vllm_server: Server, async_openai_client: AsyncOpenAI, script: ScriptWriter
+) -> None:
+    """64 at once, Chat and Responses, text and calls: each valid, each its own; /health answers meanwhile."""
+    every = [Asked(number) for number in range(AT_ONCE)]
+    for asked in every:
+        await asyncio.to_thread(asked.script, script)
+    slowest, done = 0.0, asyncio.Event()
+
+    async def watch_health() -> int:
+        nonlocal slowest
+        times = 0
+        async with httpx.AsyncClient(timeout=10) as client:
+            while not done.is_set():
+                began = time.monotonic()
+                assert (await client.get(vllm_server.endpoint.url_for("/health"))).status_code == 200
+                slowest = max(slowest, time.monotonic() - began)
+                times += 1
+                await asyncio.sleep(0.05)
+        return times
+
+    health = asyncio.create_task(watch_health())
+    streams = await asyncio.gather(
+        *(events_of(async_openai_client, asked, vllm_server.model) for asked in every)
+    )
+    done.set()
+    assert await health > 3
+    assert slowest < 5
+    for asked, events in zip(every, streams, strict=True):
+        assert not counting(vllm_server, events)
+        asked.check(events)
+
+
+def counting(server: Server, events: list[Any]) -> list[Finding]:
+    """The findings about a stream that are no known deviation."""
+    known = [protocol_known(deviation) for deviation in server.known_deviations]
+    return [each for each in apply_known(validate_stream(events), known, server.vllm_version) if each.counts]
+
+
+@pytest.mark.covers("VC-037")
+def test_load_counts_open_requests(own: Callable[..., Own]) -> None:
+    server = own()
+    assert server.http.get("/load").json() == {"server_load": 0}
+    server.book.script(LONG, expect="cut")
+    with server.http.open("chat", "Go on and on") as response:
+        data_lines(response, 3)
+        assert server.http.get("/load").json() == {"server_load": 1}
+    assert wait_until(lambda: server.http.get("/load").json() == {"server_load": 0})
+
+
+@pytest.mark.covers("VC-037")
+def test_basics(vllm_server: Server) -> None:
+    """Version, health, and a content type that is no JSON."""
+    assert httpx.get(vllm_server.endpoint.url_for("/health"), timeout=10).status_code == 200
+    version = httpx.get(vllm_server.endpoint.url_for("/version"), timeout=10).json()["version"]
+    assert version.startswith(vllm_server.vllm_version.split("+")[0])
+    for path in PATHS.values():
+        answer = httpx.post(
+            vllm_server.endpoint.url_for(path),
+            content=json.dumps({"model": vllm_server.model}),
+            headers={"Content-Type": "application/x-www-form-urlencoded"},
+            timeout=10,
+        )
+        assert 400 <= answer.status_code < 500
+        assert answer.json()["error"]["message"]
+
+
+@pytest.mark.covers("VC-038")
+def test_metrics_count_tokens(own: Callable[..., Own]) -> None:
+    """By exactly what the answers say, streamed or not, over both APIs."""
+    server = own()
+    server.book.script("Six words make a short answer.", times=2)
+
+    def counters() -> tuple[float, ...]:
+        names = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
+        stops = server.http.counted("vllm:request_success_total", finished_reason="stop")
+        return (*(server.http.counted(name) for name in names), stops)
+
+    assert wait_until(lambda: server.http.counted("vllm:num_requests_running") == 0)
+    before = counters()
+    chat = server.client.chat.completions.create(
+        model=server.server.model, messages=[{"role": "user", "content": "Hi"}]
+    )
+    events = list(server.client.responses.create(model=server.server.model, input="Hello there", stream=True))
+    response = events[-1].response  # type: ignore[union-attr]
+    assert chat.usage is not None
+    assert response.usage is not None
+    wanted = (
+        chat.usage.prompt_tokens + response.usage.input_tokens,
+        chat.usage.completion_tokens + response.usage.output_tokens,
+        2,
+    )
+    assert wait_until(
+        lambda: tuple(after - first for after, first in zip(counters(), before, strict=True)) == wanted, 5
+    ), f"{before} -> {counters()}, wanted {wanted} more"
+
+
+# keep-alive
+
+
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VC-040")
+def test_comments_keep_an_idle_stream_alive(own: Callable[..., Own]) -> None:
+    """Only while nothing else comes, and no data is lost by them."""
+    server = own("--sse-keep-alive-interval", "1", "--max-num-seqs", "1")
+    server.book.script(LONG, when=When(user="first"))
+    server.book.script("At last.", when=When(user="second"))
+    comments: list[str] = []
+    with server.http.open("chat", "The first of two") as first:
+        lines = first.iter_lines()
+        next(lines)
+        waited: list[str] = []
+        second = threading.Thread(target=lambda: waited.extend(all_lines(server.http, "The second of two")))
+        second.start()
+        busy = list(lines)
+        second.join(DRAIN_S)
+    comments = [line for line in waited if line.startswith(":")]
+    assert comments
+    assert max(waited.index(comment) for comment in comments) < waited.index(
+        next(line for line in waited if line.startswith("data:") and "At" in line)
+    )
+    for seen in (busy, waited):
+        assert seen[-2:] == ["data: [DONE]", ""] or seen[-1] == "data: [DONE]"
+    assert not [line for line in busy if line.startswith(":")]
+    events = list(parse_sse(["\n".join(waited).encode() + b"\n\n"]))
+    assert not counting(server.server, events)
+    server.book.verify()
+
+
+def all_lines(http: Http, said: str) -> list[str]:
+    """The lines of a whole Chat stream."""
+    with http.open("chat", said) as response:
+        return list(response.iter_lines())
+
+
+# shutdown and restart
+
+
+@pytest.fixture
+def mortal(vllm_server: Server, request: pytest.FixtureRequest) -> Iterator[Callable[..., Own]]:
+    """A server for one test, which the test may end."""
+    assert isinstance(vllm_server, RemoteServer)
+    target = vllm_server
+    with contextlib.ExitStack() as stack:
+
+        def start(*args: str) -> Own:
+            server = RemoteServer(target.entry, lane="scripted", vllm=target.environment, args=args)
+            stack.enter_context(server)
+            book = Book(server.endpoint, server.entry)
+            return Own(server, book, Http(server, book.name))
+
+        yield start
+
+
+def gone(pids: set[int]) -> bool:
+    """Whether none of the processes runs any more."""
+    return not [pid for pid in pids if psutil.pid_exists(pid) and _runs(pid)]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VC-039")
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_shutdown_finishes_open_streams(api: str, mortal: Callable[..., Own]) -> None:
+    """With --shutdown-timeout an open stream comes to its end; new requests are refused meanwhile."""
+    server = mortal("--shutdown-timeout", str(DRAIN_S))
+    server.book.script(LONG)
+    pids = tree_pids(server.server.pid)
+    with server.http.open(api, "Go on and on") as response:
+        chunks = response.iter_bytes()
+        received = [next(chunks)]
+        os.kill(server.server.pid, signal.SIGTERM)
+        time.sleep(0.5)
+        refused = status_of_new(server)
+        received += list(chunks)
+    assert refused in (None, 500, 503)
+    events = list(parse_sse(received))
+    assert not counting(server.server, events)
+    assert f'"{"stop" if api == "chat" else "completed"}"' in events[-2 if api == "chat" else -1].data
+    assert wait_until(lambda: gone(pids), DRAIN_S)
+
+
+def status_of_new(server: Own) -> int | None:
+    """The status of a request that comes during shutdown; None where nobody answers."""
+    try:
+        return httpx.get(server.server.url_for("/v1/models"), timeout=5).status_code
+    except httpx.HTTPError:
+        return None
+
+
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VC-039")
+def test_shutdown_at_once_ends_open_streams(mortal: Callable[..., Own]) -> None:
+    """Without a timeout the stream ends soon, and no process is left."""
+    server = mortal()
+    server.book.script(LONG, expect="cut")
+    pids = tree_pids(server.server.pid)
+    began = time.monotonic()
+    with server.http.open("chat", "Go on and on") as response, contextlib.suppress(httpx.HTTPError):
+        chunks = response.iter_bytes()
+        next(chunks)
+        os.kill(server.server.pid, signal.SIGTERM)
+        list(chunks)
+    assert time.monotonic() - began < 20
+    assert wait_until(lambda: gone(pids), 20)
+
+
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VC-039")
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_stream_that_a_shutdown_ends_says_so(api: str, mortal: Callable[..., Own]) -> None:
+    """A client can tell a shutdown from an answer: an error or a broken connection, never a `stop`."""
+    server = mortal()
+    server.book.script(LONG, expect="cut")
+    received: list[bytes] = []
+    with server.http.open(api, "Go on and on") as response, contextlib.suppress(httpx.HTTPError):
+        for chunk in response.iter_bytes():
+            if not received:
+                os.kill(server.server.pid, signal.SIGTERM)
+            received.append(chunk)
+    wire = b"".join(received)
+    assert b'"finish_reason":"stop"' not in wire
+    assert b"response.completed" not in wire
+
+
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VC-039")
+def test_restart_forgets(mortal: Callable[..., Own]) -> None:
+    """Stored responses, chained turns and counters are of one server's life."""
+    server = mortal()
+    server.book.script("Paris.")
+    stored = server.client.responses.create(model=server.server.model, input="Capital of France?")
+    assert server.client.responses.retrieve(stored.id).id == stored.id
+    server.server.restart()
+    book = Book(server.server.endpoint, server.server.entry)
+    client = book.client()
+    for again in (
+        lambda: client.responses.retrieve(stored.id),
+        lambda: client.responses.cancel(stored.id),
+        lambda: client.responses.create(
+            model=server.server.model, input="And of Italy?", previous_response_id=stored.id
+        ),
+    ):
+        with pytest.raises(openai.NotFoundError):
+            again()
+    assert Http(server.server, book.name).counted("vllm:generation_tokens_total") == 0
+    book.script("Rome.")
+    assert "Rome." in client.responses.create(model=server.server.model, input="Italy?").output_text

@@ -1,0 +1,57 @@
+"""MCP tools on models that do not speak Harmony."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from harness.scripted.book import Book
+from harness.scripted.meaning import Meaning, ToolCall
+from tests.own_server import OwnServer
+from tests.responses_api import Responses
+from tests.tool_server.running import ToolServer
+
+pytestmark = [
+    pytest.mark.standard,
+    pytest.mark.scripted,
+    pytest.mark.model("qwen3"),
+    pytest.mark.needs("responses"),
+    pytest.mark.timeout(120),
+]
+
+CODE = "print(6 * 7)"
+CALL = Meaning.of(calls=(ToolCall("code_interpreter", {"code": CODE}),))
+INTERPRETER = {"type": "code_interpreter", "container": {"type": "auto"}}
+
+
+@pytest.mark.covers("VM-007")
+@pytest.mark.known_defect(
+    "vllm#28173", versions=">=0.22", why="an MCP tool of the request is passed over in silence"
+)
+def test_mcp_tool_of_the_request(responses: Responses, script: ScriptWriter, tmp_path: Path) -> None:
+    """The tool server that the request names is asked for its tools, or the request refused."""
+    script("Hello.")
+    with ToolServer("container", tmp_path) as server:
+        tool = {"type": "mcp", "server_label": "mine", "server_url": f"http://{server.address}/sse"}
+        answer = responses.post({"model": responses.model, "input": "Go", "tools": [tool]})
+    assert answer.status_code == 400 or "mcp_list_tools" in answer.text
+
+
+@pytest.mark.covers("VM-007", "VM-009", "VR-053")
+def test_code_interpreter_with_the_parser_context(
+    own_server: OwnServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """With its experimental parser context vLLM runs the call and goes on; the call keeps its output."""
+    with ToolServer("python", tmp_path) as tools:
+        server = own_server(["--tool-server", tools.address], {"VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT": "1"})
+        book = Book(server.endpoint, server.entry)
+        api = Responses(book.client(timeout=60), server.model, request.getfixturevalue)
+        book.script(turns=[CALL, "It is 42."])
+        response = api.create("Six times seven?", tools=[INTERPRETER])
+        assert [call["code"] for call in tools.journal("python")] == [CODE]
+    calls = [item for item in response.output if item.type == "mcp_call"]
+    assert [(call.name, call.output) for call in calls] == [("code_interpreter", "42\n")]
+    assert response.output_text.strip() == "It is 42."
+    book.verify()
