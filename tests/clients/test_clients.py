@@ -36,12 +36,22 @@ JOB = {
 }
 # LangChain reads no `reasoning` of Chat Completions: langchain#35059
 SHOWS_NO_REASONING = {("langchain", "chat")}
+NAMED_COMPLETED = pytest.mark.known_defect(
+    "vllm#45386",
+    versions=">=0.22,<0.33",
+    why="a stream that the budget cuts ends with response.completed",
+)
 
 
-def clients_with(case: str) -> pytest.MarkDecorator:
-    """Every client that has the case, with each API it has it on."""
+def clients_with(case: str, **marks: pytest.MarkDecorator) -> pytest.MarkDecorator:
+    """Every client that has the case, with each API it has it on; `marks` by API."""
     params = [
-        pytest.param(name, api, marks=pytest.mark.needs(api), id=f"{name}-{api}")
+        pytest.param(
+            name,
+            api,
+            marks=[pytest.mark.needs(api), *([marks[api]] if api in marks else [])],
+            id=f"{name}-{api}",
+        )
         for name, client in CLIENTS.items()
         for api, cases in client.cases.items()
         if case in cases
@@ -65,7 +75,7 @@ def reasons(server: Server, client: str, api: str) -> bool:
     return "reasoning" in server.entry.capabilities and (client, api) not in SHOWS_NO_REASONING
 
 
-@pytest.mark.covers("AG-001", "AG-003", "AG-006", "LS-035")
+@pytest.mark.covers("AG-001", "AG-003", "AG-006", "LS-035", "vllm-22403")
 @clients_with("loop")
 def test_tool_loop(client: str, api: str, vllm_server: Server, see: See) -> None:
     """Two calls in turn, each with the output of the one before, to a final answer."""
@@ -123,7 +133,7 @@ def test_conversation_kept_by_the_server(client: str, api: str, see: See) -> Non
 
 
 @pytest.mark.covers("AG-005")
-@clients_with("cut")
+@clients_with("cut", responses=NAMED_COMPLETED)
 def test_answer_over_its_limit(client: str, api: str, see: See) -> None:
     """A limit ends the answer in a state of its own, streamed and not."""
     seen = see(client, api, "cut")

@@ -88,12 +88,18 @@ async function chatLoop(question, stream) {
   const options = stream ? { stream, stream_options: { include_usage: true } } : {};
   const runner = client.chat.completions.runTools({ model, messages, tools, ...options });
   let shown = '';
-  if (stream) runner.on('content', (delta) => (shown += delta));
+  const thoughts = {}; // of a stream: the package keeps only the last piece of fields that it does not know
+  if (stream) {
+    runner.on('content', (delta) => (shown += delta));
+    runner.on('chunk', ({ id, choices: [choice] }) => {
+      thoughts[id] = (thoughts[id] ?? '') + (choice?.delta.reasoning ?? '');
+    });
+  }
   const text = await runner.finalContent();
   const completions = runner.allChatCompletions();
   return {
     calls,
-    reasoning: completions.map((each) => each.choices[0].message.reasoning),
+    reasoning: stream ? Object.values(thoughts) : completions.map((each) => each.choices[0].message.reasoning),
     output_tokens: completions.map((each) => each.usage.completion_tokens),
     shown: stream ? shown : text,
     text,
