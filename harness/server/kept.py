@@ -14,7 +14,7 @@ import psutil
 import requests
 from filelock import FileLock
 
-from harness.server.fork_server import READ_EARLY
+from harness.server.fork_server import READ_EARLY, TEMPLATE
 from harness.server.launch import IN_SERVER, Launch
 from harness.server.process_tree import kill_in
 from harness.server.records import ServerRecord, records_folder, running
@@ -30,7 +30,7 @@ def identity(launch: Launch) -> str:
         launch.argv(0),
         sorted((name, value) for name, value in launch.environ().items() if _counts(name, launch)),
         launch.environment.fingerprint(),
-        [path.read_text() for path in sorted(IN_SERVER.glob("*.py"))],
+        [path.read_text() for path in (TEMPLATE, *sorted(IN_SERVER.glob("*.py")))],
     ]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 

@@ -69,6 +69,7 @@ MODULES = (
 
 
 FIRST_CLIENT_S = 60.0
+LOOK_EVERY_S = 0.0002
 SPARE_COPIES = 2  # of a tokenizer: as many as the API server takes for its render threads
 
 
@@ -79,6 +80,7 @@ def main() -> None:
     _import_all()
     _fork_everything()
     _override_kernels()
+    _wait_asleep()
     os.register_at_fork(after_in_child=_bind_openmp)
     _freeze()
     while True:
@@ -300,6 +302,13 @@ def _override_kernels() -> None:
         platform.register_triton_kernel_overrides()
     except (ImportError, AttributeError) as error:
         print(f"no kernel overrides ahead: {error}", flush=True)
+
+
+def _wait_asleep() -> None:
+    """Has engine and worker sleep between looks at their queue; vLLM spins, which takes a core from each."""
+    queue = sys.modules.get("vllm.distributed.device_communicators.shm_broadcast")
+    if hasattr(queue, "sched_yield"):
+        queue.sched_yield = lambda: time.sleep(LOOK_EVERY_S)  # type: ignore[union-attr]
 
 
 def _bind_openmp() -> None:
