@@ -192,6 +192,10 @@ class ModelEntry(_Strict):
             raise ValueError("lane 'scripted' needs 'dialect'")
         return self
 
+    def serves(self, lane: Lane) -> bool:
+        """Whether a server can be started on a lane, be it one that runs do by themselves or not."""
+        return lane in self.lanes or (lane == "scripted" and self.stand_in is not None)
+
     @property
     def chat_template_path(self) -> Path | None:
         """Path of the chat template, None for the tokenizer's own."""

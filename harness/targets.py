@@ -70,6 +70,8 @@ def choose(
     for entry in entries:
         for each in wanted:
             obstacle = why_not(entry, each, machine)
+            if each not in entry.lanes and not (models and lane):
+                obstacle = f"the entry has no {each} lane that runs do by themselves"
             if obstacle is None:
                 targets.append(Target(entry, each))
             else:
@@ -82,7 +84,7 @@ def choose(
 
 def why_not(entry: ModelEntry, lane: RunLane, machine: Machine) -> str | None:
     """Why an entry cannot run on a lane of this machine; None when it can."""
-    if lane not in entry.lanes:
+    if lane == "attached" or not entry.serves(lane):
         return f"the entry has no {lane} lane"
     if machine.frontend == "rust" and entry.harmony:
         # of 0.33.0: it wants reasoning parser `auto`, which vLLM's own Python side does not know

@@ -98,7 +98,7 @@ def plan_launch(
             harness may set.
         AssetError: an asset cannot be fetched.
     """
-    if lane not in entry.lanes:
+    if not entry.serves(lane):
         raise UsageError(
             f"model {entry.name!r} has no lane {lane!r}", hint=f"it has {', '.join(entry.lanes)}"
         )

