@@ -108,7 +108,19 @@ def test_all_parts_of_a_replayed_item_are_used(kind: str, wire: Wire, script: Sc
 
 
 @pytest.mark.covers("vllm-36445")
-@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+@pytest.mark.parametrize(
+    "stream",
+    [
+        pytest.param(False, id="body"),
+        pytest.param(
+            True,
+            id="stream",
+            marks=pytest.mark.known_defect(
+                "vllm#36445", versions=">=0.22", why="the stream has a message of the blank lines between"
+            ),
+        ),
+    ],
+)
 def test_no_message_of_blanks_before_a_call(stream: bool, wire: Wire, script: ScriptWriter) -> None:
     """The blank lines between thoughts and call are the format's, not words for the user."""
     script(reasoning="Weather, then.", calls=[CALL])
@@ -192,7 +204,11 @@ def test_forced_call_has_one_call_id(
     script(calls=[CALL], constrained=True)
     events = wire.stream("Weather?", tools=[TOOL], tool_choice=choice)
     check_stream(events)
-    (done,) = (e["item"] for e in events if e["type"] == "response.output_item.done")
+    (done,) = (
+        event["item"]
+        for event in events
+        if event["type"] == "response.output_item.done" and event["item"]["type"] == "function_call"
+    )
     (call,) = items(terminal(events), "function_call")
     assert (done["id"], done["call_id"]) == (call["id"], call["call_id"])
 
