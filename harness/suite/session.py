@@ -88,7 +88,7 @@ class Run:
         narrowing = ("ignore_glob", "lf", "replay_tokens", "server_arg")
         return (
             not self.narrowed
-            and not any(getattr(option, name) for name in narrowing)
+            and not any(getattr(option, name, None) for name in narrowing)
             and not (session.shouldstop or session.shouldfail)
             and option.frontend == "python"
             and deviations.has_every_suite(self.config.rootpath, self.config.args, option.ignore or (), start)
