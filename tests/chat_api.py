@@ -215,6 +215,7 @@ class Chat:
         answer = self.post("/v1/chat/completions", whole, **headers)
         assert answer.status_code == status, f"{answer.status_code}: {answer.text}"
         self.check("check_body")(answer.json())
+        assert isinstance(answer.json().get("error"), dict), answer.text
         error: dict[str, Any] = answer.json()["error"]
         assert "no script matches" not in error["message"], "vLLM would have served it"
         assert re.search(pattern, error["message"], re.IGNORECASE), error["message"]
