@@ -1,7 +1,8 @@
 """Responses: whatever a turn holds, its items come in order, and the stream tells what the body says.
 
 Once token by token, and once on servers that hand out several tokens at a time (`--stream-interval`), where a
-delta may hold the end of one item and the start of the next.
+delta may hold the end of one item and the start of the next. No blank line stands between the items
+(`constrained`): what becomes of one is a test of test_responses_calls.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def check_reasoning_tokens(body: Any, stream: Stream, thoughtful: bool) -> None:
 @pytest.mark.covers("VR-010", "VR-066", "LS-036", "VT-012")
 @pytest.mark.parametrize("case", cases("responses_turns", "everyone"))
 def test_turn(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
-    script(meaning_of(case), times=2)
+    script(meaning_of(case), constrained=True, times=2)
     check_turn(responses, case)
 
 
@@ -71,7 +72,7 @@ def test_turn(case: dict[str, Any], responses: Responses, script: ScriptWriter) 
 @pytest.mark.covers("VR-010", "VR-012", "VR-063", "VR-064", "VR-066", "GO-008", "LS-030", "LS-036")
 @pytest.mark.parametrize("case", cases("responses_turns", "thoughtful"))
 def test_thoughtful_turn(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
-    script(meaning_of(case), times=2)
+    script(meaning_of(case), constrained=True, times=2)
     check_turn(responses, case)
 
 
@@ -79,7 +80,7 @@ def test_thoughtful_turn(case: dict[str, Any], responses: Responses, script: Scr
 @pytest.mark.covers("VR-010", "VR-065", "VR-066", "LS-036")
 @pytest.mark.parametrize("case", cases("responses_turns", "parallel"))
 def test_parallel_turn(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
-    script(meaning_of(case), times=2)
+    script(meaning_of(case), constrained=True, times=2)
     check_turn(responses, case)
 
 
@@ -123,7 +124,7 @@ def test_turns_in_larger_steps(stepping_server: RemoteServer, request: pytest.Fi
     for parameter in [parameter for group in groups for parameter in cases("responses_turns", group)]:
         (case,) = parameter.values
         book = stepping_server.book(f"steps {parameter.id}")
-        book.script(meaning_of(case), times=2)
+        book.script(meaning_of(case), constrained=True, times=2)
         with book.client() as client:
             try:
                 check_turn(Responses(client, stepping_server.model, request.getfixturevalue), case)

@@ -76,9 +76,8 @@ def test_call_with_and_without_thinking(
 ) -> None:
     """Every choice: the thoughts where there are some, then the one call, and no markup as text."""
     call = f'<tool_call>\n{{"name": "{CALL.name}", "arguments": {CALL.arguments_json}}}\n</tool_call>'
-    held = choice != "auto"
     if thinking:
-        script(reasoning="I need the weather.", calls=[CALL], constrained=held, times=2)
+        script(reasoning="I need the weather.", calls=[CALL], constrained=True, times=2)
     else:
         script(Raw(f"{call}<|im_end|>"), times=2)
     body, stream = responses.both(

@@ -89,7 +89,7 @@ def test_custom_tool(responses: Responses, script: ScriptWriter) -> None:
     """Free text in, a custom_tool_call out; its stream never shows the JSON that wraps the text."""
     code = 'print("Zürich")\nfor i in range(3):\n    print(i)'
     call = ToolCall("run_code", {"input": code})
-    script(calls=[call], times=2)
+    script(calls=[call], constrained=True, times=2)
     body, stream = responses.both("Print something.", tools=[CUSTOM])
     for response in (body, stream.terminal):
         (made,) = items(response, "custom_tool_call")
