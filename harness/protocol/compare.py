@@ -30,6 +30,7 @@ OF_ONE_ANSWER = frozenset(
         "system_fingerprint",
         "billing",
         "cached_tokens",
+        "cached_tokens_per_turn",
         "cache_write_tokens",
         "logprobs",
         "obfuscation",
