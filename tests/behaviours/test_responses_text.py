@@ -78,7 +78,7 @@ def test_request_is_echoed(case: dict[str, Any], responses: Responses, script: S
     """In the body, and in the first and the last response of a stream."""
     script(PARIS, times=2)
     limit = {"max_output_tokens": 64, **case["send"]}
-    body, stream = responses.both(FRANCE, **limit)
+    body, stream = responses.create(FRANCE, **limit), responses.stream(FRANCE, **limit)
     first: Any = stream.events[0]
     for response in (body, first.response, stream.terminal):
         echoed = response.model_dump()

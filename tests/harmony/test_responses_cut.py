@@ -13,6 +13,11 @@ from tests.responses_api import Responses, shape
 
 pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses"), pytest.mark.scripted]
 
+HALF_A_HEADER = pytest.mark.known_defect(
+    "unreported (half a Harmony header comes back as text)",
+    versions=">=0.32",
+    why="the recovery of cut output hands out the header's special tokens as a final message",
+)
 WORDS = " ".join(f"word{number}" for number in range(40))
 THOUGHTS = f"<|channel|>analysis<|message|>{WORDS}"
 HEADERS = {
@@ -59,6 +64,7 @@ def test_item_that_is_cut_says_so(kind: str, responses: Responses, script: Scrip
     assert cut(responses, False, 20).output[-1].status == "incomplete"  # type: ignore[union-attr]
 
 
+@HALF_A_HEADER
 @pytest.mark.covers("VR-013", "VR-050")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("budget", [1, 2, 3, 4])

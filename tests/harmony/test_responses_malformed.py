@@ -54,7 +54,7 @@ def test_malformed_output_has_a_defined_end(
 @pytest.mark.covers("VT-015", "VR-061")
 @pytest.mark.known_defect(
     "unreported (words outside Harmony's format come back with the special tokens around them)",
-    versions=">=0.30",
+    versions=">=0.32",
     why="and as an incomplete item of a completed response",
 )
 def test_recovered_words_are_a_plain_message(responses: Responses, script: ScriptWriter) -> None:
