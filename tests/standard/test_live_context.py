@@ -47,7 +47,7 @@ def test_country_chain_by_previous_response_id(responses: Responses) -> None:
     sizes = [answer.usage.input_tokens for answer in answers if answer.usage]
     assert sizes == sorted(set(sizes))
     for question, capital in COUNTRIES[1:]:
-        alone = responses.create(question, max_output_tokens=32)
+        alone = responses.create(question, max_output_tokens=16)
         says(capital not in alone.output_text, f"without context no {capital}: {alone.output_text!r}")
 
 
@@ -55,11 +55,11 @@ def test_country_chain_by_previous_response_id(responses: Responses) -> None:
 @pytest.mark.covers("VR-021")
 def test_what_only_an_earlier_turn_told(responses: Responses) -> None:
     """The name is nowhere but in the first turn; streamed, the chain means the same."""
-    first = responses.create(SECRET, max_output_tokens=32)
-    body, stream = responses.both(ASK_SECRET, previous_response_id=first.id, max_output_tokens=32)
+    first = responses.create(SECRET, max_output_tokens=16)
+    body, stream = responses.both(ASK_SECRET, previous_response_id=first.id)
     says("Biscuit" in body.output_text, f"Biscuit, not {body.output_text!r}")
     assert "Biscuit" in stream.joined("output_text")
-    alone = responses.create(ASK_SECRET, max_output_tokens=32)
+    alone = responses.create(ASK_SECRET, max_output_tokens=16)
     assert "Biscuit" not in alone.output_text
 
 

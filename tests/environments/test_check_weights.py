@@ -1,0 +1,76 @@
+"""`vllm-harness check-weights` on real weights: whole ones agree, and one damaged matrix is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.environments import assets
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+MATRIX = "model.layers.15.mlp.down_proj.weight"
+
+
+def check_weights(*options: str) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from harness.cli import main; sys.argv[0] = 'vllm-harness'; main()"
+    command = [sys.executable, "-c", code, "check-weights", "smollm2-135m", "--device", "cpu", *options]
+    answer = subprocess.run(command, env={**os.environ, "COLUMNS": "200"}, capture_output=True, text=True)
+    print(answer.stdout, answer.stderr)
+    return answer
+
+
+def damaged(folder: Path, damage: Callable[[array[int]], None]) -> Path:
+    """A copy of the checkpoint with one matrix changed, its values as 16-bit patterns."""
+    whole = assets.fetch("smollm2-135m")
+    for path in whole.iterdir():
+        if path.name != "model.safetensors":
+            (folder / path.name).symlink_to(path)
+    content = bytearray((whole / "model.safetensors").read_bytes())
+    begin = 8 + int.from_bytes(content[:8], "little")
+    start, end = (begin + at for at in json.loads(content[8:begin])[MATRIX]["data_offsets"])
+    values = array("H", bytes(content[start:end]))
+    damage(values)
+    content[start:end] = values.tobytes()
+    (folder / "model.safetensors").write_bytes(content)
+    return folder
+
+
+def last_bits(values: array[int]) -> None:
+    """Each value by its last bit: under one percent."""
+    for at in range(len(values)):
+        values[at] ^= 1
+
+
+def backwards(values: array[int]) -> None:
+    values.reverse()
+
+
+def test_whole_weights_agree() -> None:
+    answer = check_weights()
+    assert answer.returncode == 0
+    rows = {row[0]: row for row in re.findall(r"│ (\w+) .*?│.*?(\d+) of 20 .*│ (\w+) +│", answer.stdout)}
+    assert rows["float32"] == ("float32", "20", "agrees")
+    assert set(rows) == {"float32", "bfloat16", "float16"}
+    assert "wrong" not in answer.stdout
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_matrix_backwards_is_wrong(tmp_path: Path, dtype: str) -> None:
+    answer = check_weights("--dtype", dtype, "--weights", str(damaged(tmp_path, backwards)))
+    assert answer.returncode == 1
+    assert re.search(rf"│ {dtype} .* wrong +│", answer.stdout)
+
+
+def test_a_matrix_off_by_its_last_bits_is_wrong_in_float32(tmp_path: Path) -> None:
+    answer = check_weights("--dtype", "float32", "--weights", str(damaged(tmp_path, last_bits)))
+    assert answer.returncode == 1
+    assert re.search(r"│ float32 .* wrong +│", answer.stdout)
