@@ -63,8 +63,8 @@ def loop(case: str, stream: bool) -> dict[str, Any]:
         message, seen["shown"] = turn(stream, messages)
         messages.append(message)
         seen["calls"] += [[call["name"], call["args"]] for call in message.tool_calls]
-        thoughts = [block for block in message.content_blocks if block["type"] == "reasoning"]
-        seen["reasoning"] += [block.get("reasoning", "") for block in thoughts]
+        blocks = [block for block in message.content_blocks if block["type"] == "reasoning"]
+        seen["reasoning"] += [block.get("reasoning", "") for block in blocks]
         seen["output_tokens"].append(message.usage_metadata["output_tokens"])
         messages += [TOOLS[call["name"]].invoke(call) for call in message.tool_calls]
         if not message.tool_calls:

@@ -211,8 +211,15 @@ def responses_cut(stream: bool) -> list[Any]:
 
 def chat_cut(stream: bool) -> list[Any]:
     """How an answer ends that reaches its limit."""
-    completion, shown = chat(stream, messages=[{"role": "user", "content": STORY}], max_tokens=12)
-    assert shown == (completion.choices[0].message.content or "")
+    messages: list[Any] = [{"role": "user", "content": STORY}]
+    if not stream:
+        completion = client.chat.completions.create(model=model, messages=messages, max_tokens=12)
+    else:
+        with client.chat.completions.stream(
+            model=model, messages=messages, max_tokens=12, stream_options={"include_usage": True}
+        ) as events:
+            events.until_done()
+            completion = events.current_completion_snapshot
     return [completion.choices[0].finish_reason, completion.usage.completion_tokens]
 
 
