@@ -1,0 +1,518 @@
+"""Tool calls over Chat Completions: every tool_choice, streamed and not, and what arguments may hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletionMessage
+
+from harness.pytest_plugin import ScriptWriter
+from harness.scripted.meaning import Meaning, Text, ToolCall
+from harness.suite.content import says
+from tests.case_files import cases
+from tests.chat_api import (
+    ANYTHING,
+    ASK,
+    CITY,
+    FORECAST,
+    FREE,
+    HISTORY,
+    NOW,
+    PARIS,
+    ROME,
+    WEATHER,
+    Answers,
+    Chat,
+    named,
+)
+
+
+def call_ids(answers: Answers) -> list[str]:
+    """The ids of all calls, of the body and of the stream."""
+    in_body = [call.id for call in answers.body.choices[0].message.tool_calls or []]
+    in_stream = [
+        call.id
+        for chunk in answers.chunks
+        for choice in chunk.choices
+        for call in choice.delta.tool_calls or []
+        if call.id
+    ]
+    assert len(in_stream) == len(in_body)
+    return in_body + in_stream
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VT-001", "VT-008", "VT-011", "VT-014", "VC-015", "VC-020")
+@pytest.mark.parametrize("explicit", [True, False])
+def test_auto_call(explicit: bool, chat: Chat, script: ScriptWriter) -> None:
+    script(calls=[PARIS], times=2, constrained=True)
+    choice = {"tool_choice": "auto"} if explicit else {}
+    answers = chat.both(tools=[FREE, FORECAST], **choice)
+    assert answers.said.calls == (("get_weather", PARIS.arguments_json),)
+    assert answers.said.finish == "tool_calls"
+    assert not answers.said.content
+    assert all(len(identifier) >= 9 for identifier in call_ids(answers))
+
+
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VT-001", "VT-008", "VT-010", "VC-015")
+def test_required_call(chat: Chat, script: ScriptWriter) -> None:
+    script(calls=[PARIS], constrained=not chat.rust, times=2)
+    answers = chat.both(tools=[WEATHER], tool_choice="required", max_tokens=100)
+    assert answers.said.names == ["get_weather"] * len(answers.said.calls)
+    assert answers.said.calls
+    assert all(arguments["city"] in CITY["enum"] for arguments in answers.said.arguments)
+    assert answers.said.finish == "tool_calls"
+    assert not answers.said.content
+    if script.exact:
+        assert answers.said.calls == (("get_weather", PARIS.arguments_json),)
+
+
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VT-008", "VC-015", "VC-017")
+def test_named_call(chat: Chat, script: ScriptWriter) -> None:
+    """A forced function ends with `stop`, as on OpenAI; no content, no JSON beside the call."""
+    script(calls=[PARIS], constrained=not chat.rust, times=2)
+    answers = chat.both(tools=[NOW, WEATHER], tool_choice=named("get_weather"), max_tokens=100)
+    assert answers.said.names == ["get_weather"]
+    assert answers.said.arguments[0]["city"] in CITY["enum"]
+    assert not answers.said.content
+    assert answers.said.finish == "stop"
+    if script.exact:
+        assert answers.said.calls == (("get_weather", PARIS.arguments_json),)
+
+
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VT-003", "VT-008", "VC-043")
+def test_no_call_when_none_is_allowed(chat: Chat, script: ScriptWriter) -> None:
+    script("No tool will help here.", times=2)
+    answers = chat.both(tools=[WEATHER], tool_choice="none", max_tokens=20)
+    assert not answers.said.calls
+    assert answers.said.finish in ("stop", "length")
+    says(answers.said.content.strip(), "some text, not nothing")
+    if script.exact:
+        assert answers.said.content.strip() == "No tool will help here."
+        assert answers.said.finish == "stop"
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VT-008", "VC-043")
+@pytest.mark.parametrize("request_", [{"tools": [FREE], "tool_choice": "none"}, {}], ids=["none", "no tools"])
+@pytest.mark.known_defect(
+    "unreported (Harmony streams calls that are not allowed)",
+    versions=">=0.22,<0.33",
+    models=["gpt-oss"],
+    why="with tool_choice none or without tools the stream has a tool call, the body says nothing at all",
+)
+def test_call_that_is_not_allowed_is_no_call(
+    request_: dict[str, Any], chat: Chat, script: ScriptWriter
+) -> None:
+    """The model calls all the same: neither body nor stream may hand the client a call."""
+    script(calls=[PARIS], times=2, constrained=True)
+    answers = chat.both(**request_)
+    assert not answers.streamed.calls
+    assert not answers.said.calls
+    assert answers.said.finish == answers.streamed.finish == "stop"
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VT-002", "VT-006", "VC-020", "VC-022")
+@pytest.mark.parametrize(
+    "content",
+    [
+        "rain, 98 percent humid",
+        [{"type": "text", "text": "rain, 98 percent humid"}],
+        [{"type": "text", "text": "rain, "}, {"type": "text", "text": "98 percent humid"}],
+    ],
+    ids=["text", "part", "parts"],
+)
+def test_tool_output_reaches_the_model(content: Any, chat: Chat, script: ScriptWriter) -> None:
+    """The prompt holds the call and its whole output, and the answer is text."""
+    script("It rains: 98 percent humid.", times=3)
+    messages = [*HISTORY[:-1], {**HISTORY[-1], "content": content}]
+    answers = chat.both(messages, tools=[FREE])
+    assert answers.said.content.strip() == "It rains: 98 percent humid."
+    assert not answers.said.calls
+    prompt = chat.prompt(messages, tools=[FREE])
+    assert "98 percent humid" in prompt
+    assert prompt.index("rain, ") < prompt.index("98 percent humid")
+    assert re.search(r'\{\s*"city"\s*:\s*"Paris"\s*\}', prompt)
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VC-016")
+@pytest.mark.parametrize("arguments", ["{}", ""], ids=["object", "empty"])
+def test_call_without_arguments_in_the_history(arguments: str, chat: Chat, script: ScriptWriter) -> None:
+    script("Noon.", times=2)
+    call = {"id": "call_now_1", "type": "function", "function": {"name": "now", "arguments": arguments}}
+    messages = [
+        *ASK,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_now_1", "content": "12:00"},
+    ]
+    answers = chat.both(messages, tools=[NOW])
+    assert answers.said.content.strip() == "Noon."
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VT-010", "VT-014", "VC-016")
+@pytest.mark.known_defect(
+    "unreported (llama3_json streams no arguments for a call without)",
+    versions=">=0.22",
+    models=["llama3.1"],
+    why="the streamed arguments of a call without arguments are empty text, not {}",
+)
+def test_call_without_arguments(chat: Chat, script: ScriptWriter) -> None:
+    script(calls=[ToolCall("now", {})], times=2, constrained=True)
+    answers = chat.both(tools=[NOW, FREE])
+    assert answers.said.calls == (("now", "{}"),)
+    assert answers.said.finish == "tool_calls"
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.parametrize("case", cases("chat_arguments"))
+def test_arguments_arrive_whole(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
+    """The same JSON value in the body and in the stream, whatever it holds."""
+    script(calls=[ToolCall("store", case["arguments"])], times=2, constrained=True)
+    answers = chat.both(tools=[ANYTHING])
+    assert answers.said.names == ["store"]
+    assert answers.said.arguments == [case["arguments"]]
+    assert answers.said.finish == "tool_calls"
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VT-001", "CO-14")
+@pytest.mark.parametrize("case", cases("chat_argument_bytes"))
+@pytest.mark.known_defect(
+    "unreported (bodies write the arguments anew)",
+    versions=">=0.22",
+    why="a body has the arguments through json.loads and json.dumps, a stream as the model wrote them",
+)
+def test_arguments_arrive_as_written(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
+    """Byte for byte what the model wrote, in the body as in the stream."""
+    script(calls=[ToolCall("store", case["text"])], times=2, constrained=True)
+    streamed = chat.stream(tools=[ANYTHING])
+    deltas = [
+        call.function.arguments or ""
+        for chunk in streamed
+        for choice in chunk.choices
+        for call in choice.delta.tool_calls or []
+        if call.function
+    ]
+    body = chat.body(tools=[ANYTHING])
+    calls = body.choices[0].message.tool_calls or []
+    texts = [call.function.arguments for call in calls if call.type == "function"]
+    assert ["".join(deltas)] == texts == [case["text"]]
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VT-010", "VT-014")
+def test_function_whose_name_begins_with_another(chat: Chat, script: ScriptWriter) -> None:
+    script(calls=[ToolCall("get_weather_forecast", {"city": "Rome", "days": 3})], times=2, constrained=True)
+    answers = chat.both(tools=[FREE, FORECAST])
+    assert answers.said.names == ["get_weather_forecast"]
+    assert answers.said.arguments == [{"city": "Rome", "days": 3}]
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VT-008", "VT-013")
+def test_text_without_call_on_auto(chat: Chat, script: ScriptWriter) -> None:
+    script("I need no tool for that.", times=2)
+    answers = chat.both(tools=[FREE], tool_choice="auto")
+    assert answers.said.content.strip() == "I need no tool for that."
+    assert answers.said.finish == "stop"
+    assert not answers.said.calls
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.model("gpt-oss", "qwen3")
+@pytest.mark.covers("VT-014", "VT-015")
+def test_text_before_a_call(chat: Chat, script: ScriptWriter) -> None:
+    script(Meaning((Text("I shall look."), PARIS)), times=2)
+    answers = chat.both(tools=[FREE])
+    assert answers.said.content.strip() == "I shall look."
+    assert answers.said.arguments == [PARIS.arguments]
+    assert answers.said.finish == "tool_calls"
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools", "reasoning")
+@pytest.mark.covers("VT-013", "VC-015", "VT-016")
+@pytest.mark.known_defect(
+    "vllm#36445",
+    versions=">=0.22",
+    models=["qwen3"],
+    why="the blank lines between the thoughts and a call are content in the stream, and nothing in the body",
+)
+def test_reasoning_then_call(chat: Chat, script: ScriptWriter) -> None:
+    """Blanks between the thoughts and the call are no content."""
+    script(reasoning="Which tool? The weather.", calls=[PARIS], times=2)
+    answers = chat.both(tools=[FREE])
+    assert answers.said.reasoning.strip() == "Which tool? The weather."
+    assert answers.said.content == ""
+    assert answers.said.arguments == [PARIS.arguments]
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools", "reasoning")
+@pytest.mark.covers("VT-013", "VC-015", "VT-016")
+def test_reasoning_then_text_then_call(chat: Chat, script: ScriptWriter) -> None:
+    script("I shall look.", reasoning="Which tool? The weather.", calls=[PARIS], times=2)
+    answers = chat.both(tools=[FREE])
+    assert answers.said.reasoning.strip() == "Which tool? The weather."
+    assert answers.said.content.strip() == "I shall look."
+    assert answers.said.arguments == [PARIS.arguments]
+    assert answers.said.finish == "tool_calls"
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools", "parallel_tools")
+@pytest.mark.covers("VT-005", "VT-010", "VT-014")
+@pytest.mark.parametrize("count", [2, 8])
+def test_parallel_calls(count: int, chat: Chat, script: ScriptWriter) -> None:
+    """In order, each with an id of its own; the same function may be called twice."""
+    calls = [ToolCall("get_weather", {"city": f"City {number}"}) for number in range(count - 1)]
+    script(calls=[*calls, ToolCall("now", {})], times=2, constrained=True)
+    answers = chat.both(tools=[FREE, NOW])
+    assert answers.said.names == ["get_weather"] * (count - 1) + ["now"]
+    assert answers.said.arguments == [*(call.arguments for call in calls), {}]
+    assert answers.said.finish == "tool_calls"
+    assert len(set(call_ids(answers))) == 2 * count
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools", "parallel_tools")
+@pytest.mark.covers("VT-006")
+def test_outputs_of_parallel_calls(chat: Chat, script: ScriptWriter) -> None:
+    """Two calls are answered in the other order; the prompt holds both outputs."""
+    script("98 there, 78 here.", times=3)
+    calls = [
+        {
+            "id": f"call_{city}_123",
+            "type": "function",
+            "function": {"name": "get_weather", "arguments": json.dumps({"city": city})},
+        }
+        for city in ("Paris", "Rome")
+    ]
+    messages = [
+        *ASK,
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "call_Rome_123", "content": "Rome has 78 degrees"},
+        {"role": "tool", "tool_call_id": "call_Paris_123", "content": "Paris has 98 degrees"},
+    ]
+    answers = chat.both(messages, tools=[FREE])
+    assert answers.said.content.strip() == "98 there, 78 here."
+    prompt = chat.prompt(messages, tools=[FREE])
+    assert prompt.count("Rome has 78 degrees") == prompt.count("Paris has 98 degrees") == 1
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VT-007", "VT-010")
+def test_one_call_where_parallel_calls_are_forbidden(chat: Chat, script: ScriptWriter) -> None:
+    script(calls=[PARIS], constrained=not chat.rust, times=2)
+    answers = chat.both(tools=[FREE], parallel_tool_calls=False)
+    assert answers.said.arguments == [PARIS.arguments]
+    assert answers.said.finish == "tool_calls"
+
+
+@pytest.mark.scripted
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VT-007", "VT-010")
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_second_call_is_forbidden_by_the_grammar(choice: str, chat: Chat, script: ScriptWriter) -> None:
+    """vLLM 0.32 says it by the grammar, so the second call cannot even be generated."""
+    script(calls=[PARIS, ROME], constrained=True, expect="refused")
+    with pytest.raises(openai.APIStatusError, match="was refused at token"):
+        chat.body(tools=[FREE], tool_choice=choice, parallel_tool_calls=False)
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools", "parallel_tools")
+@pytest.mark.covers("VT-010")
+def test_several_calls_where_one_is_required(chat: Chat, script: ScriptWriter) -> None:
+    script(calls=[PARIS, ROME], constrained=not chat.rust, times=2)
+    answers = chat.both(tools=[WEATHER], tool_choice="required")
+    assert answers.said.arguments == [PARIS.arguments, ROME.arguments]
+    assert answers.said.finish == "tool_calls"
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.model("qwen3", "llama3.1")
+@pytest.mark.covers("VT-010", "VC-017")
+@pytest.mark.parametrize("choice", ["required", named("now")], ids=["required", "named"])
+def test_only_what_is_required_can_be_called(choice: Any, chat: Chat, script: ScriptWriter) -> None:
+    """A function that is not offered, or not the named one, cannot be generated."""
+    script(calls=[ToolCall("get_weather_forecast", {})], constrained=True, expect="refused")
+    with pytest.raises(openai.APIStatusError, match="was refused at token"):
+        chat.body(tools=[NOW, FREE], tool_choice=choice)
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools", "structured_output")
+@pytest.mark.covers("VT-004")
+def test_required_call_beside_a_response_format(chat: Chat, script: ScriptWriter) -> None:
+    """A forced call wins over json_object (vllm#32006: it killed the engine)."""
+    script(calls=[PARIS], constrained=not chat.rust, times=2)
+    answers = chat.both(
+        tools=[WEATHER], tool_choice="required", response_format={"type": "json_object"}, max_tokens=200
+    )
+    assert answers.said.arguments == [PARIS.arguments]
+    assert answers.said.finish == "tool_calls"
+
+
+def kept(message: ChatCompletionMessage, form: str) -> Any:
+    """An answer as clients keep it: the SDK's object, all its fields, or only those that were sent."""
+    return {
+        "object": message,
+        "dump": message.model_dump(),
+        "sent": message.model_dump(exclude_unset=True),
+    }[form]
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VC-024", "VC-032")
+def test_every_token_of_a_call_is_accounted_for(chat: Chat, script: ScriptWriter) -> None:
+    """Logprobs and token ids of a streamed call add up to the body's, markup included."""
+    script(calls=[PARIS], times=2, constrained=True)
+    answers = chat.both(tools=[FREE], logprobs=True, return_token_ids=True)
+    logprobs = answers.body.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.content is not None
+    parts = [
+        entry.token
+        for chunk in answers.chunks
+        for choice in chunk.choices
+        for entry in ((choice.logprobs.content if choice.logprobs else None) or [])
+    ]
+    assert parts == [entry.token for entry in logprobs.content]
+    ids = [
+        token
+        for chunk in answers.chunks
+        for choice in chunk.choices
+        for token in getattr(choice, "token_ids", None) or []
+    ]
+    assert ids == answers.body.choices[0].token_ids  # type: ignore[attr-defined]
+    assert answers.body.usage is not None
+    assert len(ids) == len(parts) == answers.body.usage.completion_tokens
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VT-010", "VT-015")
+@pytest.mark.parametrize("tokens", [2, 3, 5, 8, 1000])
+def test_calls_survive_any_chunk_length(tokens: int, chat: Chat, script: ScriptWriter) -> None:
+    """vllm#27641, #19056, #60351: several tokens a chunk lost calls, or parts of their arguments."""
+    call = ToolCall("store", {"text": "a } b ] c", "on": True, "number": 12.5, "none": None})
+    script(calls=[call], times=2, constrained=True)
+    answers = chat.both(tools=[ANYTHING], stream_interval=tokens)
+    assert answers.streamed.arguments == [call.arguments]
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools", "parallel_tools")
+@pytest.mark.covers("VT-005", "VT-010")
+@pytest.mark.parametrize("tokens", [4, 11, 1000])
+def test_parallel_calls_survive_any_chunk_length(tokens: int, chat: Chat, script: ScriptWriter) -> None:
+    script("Both.", calls=[PARIS, ROME, ToolCall("now", {})], times=2, constrained=True)
+    answers = chat.both(tools=[FREE, NOW], stream_interval=tokens)
+    assert answers.streamed.arguments == [PARIS.arguments, ROME.arguments, {}]
+    assert answers.streamed.content.strip() == "Both."
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VT-012", "VC-035")
+def test_stop_string_inside_arguments(chat: Chat, script: ScriptWriter) -> None:
+    """A stop string cuts a call as it cuts text: the client must see that, and the same in both ways."""
+    script(calls=[ToolCall("store", {"text": "alpha beta gamma"})], times=2, expect="cut", constrained=True)
+    answers = chat.both(tools=[ANYTHING], stop=["beta"])
+    assert answers.said.finish == "stop"
+    assert "beta" not in answers.streamed.content + str(answers.streamed.calls)
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VT-012")
+def test_stop_string_that_does_not_occur(chat: Chat, script: ScriptWriter) -> None:
+    script(calls=[PARIS], times=2, constrained=True)
+    answers = chat.both(tools=[FREE], stop=["Observation:", "###"])
+    assert answers.said.calls == (("get_weather", PARIS.arguments_json),)
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VC-019", "CO-14")
+@pytest.mark.parametrize("choice", ["auto", "required", "named"])
+@pytest.mark.known_defect(
+    "vllm#53255",
+    versions=">=0.22",
+    why="a call that max_tokens cuts: the body says tool_calls (gpt-oss), or has the markup as text (hermes)",
+)
+def test_call_cut_by_the_limit(choice: str, chat: Chat, script: ScriptWriter) -> None:
+    """finish_reason length, in the body as in the stream, and no markup as text."""
+    taken = script(calls=[PARIS], constrained=not chat.rust, times=2, expect="cut")
+    assert taken is not None
+    within = len(taken.takes[0]) - 6
+    tool_choice = named("get_weather") if choice == "named" else choice
+    answers = chat.both(tools=[FREE], tool_choice=tool_choice, max_tokens=within)
+    assert answers.said.finish == answers.streamed.finish == "length"
+    assert "get_weather" not in answers.said.content
+    assert "get_weather" not in answers.streamed.content
+
+
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VC-019")
+@pytest.mark.parametrize("choice", ["required", named("get_weather")], ids=["required", "named"])
+def test_no_room_for_a_call(choice: Any, chat: Chat, script: ScriptWriter) -> None:
+    """Too few tokens even for the name: finish_reason length, no call, streamed and not."""
+    script(calls=[PARIS], constrained=not chat.rust, times=2, expect="cut")
+    answers = chat.both(tools=[WEATHER], tool_choice=choice, max_tokens=1)
+    assert answers.said.finish == "length"
+    assert not answers.said.calls
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VT-002", "VC-022")
+@pytest.mark.parametrize("form", ["object", "dump", "sent"])
+def test_own_answer_is_taken_back(form: str, chat: Chat, script: ScriptWriter) -> None:
+    """An answer with a call goes back unchanged, in each form that clients keep it in."""
+    script(calls=[PARIS], constrained=True)
+    answer = chat.body(tools=[FREE]).choices[0].message
+    assert answer.tool_calls
+    script("Rain.", times=2)
+    output = {"role": "tool", "tool_call_id": answer.tool_calls[0].id, "content": "rain"}
+    answers = chat.both([*ASK, kept(answer, form), output], tools=[FREE])
+    assert answers.said.content.strip() == "Rain."
+
+
+@pytest.mark.covers("VC-004", "VC-022")
+@pytest.mark.parametrize("form", ["object", "dump", "sent"])
+def test_own_text_is_taken_back(form: str, chat: Chat, script: ScriptWriter) -> None:
+    """So does an answer without a call, whose empty fields clients send as null."""
+    script("Rain today.")
+    answer = chat.body(max_tokens=30).choices[0].message
+    script("Sun.")
+    prompt = chat.prompt(
+        [*ASK, kept(answer, form), {"role": "user", "content": "And tomorrow?"}], max_tokens=30
+    )
+    assert (
+        prompt.index("in Paris?") < prompt.index((answer.content or "").strip()) < prompt.index("tomorrow?")
+    )

@@ -1,0 +1,145 @@
+"""Several choices for one request: index, text, calls and reasoning of each, and their usage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
+from harness.suite.skips import skip
+from tests.chat_api import FREE, Answers, Chat, said, streamed
+
+
+@pytest.fixture
+def many(chat: Chat) -> Chat:
+    """Chat on a front end that takes n > 1."""
+    if chat.rust:
+        skip("rust-one-choice", "the Rust front end says: Only n=1 is supported.")
+    return chat
+
+
+def by_choice(answers: Answers, number: int) -> list[Any]:
+    """What each choice of the body says; the stream must say the same."""
+    assert [choice.index for choice in answers.body.choices] == list(range(number))
+    bodies = [said(answers.body, choice) for choice in range(number)]
+    assert [streamed(answers.chunks, choice) for choice in range(number)] == bodies
+    return bodies
+
+
+@pytest.mark.covers("VC-010")
+def test_choices(many: Chat, script: ScriptWriter) -> None:
+    script(choices=["First it is.", "The second.", "And a third."], times=2)
+    answers = many.both(n=3, temperature=0.9, seed=5, max_tokens=20)
+    bodies = by_choice(answers, 3)
+    if script.exact:
+        assert [body.content.strip() for body in bodies] == ["First it is.", "The second.", "And a third."]
+    assert len({body.content for body in bodies}) == 3
+    usage = answers.body.usage
+    assert usage is not None
+    assert usage.completion_tokens <= 60
+    assert answers.chunks[-1].usage is not None
+    assert answers.chunks[-1].usage.completion_tokens == usage.completion_tokens
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VC-010")
+def test_usage_is_of_all_choices(many: Chat, script: ScriptWriter) -> None:
+    """The prompt counts once, the completions each."""
+    taken = script(choices=["One.", "Two of them, and longer."], times=2)
+    assert taken is not None
+    answers = many.both(n=2, temperature=1, return_token_ids=True)
+    usage = answers.body.usage
+    assert usage is not None
+    assert usage.completion_tokens == sum(len(take) for take in taken.takes)
+    assert usage.prompt_tokens == len(answers.body.prompt_token_ids)  # type: ignore[attr-defined]
+    ids = [choice.token_ids for choice in answers.body.choices]  # type: ignore[attr-defined]
+    assert ids == [list(take) for take in taken.takes]
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VC-010")
+def test_choices_of_different_length(many: Chat, script: ScriptWriter) -> None:
+    """A choice that ends early is over; the others go on, one of them into the limit."""
+    long = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
+    script(choices=["Short.", long], times=2, expect="done")
+    answers = many.both(n=2, temperature=1)
+    bodies = by_choice(answers, 2)
+    assert [body.content.strip() for body in bodies] == ["Short.", long]
+    assert [body.finish for body in bodies] == ["stop", "stop"]
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools", "parallel_tools")
+@pytest.mark.covers("VC-023", "VT-015")
+def test_calls_of_each_choice(many: Chat, script: ScriptWriter) -> None:
+    """Each choice has a parser of its own: indices begin at 0 in each, and ids are all different."""
+    calls = [ToolCall("get_weather", {"city": city}) for city in ("Paris", "Rome", "Zürich")]
+    script(
+        choices=[Meaning((calls[0],)), Meaning((calls[1], calls[2])), Meaning((Text("None."),))],
+        constrained=True,
+        times=2,
+    )
+    answers = many.both(n=3, temperature=1, tools=[FREE])
+    bodies = by_choice(answers, 3)
+    assert [[a["city"] for a in body.arguments] for body in bodies] == [["Paris"], ["Rome", "Zürich"], []]
+    assert [body.finish for body in bodies] == ["tool_calls", "tool_calls", "stop"]
+    ids = [call.id for choice in answers.body.choices for call in choice.message.tool_calls or []]
+    assert len(set(ids)) == 3
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VC-023", "VT-015")
+def test_one_call_in_each_choice(many: Chat, script: ScriptWriter) -> None:
+    calls = [ToolCall("get_weather", {"city": city}) for city in ("Paris", "Rome")]
+    script(choices=[Meaning((call,)) for call in calls], constrained=True, times=2)
+    bodies = by_choice(many.both(n=2, temperature=1, tools=[FREE]), 2)
+    assert [body.arguments for body in bodies] == [[call.arguments] for call in calls]
+    assert [body.finish for body in bodies] == ["tool_calls"] * 2
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("reasoning")
+@pytest.mark.covers("VC-023", "VC-025")
+def test_reasoning_of_each_choice(many: Chat, script: ScriptWriter) -> None:
+    script(
+        choices=[Meaning((Reasoning("Thought one."), Text("A."))), Meaning((Reasoning("Two."), Text("B.")))],
+        times=2,
+    )
+    answers = many.both(n=2, temperature=1)
+    bodies = by_choice(answers, 2)
+    assert [body.reasoning.strip() for body in bodies] == ["Thought one.", "Two."]
+    assert [body.content.strip() for body in bodies] == ["A.", "B."]
+    usages = [answers.body.usage, answers.chunks[-1].usage]
+    details = [usage.completion_tokens_details for usage in usages if usage]
+    counts = [each.reasoning_tokens or 0 for each in details if each]
+    assert counts[0] == counts[1] > 2
+
+
+@pytest.mark.covers("VC-010")
+@pytest.mark.parametrize("number", [0, -1, 16385, "two"])
+def test_wrong_number_of_choices(number: Any, chat: Chat) -> None:
+    chat.refused({"n": number, "temperature": 1, "max_tokens": 5}, r"\bn\b|n=|integer")
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VC-010")
+@pytest.mark.known_defect(
+    "unreported (n > 1 at temperature 0)",
+    versions=">=0.22",
+    why="400: n must be 1 when using greedy sampling; OpenAI answers with n choices",
+)
+def test_choices_at_temperature_0(many: Chat, script: ScriptWriter) -> None:
+    script(choices=["Same.", "Same."], times=2)
+    assert [body.content.strip() for body in by_choice(many.both(n=2), 2)] == ["Same.", "Same."]
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VC-010")
+@pytest.mark.parametrize("seed", [None, 11])
+def test_null_means_one_choice(seed: int | None, chat: Chat, script: ScriptWriter) -> None:
+    script("One.")
+    body = chat.body(n=None, seed=seed, temperature=1)
+    assert [choice.index for choice in body.choices] == [0]

@@ -1,0 +1,153 @@
+"""What a client does wrong: 4xx with the error object, never 5xx, and the server still serves after each."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+import requests
+
+from harness.pytest_plugin import ScriptWriter
+from tests.case_files import cases
+from tests.chat_api import ASK, FREE, Chat, named
+
+
+@pytest.mark.parametrize("case", cases("chat_errors"))
+@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+def test_wrong_request(stream: bool, case: dict[str, Any], chat: Chat) -> None:
+    """An error is a body with a status, also where a stream was asked for."""
+    error = chat.refused({**case["request"], "stream": stream}, case["says"], status=case.get("status", 400))
+    assert error["code"] == case.get("status", 400)
+    if "param" in case:
+        assert error["param"] == case["param"]
+    assert "/site-packages/" not in json.dumps(error)
+
+
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VC-018", "VT-009", "VT-010")
+@pytest.mark.parametrize("case", cases("chat_wrong_tools"))
+def test_wrong_tools(case: dict[str, Any], chat: Chat) -> None:
+    chat.refused(case["request"], case["says"])
+
+
+@pytest.mark.covers("VC-029", "VC-037")
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"{", "JSON"),
+        (b"", "body|JSON|required"),
+        (b"[]", "object|dict|list"),
+        (b'"hi"', "object|dict|str"),
+        (b"null", "body|required|object|dict"),
+        (b"5", "object|dict|int"),
+    ],
+    ids=["cut", "empty", "array", "text", "null", "number"],
+)
+def test_body_that_is_no_object(body: bytes, says: str, chat: Chat) -> None:
+    chat.refused(body, says)
+
+
+@pytest.mark.covers("VC-029", "VC-037")
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded"])
+def test_wrong_content_type(kind: str, chat: Chat, script: ScriptWriter) -> None:
+    """Refused by a 4xx with the error object, whatever the number."""
+    answer = chat.post(
+        "/v1/chat/completions", {"model": chat.server.model, "messages": ASK}, **{"Content-Type": kind}
+    )
+    assert 400 <= answer.status_code < 500, answer.text
+    chat.check("check_body")(answer.json())
+    script("Served.")
+    chat.body(max_tokens=5)
+
+
+@pytest.mark.covers("VC-029")
+@pytest.mark.known_defect(
+    "unreported (error of undecodable JSON without the error object)",
+    versions=">=0.22",
+    why="a body that is not UTF-8 gives {detail: ...}, not {error: {...}}",
+)
+def test_body_that_is_not_utf8(chat: Chat) -> None:
+    chat.refused(b'{"messages": [{"role": "user", "content": "\xff"}]}', "utf|decode|JSON")
+
+
+@pytest.mark.covers("VC-029")
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/v1/chat/completions", 405), ("PUT", "/v1/models", 405), ("POST", "/v1/chat/nothing", 404)],
+)
+@pytest.mark.known_defect(
+    "unreported (404 and 405 of the router without the error object)",
+    versions=">=0.22",
+    why="an unknown path or method gives {detail: ...}, not {error: {...}}",
+)
+def test_unknown_path_or_method(method: str, path: str, status: int, chat: Chat) -> None:
+    answer = requests.request(method, chat.server.endpoint.url_for(path), timeout=30)
+    assert answer.status_code == status, answer.text
+    assert isinstance(answer.json().get("error"), dict), answer.text
+
+
+@pytest.mark.covers("VC-029")
+def test_error_stays_small(chat: Chat) -> None:
+    """vllm#49239: a 4 KB body got an error of 23 MB."""
+    wrong = {"messages": [{"role": 5, "content": {"a": ["x" * 500]}}] * 500}
+    answer = chat.post("/v1/chat/completions", {"model": chat.server.model, **wrong})
+    assert answer.status_code == 400
+    assert len(answer.content) < 20_000
+
+
+@pytest.mark.covers("VC-029")
+@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+def test_unknown_model(stream: bool, chat: Chat) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        chat.client.chat.completions.create(model="no-such-model", messages=ASK, stream=stream)
+    assert "no-such-model" in caught.value.message
+    error: Any = caught.value.body
+    assert error["param"] == "model"
+    assert error["code"] == 404
+
+
+@pytest.mark.covers("VC-029", "VC-025")
+@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+def test_prompt_longer_than_the_context(stream: bool, chat: Chat) -> None:
+    """Told before anything is generated, with the numbers."""
+    longest = chat.client.models.list().data[0].max_model_len  # type: ignore[attr-defined]
+    words = " one two three four" * (longest // 4 + 10)
+    error = chat.refused(
+        {"messages": [{"role": "user", "content": words}], "stream": stream, "max_tokens": 5},
+        f"context|maximum|{longest}",
+    )
+    assert str(longest) in error["message"]
+
+
+@pytest.mark.covers("VC-029", "VC-025")
+def test_more_tokens_asked_for_than_fit(chat: Chat) -> None:
+    longest = chat.client.models.list().data[0].max_model_len  # type: ignore[attr-defined]
+    chat.refused({"max_tokens": longest}, "max_tokens|max_completion_tokens|context|maximum")
+
+
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VC-018", "VT-010", "VC-029")
+@pytest.mark.known_defect(
+    "unreported (KeyError of a tool without function)",
+    versions=">=0.22",
+    why="a tool without its function beside a named tool_choice raises KeyError, which is answered with 500",
+)
+def test_named_function_among_tools_without_one(chat: Chat) -> None:
+    chat.refused({"tools": [{"type": "function"}], "tool_choice": named("get_weather")}, "function")
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VC-027")
+def test_error_after_the_first_token(chat: Chat, script: ScriptWriter) -> None:
+    """A stream that fails on its way says so as an event; here a script that the format forbids."""
+    script("not JSON at all", expect="refused")
+    with pytest.raises(openai.APIError, match="was refused at token"):
+        list(
+            chat.client.chat.completions.create(
+                model=chat.server.model, messages=ASK, response_format={"type": "json_object"}, stream=True
+            )
+        )
+    script("Served.")
+    assert chat.body(tools=[FREE] if "tools" in chat.server.entry.capabilities else None)

@@ -1,0 +1,65 @@
+"""Any value in any field of a chat request: no 5xx, errors are error objects, the server still serves."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter, Server
+from harness.scripted.book import HEADER, Book
+from harness.server.remote import RemoteServer
+from tests.case_files import cases
+from tests.chat_api import FREE, HISTORY, Chat
+
+pytestmark = pytest.mark.scripted
+
+VALUES: list[Any] = [
+    *(None, True, False, 0, 1, -1, 2**63, -(2**63) - 1, 2**70, 0.5, -0.5, 1e308),
+    *("", "x", "\u0000", "-1", "\ud83c\udfd4", "x" * 10_000, "\ud83c"),
+    *([], [None], [[]], ["x"], [0], [-1], [2**70], [{}], [{"type": "x"}], list(range(300))),
+    *({}, {"": None}, {"x": {}}, {"type": "x"}, {"type": "text"}, {"name": "x"}, {"x": "y" * 1000}),
+    [[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]],
+]
+
+
+def with_value(request: Any, path: list[Any], value: Any) -> Any:
+    """A copy of the request with another value at a path."""
+    changed = copy.deepcopy(request)
+    inner = changed
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return changed
+
+
+@pytest.fixture
+def endless(vllm_server: Server) -> Iterator[Book]:
+    """A book that answers every request, whatever becomes of it."""
+    assert isinstance(vllm_server, RemoteServer)
+    book = Book(vllm_server.endpoint, vllm_server.entry)
+    book.script("Rain.", times=None)
+    yield book
+    book.close()
+
+
+@pytest.mark.covers("VC-036", "VC-029", "VC-027")
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("case", cases("chat_fields"))
+def test_any_value(case: dict[str, Any], chat: Chat, endless: Book, script: ScriptWriter) -> None:
+    plain = {"model": chat.server.model, "messages": HISTORY, "tools": [FREE], "max_tokens": 2}
+    request = {**plain, **case.get("beside", {})}
+    wrong = []
+    for value in VALUES:
+        sent = with_value(request, case["path"], value)
+        answer = chat.post("/v1/chat/completions", sent, **{HEADER: endless.name})
+        shown = f"{str(value)[:60]!r}: {answer.status_code} {answer.text[:200]}"
+        if answer.status_code >= 500:
+            wrong.append(shown)
+        elif answer.status_code >= 400 or not answer.text.startswith("data: "):
+            chat.check("check_body")(answer.json())
+    assert not wrong, "\n".join(wrong)
+    script("Served.")
+    chat.body(max_tokens=5)

@@ -1,0 +1,209 @@
+"""Reasoning over Chat Completions: kept apart from the answer, counted, hidden, cut, switched off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from harness.scripted.book import Raw
+from tests.chat_api import ASK, FREE, HISTORY, PARIS, Chat
+
+pytestmark = [pytest.mark.scripted, pytest.mark.needs("reasoning")]
+
+THOUGHT = "The user wants rain. There is rain."
+ANSWER = "It rains."
+
+
+def reasoning_tokens(usage: Any) -> int:
+    """What usage says of the thoughts."""
+    assert usage is not None
+    assert usage.completion_tokens_details is not None
+    return int(usage.completion_tokens_details.reasoning_tokens)
+
+
+@pytest.mark.covers("VC-013", "VT-016", "VC-025")
+@pytest.mark.parametrize("tokens", [1, 2, 3, 5, 8, 1000])
+def test_reasoning_is_kept_apart(tokens: int, chat: Chat, script: ScriptWriter) -> None:
+    """vllm#42691: a delta with the end of the thoughts and the begin of the answer lost one of them."""
+    script(ANSWER, reasoning=THOUGHT, times=2)
+    answers = chat.both(stream_interval=tokens)
+    assert answers.said.reasoning.strip() == THOUGHT
+    assert answers.said.content.strip() == ANSWER
+    assert reasoning_tokens(answers.body.usage) == reasoning_tokens(answers.chunks[-1].usage)
+
+
+@pytest.mark.covers("VC-013", "VC-025", "VT-015")
+def test_reasoning_tokens_are_counted(chat: Chat, script: ScriptWriter) -> None:
+    """As many as the thoughts have, markup and the line breaks about them aside."""
+    script(ANSWER, reasoning=THOUGHT, times=2)
+    script(ANSWER, times=2)
+    thought = reasoning_tokens(chat.both().body.usage)
+    least = len(chat.tokens(THOUGHT))
+    assert least <= thought <= least + 2
+    assert reasoning_tokens(chat.both().body.usage) <= 2
+
+
+@pytest.mark.covers("VC-013", "VT-016")
+def test_hidden_reasoning(chat: Chat, script: ScriptWriter) -> None:
+    """include_reasoning false: the answer alone, but its tokens are still counted."""
+    script(ANSWER, reasoning=THOUGHT, times=2)
+    answers = chat.both(include_reasoning=False)
+    assert answers.said.reasoning == ""
+    assert answers.said.content.strip() == ANSWER
+    assert answers.said.finish == "stop"
+    assert reasoning_tokens(answers.body.usage) > 0
+    assert reasoning_tokens(answers.body.usage) == reasoning_tokens(answers.chunks[-1].usage)
+
+
+@pytest.mark.covers("VC-013", "VT-016", "VC-043")
+def test_hidden_reasoning_does_not_leak_by_the_side(chat: Chat, script: ScriptWriter) -> None:
+    """Neither logprobs nor token ids may tell the thoughts that are hidden."""
+    script(ANSWER, reasoning="secret plan", times=2)
+    answers = chat.both(include_reasoning=False, logprobs=True, return_token_ids=True)
+    told = answers.body.model_dump_json() + "".join(chunk.model_dump_json() for chunk in answers.chunks)
+    ids = [answers.body.choices[0].token_ids or []]  # type: ignore[attr-defined]
+    ids += [getattr(c, "token_ids", None) or [] for chunk in answers.chunks for c in chunk.choices]
+    assert "secret" not in told
+    assert all("secret" not in chat.text(part) for part in ids if part)
+
+
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VC-013", "VC-022")
+def test_hidden_reasoning_before_a_call(chat: Chat, script: ScriptWriter) -> None:
+    script(reasoning=THOUGHT, calls=[PARIS], constrained=True, times=2)
+    answers = chat.both(tools=[FREE], include_reasoning=False)
+    assert answers.said.reasoning == ""
+    assert answers.said.arguments == [PARIS.arguments]
+    assert answers.said.finish == "tool_calls"
+
+
+@pytest.mark.covers("VC-020", "VT-015", "VT-016")
+@pytest.mark.parametrize("stream_interval", [1, 1000])
+def test_reasoning_cut_by_the_limit(stream_interval: int, chat: Chat, script: ScriptWriter) -> None:
+    """Thoughts that never end stay thoughts: nothing of them is content."""
+    script(ANSWER, reasoning=THOUGHT, times=2, expect="cut")
+    answers = chat.both(max_tokens=8, stream_interval=stream_interval)
+    assert answers.said.finish == "length"
+    assert answers.said.content == ""
+    assert answers.said.reasoning.strip()
+    assert THOUGHT.startswith(answers.said.reasoning.strip())
+
+
+@pytest.mark.covers("VC-020", "VR-050")
+def test_answer_cut_by_the_limit(chat: Chat, script: ScriptWriter) -> None:
+    """The part of the answer that was said is there; content is not null."""
+    text = "one two three four five six seven eight nine ten"
+    ids = script(text, reasoning=THOUGHT, times=2, expect="cut")
+    assert ids is not None
+    answers = chat.both(max_tokens=len(ids.takes[0]) - 5)
+    assert answers.said.finish == "length"
+    assert answers.said.reasoning.strip() == THOUGHT
+    assert answers.said.content.strip()
+    assert text.startswith(answers.said.content.strip())
+
+
+@pytest.mark.covers("VC-022", "VT-009")
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+def test_reasoning_goes_back_under_either_name(field: str, chat: Chat, script: ScriptWriter) -> None:
+    """Thoughts before a call belong to the running turn, so the prompt keeps them."""
+    script("Rain.")
+    call = {**HISTORY[1], field: "marker thought 77"}
+    prompt = chat.prompt([*ASK, call, HISTORY[2]], tools=[FREE])
+    assert prompt.count("marker thought 77") == 1
+    assert prompt.index("marker thought 77") < prompt.index("98 percent humid")
+
+
+@pytest.mark.covers("VT-009")
+def test_the_new_name_wins(chat: Chat, script: ScriptWriter) -> None:
+    script("Rain.")
+    call = {**HISTORY[1], "reasoning": "marker new 1", "reasoning_content": "marker old 2"}
+    prompt = chat.prompt([*ASK, call, HISTORY[2]], tools=[FREE])
+    assert "marker new 1" in prompt
+    assert "marker old 2" not in prompt
+
+
+@pytest.mark.covers("VC-022", "VT-016")
+def test_reasoning_of_a_finished_turn_is_dropped(chat: Chat, script: ScriptWriter) -> None:
+    script("Rain.")
+    prompt = chat.prompt(
+        [
+            *ASK,
+            {"role": "assistant", "reasoning": "marker thought 77", "content": "Sun."},
+            {"role": "user", "content": "And now?"},
+        ]
+    )
+    assert "Sun." in prompt
+    assert "marker thought 77" not in prompt
+
+
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VT-016", "VC-014")
+@pytest.mark.parametrize(
+    "off",
+    [{"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning_effort": "none"}],
+    ids=["template", "effort"],
+)
+def test_reasoning_switched_off(off: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
+    """vllm#40466: the whole stream came as reasoning. The prompt closes the thoughts by itself."""
+    script(Raw("It rains.<|im_end|>"), times=3)
+    answers = chat.both(**off)
+    assert answers.said.content == "It rains."
+    assert answers.said.reasoning == ""
+    assert reasoning_tokens(answers.body.usage) == reasoning_tokens(answers.chunks[-1].usage) == 0
+    assert chat.prompt(ASK, **off).endswith("</think>\n\n")
+
+
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VT-016", "VC-015")
+def test_call_with_reasoning_switched_off(chat: Chat, script: ScriptWriter) -> None:
+    text = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call><|im_end|>'
+    script(Raw(text), times=2)
+    answers = chat.both(tools=[FREE], chat_template_kwargs={"enable_thinking": False})
+    assert answers.said.arguments == [{"city": "Rome"}]
+    assert answers.said.content == answers.said.reasoning == ""
+
+
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VT-016", "VC-024")
+@pytest.mark.parametrize("stop", [["nowhere to be seen"], ["</thing>"]], ids=["far", "near"])
+@pytest.mark.parametrize("tokens", [1, 3, 6])
+def test_reasoning_with_a_stop_string(stop: list[str], tokens: int, chat: Chat, script: ScriptWriter) -> None:
+    """vllm#51641: with `stop`, text is held back and ids are not, so thoughts went to the content."""
+    script(ANSWER, reasoning=THOUGHT, times=2)
+    answers = chat.both(stop=stop, stream_interval=tokens)
+    assert answers.streamed.reasoning.strip() == THOUGHT
+    assert answers.streamed.content.strip() == ANSWER
+
+
+@pytest.mark.covers("VC-014")
+@pytest.mark.parametrize("budget", [-2, "many", 1.5])
+def test_wrong_thinking_budget(budget: Any, chat: Chat) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat.body(thinking_token_budget=budget)
+    assert "thinking_token_budget" in str(caught.value)
+
+
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VC-014")
+@pytest.mark.parametrize("budget", [1, 5, 12])
+def test_thinking_budget(budget: int, chat: Chat, script: ScriptWriter) -> None:
+    """Thoughts end at the budget, whatever the model would go on to say: exactly so many tokens."""
+    thought = " ".join(f"thought{number}" for number in range(20))
+    script(Raw(f"<think>\n{thought}\n</think>\n\nRain.<|im_end|>"), times=2)
+    answers = chat.both(thinking_token_budget=budget)
+    assert reasoning_tokens(answers.body.usage) == budget
+    assert answers.said.content.endswith("Rain.")
+    assert len(answers.said.reasoning) < len(thought) / 2
+
+
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VC-014")
+@pytest.mark.parametrize("budget", [-1, 500, None])
+def test_budget_that_is_not_reached(budget: int | None, chat: Chat, script: ScriptWriter) -> None:
+    script(ANSWER, reasoning=THOUGHT, times=2)
+    answers = chat.both(thinking_token_budget=budget)
+    assert answers.said.reasoning.strip() == THOUGHT
+    assert answers.said.content.strip() == ANSWER

@@ -1,0 +1,158 @@
+"""What belongs to the shared server: models, tokens, ids, fingerprint, batches of conversations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from tests.chat_api import ASK, Chat
+
+
+@pytest.mark.covers("VC-037")
+def test_models(chat: Chat) -> None:
+    models = chat.client.models.list()
+    assert chat.server.model in [model.id for model in models.data]
+    model = next(each for each in models.data if each.id == chat.server.model)
+    assert (models.object, model.object) == ("list", "model")
+    assert model.max_model_len > 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.covers("VC-037")
+@pytest.mark.parametrize("path", ["/ping", "/metrics", "/openapi.json"])
+def test_it_answers(path: str, chat: Chat) -> None:
+    assert chat.get(path).status_code == 200
+
+
+@pytest.mark.covers("VC-042")
+@pytest.mark.parametrize("text", ["Zürich 🏔 日本語", "", "two  blanks\nand a line", "<|im_end|><|end|>"])
+def test_tokens_there_and_back(text: str, chat: Chat) -> None:
+    """/tokenize and /detokenize are each other's inverse, special tokens included."""
+    asked = {"model": chat.server.model, "prompt": text, "add_special_tokens": False}
+    answer = chat.post("/tokenize", {**asked, "return_token_strs": True}).json()
+    assert answer["count"] == len(answer["tokens"]) == len(answer["token_strs"])
+    assert chat.text(answer["tokens"]) == text
+
+
+@pytest.mark.covers("VC-042")
+@pytest.mark.parametrize(
+    "wrong", [{"prompt": 5}, {}, {"messages": "hi"}, {"prompt": "hi", "model": "no-such-model"}]
+)
+def test_wrong_text_for_tokens(wrong: dict[str, Any], chat: Chat) -> None:
+    answer = chat.post("/tokenize", wrong)
+    assert answer.status_code in (400, 404), answer.text
+    chat.check("check_body")(answer.json())
+
+
+@pytest.mark.covers("VC-042")
+@pytest.mark.parametrize("tokens", [[-1], ["x"], [2**70], "5"])
+def test_wrong_tokens_for_text(tokens: Any, chat: Chat) -> None:
+    answer = chat.post("/detokenize", {"model": chat.server.model, "tokens": tokens})
+    assert answer.status_code == 400, answer.text
+    chat.check("check_body")(answer.json())
+
+
+@pytest.mark.covers("VC-042")
+@pytest.mark.known_defect(
+    "unreported (/detokenize takes ids beyond the vocabulary)",
+    versions=">=0.22",
+    why="an id that no token has is left out without a word: 200",
+)
+def test_token_beyond_the_vocabulary(chat: Chat) -> None:
+    answer = chat.post("/detokenize", {"model": chat.server.model, "tokens": [10**9]})
+    assert answer.status_code == 400, answer.text
+
+
+@pytest.mark.covers("VC-030", "VC-011")
+@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+def test_request_id_of_the_client(stream: bool, chat: Chat, script: ScriptWriter) -> None:
+    """X-Request-Id becomes the completion's id, the same in every chunk."""
+    script("Rain.")
+    headers = {"X-Request-Id": f"mine-{stream}-17"}
+    if stream:
+        ids = {chunk.id for chunk in chat.stream(extra_headers=headers, max_tokens=5)}
+    else:
+        ids = {chat.body(extra_headers=headers, max_tokens=5).id}
+    assert ids == {f"chatcmpl-mine-{stream}-17"}
+
+
+@pytest.mark.covers("VC-011", "VC-030")
+def test_request_id_in_the_body(chat: Chat, script: ScriptWriter) -> None:
+    script("Rain.", times=2)
+    assert chat.body(request_id="of-the-body-1", max_tokens=5).id == "chatcmpl-of-the-body-1"
+    other = chat.body(
+        request_id="of-the-body-2", extra_headers={"X-Request-Id": "of-the-header"}, max_tokens=5
+    )
+    assert other.id == "chatcmpl-of-the-header"
+
+
+@pytest.mark.covers("VC-030")
+def test_ids_are_unique(chat: Chat, script: ScriptWriter) -> None:
+    script("Rain.", times=3)
+    ids = [chat.body(max_tokens=5).id for _ in range(3)]
+    assert len(set(ids)) == 3
+    assert all(identifier.startswith("chatcmpl-") for identifier in ids)
+
+
+@pytest.mark.covers("VC-030")
+def test_no_request_id_header_unless_configured(chat: Chat) -> None:
+    answer = chat.post("/tokenize", {"model": chat.server.model, "prompt": "hi"})
+    assert "x-request-id" not in answer.headers
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VC-030")
+def test_fingerprint(chat: Chat, script: ScriptWriter) -> None:
+    """One server has one fingerprint: in bodies, and in the last chunk of a stream."""
+    script("Rain.", times=4)
+    first, second = chat.body(), chat.body()
+    assert first.system_fingerprint
+    assert first.system_fingerprint == second.system_fingerprint
+    assert chat.stream()[-1].system_fingerprint == first.system_fingerprint
+    assert chat.stream(stream_options=None)[-1].system_fingerprint == first.system_fingerprint
+
+
+@pytest.mark.covers("VC-028")
+def test_batch_of_conversations(chat: Chat) -> None:
+    """One choice a conversation; here the model is free, so only the protocol is judged."""
+    conversations = [ASK, [{"role": "user", "content": "Count to three."}], ASK]
+    answer = chat.post(
+        "/v1/chat/completions/batch",
+        {
+            "model": chat.server.model,
+            "messages": conversations,
+            "max_tokens": 3,
+            "temperature": 0,
+            "logprobs": True,
+            "top_logprobs": 2,
+        },
+    )
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    chat.check("check_body")(body, request={"n": 3})
+    assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
+    assert body["usage"]["completion_tokens"] <= 9
+    assert all(len(choice["logprobs"]["content"]) <= 3 for choice in body["choices"])
+    assert body["choices"][0]["message"] == body["choices"][2]["message"]
+
+
+@pytest.mark.covers("VC-028")
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"n": 2}, "n"),
+        ({"messages": []}, "messages"),
+        ({"messages": ASK}, "messages"),
+        ({"use_beam_search": True}, "beam"),
+    ],
+    ids=["n", "nothing", "one conversation", "beam search"],
+)
+def test_wrong_batch(wrong: dict[str, Any], says: str, chat: Chat) -> None:
+    answer = chat.post(
+        "/v1/chat/completions/batch",
+        {"model": chat.server.model, "messages": [ASK], "max_tokens": 3, **wrong},
+    )
+    assert answer.status_code == 400, answer.text
+    chat.check("check_body")(answer.json())
+    assert says in answer.json()["error"]["message"]

@@ -1,0 +1,131 @@
+"""Where generation stops: stop strings and stop tokens, what of them is shown, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from tests.chat_api import FREE, PARIS, Chat
+
+TEXT = "alpha beta gamma delta epsilon"
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VC-035", "VT-012")
+@pytest.mark.parametrize("tokens", [1, 3, 1000])
+@pytest.mark.parametrize("stop", ["gamma", ["nowhere", "gamma"], [" gam"]], ids=["text", "list", "part"])
+def test_stop_string(stop: Any, tokens: int, chat: Chat, script: ScriptWriter) -> None:
+    """The text ends before it, no part of it is shown, finish_reason is stop, stop_reason tells which."""
+    script(TEXT, times=2, expect="cut")
+    answers = chat.both(stop=stop, stream_interval=tokens)
+    assert answers.said.content.strip() == "alpha beta"
+    assert answers.said.finish == "stop"
+    wanted = "gamma" if "gamma" in stop else " gam"
+    assert answers.body.choices[0].stop_reason == wanted  # type: ignore[attr-defined]
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VC-035")
+@pytest.mark.parametrize("tokens", [1, 3, 1000])
+def test_stop_string_is_shown_on_demand(tokens: int, chat: Chat, script: ScriptWriter) -> None:
+    script(TEXT, times=2, expect="cut")
+    answers = chat.both(stop=["gamma"], include_stop_str_in_output=True, stream_interval=tokens)
+    assert answers.said.content.strip() == "alpha beta gamma"
+    assert answers.said.finish == "stop"
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VC-035")
+def test_first_of_several_stop_strings(chat: Chat, script: ScriptWriter) -> None:
+    script(TEXT, times=2, expect="cut")
+    answers = chat.both(stop=["delta", "beta"])
+    assert answers.said.content.strip() == "alpha"
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VC-035")
+def test_stop_string_that_begins_and_does_not_come(chat: Chat, script: ScriptWriter) -> None:
+    """A text that looks like a stop string is held back, then shown whole."""
+    script(TEXT, times=2)
+    answers = chat.both(stop=["gamma delta zeta", "epsilonx"])
+    assert answers.said.content.strip() == TEXT
+    assert answers.said.finish == "stop"
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("reasoning")
+@pytest.mark.covers("VC-035", "VT-016")
+def test_stop_string_in_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
+    """What was thought before it stays thought."""
+    script("Never said.", reasoning="first halt second", times=2, expect="cut")
+    answers = chat.both(stop=["halt"])
+    assert answers.said.reasoning.strip() == "first"
+    assert answers.said.content == ""
+    assert answers.said.finish == "stop"
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VC-035")
+@pytest.mark.parametrize("tokens", [1, 1000])
+def test_stop_token(tokens: int, chat: Chat, script: ScriptWriter) -> None:
+    """Generation ends at the token, which stop_reason names."""
+    taken = script(TEXT, times=2, expect="cut")
+    assert taken is not None
+    token = chat.tokens(" gamma")[0]
+    assert token in taken.takes[0]
+    answers = chat.both(stop_token_ids=[token], return_token_ids=True, stream_interval=tokens)
+    assert answers.said.finish == "stop"
+    assert answers.body.choices[0].stop_reason == token  # type: ignore[attr-defined]
+    ids: list[int] = answers.body.choices[0].token_ids  # type: ignore[attr-defined]
+    assert ids == list(taken.takes[0][: taken.takes[0].index(token) + 1])
+    assert answers.said.content.strip() in ("alpha beta", "alpha beta gamma")
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.covers("VC-035")
+def test_stop_tokens_of_the_model_hold_beside_the_clients(chat: Chat, script: ScriptWriter) -> None:
+    """The client's list adds to the model's own ends of a turn (`<|call|>`, `<|im_end|>`)."""
+    script(calls=[PARIS], constrained=True, times=2)
+    answers = chat.both(tools=[FREE], stop_token_ids=[chat.tokens(" never")[0]])
+    assert answers.said.arguments == [PARIS.arguments]
+    assert answers.said.finish == "tool_calls"
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VC-035")
+def test_nothing_stops_before_min_tokens(chat: Chat, script: ScriptWriter) -> None:
+    """A minimum forbids the end of the turn: the script's own end is refused there."""
+    script("Hi.", expect="refused")
+    with pytest.raises(openai.APIError, match="was refused at token"):
+        chat.body(min_tokens=200, max_tokens=300)
+
+
+@pytest.mark.covers("VC-035", "VC-027")
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        ({"stop": ["a", "b", "c", "d", "e"]}, "stop"),
+        ({"stop": [""]}, "stop"),
+        ({"stop": 5}, "stop"),
+        ({"stop": [5]}, "stop"),
+        ({"stop_token_ids": ["x"]}, "stop_token_ids"),
+        ({"stop_token_ids": 5}, "stop_token_ids"),
+        ({"min_tokens": -1}, "min_tokens"),
+        ({"min_tokens": 9, "max_tokens": 3}, "min_tokens"),
+    ],
+)
+def test_wrong_stops_are_refused(request_: dict[str, Any], says: str, chat: Chat) -> None:
+    chat.refused(request_, says)
+
+
+@pytest.mark.covers("VC-035")
+@pytest.mark.parametrize("stop", [None, [], "never-to-be-seen"])
+def test_stop_that_stops_nothing(stop: Any, chat: Chat, script: ScriptWriter) -> None:
+    script("Rain in Rome.", times=2)
+    answers = chat.both(stop=stop, max_tokens=20)
+    if script.exact:
+        assert answers.said.content.strip() == "Rain in Rome."

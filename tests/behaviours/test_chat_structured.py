@@ -1,0 +1,247 @@
+"""Structured outputs over Chat Completions: schema, JSON object, regex, choice, grammar, structural tag."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Literal
+
+import jsonschema
+import openai
+import pytest
+from openai import OpenAI
+from pydantic import BaseModel
+
+from harness.pytest_plugin import ScriptWriter
+from harness.scripted.book import Raw
+from tests.case_files import cases
+from tests.chat_api import FREE, PARIS, Chat, named
+
+pytestmark = pytest.mark.needs("structured_output")
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "city": {"enum": ["Paris", "Rome"]},
+        "days": {"type": "integer", "minimum": 1, "maximum": 9},
+        "dry": {"type": "boolean"},
+    },
+    "required": ["city", "days", "dry"],
+    "additionalProperties": False,
+}
+BY_SCHEMA = {"type": "json_schema", "json_schema": {"name": "trip", "schema": SCHEMA, "strict": True}}
+TRIP = '{"city": "Rome", "days": 3, "dry": true}'
+
+
+def holds(script: ScriptWriter, chat: Chat, text: str, *, as_json: bool = True, times: int = 2) -> None:
+    """Scripts an answer that a grammar holds, in the frame that vLLM's grammar of the family wants."""
+    if chat.server.entry.harmony:
+        constrain = " <|constrain|>json" if as_json else ""
+        script(Raw(f"<|channel|>final{constrain}<|message|>{text}<|return|>"), times=times)
+    else:
+        script(text, constrained=not chat.rust, times=times)
+
+
+@pytest.mark.covers("VC-008", "VC-007")
+def test_schema(chat: Chat, script: ScriptWriter) -> None:
+    holds(script, chat, TRIP)
+    answers = chat.both(response_format=BY_SCHEMA, max_tokens=100)
+    jsonschema.validate(json.loads(answers.said.content), SCHEMA)
+    assert answers.said.finish == "stop"
+    if script.exact:
+        assert answers.said.content == TRIP
+
+
+@pytest.mark.covers("VC-008")
+def test_schema_by_the_sdk(chat: Chat, openai_client: OpenAI, script: ScriptWriter) -> None:
+    """`parse`: the SDK makes the schema of a class, and an object of the class of the answer."""
+
+    class Trip(BaseModel):
+        city: Literal["Paris", "Rome"]
+        dry: bool
+
+    holds(script, chat, '{"city": "Rome", "dry": false}', times=1)
+    parsed = openai_client.chat.completions.parse(
+        model=chat.server.model,
+        messages=[{"role": "user", "content": "A trip to Rome or to Paris?"}],
+        response_format=Trip,
+        temperature=0,
+    )
+    chat.check("check_body")(parsed)
+    trip = parsed.choices[0].message.parsed
+    assert isinstance(trip, Trip)
+    if script.exact:
+        assert trip == Trip(city="Rome", dry=False)
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VC-008")
+def test_schema_with_references(chat: Chat, script: ScriptWriter) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"from": {"$ref": "#/$defs/place"}, "to": {"$ref": "#/$defs/place"}},
+        "required": ["from", "to"],
+        "additionalProperties": False,
+        "$defs": {"place": {"enum": ["Rome", "Zürich"]}},
+    }
+    text = '{"from": "Rome", "to": "Zürich"}'
+    holds(script, chat, text)
+    asked = {"type": "json_schema", "json_schema": {"name": "way", "schema": schema}}
+    assert chat.both(response_format=asked).said.content == text
+
+
+@pytest.mark.covers("VC-008")
+def test_json_object(chat: Chat, script: ScriptWriter) -> None:
+    """Whatever is said is the begin of a JSON object, and a whole one where it stops by itself."""
+    holds(script, chat, '{"result": 2}')
+    answers = chat.both(response_format={"type": "json_object"}, max_tokens=60)
+    assert answers.said.content.lstrip().startswith("{")
+    if answers.said.finish == "stop":
+        assert isinstance(json.loads(answers.said.content), dict)
+    if script.exact:
+        assert answers.said.content == '{"result": 2}'
+
+
+@pytest.mark.covers("VC-008")
+def test_format_text_constrains_nothing(chat: Chat, script: ScriptWriter) -> None:
+    script("Just words.", times=2)
+    answers = chat.both(response_format={"type": "text"}, max_tokens=10)
+    if script.exact:
+        assert answers.said.content.strip() == "Just words."
+
+
+@pytest.mark.covers("VC-007", "VC-011")
+def test_regex(chat: Chat, script: ScriptWriter) -> None:
+    pattern = r"(25[0-5]|2[0-4]\d|1?\d?\d)(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3}"
+    holds(script, chat, "192.168.17.1", as_json=False)
+    answers = chat.both(structured_outputs={"regex": pattern}, max_tokens=40)
+    assert re.fullmatch(pattern, answers.said.content)
+    assert answers.said.finish == "stop"
+    if script.exact:
+        assert answers.said.content == "192.168.17.1"
+
+
+@pytest.mark.covers("VC-007")
+def test_choice(chat: Chat, script: ScriptWriter) -> None:
+    """One of the choices, and each of its tokens has a probability (a masked one would be minus infinity)."""
+    holds(script, chat, "C++", as_json=False)
+    choices = ["Python", "C", "C++", "日本語"]
+    answers = chat.both(structured_outputs={"choice": choices}, logprobs=True, top_logprobs=2, max_tokens=20)
+    assert answers.said.content in choices
+    assert answers.said.finish == "stop"
+    logprobs = answers.body.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.content
+    assert all(
+        -9999 <= each.logprob <= 0 for entry in logprobs.content for each in [entry, *entry.top_logprobs]
+    )
+    if script.exact:
+        assert answers.said.content == "C++"
+
+
+@pytest.mark.covers("VC-007", "VC-011")
+def test_grammar(chat: Chat, script: ScriptWriter) -> None:
+    grammar = 'root ::= "SELECT " column " FROM " table\ncolumn ::= "a" | "b"\ntable ::= "t1" | "t2"\n'
+    holds(script, chat, "SELECT b FROM t2", as_json=False)
+    answers = chat.both(structured_outputs={"grammar": grammar}, max_tokens=30)
+    assert re.fullmatch("SELECT [ab] FROM t[12]", answers.said.content)
+    assert answers.said.finish == "stop"
+    if script.exact:
+        assert answers.said.content == "SELECT b FROM t2"
+
+
+@pytest.mark.scripted
+@pytest.mark.model("qwen3", "llama3.1")
+@pytest.mark.covers("VC-007", "VC-027")
+def test_structural_tag(chat: Chat, script: ScriptWriter) -> None:
+    """Free text, and within a tag only what its schema allows."""
+    tag = {
+        "type": "structural_tag",
+        "structures": [{"begin": "<trip>", "schema": SCHEMA, "end": "</trip>"}],
+        "triggers": ["<trip>"],
+    }
+    script(f"See <trip>{TRIP}</trip> there", times=2)
+    assert chat.both(response_format=tag).said.content.strip() == f"See <trip>{TRIP}</trip> there"
+    script("See <trip>none</trip>", expect="refused")
+    with pytest.raises(openai.APIStatusError, match="was refused at token"):
+        chat.body(response_format=tag)
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VC-007", "VC-008")
+@pytest.mark.parametrize("case", cases("chat_constraints"))
+def test_what_a_constraint_forbids_cannot_be_said(
+    case: dict[str, Any], chat: Chat, script: ScriptWriter
+) -> None:
+    """The grammar is at work: a script that breaks it is refused at the token that breaks it."""
+    text = case["says"]
+    if chat.server.entry.harmony:
+        constrain = " <|constrain|>json" if case.get("json") else ""
+        script(Raw(f"<|channel|>final{constrain}<|message|>{text}<|return|>"), expect="refused")
+    else:
+        script(text, constrained=not chat.rust, expect="refused")
+    with pytest.raises(openai.APIError, match="was refused at token"):
+        chat.body(**case["request"])
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("reasoning")
+@pytest.mark.covers("VC-008", "VC-014", "VT-016")
+def test_reasoning_is_free_before_a_constrained_answer(chat: Chat, script: ScriptWriter) -> None:
+    """The grammar holds the answer, not the thoughts before it."""
+    thought = "Rome, for {three} days?"
+    if chat.server.entry.harmony:
+        head = f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant"
+        final = f"<|channel|>final <|constrain|>json<|message|>{TRIP}<|return|>"
+        script(Raw(head + final), times=2)
+    else:
+        script(TRIP, reasoning=thought, constrained=not chat.rust, times=2)
+    answers = chat.both(response_format=BY_SCHEMA)
+    assert answers.said.reasoning.strip() == thought
+    assert answers.said.content == TRIP
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("tools")
+@pytest.mark.model("qwen3", "gpt-oss")
+@pytest.mark.covers("VT-004", "VC-008")
+@pytest.mark.parametrize("way", ["call", "answer"])
+def test_call_or_constrained_answer(way: str, chat: Chat, script: ScriptWriter) -> None:
+    """tool_choice auto beside a schema (vllm#39929): either a call, or an answer of the schema."""
+    tools = [{**FREE, "function": {**FREE["function"], "strict": True}}]
+    if way == "call":
+        script(calls=[PARIS], constrained=not chat.rust, times=2)
+    else:
+        holds(script, chat, TRIP)
+    answers = chat.both(tools=tools, response_format=BY_SCHEMA)
+    said = (answers.said.content, answers.said.calls, answers.said.finish)
+    if way == "call":
+        assert said == ("", (("get_weather", PARIS.arguments_json),), "tool_calls")
+    else:
+        assert said == (TRIP, (), "stop")
+
+
+@pytest.mark.covers("VC-007", "VC-011", "VC-027", "VT-009", "VT-010")
+@pytest.mark.parametrize("case", cases("chat_wrong_constraints"))
+@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+def test_wrong_constraint_is_refused(stream: bool, case: dict[str, Any], chat: Chat) -> None:
+    """400 before anything is generated, streamed or not; the next request is served."""
+    request = dict(case["request"])
+    if request.pop("named", False):
+        request |= {"tools": [FREE], "tool_choice": named("get_weather")}
+    chat.refused({**request, "stream": stream}, case["says"])
+
+
+@pytest.mark.covers("VC-007", "VC-008")
+@pytest.mark.parametrize("name", ["guided_json", "guided_regex", "guided_choice"])
+@pytest.mark.known_defect(
+    "vllm#53975",
+    versions=">=0.22",
+    why="the fields of old are ignored without a word: 200, and an answer that nothing constrains",
+)
+def test_removed_fields_are_not_ignored(name: str, chat: Chat) -> None:
+    """A client of old asks for a constraint: it must get it, or be told that it does not."""
+    value: Any = {"guided_json": SCHEMA, "guided_regex": "[0-9]{3}", "guided_choice": ["yes", "no"]}[name]
+    body = {"model": chat.server.model, "messages": [{"role": "user", "content": "hi"}], name: value}
+    answer = chat.post("/invocations", {**body, "max_tokens": 3, "temperature": 0})
+    assert answer.status_code == 400, answer.text

@@ -1,0 +1,72 @@
+"""Harmony output over Chat Completions: channels, recipients, several messages, broken ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from harness.scripted.book import Raw
+from tests.case_files import cases
+from tests.chat_api import FREE, NOW, WEATHER, Chat, said, streamed
+
+pytestmark = [pytest.mark.harmony, pytest.mark.scripted]
+
+CALL = '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris"}'
+NEXT = "<|start|>assistant"
+# the tokens that end a turn are no text
+ENDS = ("<|return|>", "<|call|>", "<|endoftext|>")
+
+
+@pytest.mark.parametrize("case", cases("chat_harmony"))
+def test_output(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
+    """Each part where it belongs, streamed as in one piece."""
+    script(Raw(case["raw"]), times=2)
+    answers = chat.both(tools=[FREE, NOW])
+    expected = (case.get("content", ""), case.get("reasoning", ""), case.get("calls", []))
+    calls = [[name, arguments] for name, arguments in answers.said.calls]
+    assert (answers.said.content, answers.said.reasoning, calls) == expected
+    assert answers.said.finish == ("tool_calls" if calls else "stop")
+
+
+@pytest.mark.parametrize("case", cases("chat_harmony_broken"))
+@pytest.mark.timeout(60)
+def test_broken_output(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
+    """Never a 5xx nor a stream without end; what the model said is not lost, and is the same in both ways."""
+    script(Raw(case["raw"]), times=2)
+    answers = chat.both(tools=[FREE])
+    told = answers.said.content + answers.said.reasoning + str(answers.said.calls)
+    assert all(text in told for text in case["keeps"]), told
+    assert not any(end in told for end in ENDS), told
+    script("Served.")
+    assert chat.body().choices[0].message.content == "Served."
+
+
+@pytest.mark.covers("VT-015", "VC-020")
+@pytest.mark.parametrize("tokens", [1, 5, 1000])
+def test_two_calls_of_one_function(tokens: int, chat: Chat, script: ScriptWriter) -> None:
+    second = CALL.replace("Paris", "Rome")
+    script(Raw(f"{CALL}<|end|>{NEXT}{second}<|call|>"), times=2)
+    answers = chat.both(tools=[FREE], stream_interval=tokens)
+    assert answers.said.arguments == [{"city": "Paris"}, {"city": "Rome"}]
+    assert answers.said.finish == "tool_calls"
+
+
+@pytest.mark.covers("VT-007", "VT-010", "CO-09")
+def test_second_call_is_forbidden_where_one_is_allowed(chat: Chat, script: ScriptWriter) -> None:
+    """parallel_tool_calls false: the grammar ends the turn after the first call."""
+    second = CALL.replace("Paris", "Rome")
+    script(Raw(f"{CALL}<|end|>{NEXT}{second}<|call|>"), expect="refused")
+    with pytest.raises(openai.APIError, match="was refused at token"):
+        chat.body(tools=[WEATHER], parallel_tool_calls=False)
+
+
+@pytest.mark.covers("VC-032", "VT-015")
+def test_role_and_markup_are_in_no_field(chat: Chat, script: ScriptWriter) -> None:
+    script("Rain.", reasoning="Clouds.", times=2)
+    answers = chat.both()
+    for one in (said(answers.body), streamed(answers.chunks)):
+        assert "<|" not in one.content + one.reasoning
+        assert (one.content, one.reasoning) == ("Rain.", "Clouds.")

@@ -1,0 +1,80 @@
+"""Tool calls as models of each family write them, well and badly: what a chat client gets of the raw text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.pytest_plugin import ScriptWriter
+from harness.scripted.book import Raw
+from tests.case_files import cases
+from tests.chat_api import ASK, FREE, NOW, Chat
+
+pytestmark = [pytest.mark.standard, pytest.mark.scripted]
+
+OFF: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}}
+
+
+def check(case: dict[str, Any], chat: Chat, script: ScriptWriter, **request: Any) -> None:
+    """Scripts the raw text and holds the answers against the case."""
+    script(Raw(case["raw"]), times=2)
+    answers = chat.both(tools=[FREE, NOW], stream_interval=case.get("tokens", 1), **request)
+    calls = [[name, arguments] for name, arguments in answers.said.calls]
+    assert calls == case.get("calls", [])
+    assert answers.said.content.strip() == case.get("content", "")
+    assert answers.said.finish == ("tool_calls" if calls else "stop")
+
+
+@pytest.mark.model("qwen3")
+@pytest.mark.parametrize("case", cases("chat_raw_calls", "hermes"))
+def test_hermes(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
+    """Thinking is off, so that the raw text is the parser's alone."""
+    check(case, chat, script, **OFF)
+
+
+@pytest.mark.model("llama3.1")
+@pytest.mark.parametrize("case", cases("chat_raw_calls", "llama"))
+def test_llama(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
+    check(case, chat, script)
+
+
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VT-014")
+@pytest.mark.parametrize("cut", [1, 2, 5, 9])
+@pytest.mark.known_defect(
+    "vllm#47137",
+    versions=">=0.22",
+    why="the begin of a call that is cut: the body has the markup as text, the stream has none of it",
+)
+def test_opener_cut_by_the_limit(cut: int, chat: Chat, script: ScriptWriter) -> None:
+    """No markup as text, in the body as in the stream."""
+    text = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call><|im_end|>'
+    script(Raw(text), times=2, expect="cut")
+    answers = chat.both(ASK, tools=[FREE], max_tokens=cut, **OFF)
+    assert answers.said.finish == "length"
+    assert "tool_call" not in answers.said.content + answers.streamed.content
+
+
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VT-016", "VC-015")
+def test_call_within_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
+    """A call ends the thoughts, even without their end mark."""
+    call = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+    script(Raw(f"<think>\nWhat time is it? {call}<|im_end|>"), times=2)
+    answers = chat.both(tools=[NOW])
+    assert answers.said.calls == (("now", "{}"),)
+    assert answers.said.reasoning.strip() == "What time is it?"
+
+
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VT-016")
+@pytest.mark.parametrize("tokens", [1, 4, 1000])
+def test_markup_quoted_in_the_thoughts(tokens: int, chat: Chat, script: ScriptWriter) -> None:
+    """Thoughts may speak of functions and tags: nothing is called before they end."""
+    thought = 'I could write <function=now> or {"name": "now"}, but no.'
+    script("It is noon.", reasoning=thought, times=2)
+    answers = chat.both(tools=[NOW], stream_interval=tokens)
+    assert answers.said.calls == ()
+    assert answers.said.reasoning.strip() == thought
+    assert answers.said.content.strip() == "It is noon."
