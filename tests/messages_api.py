@@ -130,8 +130,8 @@ def text_of(message: Message) -> str:
 
 
 def kinds(message: Message) -> list[str]:
-    """The types of the content blocks."""
-    return [block.type for block in message.content]
+    """The types of the content blocks, but for thinking of nothing, which some families always write."""
+    return [block.type for block in message.content if block.type != "thinking" or block.thinking.strip()]
 
 
 @contextmanager

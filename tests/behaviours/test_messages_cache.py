@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.scripted,
     pytest.mark.model("qwen3"),
     pytest.mark.needs("messages"),
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(400),
 ]
 
 LONG = "This is a long prompt that fills several blocks of the cache. " * 60

@@ -51,7 +51,7 @@ def test_refusal_has_anthropics_names(messages: Messages) -> None:
     assert error["error"]["type"] == "invalid_request_error"
 
 
-@pytest.mark.covers("VA-023", "LS-041")
+@pytest.mark.covers("VA-023", "LS-041", "vllm-57997")
 @NAMES
 def test_unknown_model(messages: Messages) -> None:
     error = messages.refused(404, model="no-such-model")

@@ -22,18 +22,14 @@ CITY = {
     "required": ["name", "population"],
     "additionalProperties": False,
 }
-CONFIGS = [
-    None,
-    {"type": "adaptive"},
-    {"type": "adaptive", "display": "summarized"},
-    {"type": "enabled", "budget_tokens": 1024},
-]
+BUDGET = {"type": "enabled", "budget_tokens": 1024}
+CONFIGS = [None, {"type": "adaptive"}, {"type": "adaptive", "display": "summarized"}]
 
 
 @pytest.mark.scripted
 @pytest.mark.needs("reasoning")
 @pytest.mark.covers("VA-010", "VA-021", "VA-024")
-@pytest.mark.parametrize("config", CONFIGS, ids=["absent", "adaptive", "summarized", "enabled"])
+@pytest.mark.parametrize("config", CONFIGS, ids=["absent", "adaptive", "summarized"])
 def test_thinking_comes_first(config: Any, messages: Messages, script: ScriptWriter) -> None:
     script(PARIS, reasoning=THOUGHT, times=2)
     more = {} if config is None else {"thinking": config}
@@ -48,10 +44,26 @@ def test_thinking_comes_first(config: Any, messages: Messages, script: ScriptWri
 
 
 @pytest.mark.scripted
+@pytest.mark.needs("reasoning")
+@pytest.mark.covers("VA-021")
+@pytest.mark.known_defect(
+    "unreported (thinking with a budget on Harmony)",
+    versions=">=0.22",
+    models=["gpt-oss"],
+    why="a 400 that asks for a server flag, where the client asked for thinking",
+)
+def test_thinking_with_a_budget(messages: Messages, script: ScriptWriter) -> None:
+    script(PARIS, reasoning=THOUGHT)
+    answer = messages.post(messages.request(FRANCE, {"max_tokens": 2000, "thinking": BUDGET}))
+    assert answer.status_code == 200, answer.text
+    assert [block["type"] for block in answer.json()["content"]] == ["thinking", "text"]
+
+
+@pytest.mark.scripted
 @pytest.mark.needs("reasoning", "tools")
 @pytest.mark.covers("VA-010", "VA-024")
 def test_thinking_then_call(messages: Messages, script: ScriptWriter) -> None:
-    script(reasoning=THOUGHT, calls=[CALL], times=2)
+    script(reasoning=THOUGHT, calls=[CALL], constrained=True, times=2)
     body, _ = messages.both(WEATHER, tools=[{**TOOL, "strict": False}])
     assert kinds(body) == ["thinking", "tool_use"]
     assert body.stop_reason == "tool_use"

@@ -1,4 +1,7 @@
-"""Tool calls over Anthropic Messages: every tool_choice, results, cut calls, tools that come and go."""
+"""Tool calls over Anthropic Messages: every tool_choice, results, cut calls, tools that come and go.
+
+The scripts leave out the blank lines before a call, which a stream has as text (vllm#36445).
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def answered(*blocks: dict[str, Any]) -> list[Any]:
 @pytest.mark.covers("VA-003", "VA-004", "VA-024", "LS-041")
 @pytest.mark.parametrize("choice", [{"type": "auto"}, None], ids=["auto", "absent"])
 def test_call(choice: Any, messages: Messages, script: ScriptWriter) -> None:
-    script(calls=[CALL], times=2)
+    script(calls=[CALL], constrained=True, times=2)
     more = {} if choice is None else {"tool_choice": choice}
     body, stream = messages.both(WEATHER, tools=[FREE, NOW], **more)
     assert kinds(body) == ["tool_use"]
@@ -85,7 +88,7 @@ def test_no_call_where_none_is_allowed(messages: Messages, script: ScriptWriter)
 @pytest.mark.needs("parallel_tools")
 @pytest.mark.covers("VA-003", "VA-024")
 def test_two_calls(messages: Messages, script: ScriptWriter) -> None:
-    script(calls=[CALL, ROME], times=2)
+    script(calls=[CALL, ROME], constrained=True, times=2)
     body, _ = messages.both("Weather in Paris and Rome?", tools=[FREE])
     calls = [block for block in body.content if block.type == "tool_use"]
     assert [call.input for call in calls] == [CALL.arguments, ROME.arguments]
@@ -96,7 +99,7 @@ def test_two_calls(messages: Messages, script: ScriptWriter) -> None:
 @pytest.mark.needs("parallel_tools")
 @pytest.mark.covers("VA-003")
 def test_one_call_where_no_more_are_allowed(messages: Messages, script: ScriptWriter) -> None:
-    script(calls=[CALL, ROME], times=2)
+    script(calls=[CALL, ROME], constrained=True, times=2)
     choice = {"type": "auto", "disable_parallel_tool_use": True}
     body, _ = messages.both("Weather in Paris and Rome?", tools=[FREE], tool_choice=choice)
     assert [block.input for block in body.content if block.type == "tool_use"] == [CALL.arguments]
@@ -146,21 +149,34 @@ def test_text_after_a_call_is_not_lost(messages: Messages, script: ScriptWriter)
     why="the streamed arguments of a call without arguments are empty text, not {}",
 )
 def test_call_without_arguments(messages: Messages, script: ScriptWriter) -> None:
-    script(calls=[ToolCall("now", {})], times=2)
+    script(calls=[ToolCall("now", {})], constrained=True, times=2)
     body, _ = messages.both("What time is it?", tools=[NOW])
     assert [block.input for block in body.content if block.type == "tool_use"] == [{}]
 
 
 @pytest.mark.scripted
-@pytest.mark.covers("VA-019", "VA-024")
+@pytest.mark.covers("VA-019", "vllm-48273")
+@pytest.mark.known_defect(
+    "vllm#48273",
+    versions=">=0.22",
+    models=["gpt-oss"],
+    why="a body whose call a limit cut is a 400, after the whole generation",
+)
 def test_limit_within_a_call(messages: Messages, script: ScriptWriter) -> None:
     """A call that a limit cut must not be run."""
-    take = script(calls=[CALL], expect="cut", times=2)
+    take = script(calls=[CALL], expect="cut")
     assert take is not None
-    limit = len(take.takes[0]) - 4
-    body = messages.create(WEATHER, tools=[FREE], max_tokens=limit)
-    stream = messages.stream(WEATHER, tools=[FREE], max_tokens=limit)
-    assert body.stop_reason == "max_tokens"
+    answer = messages.post(messages.request(WEATHER, {"tools": [FREE], "max_tokens": len(take.takes[0]) - 4}))
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["stop_reason"] == "max_tokens"
+
+
+@pytest.mark.scripted
+@pytest.mark.covers("VA-019", "VA-024")
+def test_limit_within_a_streamed_call(messages: Messages, script: ScriptWriter) -> None:
+    take = script(calls=[CALL], expect="cut")
+    assert take is not None
+    stream = messages.stream(WEATHER, tools=[FREE], max_tokens=len(take.takes[0]) - 4)
     assert stream.of("message_delta")[0]["delta"]["stop_reason"] == "max_tokens"
 
 
@@ -169,24 +185,37 @@ def test_limit_within_a_call(messages: Messages, script: ScriptWriter) -> None:
 @pytest.mark.covers("VA-019")
 def test_stop_sequence_after_a_call(messages: Messages, script: ScriptWriter) -> None:
     """The call is whole, so it is to be run, whatever ended the text behind it."""
-    script(Meaning((CALL, Text("There STOP it goes."))), expect="cut", times=2)
+    script(Meaning((CALL, Text("There STOP it goes."))), expect="cut")
     body = messages.create(WEATHER, tools=[FREE], stop_sequences=["STOP"])
-    stream = messages.stream(WEATHER, tools=[FREE], stop_sequences=["STOP"])
     assert body.stop_reason == "tool_use"
+
+
+@pytest.mark.scripted
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VA-019")
+@pytest.mark.known_defect(
+    "unreported (stop sequence after a streamed call)",
+    versions=">=0.22",
+    why="the stop_reason of the stream is stop_sequence, that of the body tool_use",
+)
+def test_stop_sequence_after_a_streamed_call(messages: Messages, script: ScriptWriter) -> None:
+    script(Meaning((CALL, Text("There STOP it goes."))), expect="cut")
+    stream = messages.stream(WEATHER, tools=[FREE], stop_sequences=["STOP"])
     assert stream.of("message_delta")[0]["delta"]["stop_reason"] == "tool_use"
 
 
 @pytest.mark.scripted
+@pytest.mark.covers("VA-019", "VA-020", "vllm-48273")
 @pytest.mark.known_defect(
     "vllm#48273",
     versions=">=0.22",
     models=["gpt-oss"],
-    why="arguments that are no JSON end in a 500, after the whole generation",
+    why="arguments that are no JSON are a 400, as if the client were to blame",
 )
-def test_bad_arguments_are_no_server_error(messages: Messages, script: ScriptWriter) -> None:
+def test_bad_arguments_are_no_error_of_the_client(messages: Messages, script: ScriptWriter) -> None:
     script(calls=[ToolCall("get_weather", '{"city": "Par')])
     answer = messages.post(messages.request(WEATHER, {"tools": [FREE]}))
-    assert answer.status_code < 500, answer.text
+    assert answer.status_code == 200, answer.text
     messages.check("check_body")(answer.json(), api="messages")
 
 

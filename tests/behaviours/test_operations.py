@@ -43,11 +43,12 @@ pytestmark = [
     pytest.mark.scripted,
     pytest.mark.model("gpt-oss", "qwen3"),
     pytest.mark.needs("chat", "responses"),
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(400),
 ]
 
 AT_ONCE = 64
-LONG = "word " * 1500
+LONG = "word " * 1500  # for what is never heard to its end
+SOME = "word " * 250
 LOAD = ["--enable-server-load-tracking"]
 DRAIN_S = 60
 PATHS = {
@@ -377,7 +378,7 @@ def test_metrics_count_tokens(own: Callable[..., Own]) -> None:
 def test_comments_keep_an_idle_stream_alive(own: Callable[..., Own]) -> None:
     """Only while nothing else comes, and no data is lost by them."""
     server = own("--sse-keep-alive-interval", "1", "--max-num-seqs", "1")
-    server.book.script(LONG, when=When(user="first"))
+    server.book.script(SOME * 2, when=When(user="first"))
     server.book.script("At last.", when=When(user="second"))
     comments: list[str] = []
     with server.http.open("chat", "The first of two") as first:
@@ -444,7 +445,7 @@ def _runs(pid: int) -> bool:
 def test_shutdown_finishes_open_streams(api: str, mortal: Callable[..., Own]) -> None:
     """With --shutdown-timeout an open stream comes to its end; new requests are refused meanwhile."""
     server = mortal("--shutdown-timeout", str(DRAIN_S))
-    server.book.script(LONG)
+    server.book.script(SOME)
     pids = tree_pids(server.server.pid)
     with server.http.open(api, "Go on and on") as response:
         chunks = response.iter_bytes()

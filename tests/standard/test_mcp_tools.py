@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.scripted,
     pytest.mark.model("qwen3"),
     pytest.mark.needs("responses"),
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(400),
 ]
 
 CODE = "print(6 * 7)"
@@ -26,7 +26,7 @@ CALL = Meaning.of(calls=(ToolCall("code_interpreter", {"code": CODE}),))
 INTERPRETER = {"type": "code_interpreter", "container": {"type": "auto"}}
 
 
-@pytest.mark.covers("VM-007")
+@pytest.mark.covers("VM-007", "vllm-28173")
 @pytest.mark.known_defect(
     "vllm#28173", versions=">=0.22", why="an MCP tool of the request is passed over in silence"
 )
