@@ -80,6 +80,7 @@ def test_cut_within_a_header(budget: int, stream: bool, responses: Responses, sc
     assert "<|" not in response.output_text
 
 
+@HALF_A_HEADER
 @pytest.mark.covers("VR-013", "VR-050")
 @pytest.mark.parametrize("stream", [False, True])
 def test_cut_between_messages(stream: bool, responses: Responses, script: ScriptWriter) -> None:
