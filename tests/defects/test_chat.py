@@ -9,7 +9,7 @@ import pytest
 from harness.pytest_plugin import ScriptWriter, StreamCheck
 from harness.scripted.book import Raw
 from harness.scripted.meaning import ToolCall
-from tests.defects.wire import CHAT_TOOL, Json, Wire, message_of, refused
+from tests.defects.wire import CHAT_TOOL, NO_SCRIPT, Json, Wire, message_of, refused
 
 pytestmark = [pytest.mark.scripted, pytest.mark.needs("chat")]
 
@@ -46,7 +46,8 @@ def test_cut_call_may_come_back(wire: Wire, script: ScriptWriter) -> None:
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c1", "content": "bad arguments"},
     ]
-    refused(wire.post("chat/completions", messages=messages, tools=[CHAT_TOOL]))
+    answer = wire.post("chat/completions", messages=messages, tools=[CHAT_TOOL])
+    assert NO_SCRIPT in answer.text or refused(answer)
 
 
 @pytest.mark.covers("vllm-18412", "vllm-14951", "vllm-18108", "vllm-9693")
@@ -78,11 +79,8 @@ def test_id_and_name_of_a_call_come_once(
 @pytest.mark.known_defect(
     "vllm#53975", versions=">=0.22", why="taken and ignored, with a line in the server's log only"
 )
-def test_removed_constraint_is_not_ignored_in_silence(
-    removed: Json, wire: Wire, script: ScriptWriter
-) -> None:
+def test_removed_constraint_is_not_ignored_in_silence(removed: Json, wire: Wire) -> None:
     """OpenAI's API refuses parameters that it does not know; one that binds the model must not vanish."""
-    script("no")
     refused(wire.post("chat/completions", messages=[{"role": "user", "content": "Yes?"}], **removed))
 
 
@@ -106,10 +104,11 @@ def test_without_thinking_all_is_content(stream: bool, wire: Wire, script: Scrip
 
 
 @pytest.mark.covers("vllm-47137")
+@pytest.mark.known_defect("vllm#47137", versions=">=0.22", why="hermes: the opener is content of the body")
 @pytest.mark.standard
 @pytest.mark.model("qwen3")
 def test_cut_opener_of_a_call_is_the_same_streamed_and_not(wire: Wire, script: ScriptWriter) -> None:
-    """Not so any more: a cut `<tool_call>` was content of the body only."""
+    """Markup is no content, and body and stream agree, wherever a limit falls."""
     script(Raw("<think>\n\n</think>\n\nWell. <tool_call>\n{<|im_end|>"), expect="cut", times=2)
     request: Json = {"tools": [CHAT_TOOL], "max_tokens": 8}
     body = message_of(wire.chat("Weather?", **request))["content"]

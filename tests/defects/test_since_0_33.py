@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any
 
 import pytest
 
 from harness.pytest_plugin import ScriptWriter, Server
-from harness.scripted.book import Raw
+from harness.scripted.book import HEADER, Raw
 from harness.scripted.meaning import ToolCall
+from harness.server.remote import RemoteServer
 from tests.defects.conftest import Talk
 from tests.defects.wire import (
     CHAT_TOOL,
@@ -19,6 +21,7 @@ from tests.defects.wire import (
     Wire,
     message_of,
     prompt_of,
+    refused,
     text_of,
 )
 from tests.own_server import OwnServer
@@ -86,12 +89,13 @@ def test_cut_item_is_incomplete(what: str, stream: bool, wire: Wire, script: Scr
         last = [event["item"] for event in events if event["type"] == "response.output_item.done"][-1]
     else:
         last = wire.respond("Go", **request)["output"][-1]
-    assert last["type"] == {"text": "message", "call": "function_call"}[what]
     assert last["status"] == "incomplete"
 
 
 @pytest.mark.covers("vllm-53255", "vllm-58228")
-@pytest.mark.known_defect("vllm#53255", versions=RIGHT_SINCE, why="tool_calls, though it was cut")
+@pytest.mark.known_defect(
+    "vllm#53255", versions=RIGHT_SINCE, models=["gpt-oss"], why="tool_calls, though it was cut"
+)
 def test_cut_call_finishes_by_length(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, finish_reason: `length`, the limit was reached."""
     script(calls=[LONG_CALL], expect="cut")
@@ -139,18 +143,16 @@ def test_chat_streams_no_call_where_none_is_wanted(wire: Wire, script: ScriptWri
 @pytest.mark.known_defect(
     "unreported (data-parallel rank on Responses)", versions=RIGHT_SINCE, why="the header is not read"
 )
-def test_header_of_the_data_parallel_rank_counts(wire: Wire, script: ScriptWriter) -> None:
+def test_header_of_the_data_parallel_rank_counts(vllm_server: Server, wire: Wire) -> None:
     """vLLM's own header: a rank that the server does not have is refused, as Chat Completions does."""
-    script("Hello.", times=2)
-    headers = {"X-data-parallel-rank": "7"}
-
-    def status(path: str, body: Json) -> int:
-        content = {"model": wire.model, **body}
-        return wire.http.post(path, json=content, headers=headers).status_code
-
-    chat = status("chat/completions", {"messages": [{"role": "user", "content": "Hi"}]})
-    assert chat != 200
-    assert status("responses", {"input": "Hi"}) == chat
+    assert isinstance(vllm_server, RemoteServer)
+    book = vllm_server.book("data-parallel-rank")
+    book.script("Hello.", times=None, name=f"taken by rank 7 {uuid.uuid4()}")
+    headers = {"X-data-parallel-rank": "7", HEADER: book.name}
+    chat = {"messages": [{"role": "user", "content": "Hi"}]}
+    for path, body in {"chat/completions": chat, "responses": {"input": "Hi"}}.items():
+        answer = wire.http.post(path, json={"model": wire.model, **body}, headers=headers)
+        assert "data_parallel_rank" in refused(answer)["message"], path
 
 
 @pytest.mark.standard
