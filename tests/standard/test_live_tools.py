@@ -119,8 +119,8 @@ def test_loop_over_chat(chat: Chat) -> None:
 @pytest.mark.needs("responses")
 @pytest.mark.covers("VR-027")
 @pytest.mark.known_defect(
-    "unreported (strict left out on Responses)",
-    versions=">=0.22",
+    "unreported (strict left out of a Responses tool)",
+    versions=">=0.31",
     why="OpenAI's Responses hold a function to its schema unless `strict` is false, vLLM where it is true",
 )
 def test_unsaid_strict_holds_a_call_to_its_schema(responses: Responses, script: ScriptWriter) -> None:
@@ -144,8 +144,8 @@ def test_said_strict_holds_a_call_to_its_schema(responses: Responses, script: Sc
 @pytest.mark.needs("responses")
 @pytest.mark.covers("VR-027")
 @pytest.mark.known_defect(
-    "unreported (strict left out on Responses)",
-    versions=">=0.22",
+    "unreported (strict left out of a Responses tool)",
+    versions=">=0.31",
     models=["smollm2-135m"],
     why="held to the frame of a call only, this model says its schema again in place of arguments",
 )
