@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import uuid
 from typing import Any
 
 import pytest
 
 from harness.pytest_plugin import ScriptWriter, Server
-from harness.scripted.book import HEADER, Raw
+from harness.scripted.book import HEADER, Book, Raw
 from harness.scripted.meaning import ToolCall
-from harness.server.remote import RemoteServer
 from tests.defects.conftest import Talk
 from tests.defects.wire import (
     CHAT_TOOL,
@@ -145,9 +143,8 @@ def test_chat_streams_no_call_where_none_is_wanted(wire: Wire, script: ScriptWri
 )
 def test_header_of_the_data_parallel_rank_counts(vllm_server: Server, wire: Wire) -> None:
     """vLLM's own header: a rank that the server does not have is refused, as Chat Completions does."""
-    assert isinstance(vllm_server, RemoteServer)
-    book = vllm_server.book("data-parallel-rank")
-    book.script("Hello.", times=None, name=f"taken by rank 7 {uuid.uuid4()}")
+    book = Book(vllm_server.endpoint, vllm_server.entry)
+    book.script("Hello.", times=None)
     headers = {"X-data-parallel-rank": "7", HEADER: book.name}
     chat = {"messages": [{"role": "user", "content": "Hi"}]}
     for path, body in {"chat/completions": chat, "responses": {"input": "Hi"}}.items():
