@@ -220,7 +220,7 @@ class Chat:
         assert "no script matches" not in error["message"], "vLLM would have served it"
         assert re.search(pattern, error["message"], re.IGNORECASE), error["message"]
         self.script("Served.")
-        self.body(max_tokens=5)
+        self.body(max_tokens=20)
         return error
 
     def post(self, path: str, body: Any, **headers: str) -> requests.Response:

@@ -59,7 +59,7 @@ def test_wrong_content_type(kind: str, chat: Chat, script: ScriptWriter) -> None
     assert 400 <= answer.status_code < 500, answer.text
     chat.check("check_body")(answer.json())
     script("Served.")
-    chat.body(max_tokens=5)
+    chat.body(max_tokens=20)
 
 
 @pytest.mark.covers("VC-029")

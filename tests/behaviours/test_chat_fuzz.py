@@ -62,4 +62,4 @@ def test_any_value(case: dict[str, Any], chat: Chat, endless: Book, script: Scri
             chat.check("check_body")(answer.json())
     assert not wrong, "\n".join(wrong)
     script("Served.")
-    chat.body(max_tokens=5)
+    chat.body(max_tokens=20)

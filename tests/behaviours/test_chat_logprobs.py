@@ -119,7 +119,7 @@ def test_top_logprobs_are_the_most_likely(chat: Chat, script: ScriptWriter) -> N
 @pytest.mark.live
 @pytest.mark.covers("VC-001")
 def test_the_most_likely_token_is_said_at_temperature_0(chat: Chat) -> None:
-    for entry in entries(chat.body(logprobs=True, top_logprobs=2, max_tokens=8)):
+    for entry in entries(chat.body(logprobs=True, top_logprobs=2, max_tokens=20)):
         assert entry.token == entry.top_logprobs[0].token
         assert entry.logprob == pytest.approx(entry.top_logprobs[0].logprob)
 

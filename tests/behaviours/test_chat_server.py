@@ -71,18 +71,18 @@ def test_request_id_of_the_client(stream: bool, chat: Chat, script: ScriptWriter
     script("Rain.")
     headers = {"X-Request-Id": f"mine-{stream}-17"}
     if stream:
-        ids = {chunk.id for chunk in chat.stream(extra_headers=headers, max_tokens=5)}
+        ids = {chunk.id for chunk in chat.stream(extra_headers=headers, max_tokens=20)}
     else:
-        ids = {chat.body(extra_headers=headers, max_tokens=5).id}
+        ids = {chat.body(extra_headers=headers, max_tokens=20).id}
     assert ids == {f"chatcmpl-mine-{stream}-17"}
 
 
 @pytest.mark.covers("VC-011", "VC-030")
 def test_request_id_in_the_body(chat: Chat, script: ScriptWriter) -> None:
     script("Rain.", times=2)
-    assert chat.body(request_id="of-the-body-1", max_tokens=5).id == "chatcmpl-of-the-body-1"
+    assert chat.body(request_id="of-the-body-1", max_tokens=20).id == "chatcmpl-of-the-body-1"
     other = chat.body(
-        request_id="of-the-body-2", extra_headers={"X-Request-Id": "of-the-header"}, max_tokens=5
+        request_id="of-the-body-2", extra_headers={"X-Request-Id": "of-the-header"}, max_tokens=20
     )
     assert other.id == "chatcmpl-of-the-header"
 
@@ -90,7 +90,7 @@ def test_request_id_in_the_body(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-030")
 def test_ids_are_unique(chat: Chat, script: ScriptWriter) -> None:
     script("Rain.", times=3)
-    ids = [chat.body(max_tokens=5).id for _ in range(3)]
+    ids = [chat.body(max_tokens=20).id for _ in range(3)]
     assert len(set(ids)) == 3
     assert all(identifier.startswith("chatcmpl-") for identifier in ids)
 

@@ -105,7 +105,7 @@ def test_json_object(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-008")
 def test_format_text_constrains_nothing(chat: Chat, script: ScriptWriter) -> None:
     script("Just words.", times=2)
-    answers = chat.both(response_format={"type": "text"}, max_tokens=10)
+    answers = chat.both(response_format={"type": "text"}, max_tokens=20)
     if script.exact:
         assert answers.said.content.strip() == "Just words."
 

@@ -71,7 +71,7 @@ def test_text_survives_any_chunk_length(tokens: int, chat: Chat, script: ScriptW
 @pytest.mark.covers("VC-005")
 def test_one_role_and_one_finish(chat: Chat, script: ScriptWriter) -> None:
     script("Rain, I think.")
-    chunks = chat.stream(max_tokens=8)
+    chunks = chat.stream(max_tokens=20)
     choices = [choice for chunk in chunks for choice in chunk.choices]
     assert [choice.delta.role for choice in choices if choice.delta.role] == ["assistant"]
     assert choices[0].delta.role == "assistant"
@@ -94,7 +94,7 @@ def test_message_reaches_the_model(case: dict[str, Any], chat: Chat, script: Scr
 @pytest.mark.covers("VC-009")
 def test_unknown_fields_are_ignored(chat: Chat, script: ScriptWriter) -> None:
     script("Good.", times=2)
-    answers = chat.both(some_field_of_tomorrow={"a": [1]}, user="somebody", metadata={"k": "v"}, max_tokens=5)
+    answers = chat.both(some_field_of_tomorrow={"a": [1]}, user="somebody", metadata={"k": "v"}, max_tokens=20)
     says(answers.said.content, "some text")
 
 
@@ -102,7 +102,7 @@ def test_unknown_fields_are_ignored(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.parametrize("seed", [INT64 - 1, -INT64, 0])
 def test_seed_within_64_bits(seed: int, chat: Chat, script: ScriptWriter) -> None:
     script("Good.")
-    chat.body(seed=seed, max_tokens=5)
+    chat.body(seed=seed, max_tokens=20)
 
 
 @pytest.mark.covers("VC-009")
