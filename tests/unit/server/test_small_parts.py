@@ -103,3 +103,16 @@ def test_targets_of_a_machine() -> None:
     assert {"live-gpt-oss", "live-gpt-oss-120b"} <= {target.id for target in big.targets}
     with pytest.raises(UsageError, match="cannot run here"):
         choose(registry, Machine("cpu"), models=["gpt-oss-120b"])
+
+
+def test_a_lane_that_runs_do_not_do_by_themselves() -> None:
+    """SmolLM2 has a stand-in for replays: it is scripted where model and lane are named, and not else."""
+    registry, machine = load_registry(), Machine("cpu")
+
+    def targets(*models: str, **lane: str) -> list[str]:
+        chosen = choose(registry, machine, models=models, **lane).targets  # type: ignore[arg-type]
+        return [target.id for target in chosen if target.entry.name == "smollm2-135m"]
+
+    assert targets() == targets("smollm2-135m") == ["live-smollm2-135m"]
+    assert targets(lane="scripted") == []
+    assert targets("smollm2-135m", lane="scripted") == ["scripted-smollm2-135m"]
