@@ -121,12 +121,6 @@ def test_prompt_longer_than_the_context(stream: bool, chat: Chat) -> None:
     assert str(longest) in error["message"]
 
 
-@pytest.mark.covers("VC-029", "VC-025")
-def test_more_tokens_asked_for_than_fit(chat: Chat) -> None:
-    longest = chat.client.models.list().data[0].max_model_len  # type: ignore[attr-defined]
-    chat.refused({"max_tokens": longest}, "max_tokens|max_completion_tokens|context|maximum")
-
-
 @pytest.mark.needs("tools")
 @pytest.mark.covers("VC-018", "VT-010", "VC-029")
 @pytest.mark.known_defect(
