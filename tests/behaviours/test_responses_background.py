@@ -20,12 +20,12 @@ from tests.responses_api import TERMINAL, Responses
 pytestmark = [
     pytest.mark.needs("responses"),
     pytest.mark.needs("background"),
-    pytest.mark.timeout(60),
+    pytest.mark.timeout(120),
 ]
 
 STORY = "Tell me a long story about a dragon."
 LONG = " ".join(f"word{number}" for number in range(900))
-SHORTER = " ".join(f"word{number}" for number in range(60))
+SHORTER = " ".join(f"word{number}" for number in range(20))
 
 
 def wait_for(

@@ -48,7 +48,8 @@ def check_turn(responses: Responses, case: dict[str, Any]) -> None:
     body, stream = responses.both("Go on.", tools=TOOLS if "calls" in case else [])
     for response in (body, stream.terminal):
         found = [tuple(part.strip() for part in item) for item in shape(response)]
-        assert found == said_by(case)
+        # Qwen3 thinks nothing in an empty block, which is a blank item of its own
+        assert [item for item in found if item != ("reasoning", "")] == said_by(case)
     check_reasoning_tokens(body, stream, "reasoning" in case)
 
 
