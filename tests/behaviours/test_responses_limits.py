@@ -157,6 +157,12 @@ def test_budget_of_a_follow_up_is_its_own(responses: Responses, script: ScriptWr
 
 @pytest.mark.scripted
 @pytest.mark.covers("VR-059")
+@pytest.mark.known_defect(
+    "unreported (a stop string leaves a Harmony message incomplete)",
+    versions=">=0.32",
+    models=["gpt-oss"],
+    why="the item says incomplete in a response that says completed",
+)
 @pytest.mark.parametrize("stop", ["seven", ["nowhere", "seven"]])
 def test_stop_string_ends_the_text(stop: Any, responses: Responses, script: ScriptWriter) -> None:
     """vLLM's own `stop`: the text ends before it, and the response is complete."""
