@@ -28,7 +28,9 @@ def validate(
     format: Annotated[Format, typer.Option(help="How findings are written.")] = Format.TEXT,
     select: Annotated[str, typer.Option(help="Only these codes or beginnings of codes, by commas.")] = "",
     ignore: Annotated[str, typer.Option(help="Not these codes or beginnings of codes, by commas.")] = "",
-    api: Annotated[str, typer.Option(help="responses, chat or messages; judged by the content where not given.")] = "",
+    api: Annotated[
+        str, typer.Option(help="responses, chat or messages; judged by the content where not given.")
+    ] = "",
 ) -> None:
     """Check recorded streams and bodies; exit 0 when clean, 1 with errors or warnings, 2 on bad input."""
     from harness.protocol.captures import read_capture, validate_capture
