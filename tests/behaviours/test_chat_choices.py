@@ -8,7 +8,7 @@ import pytest
 
 from harness.pytest_plugin import ScriptWriter
 from harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
-from harness.suite.skips import skip
+from harness.suite.skips import NOT_SERVED, skip
 from tests.chat_api import FREE, Answers, Chat, said, streamed
 
 
@@ -16,7 +16,7 @@ from tests.chat_api import FREE, Answers, Chat, said, streamed
 def many(chat: Chat) -> Chat:
     """Chat on a front end that takes n > 1."""
     if chat.rust:
-        skip("rust-one-choice", "the Rust front end says: Only n=1 is supported.")
+        skip(NOT_SERVED, "the Rust front end says: Only n=1 is supported.")
     return chat
 
 
