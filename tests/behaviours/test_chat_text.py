@@ -94,7 +94,7 @@ def test_message_reaches_the_model(case: dict[str, Any], chat: Chat, script: Scr
 @pytest.mark.covers("VC-009")
 def test_unknown_fields_are_ignored(chat: Chat, script: ScriptWriter) -> None:
     script("Good.", times=2)
-    answers = chat.both(some_field_of_tomorrow={"a": [1]}, user="somebody", metadata={"k": "v"}, max_tokens=20)
+    answers = chat.both(field_of_tomorrow={"a": [1]}, user="somebody", metadata={"k": "v"}, max_tokens=20)
     says(answers.said.content, "some text")
 
 
