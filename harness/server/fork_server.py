@@ -32,7 +32,10 @@ LINGER = "VLLM_HARNESS_LINGER_S"
 LINGER_S = 300.0
 IMPORT_LIMIT_S = 300.0
 # read when a server starts, not when vLLM is imported, so that servers which differ in them share a template
-READ_LATE = {"TIKTOKEN_ENCODINGS_BASE", "VLLM_CPU_KVCACHE_SPACE", "VLLM_SYSTEM_START_DATE"}
+READ_LATE = {
+    *("TIKTOKEN_ENCODINGS_BASE", "VLLM_CPU_KVCACHE_SPACE", "VLLM_SYSTEM_START_DATE"),
+    *("VLLM_CPU_OMP_THREADS_BIND", "OMP_NUM_THREADS"),
+}
 READ_EARLY = (
     *("VLLM_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "TORCH", "PYTORCH", "OMP_", "KMP_", "MKL_", "GOMP_"),
     *("CUDA_", "NCCL_", "GLOO_", "PYTHON", "LD_", "XDG_", "HOME", "TOKENIZERS_", "TRITON_", "TIKTOKEN_"),

@@ -11,7 +11,7 @@ from harness.environments import assets
 from harness.environments.spec import Environment
 from harness.errors import UsageError
 from harness.registry import Frontend, Lane, ModelEntry
-from harness.scripted.standin import build_stand_in, stand_in_args
+from harness.scripted.standin import SERVER_ENV, build_stand_in, stand_in_args
 
 IN_SERVER = Path(__file__).parent.parent / "scripted" / "inserver"
 SCRIPTED_ARGS: dict[Frontend, tuple[str, ...]] = {
@@ -150,4 +150,4 @@ def _stand_in(
     tokenizer = Path(named) if Path(named).is_absolute() else assets.fetch(named, progress=progress)
     env = {name: str(assets.fetch(asset, progress=progress)) for name, asset in entry.stand_in.assets.items()}
     checkpoint = build_stand_in(entry, tokenizer)
-    return str(checkpoint), stand_in_args(entry), env
+    return str(checkpoint), stand_in_args(entry), {**SERVER_ENV, **env}

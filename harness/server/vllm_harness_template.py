@@ -69,6 +69,8 @@ MODULES = (
 
 
 FIRST_CLIENT_S = 60.0
+# where vLLM names the cores of a worker, by the OpenMP library that it finds
+BINDINGS = {"OMP_PLACES": r"(.+)", "GOMP_CPU_AFFINITY": r"(.+)", "KMP_AFFINITY": r"proclist=\[(.+?)\]"}
 LOOK_EVERY_S = 0.0002
 SPARE_COPIES = 2  # of a tokenizer: as many as the API server takes for its render threads
 
@@ -313,10 +315,11 @@ def _wait_asleep() -> None:
 
 def _bind_openmp() -> None:
     """In a forked worker: the threads and cores that vLLM sets by variables, which a spawned one reads."""
-    threads, places = os.environ.get("OMP_NUM_THREADS"), os.environ.get("OMP_PLACES")
-    if threads and places:
+    if threads := os.environ.get("OMP_NUM_THREADS"):
         importlib.import_module("torch").set_num_threads(int(threads))
-        os.sched_setaffinity(0, {int(core) for core in re.findall(r"\d+", places)})
+    for name, pattern in BINDINGS.items():
+        if cores := re.search(pattern, os.environ.get(name, "")):
+            os.sched_setaffinity(0, {int(core) for core in re.findall(r"\d+", cores[1])})
 
 
 def _freeze() -> None:
