@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from harness.environments.resolve import resolve
 from harness.environments.spec import Environment
 from harness.registry import load_registry
 from harness.server.launch import Launch, plan_launch
+
+UNSETTLED = Path(__file__).with_name("unsettled.txt")
 
 pytest.register_assert_rewrite(
     "tests.behaviours", "tests.chat_api", "tests.messages_api", "tests.responses_api"
@@ -28,6 +31,32 @@ pytest_plugins = [
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of this project's own tests."""
     parser.addoption("--kills", type=int, default=20, help="how often the kill -9 test kills an owner")
+    parser.addoption("--unsettled", action="store_true", help="run the tests of unsettled.txt as well")
+
+
+def unsettled() -> set[str]:
+    """Tests, as file::function, that were written and not yet seen to be right on a real server."""
+    lines = UNSETTLED.read_text().splitlines()
+    return {line.split("#")[0].strip() for line in lines} - {""}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what is not settled, which pytest counts as deselected."""
+    if config.option.unsettled:
+        return
+    names = unsettled()
+    left_out = [item for item in items if item.nodeid.split("[")[0] in names]
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Says how many tests are not settled."""
+    count = len(unsettled())
+    if not count or config.option.unsettled:
+        return None
+    return f"not run: {count} unsettled tests (tests/unsettled.txt; --unsettled runs them)"
 
 
 @pytest.fixture(scope="session")
