@@ -17,6 +17,7 @@ pytestmark = pytest.mark.needs("messages")
 FRANCE = "What is the capital of France? Answer in one short sentence."
 PARIS = "The capital of France is Paris."
 STORY = "one two three four five six seven eight nine ten eleven twelve"
+MORE = " three four" * 250  # the engine runs ahead of a stop string
 TURNS: list[Any] = [
     {"role": "user", "content": FRANCE},
     {"role": "assistant", "content": PARIS},
@@ -103,7 +104,7 @@ def test_token_limit(messages: Messages, script: ScriptWriter) -> None:
     why="the text ends with the stop string, which other models leave out",
 )
 def test_stop_sequence(messages: Messages, script: ScriptWriter) -> None:
-    script("We count: one two STOP three four", expect="cut", times=2)
+    script("We count: one two STOP" + MORE, expect="cut", times=2)
     body, stream = messages.both("Count", stop_sequences=["never said", "STOP"])
     assert body.stop_reason == "stop_sequence"
     assert body.stop_sequence == "STOP"
