@@ -20,6 +20,14 @@ pytestmark = [
 ]
 
 
+def wait_for_running(server: RemoteServer, wanted: int) -> None:
+    """Returns once the engine runs so many requests."""
+    deadline = time.monotonic() + 10
+    while (running := server.metrics()["vllm:num_requests_running"]) != wanted:
+        assert time.monotonic() < deadline, f"the engine runs {running:.0f} requests, not {wanted}"
+        time.sleep(0.1)
+
+
 @pytest.mark.covers("VR-017")
 def test_background_says_what_the_foreground_says(responses: Responses, openai_client: OpenAI) -> None:
     created = responses.create(STORY, background=True, max_output_tokens=24)
@@ -38,12 +46,9 @@ def test_a_cancelled_response_takes_no_more_of_the_engine(
     if not isinstance(vllm_server, RemoteServer):
         pytest.fail("the live lane has a server of its own")
     created = responses.create(STORY, background=True, max_output_tokens=2000)
-    wait_for(openai_client, created.id, lambda response: response.status == "in_progress")
+    wait_for_running(vllm_server, 1)
     cancelled = openai_client.responses.cancel(created.id)
     assert cancelled.status == "cancelled"
-    deadline = time.monotonic() + 10
-    while vllm_server.metrics()["vllm:num_requests_running"]:
-        assert time.monotonic() < deadline, "the engine still generates"
-        time.sleep(0.1)
+    wait_for_running(vllm_server, 0)
     assert openai_client.responses.retrieve(created.id).status == "cancelled"
     assert responses.create(STORY, max_output_tokens=8).output_text
