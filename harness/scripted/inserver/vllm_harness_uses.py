@@ -1,4 +1,4 @@
-"""What becomes of a script while vLLM generates: one small file a generation, in the server's own folder.
+"""What becomes of a script while vLLM generates: a folder a use of it, in it a small file a generation.
 
 The logits processor (engine process) writes it, the middleware (API server process) reads it. Runs inside the
 server, so it imports nothing of the harness.
@@ -22,16 +22,16 @@ SEED = "harness_seed"  # the request's seed, so that choice k is told by its see
 NO_SCRIPT = "harness_no_script"  # why no script matches this request
 
 
-def folder() -> Path:
-    """The folder of all uses."""
-    path = Path(os.environ[FOLDER]) / "uses"
+def folder(use: str) -> Path:
+    """The folder of one use; looking into it takes as long on the server's first request as on its last."""
+    path = Path(os.environ[FOLDER]) / "uses" / use
     path.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def status_path(use: str, take: int, choice: int) -> Path:
     """File of one generation of a use."""
-    return folder() / f"{use}.{take}.{choice}"
+    return folder(use) / f"{take}.{choice}"
 
 
 def write_status(path: Path, status: dict[str, Any]) -> None:
@@ -42,10 +42,8 @@ def write_status(path: Path, status: dict[str, Any]) -> None:
 def read_statuses(use: str) -> list[dict[str, Any]]:
     """The statuses of all generations of a use, in order."""
     statuses = []
-    for path in sorted(
-        folder().glob(f"{use}.*.*"), key=lambda path: [int(p) for p in path.name.split(".")[1:3]]
-    ):
-        _, take, choice = path.name.split(".")
+    for path in sorted(folder(use).iterdir(), key=lambda path: [int(p) for p in path.name.split(".")]):
+        take, choice = path.name.split(".")
         try:
             statuses.append({"take": int(take), "choice": int(choice), **json.loads(path.read_text())})
         except ValueError:
