@@ -32,7 +32,10 @@ def check_arguments(arguments: Sequence[str]) -> None:
     """One call at least, each with arguments that the tool's schema takes."""
     assert arguments
     for each in arguments:
-        jsonschema.validate(json.loads(each), PARAMETERS)
+        try:
+            jsonschema.validate(json.loads(each), PARAMETERS)
+        except (ValueError, jsonschema.ValidationError) as error:
+            raise AssertionError(f"arguments that the schema does not take: {each}: {error}") from error
 
 
 @pytest.mark.live
