@@ -36,6 +36,7 @@ with RemoteServer("qwen3", lane="scripted", vllm=sys.argv[1]) as server:
     sys.stdin.read()
 """
 GONE_WITHIN_S = 60
+STARTS_WITHIN_S = 300
 T = TypeVar("T")
 
 
@@ -61,7 +62,7 @@ def template_of(state: Path) -> int | None:
 
 def wait_for(look: Callable[[], T | None]) -> T:
     """What `look` finds in the end."""
-    deadline = time.monotonic() + GONE_WITHIN_S
+    deadline = time.monotonic() + STARTS_WITHIN_S
     while time.monotonic() < deadline:
         if found := look():
             return found

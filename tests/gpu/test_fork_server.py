@@ -1,0 +1,27 @@
+"""The fork server on a machine with a GPU: it imports vLLM and leaves the GPU alone."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+
+from harness.environments.spec import Environment
+from harness.gpus import visible_gpus
+from harness.registry import load_registry
+from harness.server import fork_server
+from harness.server.launch import plan_launch
+
+pytestmark = (
+    pytest.mark.gpu if visible_gpus() else pytest.mark.skip(reason="there is no CUDA device on this machine")
+)
+
+
+def test_template_does_not_touch_the_gpu(environment: Environment) -> None:
+    """A CUDA context does not survive a fork, so that none may be there before it."""
+    launch = plan_launch(load_registry().get("qwen3"), environment, lane="scripted")
+    fork_server.template(launch, launch.environ(), lambda _: None)
+    templates = {info.pid for info in fork_server.templates()}
+    below = {child.pid for pid in templates for child in psutil.Process(pid).children(recursive=True)}
+    holders = {holder.pid for gpu in visible_gpus() for holder in gpu.holders}
+    assert templates
+    assert not holders & (templates | below)
