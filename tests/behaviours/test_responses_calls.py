@@ -104,6 +104,12 @@ def test_no_call_where_none_is_chosen(responses: Responses, script: ScriptWriter
 
 @pytest.mark.scripted
 @pytest.mark.covers("AG-002")
+@pytest.mark.known_defect(
+    "vllm#23227",
+    versions=">=0.22",
+    models=["gpt-oss"],
+    why="Harmony's parser hands out every call, whatever the choice was",
+)
 def test_call_against_none_is_not_taken(responses: Responses, script: ScriptWriter) -> None:
     """The model calls although it must not: nobody is asked to run anything."""
     script(calls=[CALL], times=2, constrained=True)
