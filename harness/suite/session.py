@@ -149,7 +149,8 @@ def is_for(item: pytest.Item | pytest.Function, target: Target, lane: RunLane) -
     lanes = [each for each in ("scripted", "live") if item.get_closest_marker(each)]
     if lanes and lane not in lanes:
         return False
-    named = [name for marker in item.iter_markers("model") for name in marker.args]
+    marker = item.get_closest_marker("model")
+    named = marker.args if marker else ()
     needed = needed_by(item) - set(API_PATHS)
     return (not named or bool({entry.name, entry.hub.id} & set(named))) and needed <= entry.capabilities
 

@@ -49,7 +49,7 @@ pytestmark = [
 
 AT_ONCE = 64
 LONG = "word " * 3500  # for what is never heard to its end
-SOME = "word " * 250
+SOME = "word " * 1500
 LOAD = ["--enable-server-load-tracking"]
 DRAIN_S = 60
 PATHS = {
@@ -139,6 +139,19 @@ def wait_until(condition: Callable[[], bool], seconds: float = 20) -> bool:
 def data_lines(lines: Iterator[str], number: int) -> list[str]:
     """The first data lines of a stream, which stays open as long as the caller keeps the iterator."""
     return list(islice((line for line in lines if line.startswith("data:")), number))
+
+
+@pytest.mark.covers("VC-037")
+def test_load_counts_open_requests(own: Callable[..., Own]) -> None:
+    """The first test on its server, since clients that leave may take the count below 0 (vllm#49526)."""
+    server = own()
+    assert server.http.get("/load").json() == {"server_load": 0}
+    server.book.script(LONG, expect="cut")
+    with server.http.open("chat", "Go on and on") as response:
+        lines = response.iter_lines()
+        data_lines(lines, 3)
+        assert server.http.get("/load").json() == {"server_load": 1}
+    assert wait_until(lambda: server.http.get("/load").json() == {"server_load": 0})
 
 
 # clients that leave
@@ -309,18 +322,6 @@ def counting(server: Server, events: list[Any]) -> list[Finding]:
 
 
 @pytest.mark.covers("VC-037")
-def test_load_counts_open_requests(own: Callable[..., Own]) -> None:
-    server = own()
-    assert server.http.get("/load").json() == {"server_load": 0}
-    server.book.script(LONG, expect="cut")
-    with server.http.open("chat", "Go on and on") as response:
-        lines = response.iter_lines()
-        data_lines(lines, 3)
-        assert server.http.get("/load").json() == {"server_load": 1}
-    assert wait_until(lambda: server.http.get("/load").json() == {"server_load": 0})
-
-
-@pytest.mark.covers("VC-037")
 def test_basics(vllm_server: Server) -> None:
     """Version, health, and a content type that is no JSON."""
     assert httpx.get(vllm_server.endpoint.url_for("/health"), timeout=10).status_code == 200
@@ -375,7 +376,7 @@ def test_metrics_count_tokens(own: Callable[..., Own]) -> None:
 def test_comments_keep_an_idle_stream_alive(own: Callable[..., Own]) -> None:
     """Only while nothing else comes, and no data is lost by them."""
     server = own("--sse-keep-alive-interval", "1", "--max-num-seqs", "1")
-    server.book.script(SOME * 2, when=When(user="first"))
+    server.book.script(SOME, when=When(user="first"))
     server.book.script("At last.", when=When(user="second"))
     comments: list[str] = []
     with server.http.open("chat", "The first of two") as first:
@@ -440,7 +441,7 @@ def _runs(pid: int) -> bool:
 @pytest.mark.covers("VC-039")
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_shutdown_finishes_open_streams(api: str, mortal: Callable[..., Own]) -> None:
-    """With --shutdown-timeout an open stream comes to its end; new requests are refused meanwhile."""
+    """With --shutdown-timeout an open stream comes to its end."""
     server = mortal("--shutdown-timeout", str(DRAIN_S))
     server.book.script(SOME)
     pids = tree_pids(server.server.pid)
@@ -448,22 +449,30 @@ def test_shutdown_finishes_open_streams(api: str, mortal: Callable[..., Own]) ->
         chunks = response.iter_bytes()
         received = [next(chunks)]
         os.kill(server.server.pid, signal.SIGTERM)
-        time.sleep(0.5)
-        refused = status_of_new(server)
         received += list(chunks)
-    assert refused in (None, 500, 503)
     events = list(parse_sse(received))
     assert not counting(server.server, events)
     assert f'"{"stop" if api == "chat" else "completed"}"' in events[-2 if api == "chat" else -1].data
     assert wait_until(lambda: gone(pids), DRAIN_S)
 
 
-def status_of_new(server: Own) -> int | None:
-    """The status of a request that comes during shutdown; None where nobody answers."""
-    try:
-        return httpx.get(server.server.url_for("/v1/models"), timeout=5).status_code
-    except httpx.HTTPError:
-        return None
+@pytest.mark.model("qwen3")
+@pytest.mark.covers("VC-039")
+def test_shutdown_refuses_new_requests(mortal: Callable[..., Own]) -> None:
+    """While an open stream comes to its end: an error or a closed door, so that the client asks elsewhere."""
+    server = mortal("--shutdown-timeout", str(DRAIN_S))
+    server.book.script(SOME, when=When(user="on and on"))
+    server.book.script("Here I am.", when=When(user="Are you there"))
+    request = request_of("chat", server.server.model, "Are you there?", stream=False)
+    url = server.server.url_for(PATHS["chat"])
+    with server.http.open("chat", "Go on and on") as response:
+        chunks = response.iter_bytes()
+        next(chunks)
+        os.kill(server.server.pid, signal.SIGTERM)
+        time.sleep(0.5)
+        with contextlib.suppress(httpx.HTTPError):
+            answer = httpx.post(url, json=request, headers={HEADER: server.book.name}, timeout=DRAIN_S)
+            assert answer.status_code >= 500, answer.text
 
 
 @pytest.mark.model("qwen3")
