@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -11,6 +12,8 @@ import pytest
 from openai.types.chat import ChatCompletionMessage
 
 from harness.pytest_plugin import ScriptWriter
+from harness.scripted.book import Raw
+from harness.scripted.dialects import render
 from harness.scripted.meaning import Meaning, Text, ToolCall
 from harness.suite.content import says
 from tests.case_files import cases
@@ -184,21 +187,18 @@ def test_call_without_arguments(chat: Chat, script: ScriptWriter) -> None:
 def test_arguments_arrive_whole(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
     """The same JSON value in the body and in the stream, whatever it holds."""
     script(calls=[ToolCall("store", case["arguments"])], times=2, constrained=True)
-    answers = chat.both(tools=[ANYTHING])
-    assert answers.said.names == ["store"]
-    assert answers.said.arguments == [case["arguments"]]
-    assert answers.said.finish == "tool_calls"
+    answers = Answers(chat.body(tools=[ANYTHING]), chat.stream(tools=[ANYTHING]))
+    for said in (answers.said, answers.streamed):
+        assert said.names == ["store"]
+        assert said.arguments == [case["arguments"]]
+        assert said.finish == "tool_calls"
+    assert replace(answers.streamed, calls=()) == replace(answers.said, calls=())
 
 
 @pytest.mark.scripted
 @pytest.mark.needs("tools")
 @pytest.mark.covers("VT-001", "CO-14")
 @pytest.mark.parametrize("case", cases("chat_argument_bytes"))
-@pytest.mark.known_defect(
-    "unreported (bodies write the arguments anew)",
-    versions=">=0.22",
-    why="a body has the arguments through json.loads and json.dumps, a stream as the model wrote them",
-)
 def test_arguments_arrive_as_written(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
     """Byte for byte what the model wrote, in the body as in the stream."""
     script(calls=[ToolCall("store", case["text"])], times=2, constrained=True)
@@ -345,7 +345,9 @@ def test_second_call_is_forbidden_by_the_grammar(choice: str, chat: Chat, script
 @pytest.mark.needs("tools", "parallel_tools")
 @pytest.mark.covers("VT-010")
 def test_several_calls_where_one_is_required(chat: Chat, script: ScriptWriter) -> None:
-    script(calls=[PARIS, ROME], constrained=not chat.rust, times=2)
+    """The grammar of hermes leaves no room for the line end between two calls."""
+    pair = render(chat.server.entry.dialect or "", Meaning((PARIS, ROME)), constrained=not chat.rust)
+    script(Raw(pair if chat.rust else pair.replace("</tool_call>\n", "</tool_call>")), times=2)
     answers = chat.both(tools=[WEATHER], tool_choice="required")
     assert answers.said.arguments == [PARIS.arguments, ROME.arguments]
     assert answers.said.finish == "tool_calls"
@@ -439,9 +441,15 @@ def test_parallel_calls_survive_any_chunk_length(tokens: int, chat: Chat, script
 @pytest.mark.scripted
 @pytest.mark.needs("tools")
 @pytest.mark.covers("VT-012", "VC-035")
+@pytest.mark.known_defect(
+    "unreported (a stop string inside a call)",
+    versions=">=0.22",
+    why="the stream has the cut call with tool_calls; the body has it too (gpt-oss), or its markup as text",
+)
 def test_stop_string_inside_arguments(chat: Chat, script: ScriptWriter) -> None:
     """A stop string cuts a call as it cuts text: the client must see that, and the same in both ways."""
-    script(calls=[ToolCall("store", {"text": "alpha beta gamma"})], times=2, expect="cut", constrained=True)
+    text = "alpha beta" + " gamma" * 30
+    script(calls=[ToolCall("store", {"text": text})], times=2, expect="cut", constrained=True)
     answers = chat.both(tools=[ANYTHING], stop=["beta"])
     assert answers.said.finish == "stop"
     assert "beta" not in answers.streamed.content + str(answers.streamed.calls)
@@ -450,6 +458,12 @@ def test_stop_string_inside_arguments(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.scripted
 @pytest.mark.needs("tools")
 @pytest.mark.covers("VT-012")
+@pytest.mark.known_defect(
+    "unreported (a stop string shifts what hermes streams)",
+    versions=">=0.32",
+    models=["qwen3"],
+    why="the streamed arguments end with the brace of the frame, or reasoning_tokens are miscounted",
+)
 def test_stop_string_that_does_not_occur(chat: Chat, script: ScriptWriter) -> None:
     script(calls=[PARIS], times=2, constrained=True)
     answers = chat.both(tools=[FREE], stop=["Observation:", "###"])
@@ -459,11 +473,30 @@ def test_stop_string_that_does_not_occur(chat: Chat, script: ScriptWriter) -> No
 @pytest.mark.scripted
 @pytest.mark.needs("tools")
 @pytest.mark.covers("VC-019", "CO-14")
-@pytest.mark.parametrize("choice", ["auto", "required", "named"])
-@pytest.mark.known_defect(
-    "vllm#53255",
-    versions=">=0.22",
-    why="a call that max_tokens cuts: the body says tool_calls (gpt-oss), or has the markup as text (hermes)",
+@pytest.mark.parametrize(
+    "choice",
+    [
+        pytest.param(
+            "auto",
+            marks=pytest.mark.known_defect(
+                "vllm#53255",
+                versions=">=0.22",
+                why="cut by max_tokens, the body says tool_calls (gpt-oss), or has markup as text (hermes)",
+            ),
+        ),
+        *(
+            pytest.param(
+                choice,
+                marks=pytest.mark.known_defect(
+                    "vllm#53255",
+                    versions=">=0.22",
+                    models=["qwen3", "llama3.1"],
+                    why="cut by max_tokens, the body has the markup as text",
+                ),
+            )
+            for choice in ("required", "named")
+        ),
+    ],
 )
 def test_call_cut_by_the_limit(choice: str, chat: Chat, script: ScriptWriter) -> None:
     """finish_reason length, in the body as in the stream, and no markup as text."""

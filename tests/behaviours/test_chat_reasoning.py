@@ -189,10 +189,25 @@ def test_wrong_thinking_budget(budget: Any, chat: Chat) -> None:
 @pytest.mark.model("qwen3")
 @pytest.mark.covers("VC-014")
 @pytest.mark.parametrize("budget", [1, 5, 12])
-def test_thinking_budget(budget: int, chat: Chat, script: ScriptWriter) -> None:
+@pytest.mark.parametrize(
+    "end",
+    [
+        "",
+        pytest.param(
+            "</think>\n\n",
+            marks=pytest.mark.known_defect(
+                "unreported (a second end of the thoughts)",
+                versions=">=0.22",
+                why="the model's own </think> after the forced one is text, in the stream only",
+            ),
+        ),
+    ],
+    ids=["open", "ended again"],
+)
+def test_thinking_budget(end: str, budget: int, chat: Chat, script: ScriptWriter) -> None:
     """Thoughts end at the budget, whatever the model would go on to say: exactly so many tokens."""
     thought = " ".join(f"thought{number}" for number in range(20))
-    script(Raw(f"<think>\n{thought}\n</think>\n\nRain.<|im_end|>"), times=2)
+    script(Raw(f"<think>\n{thought}\n{end}Rain.<|im_end|>"), times=2)
     answers = chat.both(thinking_token_budget=budget)
     assert reasoning_tokens(answers.body.usage) == budget
     assert answers.said.content.endswith("Rain.")

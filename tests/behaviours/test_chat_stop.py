@@ -11,15 +11,30 @@ from harness.pytest_plugin import ScriptWriter
 from tests.chat_api import FREE, PARIS, Chat
 
 TEXT = "alpha beta gamma delta epsilon"
+# goes on so long that the stop comes before the end
+LONG = TEXT + " zeta" * 60
+SHOWN = pytest.mark.known_defect(
+    "vllm#52599",
+    versions=">=0.22",
+    models=["gpt-oss"],
+    why="Harmony reads the tokens, which hold the stop string, not the text that ends before it",
+)
+MISCOUNTED = pytest.mark.known_defect(
+    "unreported (reasoning_tokens of a stream beside a stop string)",
+    versions=">=0.28",
+    models=["qwen3"],
+    why="text is held back and its tokens are not, so the stream counts other tokens than the body",
+)
 
 
 @pytest.mark.scripted
 @pytest.mark.covers("VC-035", "VT-012")
 @pytest.mark.parametrize("tokens", [1, 3, 1000])
 @pytest.mark.parametrize("stop", ["gamma", ["nowhere", "gamma"], [" gam"]], ids=["text", "list", "part"])
+@SHOWN
 def test_stop_string(stop: Any, tokens: int, chat: Chat, script: ScriptWriter) -> None:
     """The text ends before it, no part of it is shown, finish_reason is stop, stop_reason tells which."""
-    script(TEXT, times=2, expect="cut")
+    script(LONG, times=2, expect="cut")
     answers = chat.both(stop=stop, stream_interval=tokens)
     assert answers.said.content.strip() == "alpha beta"
     assert answers.said.finish == "stop"
@@ -31,7 +46,7 @@ def test_stop_string(stop: Any, tokens: int, chat: Chat, script: ScriptWriter) -
 @pytest.mark.covers("VC-035")
 @pytest.mark.parametrize("tokens", [1, 3, 1000])
 def test_stop_string_is_shown_on_demand(tokens: int, chat: Chat, script: ScriptWriter) -> None:
-    script(TEXT, times=2, expect="cut")
+    script(LONG, times=2, expect="cut")
     answers = chat.both(stop=["gamma"], include_stop_str_in_output=True, stream_interval=tokens)
     assert answers.said.content.strip() == "alpha beta gamma"
     assert answers.said.finish == "stop"
@@ -39,14 +54,16 @@ def test_stop_string_is_shown_on_demand(tokens: int, chat: Chat, script: ScriptW
 
 @pytest.mark.scripted
 @pytest.mark.covers("VC-035")
+@SHOWN
 def test_first_of_several_stop_strings(chat: Chat, script: ScriptWriter) -> None:
-    script(TEXT, times=2, expect="cut")
+    script(LONG, times=2, expect="cut")
     answers = chat.both(stop=["delta", "beta"])
     assert answers.said.content.strip() == "alpha"
 
 
 @pytest.mark.scripted
 @pytest.mark.covers("VC-035")
+@MISCOUNTED
 def test_stop_string_that_begins_and_does_not_come(chat: Chat, script: ScriptWriter) -> None:
     """A text that looks like a stop string is held back, then shown whole."""
     script(TEXT, times=2)
@@ -58,9 +75,11 @@ def test_stop_string_that_begins_and_does_not_come(chat: Chat, script: ScriptWri
 @pytest.mark.scripted
 @pytest.mark.needs("reasoning")
 @pytest.mark.covers("VC-035", "VT-016")
+@SHOWN
+@MISCOUNTED
 def test_stop_string_in_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
     """What was thought before it stays thought."""
-    script("Never said.", reasoning="first halt second", times=2, expect="cut")
+    script("Never said.", reasoning="first halt" + " second" * 60, times=2, expect="cut")
     answers = chat.both(stop=["halt"])
     assert answers.said.reasoning.strip() == "first"
     assert answers.said.content == ""
@@ -72,7 +91,7 @@ def test_stop_string_in_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.parametrize("tokens", [1, 1000])
 def test_stop_token(tokens: int, chat: Chat, script: ScriptWriter) -> None:
     """Generation ends at the token, which stop_reason names."""
-    taken = script(TEXT, times=2, expect="cut")
+    taken = script(LONG, times=2, expect="cut")
     assert taken is not None
     token = chat.tokens(" gamma")[0]
     assert token in taken.takes[0]
@@ -123,7 +142,7 @@ def test_wrong_stops_are_refused(request_: dict[str, Any], says: str, chat: Chat
 
 
 @pytest.mark.covers("VC-035")
-@pytest.mark.parametrize("stop", [None, [], "never-to-be-seen"])
+@pytest.mark.parametrize("stop", [None, [], pytest.param("never-to-be-seen", marks=MISCOUNTED)])
 def test_stop_that_stops_nothing(stop: Any, chat: Chat, script: ScriptWriter) -> None:
     script("Rain in Rome.", times=2)
     answers = chat.both(stop=stop, max_tokens=20)

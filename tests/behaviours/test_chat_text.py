@@ -12,7 +12,7 @@ from harness.suite.content import says
 from tests.case_files import cases
 from tests.chat_api import ASK, Chat
 
-WIDE = "Zürich 🏔️ 日本語 — ‘quoted’ é e\u0301 👩‍👩‍👧 end"
+WIDE = "Zürich 🏔️ 日本語 — ‘quoted’ é x\u0301 👩‍👩‍👧 end"
 INT64 = 2**63
 
 
@@ -21,12 +21,12 @@ def test_session(chat: Chat, script: ScriptWriter) -> None:
     """Exact usage, the length reason, then a second turn that holds the first."""
     script("one two three four five six seven eight", expect="cut", times=2)
     script("Yes, again.")
-    answers = chat.both(max_tokens=3)
+    answers = chat.both(max_tokens=4)
     usage = answers.body.usage
     assert answers.said.finish == "length"
     assert usage is not None
-    assert usage.completion_tokens == 3
-    assert usage.total_tokens == usage.prompt_tokens + 3
+    assert usage.completion_tokens == 4
+    assert usage.total_tokens == usage.prompt_tokens + 4
     assert answers.body.choices[0].message.role == "assistant"
     more = [
         *ASK,
@@ -137,6 +137,12 @@ def test_text_is_the_same_with_tools_offered(chat: Chat, script: ScriptWriter) -
 
 @pytest.mark.scripted
 @pytest.mark.covers("VC-025")
+@pytest.mark.known_defect(
+    "unreported (content is null where the limit cuts the markup)",
+    versions=">=0.22",
+    models=["qwen3"],
+    why="cut before any text, a body has content null and nothing else, where OpenAI has empty text",
+)
 def test_one_token(chat: Chat, script: ScriptWriter) -> None:
     """The smallest budget: finish_reason length, one token, nothing lost between body and stream."""
     script("Good.", times=2, expect="cut")
