@@ -15,6 +15,7 @@ pytestmark = pytest.mark.needs("responses")
 
 STORY = "Tell me a long story about a dragon."
 TWELVE = "one two three four five six seven eight nine ten eleven twelve"
+SHIFTED = "unreported (a stop string shifts what hermes streams)"
 TERMINAL_NAME = pytest.mark.known_defect(
     "vllm#45386",
     versions=">=0.22,<0.33",
@@ -163,7 +164,18 @@ def test_budget_of_a_follow_up_is_its_own(responses: Responses, script: ScriptWr
     models=["gpt-oss"],
     why="the item says incomplete in a response that says completed",
 )
-@pytest.mark.parametrize("stop", ["seven", ["nowhere", "seven"]])
+@pytest.mark.parametrize(
+    "stop",
+    [
+        "seven",
+        pytest.param(
+            ["nowhere", "seven"],
+            marks=pytest.mark.known_defect(
+                SHIFTED, versions=">=0.32", models=["qwen3"], why="the stream counts no reasoning tokens"
+            ),
+        ),
+    ],
+)
 def test_stop_string_ends_the_text(stop: Any, responses: Responses, script: ScriptWriter) -> None:
     """vLLM's own `stop`: the text ends before it, and the response is complete."""
     script(TWELVE, expect="cut", times=2)
@@ -176,6 +188,9 @@ def test_stop_string_ends_the_text(stop: Any, responses: Responses, script: Scri
 @pytest.mark.scripted
 @pytest.mark.needs("tools")
 @pytest.mark.covers("VT-012")
+@pytest.mark.known_defect(
+    SHIFTED, versions=">=0.32", models=["qwen3"], why="the streamed arguments end with the frame's brace"
+)
 def test_stop_string_that_never_comes_changes_nothing(responses: Responses, script: ScriptWriter) -> None:
     script(calls=[CALL], times=2)
     body, _ = responses.both("Weather?", tools=[RESPONSES_TOOL], extra_body={"stop": ["nowhere"]})
@@ -190,7 +205,7 @@ def over_the_context(words: int = 60_000) -> str:
 @pytest.mark.covers("VR-074", "LS-032")
 @pytest.mark.parametrize("stream", [False, True])
 def test_context_overflow_is_refused(stream: bool, responses: Responses, script: ScriptWriter) -> None:
-    size = 200_000
+    size = 140_000
     answer = responses.post({"model": responses.model, "input": over_the_context(size), "stream": stream})
     assert answer.status_code == 400
     body = answer.json()
@@ -203,8 +218,8 @@ def test_context_overflow_is_refused(stream: bool, responses: Responses, script:
 @pytest.mark.model("qwen3", "smollm2-135m")
 @pytest.mark.covers("LS-012")
 def test_long_input_is_truncated_where_asked(responses: Responses, script: ScriptWriter) -> None:
-    """`truncation: auto` drops what is over; the prompt then fits."""
-    script("Fine.")
+    """`truncation: auto` drops what is over; the prompt then fits, and leaves room for one token at least."""
+    script("Fine.", expect="cut")
     response = responses.create(over_the_context(), truncation="auto", max_output_tokens=16, extra_body=SHOW)
     assert response.status in ("completed", "incomplete")
     assert response.usage is not None
