@@ -85,6 +85,21 @@ def test_parallel_turn(case: dict[str, Any], responses: Responses, script: Scrip
     check_turn(responses, case)
 
 
+@pytest.mark.needs("reasoning")
+@pytest.mark.covers("VR-012", "VR-066")
+@pytest.mark.known_defect(
+    "unreported (tokens that are a part of a character are no thoughts in a stream)",
+    versions=">=0.32",
+    models=["qwen3"],
+    why="reasoning_tokens of a stream lack the tokens that come without text, those of the body do not",
+)
+def test_split_characters_count_as_thoughts(responses: Responses, script: ScriptWriter) -> None:
+    """Thoughts of characters that take several tokens each cost the same as body and stream."""
+    script(Meaning.of("Yes.", reasoning="Animals: 🦊 🐉 🦩 🦚 🦭 🐙 🦔."), constrained=True, times=2)
+    body, stream = responses.both("Go on.")
+    check_reasoning_tokens(body, stream, thoughtful=True)
+
+
 @pytest.fixture(scope="module")
 def _stepping() -> Iterator[dict[tuple[str, int], RemoteServer]]:
     """Servers by entry and tokens a step, made when first asked for."""
