@@ -8,7 +8,7 @@ import pytest
 
 from harness.pytest_plugin import ScriptWriter
 from tests.behaviours.tools import RESPONSES_TOOL
-from tests.responses_api import SHOW, Responses, prompt_of
+from tests.responses_api import SHOW, Responses, messages_of, prompt_of
 
 pytestmark = [pytest.mark.standard, pytest.mark.needs("responses")]
 
@@ -93,8 +93,8 @@ def test_unfinished_message_is_continued(status: str, responses: Responses, scri
     """The prompt ends within the message, and the model goes on from there."""
     script("Oslo is wet.")
     unfinished = {**WORDS, "status": status}
-    prompt = prompt_of(responses.create([QUESTION, unfinished], extra_body=SHOW))
-    assert prompt.endswith("Let me look.")
+    (prompt,) = messages_of(responses.create([QUESTION, unfinished], extra_body=SHOW))
+    assert prompt["message"].endswith("Let me look.")
 
 
 @pytest.mark.scripted
@@ -102,9 +102,9 @@ def test_unfinished_message_is_continued(status: str, responses: Responses, scri
 @pytest.mark.covers("VR-062")
 def test_finished_message_is_not_continued(responses: Responses, script: ScriptWriter) -> None:
     script("Oslo is wet.")
-    prompt = prompt_of(responses.create([QUESTION, WORDS], extra_body=SHOW))
-    assert prompt.endswith(TURN)
-    assert "Let me look.<|im_end|>" in prompt
+    (prompt,) = messages_of(responses.create([QUESTION, WORDS], extra_body=SHOW))
+    assert prompt["message"].endswith(TURN)
+    assert "Let me look.<|im_end|>" in prompt["message"]
 
 
 @pytest.mark.needs("store")
