@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.environments.resolve import resolve
+from harness.environments.resolve import resolve, spec_of
 from harness.environments.spec import Environment
 from harness.registry import load_registry
 from harness.server.launch import Launch, plan_launch
@@ -63,8 +63,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def environment(request: pytest.FixtureRequest) -> Environment:
     """The server environment of this run."""
     option = request.config.option
-    spec = f"installed:{option.vllm_python}" if option.vllm_python else option.vllm
-    return resolve(spec, device=option.device, create=True)
+    return resolve(spec_of(option.vllm, option.vllm_python), device=option.device, create=True)
 
 
 @pytest.fixture(scope="session")

@@ -100,7 +100,8 @@ def _families(parsers: str) -> list[Family]:
     names = {name for f in chosen for name in (f.name, f.tool_parser, f.reasoning_parser)}
     if unknown := set(wanted) - names:
         raise UsageError(
-            f"no family has a parser {min(unknown)!r}", hint="`vllm-harness models check` lists them"
+            f"no family has a parser {min(unknown)!r}",
+            hint=f"the families are {', '.join(f.name for f in served)}",
         )
     return chosen
 

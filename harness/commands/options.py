@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from harness.environments.resolve import resolve
+from harness.environments.resolve import resolve, spec_of
 from harness.environments.spec import Environment
-from harness.errors import UsageError
 
 LANE = Annotated[Literal["live", "scripted"] | None, typer.Option(help="live (real weights) or scripted.")]
 VLLM = Annotated[
@@ -30,8 +29,5 @@ def environment(
     vllm: str | None, vllm_python: Path | None, device: Literal["cpu", "cuda"] | None
 ) -> Environment:
     """The server environment that the options name, made where it is not there yet."""
-    if vllm and vllm_python:
-        raise UsageError("--vllm and --vllm-python say two things", hint="give one of them")
-    spec = f"installed:{vllm_python}" if vllm_python else vllm
     console = Console(stderr=True, highlight=False)
-    return resolve(spec, device=device, create=True, progress=console.print)
+    return resolve(spec_of(vllm, vllm_python), device=device, create=True, progress=console.print)

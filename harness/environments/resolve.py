@@ -25,6 +25,13 @@ def default_spec(device: Device) -> str:
     raise UsageError(f"no release is locked for {device}", hint="name an interpreter with --vllm-python")
 
 
+def spec_of(vllm: str | None, vllm_python: object | None) -> str | None:
+    """The spec that the options --vllm and --vllm-python name; UsageError where both are given."""
+    if vllm and vllm_python:
+        raise UsageError("--vllm and --vllm-python say two things", hint="give one of them")
+    return f"installed:{vllm_python}" if vllm_python else vllm
+
+
 def resolve(
     spec: str | None = None, device: Device | None = None, create: bool = False, progress: Progress = quiet
 ) -> Environment:

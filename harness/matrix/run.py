@@ -21,18 +21,35 @@ BATCH = 6
 
 
 @dataclass(frozen=True)
-class Job:
-    """Families to parse in one interpreter.
+class Asked:
+    """What a family is asked.
 
     Attributes:
-        spec: the environment, as in `--vllm`.
-        environment: the same, resolved.
-        asked: each family with its cases, the reasons for those left out, and their digest.
+        family: who says it.
+        cases: what it says.
+        left_out: why it cannot say the others, by the case's name.
+        digest: of all that decides the result but vLLM.
     """
+
+    family: Family
+    cases: list[Case]
+    left_out: dict[str, str]
+    digest: str
+
+    @classmethod
+    def of(cls, family: Family, meanings: Meanings, groups: tuple[Group, ...]) -> Asked:
+        """The cases of these groups, in the family's words."""
+        cases, left_out = sayable(family, meanings, groups)
+        return cls(family, cases, left_out, digest(cases, WAYS))
+
+
+@dataclass(frozen=True)
+class Job:
+    """Families to parse in one interpreter: the environment as in `--vllm`, the same resolved, the cases."""
 
     spec: str
     environment: Environment
-    asked: tuple[tuple[Family, list[Case], dict[str, str], str], ...]
+    asked: tuple[Asked, ...]
 
 
 def jobs(
@@ -43,17 +60,12 @@ def jobs(
     groups: tuple[Group, ...] = GROUPS,
 ) -> list[Job]:
     """What there is to do: every family on every environment, but for the cells that have finished."""
+    everything = [Asked.of(family, meanings, groups) for family in families]
     todo = []
     for spec, environment in environments:
-        open_ = []
-        for family in families:
-            cases, left_out = sayable(family, meanings, groups)
-            asked = digest(cases, WAYS)
-            if not run.finished(spec, family.name, asked):
-                open_.append((family, cases, left_out, asked))
+        left = [one for one in everything if not run.finished(spec, one.family.name, one.digest)]
         todo += [
-            Job(spec, environment, tuple(open_[start : start + BATCH]))
-            for start in range(0, len(open_), BATCH)
+            Job(spec, environment, tuple(left[start : start + BATCH])) for start in range(0, len(left), BATCH)
         ]
     return todo
 
@@ -77,35 +89,16 @@ def work(
 
 
 def _cells(job: Job, meanings: Meanings) -> list[Cell]:
-    parsed = parse_in_process(
-        job.environment, [(family, cases) for family, cases, _, _ in job.asked], ways=WAYS
-    )
+    parsed = parse_in_process(job.environment, [(one.family, one.cases) for one in job.asked], ways=WAYS)
     return [
-        _cell(
-            job,
-            family,
-            cases,
-            left_out,
-            asked,
-            [one for one in parsed if one.family == family.name],
-            meanings,
-        )
-        for family, cases, left_out, asked in job.asked
+        _cell(job, one, [result for result in parsed if result.family == one.family.name], meanings)
+        for one in job.asked
     ]
 
 
-def _cell(
-    job: Job,
-    family: Family,
-    cases: Sequence[Case],
-    left_out: dict[str, str],
-    asked: str,
-    parsed: Sequence[Parsed],
-    meanings: Meanings,
-) -> Cell:
+def _cell(job: Job, asked: Asked, parsed: Sequence[Parsed], meanings: Meanings) -> Cell:
+    family = asked.family
     refused = next((one.error for one in parsed if one.case is None), None)
-    texts = {case.name: case.text for case in cases}
-    results = dict(_results(texts, left_out, parsed, meanings)) if refused is None else {}
     return Cell(
         environment=job.spec,
         described=job.environment.describe(),
@@ -114,18 +107,17 @@ def _cell(
         reasoning_parser=family.reasoning_parser,
         tokenizer="real" if family.tokenizer else "synthetic",
         engine="in process",
-        asked=asked,
+        asked=asked.digest,
         refused=refused,
-        cases=results,
+        cases=dict(_results(asked, parsed, meanings)) if refused is None else {},
     )
 
 
-def _results(
-    texts: dict[str, str], left_out: dict[str, str], parsed: Sequence[Parsed], meanings: Meanings
-) -> Iterator[tuple[str, CaseResult]]:
+def _results(asked: Asked, parsed: Sequence[Parsed], meanings: Meanings) -> Iterator[tuple[str, CaseResult]]:
+    texts = {case.name: case.text for case in asked.cases}
     for case in meanings.cases:
-        if case.name in left_out:
-            yield case.name, CaseResult(group=case.group, left_out=left_out[case.name])
+        if case.name in asked.left_out:
+            yield case.name, CaseResult(group=case.group, left_out=asked.left_out[case.name])
         elif case.name in texts:
             found = {
                 one.way: differences(case.meaning, one) for one in parsed if one.case == case.name and one.way

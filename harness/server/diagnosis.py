@@ -97,7 +97,8 @@ RULES: tuple[Rule, ...] = (
     _rule(
         errors.DamagedWeights,
         r"(?:SafetensorError|Error while deserializing header|PytorchStreamReader failed|"
-        r"not enough (?:tensor )?data.*safetensors|incomplete metadata)",
+        r"not enough (?:tensor )?data.*safetensors|incomplete metadata|"
+        r"struct\.error: unpack requires a buffer)",
         "a weights file is damaged",
         "fetch the weights again: `vllm-harness assets fetch`, or remove them from the hub's cache",
     ),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from rich.console import Console
 
 from harness.endpoint import API_PATHS
-from harness.environments.resolve import resolve
+from harness.environments.resolve import resolve, spec_of
 from harness.environments.spec import Environment
 from harness.errors import HarnessError, UsageError
 from harness.gpus import visible_gpus
@@ -165,7 +164,9 @@ def _prepare(config: pytest.Config) -> Run:
     if option.server_url:
         choice = choose(entries, Machine("cpu"), models=_one_model(option.model), lane="attached")
         return Run(config, choice, None, reference)
-    environment = resolve(_spec(option), device=option.device, create=True, progress=_say)
+    environment = resolve(
+        spec_of(option.vllm, option.vllm_python), device=option.device, create=True, progress=_say
+    )
     memory = tuple(gpu.total_bytes / 2**30 for gpu in visible_gpus()) if environment.device == "cuda" else ()
     machine = Machine(environment.device, memory, option.frontend)
     lane: RunLane | None = "scripted" if option.replay_tokens else option.lane
@@ -181,12 +182,6 @@ def _one_model(models: list[str]) -> list[str]:
     if len(models) != 1:
         raise UsageError("--server-url needs one --model", hint="the entry tells which tests apply")
     return models
-
-
-def _spec(option: Any) -> str | None:
-    if option.vllm and option.vllm_python:
-        raise UsageError("--vllm and --vllm-python say two things", hint="give one of them")
-    return f"installed:{option.vllm_python}" if option.vllm_python else option.vllm
 
 
 def _say(text: str) -> None:

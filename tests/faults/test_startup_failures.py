@@ -7,6 +7,7 @@ import dataclasses
 import http.server
 import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from harness.environments.spec import Environment
 from harness.server import errors, remote
 from harness.server.launch import Launch
 from harness.server.lease import NotEnoughHardware
+from harness.server.phases import PHASES
 from harness.server.ports import lease_port
 from harness.server.progress import NoProgress
 from harness.server.remote import RemoteServer
@@ -132,7 +134,9 @@ def test_interpreter_that_does_not_exist(launch: Plan, environment: Environment)
 
 def test_timeout_names_the_phase(launch: Plan) -> None:
     error = fails(launch(), errors.StartupTimeout, startup_s=1.0)
-    assert "import" in error.message
+    named = re.search(r"in phase '(.+)'$", error.message)
+    assert named, error.message
+    assert named[1] in [name for name, _ in PHASES]
 
 
 class _Thief(NoProgress):

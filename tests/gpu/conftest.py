@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from harness.environments.resolve import resolve
+from harness.environments.resolve import resolve, spec_of
 from harness.environments.spec import Environment
 from harness.gpus import driver_version, gpus
 
@@ -20,8 +20,7 @@ FIGURES = pytest.StashKey[list[tuple[str, str, str]]]()
 def environment(request: pytest.FixtureRequest) -> Environment:
     """The server environment of this run, built for CUDA."""
     option = request.config.option
-    spec = f"installed:{option.vllm_python}" if option.vllm_python else option.vllm
-    found = resolve(spec, device=option.device, create=True)
+    found = resolve(spec_of(option.vllm, option.vllm_python), device=option.device, create=True)
     if found.device != "cuda":
         pytest.skip(f"{found.describe()} is not built for CUDA")
     return found
