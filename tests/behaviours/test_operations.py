@@ -160,21 +160,38 @@ def test_load_counts_open_requests(own: Callable[..., Own]) -> None:
 @pytest.mark.covers("VC-037", "VC-038", "VC-040")
 @pytest.mark.parametrize("api", PATHS)
 def test_stream_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own]) -> None:
-    """The engine stops generating, and /metrics counts an abort."""
+    """The engine stops generating."""
     server = own()
     take = server.book.script(LONG, expect="cut")
-    aborted = server.http.counted("vllm:request_success_total", finished_reason="abort")
     before = server.http.counted("vllm:generation_tokens_total")
+    begin_and_leave(server, api)
+    assert 0 < server.http.counted("vllm:generation_tokens_total") - before < len(take.takes[0])
+    server.book.verify()
+
+
+def begin_and_leave(server: Own, api: str) -> None:
+    """Leaves a stream after eight events; comes back when nothing is generated any more."""
     with server.http.open(api, "Go on and on") as response:
-        lines = response.iter_lines()
-        assert len(data_lines(lines, 8)) == 8
+        assert len(data_lines(response.iter_lines(), 8)) == 8
         assert server.http.counted("vllm:num_requests_running") == 1
     assert wait_until(lambda: server.http.counted("vllm:num_requests_running") == 0)
+
+
+@pytest.mark.covers("VC-038")
+@pytest.mark.known_defect(
+    "vllm#31503",
+    versions=">=0.22",
+    why="abort_requests ends a request without its statistics: the metric has the label and no count",
+)
+def test_metrics_count_aborts(own: Callable[..., Own]) -> None:
+    """A request that its client left is a finished one, with `abort` as the reason."""
+    server = own()
+    server.book.script(LONG, expect="cut")
+    aborted = server.http.counted("vllm:request_success_total", finished_reason="abort")
+    begin_and_leave(server, "chat")
     assert wait_until(
         lambda: server.http.counted("vllm:request_success_total", finished_reason="abort") == aborted + 1
     )
-    assert 0 < server.http.counted("vllm:generation_tokens_total") - before < len(take.takes[0])
-    server.book.verify()
 
 
 @pytest.mark.covers("VC-037", "VC-038")
@@ -494,7 +511,20 @@ def test_shutdown_at_once_ends_open_streams(mortal: Callable[..., Own]) -> None:
 
 @pytest.mark.model("qwen3")
 @pytest.mark.covers("VC-039")
-@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize(
+    "api",
+    [
+        "chat",
+        pytest.param(
+            "responses",
+            marks=pytest.mark.known_defect(
+                "unreported (a shutdown completes a response)",
+                versions=">=0.22",
+                why="the stream of a response that the shutdown aborts ends with response.completed",
+            ),
+        ),
+    ],
+)
 def test_stream_that_a_shutdown_ends_says_so(api: str, mortal: Callable[..., Own]) -> None:
     """A client can tell a shutdown from an answer: an error or a broken connection, never a `stop`."""
     server = mortal()

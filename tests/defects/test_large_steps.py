@@ -135,7 +135,7 @@ def test_truncation_auto_truncates(own_server: OwnServer, talk: Talk) -> None:
     """Source: API reference, truncation: auto drops input to fit; disabled is a 400."""
     long = "word " * 3000
     with talk(own_server(STEPS)) as (book, wire):
-        book.script("Fine.")
+        book.script("Fine.", times=None)
         refusal = wire.post("responses", input=long, truncation="disabled")
         response = wire.respond(long, truncation="auto", max_output_tokens=64)
     assert refusal.status_code == 400
