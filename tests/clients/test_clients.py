@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -49,13 +50,17 @@ BLANKS = pytest.mark.known_defect(
 )
 
 
-def clients_with(case: str, **marks: pytest.MarkDecorator) -> pytest.MarkDecorator:
-    """Every client that has the case, with each API it has it on; `marks` by API."""
+# clients that join the text of all turns, or show what came before a call
+BLANKS_SHOWN = {"pydantic-ai-responses": BLANKS, "openai-node-chat": BLANKS}
+
+
+def clients_with(case: str, marks: Mapping[str, pytest.MarkDecorator] = {}) -> pytest.MarkDecorator:
+    """Every client that has the case, with each API it has it on; `marks` by API or by client and API."""
     params = [
         pytest.param(
             name,
             api,
-            marks=[pytest.mark.needs(api), *([marks[api]] if api in marks else [])],
+            marks=[pytest.mark.needs(api), *(marks[key] for key in (api, f"{name}-{api}") if key in marks)],
             id=f"{name}-{api}",
         )
         for name, client in CLIENTS.items()
@@ -82,7 +87,7 @@ def reasons(server: Server, client: str) -> bool:
 
 
 @pytest.mark.covers("AG-001", "AG-003", "AG-006", "LS-035", "vllm-22403")
-@clients_with("loop")
+@clients_with("loop", BLANKS_SHOWN)
 def test_tool_loop(client: str, api: str, vllm_server: Server, see: See) -> None:
     """Two calls in turn, each with the output of the one before, to a final answer."""
     check_loop(see(client, api, "loop"), LOOP, shows_reasoning=reasons(vllm_server, client))
@@ -106,7 +111,7 @@ def test_no_message_beside_calls(api: str, way: str, see: See) -> None:
 
 @pytest.mark.covers("AG-004")
 @pytest.mark.needs("parallel_tools")
-@clients_with("parallel")
+@clients_with("parallel", BLANKS_SHOWN)
 def test_parallel_calls(client: str, api: str, vllm_server: Server, see: See) -> None:
     """Two calls in one turn; both outputs go back at once."""
     check_loop(see(client, api, "parallel"), PARALLEL, shows_reasoning=reasons(vllm_server, client))
@@ -157,7 +162,7 @@ def test_conversation_kept_by_the_server(client: str, api: str, see: See) -> Non
 
 
 @pytest.mark.covers("AG-005")
-@clients_with("cut", responses=NAMED_COMPLETED)
+@clients_with("cut", {"responses": NAMED_COMPLETED})
 def test_answer_over_its_limit(client: str, api: str, see: See) -> None:
     """A limit ends the answer in a state of its own, streamed and not."""
     seen = see(client, api, "cut")
