@@ -112,6 +112,7 @@ class KnownDeviation(_Strict):
         versions: vLLM versions it holds for, a version specifier.
         note: one sentence.
         path: the finding's JSON path, where the code alone is too wide.
+        expected: what the finding says was expected, `*` for any part, where the path is too wide as well.
     """
 
     code: str = Field(pattern=r"^[A-Z]{2}\d{3}$")
@@ -119,6 +120,7 @@ class KnownDeviation(_Strict):
     versions: Specifier
     note: str
     path: str | None = None
+    expected: str | None = None
 
 
 class StandIn(_Strict):

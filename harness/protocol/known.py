@@ -24,6 +24,7 @@ class KnownDeviation:
         versions: versions it holds for, as a PEP 440 specifier (`<0.26`); empty for all.
         note: one sentence.
         path: JSON path, `*` for any part of it; empty for any path.
+        expected: what the finding says was expected, as JSON, `*` for any part of it; empty for anything.
 
     Raises:
         ProtocolInputError: `versions` is no specifier, or `code` no code.
@@ -34,6 +35,7 @@ class KnownDeviation:
     versions: str = ""
     note: str = ""
     path: str = ""
+    expected: str = ""
 
     def __post_init__(self) -> None:
         if self.code not in SEVERITIES:
@@ -59,8 +61,10 @@ class KnownDeviation:
 
     def covers(self, finding: Finding) -> bool:
         """Whether a finding is this deviation."""
-        return finding.code == self.code and (
-            not self.path or fnmatchcase(_plain_path(finding.path), _plain_path(self.path))
+        return (
+            finding.code == self.code
+            and (not self.path or fnmatchcase(_plain_path(finding.path), _plain_path(self.path)))
+            and (not self.expected or fnmatchcase(finding.expected, self.expected))
         )
 
 

@@ -90,5 +90,4 @@ def _matters(difference: Finding) -> bool:
 
 def protocol_known(deviation: registry.KnownDeviation) -> KnownDeviation:
     """A deviation of models.yaml as the validator takes it."""
-    fields = deviation.model_dump()
-    return KnownDeviation(**{**fields, "path": fields["path"] or ""})
+    return KnownDeviation(**{key: value or "" for key, value in deviation.model_dump().items()})

@@ -17,11 +17,24 @@ TOOL = {
 }
 
 
+def unguarded(*models: str) -> pytest.MarkDecorator:
+    """The defect of these entries, or of all."""
+    return pytest.mark.known_defect(
+        "vllm#48273",
+        versions=">=0.22",
+        models=list(models),
+        why="json.loads of the arguments, unguarded: 400 or 500",
+    )
+
+
 @pytest.mark.covers("vllm-48273")
-@pytest.mark.known_defect(
-    "vllm#48273", versions=">=0.22", why="json.loads of the arguments, unguarded: 400 or 500"
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param("cut", marks=unguarded("gpt-oss")),  # hermes leaves a cut call as text
+        pytest.param("malformed", marks=unguarded()),
+    ],
 )
-@pytest.mark.parametrize("what", ["cut", "malformed"])
 def test_call_with_bad_arguments_is_an_answer(what: str, wire: Wire, script: ScriptWriter) -> None:
     """Source: Anthropic API, stop_reason: max_tokens; what the model says is no fault of the client's."""
     if what == "cut":

@@ -102,7 +102,7 @@ class Talk:
     def may_say(self, *turns: Say) -> None:
         """What the model would say to `Go`, if the server ever got as far."""
         unheard = Book(self.server.endpoint, self.server.entry, self.book.name)
-        unheard.script(turns=list(turns), times=None, when=When(user="^Go$"))
+        unheard.script(name="unheard", turns=list(turns), times=None, when=When(user="^Go$"))
 
     def says(self, *turns: Say, times: int = 1) -> None:
         """What the model says within one request, a turn a generation."""
@@ -382,6 +382,11 @@ def test_built_in_call_over_chat_leaves_a_sign(talk: Talk) -> None:
 
 
 @pytest.mark.covers("VR-039", "VM-010")
+@pytest.mark.known_defect(
+    "unreported (indices and query of a streamed web search)",
+    versions=">=0.22",
+    why="its output_index is that of the item before, and the terminal response has cursor: before the query",
+)
 def test_web_search_streamed(talk: Talk, tools: Tools) -> None:
     talk.says(calls("browser.search", '{"query": "capital: Paris?"}'), "Paris it is.")
     stream = talk.api.stream("Search", tools=[SEARCH])
