@@ -322,9 +322,9 @@ def test_parallel_calls_forbidden(responses: Responses, script: ScriptWriter) ->
     """A grammar keeps the model from the second call, for a tool that is not strict as well."""
     script(calls=PAIR, times=2, expect="refused")
     tool = {**RESPONSES_TOOL, "strict": False}
+    asked = responses.request("Paris and Oslo?", {"tools": [tool], "parallel_tool_calls": False})
     for stream in (False, True):
-        with pytest.raises(openai.APIError, match="allowed instead: '[^']*', '<.im_end.>'$"):
-            asked = responses.request("Paris and Oslo?", {"tools": [tool], "parallel_tool_calls": False})
+        with pytest.raises(openai.APIError, match=r"allowed instead: '[^']*', '<.im_end.>'$"):
             list(responses.client.responses.create(**asked, stream=stream))
 
 
