@@ -18,6 +18,7 @@ API_PATHS = {
     "chat": "/v1/chat/completions",
     "messages": "/v1/messages",
 }
+NO_KEY = "none"
 _NOT_SERVED = {404, 405, 501}
 
 
@@ -37,7 +38,7 @@ class Endpoint:
     """
 
     base_url: str
-    api_key: str = "none"
+    api_key: str = NO_KEY
     request_s: float = 120.0
     headers: tuple[tuple[str, str], ...] = ()
 

@@ -48,11 +48,11 @@ def one_start(wanted: str) -> Iterator[None]:
         yield
 
 
-def find(wanted: str, name: str) -> ServerRecord | None:
+def find(wanted: str, name: str, api_key: str) -> ServerRecord | None:
     """A kept server of an identity that answers now; one that does not answer is ended."""
     for record in running():
         if record.kept and record.identity == wanted:
-            if _serves(record, name):
+            if _serves(record, name, api_key):
                 return record
             end(record)
     return None
@@ -73,9 +73,10 @@ def end(record: ServerRecord) -> list[int]:
     return left
 
 
-def _serves(record: ServerRecord, name: str) -> bool:
+def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
     try:
-        answer = requests.get(f"http://127.0.0.1:{record.port}/v1/models", timeout=CHECK_S)
+        headers = {"Authorization": f"Bearer {api_key}"}
+        answer = requests.get(f"http://127.0.0.1:{record.port}/v1/models", headers=headers, timeout=CHECK_S)
         return answer.ok and name in [model["id"] for model in answer.json()["data"]]
     except (requests.RequestException, ValueError, KeyError, TypeError):
         return False

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.endpoint import NO_KEY
 from harness.environments import assets
 from harness.environments.spec import Environment
 from harness.errors import UsageError
@@ -61,6 +62,15 @@ class Launch:
         if self.frontend == "rust" and self.lane == "scripted":
             return [str(self.environment.python), str(IN_SERVER / "vllm_harness_proxy.py"), str(port), *serve]
         return [*serve, "--host", "127.0.0.1", "--port", str(port)]
+
+    @property
+    def api_key(self) -> str:
+        """The key that its clients send: the first that the server was given; `none` where it takes any."""
+        for index in range(len(self.args) - 1, -1, -1):
+            flag, has_value, value = self.args[index].partition("=")
+            if flag == "--api-key":
+                return value if has_value else self.args[index + 1]
+        return self.environ().get("VLLM_API_KEY") or NO_KEY
 
     def describe(self) -> str:
         """Names environment and front end in results."""

@@ -167,7 +167,11 @@ class RemoteServer:
     @property
     def endpoint(self) -> Endpoint:
         """Its address, for clients."""
-        return Endpoint(f"http://127.0.0.1:{self.port}", request_s=self.entry.limits.request_s)
+        return Endpoint(
+            f"http://127.0.0.1:{self.port}",
+            api_key=self.launch.api_key,
+            request_s=self.entry.limits.request_s,
+        )
 
     def url_for(self, path: str) -> str:
         """Absolute URL of a path such as `/v1/models`."""
@@ -241,7 +245,7 @@ class RemoteServer:
             self._progress.stop()
 
     def _adopt(self, identity: str) -> bool:
-        record = kept.find(identity, self.model)
+        record = kept.find(identity, self.model, self.launch.api_key)
         if record is None:
             return False
         self._process, self._record, self._pid = kept.Adopted(record), record, record.pid
@@ -428,7 +432,8 @@ class RemoteServer:
         return answer.status_code == 200
 
     def _check_name(self) -> None:
-        answer = requests.get(self.url_for("/v1/models"), timeout=HEALTH_TIMEOUT_S * 4)
+        headers = {"Authorization": f"Bearer {self.launch.api_key}"}
+        answer = requests.get(self.url_for("/v1/models"), headers=headers, timeout=HEALTH_TIMEOUT_S * 4)
         served = [model.get("id") for model in answer.json().get("data", [])] if answer.ok else []
         if self.model not in served:
             raise errors.NameNotServed(

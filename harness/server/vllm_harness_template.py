@@ -62,7 +62,6 @@ MODULES = (
     *(
         "uvicorn.protocols.http.httptools_impl",
         "uvicorn.lifespan.on",
-        "setproctitle",
         "referencing.jsonschema",
     ),
 )
@@ -262,6 +261,8 @@ def _load_supervisor() -> Any:
 
 
 def _import_all() -> None:
+    if titles := _import("setproctitle"):
+        titles.getproctitle()  # it looks for the title's place once, which os.environ.update would hide
     importlib.import_module("vllm")
     for name in MODULES:
         _import(name)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.pytest_plugin import StreamCheck
-from harness.scripted.book import Raw
+from harness.scripted.book import Book, Raw
 from harness.scripted.dialects import render
 from harness.scripted.meaning import Meaning, ToolCall
 from tests.defects.conftest import Talk
@@ -137,8 +137,9 @@ def test_stop_string_in_one_step(own_server: OwnServer, talk: Talk) -> None:
 def test_truncation_auto_truncates(own_server: OwnServer, talk: Talk) -> None:
     """Source: API reference, truncation: auto drops input to fit; disabled is a 400."""
     long = "word " * 3000
-    with talk(own_server(STEPS)) as (book, wire):
-        book.script("Fine.", times=None)
+    server = own_server(STEPS)
+    with talk(server) as (book, wire):
+        Book(server.endpoint, server.entry, book.name).script("Fine.", name="unheard", times=None)
         refusal = wire.post("responses", input=long, truncation="disabled")
         response = wire.respond(long, truncation="auto", max_output_tokens=64)
     assert refusal.status_code == 400

@@ -47,7 +47,7 @@ def book(server: RemoteServer) -> Iterator[Book]:
 @pytest.fixture
 def client(book: Book) -> Iterator[OpenAI]:
     """A client with the key."""
-    with book.client(api_key=KEY) as client:
+    with book.client() as client:
         yield client
 
 
