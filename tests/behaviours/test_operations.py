@@ -172,7 +172,8 @@ def test_stream_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own]
 def begin_and_leave(server: Own, api: str) -> None:
     """Leaves a stream after eight events; comes back when nothing is generated any more."""
     with server.http.open(api, "Go on and on") as response:
-        assert len(data_lines(response.iter_lines(), 8)) == 8
+        lines = response.iter_lines()
+        assert len(data_lines(lines, 8)) == 8
         assert server.http.counted("vllm:num_requests_running") == 1
     assert wait_until(lambda: server.http.counted("vllm:num_requests_running") == 0)
 
