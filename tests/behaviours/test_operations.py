@@ -191,7 +191,8 @@ def test_metrics_count_aborts(own: Callable[..., Own]) -> None:
     aborted = server.http.counted("vllm:request_success_total", finished_reason="abort")
     begin_and_leave(server, "chat")
     assert wait_until(
-        lambda: server.http.counted("vllm:request_success_total", finished_reason="abort") == aborted + 1
+        lambda: server.http.counted("vllm:request_success_total", finished_reason="abort") == aborted + 1,
+        5,
     )
 
 
