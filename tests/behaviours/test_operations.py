@@ -75,14 +75,16 @@ class Http:
     book: str
 
     @contextlib.contextmanager
-    def open(self, api: str, said: str, **more: Any) -> Iterator[httpx.Response]:
-        """An open stream."""
+    def open(
+        self, api: str, said: str, *, silent_s: float = DRAIN_S, **more: Any
+    ) -> Iterator[httpx.Response]:
+        """An open stream; httpx.ReadTimeout where nothing comes for so many seconds."""
         with httpx.stream(
             "POST",
             self.server.endpoint.url_for(PATHS[api]),
             json=request_of(api, self.server.model, said, **more),
             headers={HEADER: self.book},
-            timeout=DRAIN_S,
+            timeout=silent_s,
         ) as response:
             yield response
 
@@ -516,7 +518,7 @@ def test_shutdown_ends_open_streams(api: str, mortal: Callable[..., Own]) -> Non
     """A client is told, or its connection broken; the engine is held still, for else it is a race."""
     server = mortal()
     server.book.script(LONG, expect="cut")
-    with server.http.open(api, "Go on and on") as response, held_still(server.server):
+    with server.http.open(api, "Go on and on", silent_s=10) as response, held_still(server.server):
         lines = response.iter_lines()
         data_lines(lines, 3)
         os.kill(server.server.pid, signal.SIGTERM)
