@@ -105,11 +105,12 @@ def check(
         NoReferenceError: transformers failed.
         StartupError: a server did not start.
     """
-    progress("computing the reference with transformers")
+    progress(f"computing the reference with transformers: {', '.join(_needed(dtypes))}")
     expected = reference(launch, asked, dtypes)
     served = replace(launch, model=str(weights)) if weights else launch
     for dtype in dtypes:
         planned = replace(served, args=(*served.args, "--dtype", dtype))
+        progress(f"starting the server in {dtype}")
         with RemoteServer(planned, cold_start=cold_start, progress=start_progress) as server:
             progress(f"asking the server in {dtype}")
             answers = ask(server.client(timeout=None), server.model, expected)

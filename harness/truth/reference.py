@@ -33,7 +33,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         ).eval()
         answer["logprobs"][dtype] = _along(model, text)
         if dtype == "float32":
-            answer["greedy"] = [_greedy(model, tokenizer, ids, job["max_tokens"]) for ids in prompts]
+            answer["greedy"] = _greedy(model, tokenizer, prompts, job["max_tokens"])
         del model
         gc.collect()
     return answer
@@ -53,22 +53,41 @@ def _along(model: Any, ids: list[int]) -> list[float]:
     return [float(row[token]) for row, token in zip(logprobs, ids[1:], strict=True)]
 
 
-def _greedy(model: Any, tokenizer: Any, ids: list[int], limit: int) -> list[list[dict[str, Any]]]:
-    """The best tokens at each step of a greedy continuation, which ends with a token that ends a turn."""
+def _greedy(
+    model: Any, tokenizer: Any, prompts: list[list[int]], limit: int
+) -> list[list[list[dict[str, Any]]]]:
+    """The best tokens at each step of each prompt's greedy continuation, with the token that ends it."""
+    tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.pad_token or tokenizer.eos_token
+    said = model.generate(
+        **tokenizer.pad({"input_ids": prompts}, return_tensors="pt"),
+        max_new_tokens=limit,
+        do_sample=False,
+        repetition_penalty=1.0,
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
     ends = model.generation_config.eos_token_id
     ends = set(ends if isinstance(ends, list) else [ends])
+    best = _logprobs(torch.stack(said.logits, dim=1)).topk(BEST)
+    return [
+        _steps(tokenizer, tokens, logprobs, ends)
+        for tokens, logprobs in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+
+
+def _steps(
+    tokenizer: Any, tokens: list[list[int]], logprobs: list[list[float]], ends: set[int]
+) -> list[list[dict[str, Any]]]:
     steps: list[list[dict[str, Any]]] = []
-    given, cache = ids, None
-    while len(steps) < limit and (not steps or steps[-1][0]["token"] not in ends):
-        output = model(torch.tensor([given]), past_key_values=cache, use_cache=True)
-        best = _logprobs(output.logits[0, -1]).topk(BEST)
+    for row in zip(tokens, logprobs, strict=True):
         steps.append(
             [
-                {"token": int(token), "logprob": float(logprob), "text": tokenizer.decode([int(token)])}
-                for logprob, token in zip(best.values, best.indices, strict=True)
+                {"token": token, "logprob": logprob, "text": tokenizer.decode([token])}
+                for token, logprob in zip(*row, strict=True)
             ]
         )
-        given, cache = [steps[-1][0]["token"]], output.past_key_values
+        if row[0][0] in ends:
+            break
     return steps
 
 

@@ -1,4 +1,17 @@
-"""The comparison of a server's numbers with the reference's: rounding, or a wrong kernel. Pure functions."""
+"""The comparison of a server's numbers with the reference's: rounding, or a wrong kernel. Pure functions.
+
+The limits are multiples of the noise, which is what a dtype makes of the reference itself; a server adds its
+own order of the same sums. Measured with SmolLM2-135M-Instruct on vLLM 0.32.0, CPU with AVX-512:
+
+    dtype      largest difference   mean difference   widest flip
+    float32                   0.9               0.7             -
+    bfloat16                  1.7               1.1           0.9
+    float16                   1.5               1.0           0.1
+
+Each limit is about twice the largest figure of its column. The mean, over 217 tokens, is the steadier one,
+so its limit is tighter. One matrix of layer 15 stored backwards is at 12 and 15 in bfloat16; the last bits of its
+values turned over (under one percent each) are at 370 and 170 in float32.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +22,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-# how far a server's own order of the same sums may go beyond the noise that the reference shows in that dtype
-FACTOR = 4.0
+LARGEST = 4.0
+MEAN = 2.0
+NEAR_TIE = 2.0
 
 Verdict = Literal["agrees", "rounding", "wrong"]
 
@@ -59,8 +73,8 @@ class Spread:
     mean: float
 
     def within(self, other: Spread) -> bool:
-        """Whether neither figure is beyond the other's, allowing for FACTOR."""
-        return self.largest <= FACTOR * other.largest and self.mean <= FACTOR * other.mean
+        """Whether neither figure is beyond its limit, `other` being the noise."""
+        return self.largest <= LARGEST * other.largest and self.mean <= MEAN * other.mean
 
 
 @dataclass(frozen=True)
@@ -159,5 +173,4 @@ def _flip(
     expected = best[0] if best else None
     got = next((each for each in best if at < len(said) and each.token == said[at]), None)
     gap = expected.logprob - got.logprob if expected and got else math.inf
-    # both log-probabilities of the gap may be off
-    return Flip(number, at, expected, got, gap, gap <= 2 * FACTOR * noise.largest)
+    return Flip(number, at, expected, got, gap, gap <= NEAR_TIE * noise.largest)
