@@ -9,8 +9,8 @@ own order of the same sums. Measured with SmolLM2-135M-Instruct on vLLM 0.32.0, 
     float16                   1.5               1.0           0.1
 
 Each limit is about twice the largest figure of its column. The mean, over 217 tokens, is the steadier one,
-so its limit is tighter. One matrix of layer 15 stored backwards is at 12 and 15 in bfloat16; the last bits of its
-values turned over (under one percent each) are at 370 and 170 in float32.
+so its limit is tighter. One matrix of layer 15 stored backwards is at 12 and 15 in bfloat16; the last bits of
+its values turned over (under one percent each) are at 370 and 170 in float32.
 """
 
 from __future__ import annotations
