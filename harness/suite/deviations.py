@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.protocol import Finding, KnownDeviation, apply_known
 
 # the suites, relative to the checkout
-SUITES = ("tests/behaviours", "tests/harmony", "tests/standard")
+SUITES = ("tests/behaviours", "tests/harmony", "tests/standard", "tests/defects")
 
 
 def has_every_suite(root: Path, arguments: Iterable[str], ignored: Iterable[str], start: Path) -> bool:
