@@ -30,7 +30,7 @@ def run(
     api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
     models_file: MODELS_FILE = None,
 ) -> None:
-    """Run the suites: shared behaviours, Harmony, standard, defects of old. Further flags after `--` go to pytest."""
+    """Run the suites: behaviours, Harmony, standard, defects. Further flags after `--` go to pytest."""
     checkout = Path(__file__).resolve().parents[2]
     suites = [str(checkout / suite) for suite in SUITES]
     if not all(Path(suite).is_dir() for suite in suites):

@@ -35,20 +35,21 @@ def status_path(use: str, take: int, choice: int) -> Path:
 
 
 def write_status(path: Path, status: dict[str, Any]) -> None:
-    """Replaces the status of one generation."""
-    path.write_text(json.dumps(status))
+    """Replaces the status of one generation at once, so that nobody reads half of it."""
+    fresh = path.with_name(f".{path.name}")
+    fresh.write_text(json.dumps(status))
+    fresh.replace(path)
 
 
 def read_statuses(use: str) -> list[dict[str, Any]]:
     """The statuses of all generations of a use, in order."""
-    statuses = []
-    for path in sorted(folder(use).iterdir(), key=lambda path: [int(p) for p in path.name.split(".")]):
-        take, choice = path.name.split(".")
-        try:
-            statuses.append({"take": int(take), "choice": int(choice), **json.loads(path.read_text())})
-        except ValueError:
-            continue
-    return statuses
+    generations = sorted(
+        tuple(map(int, path.name.split("."))) for path in folder(use).iterdir() if path.name[0] != "."
+    )
+    return [
+        {"take": take, "choice": choice, **json.loads(status_path(use, take, choice).read_text())}
+        for take, choice in generations
+    ]
 
 
 def refusal(use: str) -> dict[str, Any] | None:
