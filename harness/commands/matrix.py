@@ -14,14 +14,24 @@ from rich.table import Table
 from harness.environments.resolve import resolve
 from harness.environments.spec import Environment
 from harness.errors import HarnessError, UsageError
-from harness.matrix.compare import Change, against, baseline_of, changes, read_baseline, write_baseline
-from harness.matrix.meanings import GROUPS, Group, load_meanings
-from harness.matrix.results import Cell, Run
-from harness.matrix.run import jobs, work
+from harness.matrix.compare import (
+    Baseline,
+    Change,
+    against,
+    baseline_of,
+    changes,
+    read_baseline,
+    write_baseline,
+)
+from harness.matrix.meanings import load_meanings
+from harness.matrix.questions import GROUPS, Group
+from harness.matrix.results import Cell, Engine, Run
+from harness.matrix.run import Asked, jobs, work
 from harness.scripted.families import FAMILIES, Family
 
 app = typer.Typer(help="Run every parser over versions of vLLM, without a GPU; compare runs.")
 console = Console(highlight=False)
+HOW: dict[Engine, str] = {"in-process": "driven in process", "http": "asked over HTTP"}
 
 
 @app.callback(invoke_without_command=True)
@@ -34,7 +44,10 @@ def matrix(
         str, typer.Option(help="Environments, by commas: 0.32.0,0.33.0@0.32.0,tree:DIR.")
     ] = "0.32.0",
     cases: Annotated[str, typer.Option(help=f"Groups of cases, by commas: {', '.join(GROUPS)}.")] = "",
-    parallel: Annotated[int, typer.Option("--jobs", help="Interpreters at work at a time.", min=1)] = 2,
+    engine: Annotated[
+        Engine, typer.Option(help="The parser objects in their interpreter, or servers over HTTP.")
+    ] = "in-process",
+    parallel: Annotated[int, typer.Option("--jobs", help="Interpreters or servers at a time.", min=1)] = 2,
     run: Annotated[str, typer.Option(help="Name of the run; one that was interrupted goes on.")] = "",
     baseline: Annotated[
         Path | None, typer.Option(help="What is known to be wrong: only what is worse fails.")
@@ -51,10 +64,20 @@ def matrix(
     environments = [(spec, resolve(spec, create=True, progress=console.print)) for spec in _split(vllm)]
     if write and len(environments) != 1:
         raise UsageError("--write-baseline takes one environment", hint="give one to --vllm")
-    errors = _work(folder, environments, _families(parsers), _groups(cases), parallel)
-    specs = {spec for spec, _ in environments}
-    cells = [cell for cell in folder.cells() if cell.environment in specs] if folder.folder.exists() else []
-    _show(cells)
+    if known and known.engine != engine:
+        raise UsageError(f"the baseline {baseline} is of the engine {known.engine}")
+    families, groups = _families(parsers, engine), _groups(cases)
+    errors = _work(folder, environments, families, groups, engine, parallel)
+    specs, names = {spec for spec, _ in environments}, {family.name for family in families}
+    cells = [
+        cell
+        for cell in (folder.cells() if folder.folder.exists() else ())
+        if cell.environment in specs
+        and cell.family in names
+        and cell.group in groups
+        and cell.engine == engine
+    ]
+    _show(cells, known)
     console.print(f"run: {folder.folder}", soft_wrap=True)
     if write:
         write_baseline(baseline_of(environments[0][0], cells), write)
@@ -91,8 +114,8 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _families(parsers: str) -> list[Family]:
-    served = [family for family in FAMILIES.values() if family.form]
+def _families(parsers: str, engine: Engine) -> list[Family]:
+    served = [family for family in FAMILIES.values() if family.form or engine == "http"]
     wanted = _split(parsers)
     if not wanted:
         return served
@@ -120,42 +143,46 @@ def _work(
     environments: list[tuple[str, Environment]],
     families: list[Family],
     groups: tuple[Group, ...],
+    engine: Engine,
     parallel: int,
 ) -> list[HarnessError]:
     meanings = load_meanings()
-    todo = jobs(folder, environments, families, meanings, groups)
+    everything = [Asked.of(family, group, meanings, engine) for group in groups for family in families]
+    todo = jobs(folder, environments, everything, engine=engine, parallel=parallel)
     total = sum(len(job.asked) for job in todo)
-    kept = len(environments) * len(families) - total
+    kept = len(environments) * sum(bool(one.questions.asked) for one in everything) - total
     if kept:
         console.print(f"{kept} cells of this run have finished before")
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("cells", total=total)
-        return work(folder, todo, meanings, parallel=parallel, done=lambda _: progress.advance(task))
+        return work(folder, todo, parallel=parallel, done=lambda _: progress.advance(task))
 
 
-def _show(cells: list[Cell]) -> None:
-    specs = list(dict.fromkeys(cell.environment for cell in cells))
-    table = Table("family", "tool parser", "reasoning parser", "tokenizer", *specs)
+def _show(cells: list[Cell], known: Baseline | None) -> None:
+    columns = list(dict.fromkeys((cell.environment, cell.group) for cell in cells))
+    columns.sort(key=lambda column: (column[0], GROUPS.index(column[1])))
+    table = Table("family", "tool parser", "reasoning parser", "tokenizer", *map("\n".join, columns))
     for family in dict.fromkeys(cell.family for cell in sorted(cells, key=lambda cell: cell.family)):
-        of = {cell.environment: cell for cell in cells if cell.family == family}
+        of = {(cell.environment, cell.group): cell for cell in cells if cell.family == family}
         first = next(iter(of.values()))
         words = (family, first.tool_parser or "-", first.reasoning_parser or "-", first.tokenizer)
-        table.add_row(*words, *(_counts(of.get(spec)) for spec in specs))
+        table.add_row(*words, *(_counts(of.get(column), known) for column in columns))
     console.print(table)
-    console.print("passed / failed / left out, since the format has no way to say it")
-    for described in dict.fromkeys(cell.described for cell in cells):
-        console.print(f"server environment: {described}; parsers driven in process")
+    console.print("passed / known / failed / left out, since the format has no way to say it")
+    for described in dict.fromkeys(f"{cell.described}; parsers {HOW[cell.engine]}" for cell in cells):
+        console.print(f"server environment: {described}")
 
 
-def _counts(cell: Cell | None) -> str:
+def _counts(cell: Cell | None, known: Baseline | None) -> str:
     if cell is None:
         return "-"
     if cell.refused:
         return f"[red]refused: {cell.refused[:40]}[/]"
     failed = cell.count("fail")
-    text = f"{cell.count('pass')} / {failed} / {cell.count('left out')}"
-    return f"[red]{text}[/]" if failed else f"[green]{text}[/]"
+    worse = sum(change.worse for change in against(known, [cell])) if known else failed
+    text = f"{cell.count('pass')} / {failed - worse} / {worse} / {cell.count('left out')}"
+    return f"[red]{text}[/]" if worse else f"[green]{text}[/]"
 
 
 def _tell(changed: list[Change], than: str) -> int:
@@ -164,10 +191,18 @@ def _tell(changed: list[Change], than: str) -> int:
     for title, some in (("worse", worse), ("better", better)):
         if some:
             table = Table(
-                "family", "case", "before", "after", title=f"{title} than {than}", title_justify="left"
+                "family",
+                "group",
+                "case",
+                "before",
+                "after",
+                title=f"{title} than {than}",
+                title_justify="left",
             )
             for change in some:
-                table.add_row(change.family, change.case, _ways(change.before), _ways(change.after))
+                table.add_row(
+                    change.family, change.group, change.case, _ways(change.before), _ways(change.after)
+                )
             console.print(table)
     console.print(f"{len(worse)} worse, {len(better)} better than {than}")
     return 1 if worse else 0

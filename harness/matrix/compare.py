@@ -10,10 +10,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.errors import UsageError
-from harness.matrix.results import Cell
+from harness.matrix.results import Cell, Engine
 
-Place = tuple[str, str]
-"""Family and case."""
+Place = tuple[str, str, str]
+"""Family, group and case."""
 Wrong = dict[str, tuple[str, ...]]
 """Way of asking -> what is wrong."""
 
@@ -23,11 +23,12 @@ class Change:
     """A case that came out otherwise.
 
     Attributes:
-        family, case: which.
+        family, group, case: which.
         before, after: way of asking -> what is wrong; empty: nothing.
     """
 
     family: str
+    group: str
     case: str
     before: Wrong
     after: Wrong
@@ -39,12 +40,18 @@ class Change:
 
 
 class Baseline(BaseModel):
-    """What is known to come out wrong: family -> case -> way of asking -> what is wrong."""
+    """What is known to come out wrong: family -> group -> case -> way of asking -> what is wrong."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     vllm: str
-    wrong: dict[str, dict[str, Wrong]]
+    engine: Engine
+    wrong: dict[str, dict[str, dict[str, Wrong]]]
+
+    def of(self, place: Place) -> Wrong:
+        """What is known to be wrong with a case."""
+        family, group, case = place
+        return self.wrong.get(family, {}).get(group, {}).get(case, {})
 
 
 def changes(before: Iterable[Cell], after: Iterable[Cell]) -> list[Change]:
@@ -55,13 +62,12 @@ def changes(before: Iterable[Cell], after: Iterable[Cell]) -> list[Change]:
 def against(baseline: Baseline, cells: Iterable[Cell]) -> list[Change]:
     """The cases that differ from the baseline; those that it does not name are right there."""
     after = _wrong(cells)
-    before = {place: baseline.wrong.get(place[0], {}).get(place[1], {}) for place in after}
-    return _changes(before, after)
+    return _changes({place: baseline.of(place) for place in after}, after)
 
 
 def _wrong(cells: Iterable[Cell]) -> dict[Place, Wrong]:
     return {
-        (cell.family, name): case.wrong
+        (cell.family, cell.group, name): case.wrong
         for cell in cells
         for name, case in cell.cases.items()
         if case.verdict != "left out"
@@ -70,20 +76,22 @@ def _wrong(cells: Iterable[Cell]) -> dict[Place, Wrong]:
 
 def _changes(before: dict[Place, Wrong], after: dict[Place, Wrong]) -> list[Change]:
     return [
-        Change(family, case, before[family, case], after[family, case])
-        for family, case in sorted(before.keys() & after.keys())
-        if before[family, case] != after[family, case]
+        Change(*place, before[place], after[place])
+        for place in sorted(before.keys() & after.keys())
+        if before[place] != after[place]
     ]
 
 
 def baseline_of(vllm: str, cells: Iterable[Cell]) -> Baseline:
-    """A run's failures as a baseline."""
-    wrong: dict[str, dict[str, Wrong]] = {}
+    """A run's failures, of one engine, as a baseline."""
+    wrong: dict[str, dict[str, dict[str, Wrong]]] = {}
+    engine: Engine = "in-process"
     for cell in cells:
+        engine = cell.engine
         for name, case in cell.cases.items():
             if case.wrong:
-                wrong.setdefault(cell.family, {})[name] = case.wrong
-    return Baseline(vllm=vllm, wrong=wrong)
+                wrong.setdefault(cell.family, {}).setdefault(cell.group, {})[name] = case.wrong
+    return Baseline(vllm=vllm, engine=engine, wrong=wrong)
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -97,7 +105,8 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def write_baseline(baseline: Baseline, path: Path) -> None:
-    """Writes a baseline as YAML, in a stable order."""
+    """Writes a baseline as YAML, in a stable order, what is wrong on one line a case."""
+    told = baseline.model_dump(mode="json")
     path.write_text(
-        yaml.safe_dump(baseline.model_dump(mode="json"), sort_keys=True, allow_unicode=True, width=110)
+        yaml.safe_dump(told, sort_keys=True, allow_unicode=True, width=1000, default_flow_style=None)
     )

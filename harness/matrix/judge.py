@@ -1,4 +1,4 @@
-"""What was meant against what came out: pure functions.
+"""What was meant, or what came in one way, against what came out: pure functions.
 
 White space around reasoning and text may go, as vLLM has it; arguments must be the same JSON.
 """
@@ -7,20 +7,53 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from harness.scripted.in_process import Call, Parsed
 from harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
+
+Wanted = tuple[str | None, Any]
+"""A call's name and arguments; text that is no JSON stands as text."""
 
 
 def differences(meaning: Meaning, result: Parsed) -> tuple[str, ...]:
     """What is wrong with a result, in words that stay the same from version to version; empty: nothing."""
     if result.error is not None:
-        return (f"raises {result.error.partition(':')[0]}",)
+        return (_raises(result),)
     meant = {kind: _joined(meaning, kind) for kind in (Reasoning, Text)}
+    calls: list[Wanted] = [
+        (part.name, part.arguments) for part in meaning.parts if isinstance(part, ToolCall)
+    ]
+    return _told(meant[Reasoning], meant[Text], calls, result)
+
+
+def disagreement(whole: Parsed, other: Parsed) -> tuple[str, ...]:
+    """How an answer differs from the one that was not streamed, in the same words; empty: not at all."""
+    if other.error is not None:
+        return (_raises(other),)
+    if whole.error is not None:
+        return ()  # told where that one is judged
+    calls: list[Wanted] = [(call.name, _read(call.arguments)) for call in whole.calls]
+    return _told(whole.reasoning or "", whole.content or "", calls, other)
+
+
+def losses(result: Parsed) -> tuple[str, ...]:
+    """What is wrong with an answer by itself, whatever the model may have meant."""
+    if result.error is not None:
+        return (_raises(result),)
+    said = (result.reasoning or "").strip() or (result.content or "").strip() or result.calls
+    return () if said else ("everything lost",)
+
+
+def _raises(result: Parsed) -> str:
+    return f"raises {(result.error or '').partition(':')[0]}"
+
+
+def _told(reasoning: str, text: str, calls: Sequence[Wanted], result: Parsed) -> tuple[str, ...]:
     found = [
-        *_of_text("reasoning", meant[Reasoning], result.reasoning or ""),
-        *_of_text("text", meant[Text], result.content or ""),
-        *_of_calls([part for part in meaning.parts if isinstance(part, ToolCall)], result.calls),
+        *_of_text("reasoning", reasoning, result.reasoning or ""),
+        *_of_text("text", text, result.content or ""),
+        *_of_calls(calls, result.calls),
     ]
     return tuple(dict.fromkeys(found))
 
@@ -40,7 +73,7 @@ def _of_text(name: str, meant: str, came: str) -> list[str]:
     return [f"{name} cut" if came in meant else f"{name} differs"]
 
 
-def _of_calls(meant: Sequence[ToolCall], came: Sequence[Call]) -> list[str]:
+def _of_calls(meant: Sequence[Wanted], came: Sequence[Call]) -> list[str]:
     found = []
     if len(came) < len(meant):
         found.append("call lost")
@@ -51,18 +84,27 @@ def _of_calls(meant: Sequence[ToolCall], came: Sequence[Call]) -> list[str]:
     return found
 
 
-def _of_call(wanted: ToolCall, call: Call) -> list[str]:
-    if call.name is None:
+def _of_call(wanted: Wanted, call: Call) -> list[str]:
+    name, arguments = wanted
+    if call.name is None and name is not None:
         return ["call without a name"]
-    if call.name != wanted.name:
+    if call.name != name:
         return ["another function's name"]
-    try:
-        given = json.loads(call.arguments)
-    except ValueError:
+    given = _read(call.arguments)
+    if isinstance(given, str) and not isinstance(arguments, str):
         return ["arguments are no JSON"]
-    if not isinstance(given, dict):
+    if not isinstance(given, dict) and isinstance(arguments, dict):
         return ["arguments are no object"]
-    return [] if _same(given, wanted.arguments) else ["arguments differ"]
+    return [] if _same(given, arguments) else ["arguments differ"]
+
+
+def _read(arguments: str) -> Any:
+    """The JSON value; text that is none, or that is a JSON string, stays as it is."""
+    try:
+        value = json.loads(arguments)
+    except ValueError:
+        return arguments
+    return arguments if isinstance(value, str) else value
 
 
 def _same(one: object, other: object) -> bool:

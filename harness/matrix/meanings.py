@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -14,8 +15,7 @@ from harness.scripted.families import Family
 from harness.scripted.in_process import Case
 from harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
 
-Group = Literal["plain", "calls", "arguments", "mixed", "looks"]
-GROUPS: tuple[Group, ...] = ("plain", "calls", "arguments", "mixed", "looks")
+Topic = Literal["plain", "calls", "arguments", "mixed", "looks"]
 FILE = Path(__file__).with_name("meanings.yaml")
 _DEFS = {"point": {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}}}
 _ORDER: tuple[Literal["reasoning", "text", "calls"], ...] = ("reasoning", "text", "calls")
@@ -30,14 +30,16 @@ class MeaningCase(_Strict):
 
     Attributes:
         name: unique.
-        group: for the table.
+        topic: what it is about.
+        chunks: whether it is also cut in every way that tokens can come.
         reasoning, text, calls: what is meant; a call is a mapping of its name to its arguments.
         order: of the parts.
         tools: names of the tools that are offered; None: all.
     """
 
     name: str
-    group: Group
+    topic: Topic
+    chunks: bool = False
     reasoning: str | None = None
     text: str | None = None
     calls: tuple[dict[str, dict[str, Any]], ...] = ()
@@ -78,8 +80,11 @@ class Meanings(_Strict):
 
     def offered(self, case: MeaningCase) -> tuple[dict[str, Any], ...]:
         """The tools of a case's request, in the shape of Chat Completions."""
-        names = self.tools if case.tools is None else case.tools
-        return tuple(_tool(name, self.tools[name]) for name in names)
+        return self.tools_offered(self.tools if case.tools is None else case.tools)
+
+    def tools_offered(self, names: Iterable[str] | None = None) -> tuple[dict[str, Any], ...]:
+        """Tools by their names, by default all."""
+        return tuple(_tool(name, self.tools[name]) for name in (self.tools if names is None else names))
 
 
 def _tool(name: str, properties: dict[str, Any]) -> dict[str, Any]:
@@ -95,14 +100,10 @@ def load_meanings(path: Path = FILE) -> Meanings:
     return Meanings.model_validate(yaml.safe_load(path.read_text()))
 
 
-def sayable(
-    family: Family, meanings: Meanings, groups: tuple[Group, ...]
-) -> tuple[list[Case], dict[str, str]]:
+def sayable(family: Family, meanings: Meanings) -> tuple[list[Case], dict[str, str]]:
     """The cases that a family can say, rendered, and why it cannot say the others: name -> reason."""
     cases, left_out = [], {}
     for case in meanings.cases:
-        if case.group not in groups:
-            continue
         if case.reasoning is not None and family.reasoning_parser is None:
             left_out[case.name] = "the family has no reasoning parser"
         elif case.calls and family.tool_parser is None:

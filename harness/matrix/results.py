@@ -15,6 +15,7 @@ from harness.errors import UsageError
 from harness.paths import state_dir
 from harness.scripted.in_process import Case
 
+Engine = Literal["in-process", "http"]
 Verdict = Literal["pass", "fail", "left out"]
 
 
@@ -26,17 +27,21 @@ class CaseResult(_Strict):
     """One case of a cell.
 
     Attributes:
-        group: of the case.
+        topic: what it is about.
         text: what the model said; empty where it was left out.
         left_out: why, if it was.
         wrong: way of asking -> what is wrong; ways in which nothing is wrong are not there.
+        seen: way of asking -> the first answer that was wrong.
+        came: way of asking -> digest of what came, where a case is asked once in that way.
         ways: in how many ways it was asked.
     """
 
-    group: str
+    topic: str
     text: str = ""
     left_out: str | None = None
     wrong: dict[str, tuple[str, ...]] = {}
+    seen: dict[str, str] = {}
+    came: dict[str, str] = {}
     ways: int = 0
 
     @property
@@ -46,27 +51,32 @@ class CaseResult(_Strict):
 
 
 class Cell(_Strict):
-    """One family on one vLLM.
+    """One family and one group of cases on one vLLM.
 
     Attributes:
         environment: spec, as in `--vllm`.
         described: the environment in full.
-        family, tool_parser, reasoning_parser, tokenizer: what was asked.
-        engine: `in process` or `server`.
+        family, group, tool_parser, reasoning_parser, tokenizer: what was asked.
+        engine: the parser objects driven in their interpreter, or a server over HTTP.
+        seconds: how long it took, start of a server included.
         asked: digest of cases and ways; another digest makes the cell run again.
         refused: why vLLM could not make the parsers at all.
+        alone: cases, and how they were asked, that came out otherwise alone than among others.
         cases: by name.
     """
 
     environment: str
     described: str
     family: str
+    group: str
     tool_parser: str | None
     reasoning_parser: str | None
     tokenizer: Literal["real", "synthetic"]
-    engine: Literal["in process", "server"]
+    engine: Engine
     asked: str
+    seconds: float = 0.0
     refused: str | None = None
+    alone: tuple[str, ...] = ()
     cases: dict[str, CaseResult] = {}
 
     def count(self, verdict: Verdict) -> int:
@@ -92,7 +102,7 @@ class Run:
 
     def cells(self) -> Iterator[Cell]:
         """The cells that have finished; UsageError names a file that is none, or says that there are none."""
-        paths = sorted(self.folder.glob("*/*.json"))
+        paths = sorted(self.folder.glob("*/*/*.json"))
         if not paths:
             raise UsageError(
                 f"{self.folder} holds no cells of a matrix", hint="run `vllm-harness matrix` first"
@@ -103,28 +113,33 @@ class Run:
             except ValidationError as error:
                 raise UsageError(f"{path} is no cell: {error.errors()[0]['msg']}") from error
 
-    def finished(self, environment: str, family: str, asked: str) -> bool:
+    def finished(self, environment: str, engine: Engine, family: str, group: str, asked: str) -> bool:
         """Whether a cell has been run with exactly these cases."""
+        path = self._path(environment, engine, family, group)
         try:
-            cell = Cell.model_validate_json(self._path(environment, family).read_text())
+            cell = Cell.model_validate_json(path.read_text())
         except (OSError, ValidationError):
             return False
         return cell.asked == asked
 
     def write(self, cell: Cell) -> None:
         """Keeps a finished cell."""
-        path = self._path(cell.environment, cell.family)
+        path = self._path(cell.environment, cell.engine, cell.family, cell.group)
         path.parent.mkdir(parents=True, exist_ok=True)
         half = path.with_suffix(".half")
         half.write_text(cell.model_dump_json(indent=1, exclude_defaults=True))
         half.replace(path)
 
-    def _path(self, environment: str, family: str) -> Path:
+    def _path(self, environment: str, engine: Engine, family: str, group: str) -> Path:
         name = environment.replace(os.sep, "_").replace(":", "_")
-        return self.folder / name / f"{family}.json"
+        return self.folder / name / engine / f"{family}.{group}.json"
 
 
-def digest(cases: list[Case], ways: tuple[str, ...]) -> str:
+def digest(cases: list[Case]) -> str:
     """Tells one set of questions from another."""
-    told = json.dumps([[case.model_dump() for case in cases], ways], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    return short_digest([case.model_dump() for case in cases])
+
+
+def short_digest(value: object) -> str:
+    """16 letters that tell one JSON value from another."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,23 +1,26 @@
-"""Runs the cells of a matrix that have not finished: families over environments, in process."""
+"""Runs the cells of a matrix that have not finished: families and groups of cases over environments."""
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from harness.environments.spec import Environment
 from harness.errors import HarnessError
-from harness.matrix.judge import differences
-from harness.matrix.meanings import GROUPS, Group, Meanings, sayable
-from harness.matrix.results import CaseResult, Cell, Run, digest
+from harness.matrix.judge import differences, disagreement, losses
+from harness.matrix.meanings import Meanings
+from harness.matrix.over_http import Answered, answers, under_load
+from harness.matrix.questions import Group, Question, Questions, questions
+from harness.matrix.results import CaseResult, Cell, Engine, Run, digest, short_digest
 from harness.scripted.families import Family
-from harness.scripted.in_process import Case, Parsed, parse_in_process
+from harness.scripted.in_process import Parsed, parsing
 
-WAYS = ("whole", "1", "2", "3", "5", "7", "0", "1+end", "0+end")
-"""Not streamed; so many tokens a delta (0: all in one); the same, the turn's end in the last."""
-BATCH = 6
-"""Families that one interpreter parses; what has finished is kept when a run is interrupted."""
+LIMIT_S = 3600.0
+SHOWN = 400
+"""Characters of an answer that are kept as an example."""
 
 
 @dataclass(frozen=True)
@@ -26,101 +29,205 @@ class Asked:
 
     Attributes:
         family: who says it.
-        cases: what it says.
-        left_out: why it cannot say the others, by the case's name.
+        group: of the cases.
+        questions: the cases.
         digest: of all that decides the result but vLLM.
     """
 
     family: Family
-    cases: list[Case]
-    left_out: dict[str, str]
+    group: Group
+    questions: Questions
     digest: str
 
     @classmethod
-    def of(cls, family: Family, meanings: Meanings, groups: tuple[Group, ...]) -> Asked:
-        """The cases of these groups, in the family's words."""
-        cases, left_out = sayable(family, meanings, groups)
-        return cls(family, cases, left_out, digest(cases, WAYS))
+    def of(cls, family: Family, group: Group, meanings: Meanings, engine: Engine) -> Asked:
+        """The cases of this group, in the family's words."""
+        found = questions(group, family, meanings, engine)
+        return cls(family, group, found, digest([one.case for one in found.asked]))
 
 
 @dataclass(frozen=True)
 class Job:
-    """Families to parse in one interpreter: the environment as in `--vllm`, the same resolved, the cases."""
+    """Cells for one interpreter or one row of servers: the environment as in `--vllm`, and resolved."""
 
     spec: str
     environment: Environment
+    engine: Engine
     asked: tuple[Asked, ...]
 
 
 def jobs(
     run: Run,
     environments: Sequence[tuple[str, Environment]],
-    families: Sequence[Family],
-    meanings: Meanings,
-    groups: tuple[Group, ...] = GROUPS,
+    everything: Sequence[Asked],
+    *,
+    engine: Engine = "in-process",
+    parallel: int = 1,
 ) -> list[Job]:
-    """What there is to do: every family on every environment, but for the cells that have finished."""
-    everything = [Asked.of(family, meanings, groups) for family in families]
+    """What there is to do: everything on every environment, but for the cells that have finished."""
     todo = []
     for spec, environment in environments:
-        left = [one for one in everything if not run.finished(spec, one.family.name, one.digest)]
-        todo += [
-            Job(spec, environment, tuple(left[start : start + BATCH])) for start in range(0, len(left), BATCH)
+        left = [
+            one
+            for one in everything
+            if one.questions.asked and not run.finished(spec, engine, one.family.name, one.group, one.digest)
         ]
+        shares = [tuple(left[start::parallel]) for start in range(parallel)]
+        todo += [Job(spec, environment, engine, share) for share in shares if share]
     return todo
 
 
-def work(
-    run: Run, todo: Iterable[Job], meanings: Meanings, *, parallel: int, done: Callable[[Cell], None]
-) -> list[HarnessError]:
-    """Does jobs side by side and keeps their cells; returns the errors of those that failed."""
+def work(run: Run, todo: Iterable[Job], *, parallel: int, done: Callable[[Cell], None]) -> list[HarnessError]:
+    """Does jobs side by side, keeps each cell as it finishes; returns the errors of those that failed."""
+
+    def do(job: Job) -> None:
+        for cell in _cells(job):
+            run.write(cell)
+            done(cell)
+
     errors = []
     with ThreadPoolExecutor(parallel) as pool:
-        for future in as_completed([pool.submit(_cells, job, meanings) for job in todo]):
+        for future in as_completed([pool.submit(do, job) for job in todo]):
             try:
-                cells = future.result()
+                future.result()
             except HarnessError as error:
                 errors.append(error)
-                continue
-            for cell in cells:
-                run.write(cell)
-                done(cell)
     return errors
 
 
-def _cells(job: Job, meanings: Meanings) -> list[Cell]:
-    parsed = parse_in_process(job.environment, [(one.family, one.cases) for one in job.asked], ways=WAYS)
+def _cells(job: Job) -> Iterator[Cell]:
+    return _over_http(job) if job.engine == "http" else _in_process(job)
+
+
+def _in_process(job: Job) -> Iterator[Cell]:
+    asked = [(one.family, [question.case for question in one.questions.asked]) for one in job.asked]
+    started = time.monotonic()
+    for parsed in parsing(job.environment, asked, limit_s=LIMIT_S):
+        now = time.monotonic()
+        yield _cell(job, job.asked[parsed[0].job], parsed, now - started)
+        started = now
+
+
+def _over_http(job: Job) -> Iterator[Cell]:
+    for asked in job.asked:
+        started = time.monotonic()
+        alone: tuple[str, ...] = ()
+        try:
+            if asked.group == "load":
+                parsed = _loaded(job, asked)
+            else:
+                answered = _answered(job, asked)
+                parsed, alone = answered.parsed, answered.alone
+        except HarnessError as error:
+            parsed = [Parsed(family=asked.family.name, error=f"{type(error).__name__}: {error.message}")]
+        yield _cell(job, asked, parsed, time.monotonic() - started, alone)
+
+
+def _answered(job: Job, asked: Asked) -> Answered:
+    meanings = {question.case.name: question.meaning for question in asked.questions.asked}
+
+    def wrong(answer: Parsed) -> bool:
+        meaning = meanings[str(answer.case)]
+        return meaning is not None and bool(differences(meaning, answer))
+
+    cases = [question.case for question in asked.questions.asked]
+    return answers(job.environment, asked.family, cases, wrong)
+
+
+def _loaded(job: Job, asked: Asked) -> list[Parsed]:
+    """Answers under load in the place of those alone: first of each case the one alone."""
+    cases = [question.case for question in asked.questions.asked]
+    told = under_load(job.environment, asked.family, cases)
     return [
-        _cell(job, one, [result for result in parsed if result.family == one.family.name], meanings)
-        for one in job.asked
+        answer.model_copy(update={"way": f"{way}, {how}"})
+        for _, way, alone, together in told
+        for how, answer in (("alone", alone), ("together", together))
     ]
 
 
-def _cell(job: Job, asked: Asked, parsed: Sequence[Parsed], meanings: Meanings) -> Cell:
+def _cell(
+    job: Job, asked: Asked, parsed: Sequence[Parsed], seconds: float, alone: tuple[str, ...] = ()
+) -> Cell:
+    """A cell from the answers to what was asked."""
     family = asked.family
     refused = next((one.error for one in parsed if one.case is None), None)
     return Cell(
         environment=job.spec,
         described=job.environment.describe(),
         family=family.name,
+        group=asked.group,
         tool_parser=family.tool_parser,
         reasoning_parser=family.reasoning_parser,
-        tokenizer="real" if family.tokenizer else "synthetic",
-        engine="in process",
+        tokenizer="synthetic" if family.form else "real",
+        engine=job.engine,
         asked=asked.digest,
+        seconds=round(seconds, 1),
         refused=refused,
-        cases=dict(_results(asked, parsed, meanings)) if refused is None else {},
+        alone=alone,
+        cases=dict(_results(asked.questions, parsed)) if refused is None else {},
     )
 
 
-def _results(asked: Asked, parsed: Sequence[Parsed], meanings: Meanings) -> Iterator[tuple[str, CaseResult]]:
-    texts = {case.name: case.text for case in asked.cases}
-    for case in meanings.cases:
-        if case.name in asked.left_out:
-            yield case.name, CaseResult(group=case.group, left_out=asked.left_out[case.name])
-        elif case.name in texts:
-            found = {
-                one.way: differences(case.meaning, one) for one in parsed if one.case == case.name and one.way
-            }
-            wrong = {way: kinds for way, kinds in found.items() if kinds}
-            yield case.name, CaseResult(group=case.group, text=texts[case.name], wrong=wrong, ways=len(found))
+def _results(asked: Questions, parsed: Sequence[Parsed]) -> Iterator[tuple[str, CaseResult]]:
+    answers: dict[str | None, list[Parsed]] = {}
+    for one in parsed:
+        answers.setdefault(one.case, []).append(one)
+    for question in asked.asked:
+        yield question.case.name, _result(question, answers.get(question.case.name, []))
+    for name, why in asked.left_out.items():
+        yield name, CaseResult(topic="left out", left_out=why)
+
+
+def _result(question: Question, answers: Sequence[Parsed]) -> CaseResult:
+    wrong: dict[str, dict[str, None]] = {}
+    seen: dict[str, str] = {}
+    judged = question.meaning is not None
+    for one, kinds in _judged(question, answers):
+        if kinds:
+            wrong.setdefault(str(one.way), {}).update(dict.fromkeys(kinds))
+            seen.setdefault(str(one.way), _shown(one))
+    return CaseResult(
+        topic=question.topic,
+        text=question.case.text,
+        wrong={way: tuple(kinds) for way, kinds in wrong.items()},
+        seen=seen,
+        came={str(one.way): outcome(one) for one in answers} if judged else {},
+        ways=len({one.way for one in answers}),
+    )
+
+
+def _judged(question: Question, answers: Sequence[Parsed]) -> Iterator[tuple[Parsed, tuple[str, ...]]]:
+    """Each answer and what is wrong with it; without a meaning, against the one that was not streamed."""
+    wholes: dict[object, Parsed] = {}
+    for one in answers:
+        if question.meaning is not None:
+            yield one, differences(question.meaning, one)
+            continue
+        whole = wholes.setdefault(_compared_within(question, one), one)
+        if whole is not one:
+            yield one, disagreement(whole, one)
+        elif question.case.cut or question.topic == "load":  # markup that was cut off may be dropped
+            yield one, () if one.error is None else losses(one)
+        else:
+            yield one, losses(one)
+
+
+def _compared_within(question: Question, one: Parsed) -> object:
+    """Answers for which this is the same are compared with the first of them."""
+    if question.topic == "load":
+        return str(one.way).partition(",")[0]
+    return one.at if question.case.cut else None
+
+
+def outcome(one: Parsed) -> str:
+    """Tells one answer from another, but for white space around its texts."""
+    texts = [(one.reasoning or "").strip(), (one.content or "").strip()]
+    return short_digest([*texts, [call.model_dump() for call in one.calls], one.error])
+
+
+def _shown(one: Parsed) -> str:
+    at = {} if one.at is None else {"at": one.at}
+    said = {"reasoning": one.reasoning, "content": one.content, "error": one.error}
+    calls = [[call.name, call.arguments] for call in one.calls]
+    told = {**at, **{key: value for key, value in said.items() if value}, "calls": calls}
+    return json.dumps(told, ensure_ascii=False)[:SHOWN]

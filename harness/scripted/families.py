@@ -43,7 +43,9 @@ class Family:
         tokenizer: asset of the family's real tokenizer; None: only a synthetic one can be had.
         entry: name in models.yaml, where the family has a stand-in of its own class there.
         kwargs: `chat_template_kwargs` that every request gives, since parsers read them.
-        args: server arguments beyond the parsers.
+        args, env: server arguments beyond the parsers, and variables of its environment.
+        shows_thoughts: whether its parser leaves the thoughts in the text, markers and all, as the model's
+            makers ask of those who send the text back.
         tokens: single tokens beyond the dialect's markers.
         merges, ids, sentencepiece: as in `byte_tokenizer`.
         config: more for tokenizer_config.json.
@@ -58,6 +60,8 @@ class Family:
     entry: str | None = None
     kwargs: dict[str, Any] = field(default_factory=dict)
     args: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    shows_thoughts: bool = False
     tokens: tuple[Token, ...] = ()
     merges: tuple[tuple[str, str], ...] = ()
     ids: dict[str, int] = field(default_factory=dict)
@@ -68,6 +72,12 @@ class Family:
     def form(self) -> Form | None:
         """The dialect's data; None for Harmony, which is code."""
         return _FORMS.get(self.dialect)
+
+    @property
+    def plugin(self) -> str | None:
+        """The file of a tool parser that is not vLLM's own."""
+        flag = "--tool-parser-plugin"
+        return self.args[self.args.index(flag) + 1] if flag in self.args else None
 
     @property
     def request(self) -> dict[str, Any]:
@@ -167,7 +177,15 @@ _ROWS = (
     Family("pythonic", "pythonic", "Team-ACE/ToolACE-8B", "pythonic", tokenizer=_LLAMA3),
     Family("xlam", "xlam", "Salesforce/Llama-xLAM-2-8b-fc-r", "xlam", tokenizer=_LLAMA3),
     Family("phi4_mini_json", "phi4_mini", "microsoft/Phi-4-mini-instruct", "phi4_mini_json"),
-    Family("glm45", "glm45", "zai-org/GLM-4.5-Air", "glm45", "glm45", kwargs=_think()),
+    Family(
+        "glm45",
+        "glm45",
+        "zai-org/GLM-4.5-Air",
+        "glm45",
+        "glm45",
+        kwargs=_think(),
+        env={"VLLM_ENFORCE_STRICT_TOOL_CALLING": "0"},  # vLLM's grammar for it is that of GLM 4.7
+    ),
     Family("glm47", "glm47", "zai-org/GLM-4.7", "glm47", "glm47", kwargs=_think()),
     Family("ling3", "ling3", "inclusionAI/Ling-3", "ling3", "ling3", kwargs=_think()),
     Family("poolside_v1", "poolside_v1", "poolside/Laguna", "poolside_v1", "poolside_v1", kwargs=_think()),
@@ -234,6 +252,7 @@ _ROWS = (
         "MiniMaxAI/MiniMax-M2",
         "minimax_m2",
         "minimax_m2_append_think",
+        shows_thoughts=True,
     ),
     Family(
         "minimax_m3",
@@ -353,6 +372,7 @@ def family_entry(family: Family, *, real: Path | None = None, into: Path | None 
         tool_call_parser=family.tool_parser,
         reasoning_parser=family.reasoning_parser,
         args=family.args,
+        env=family.env,
         lanes=("scripted",),
         capabilities=frozenset(capabilities),
         stand_in=StandIn(

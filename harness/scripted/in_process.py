@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from threading import Timer
+from typing import IO, Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -40,12 +43,18 @@ class Case(_Strict):
         text: raw text, up to and with the token that ends the turn.
         tools: offered with the request; none: no tools.
         request: further fields of the request.
+        ways: how it is parsed; none: as the other cases.
+        spelled: whether markers are spelled with ordinary tokens.
+        cut: whether it is parsed cut off after each of its tokens, in place of once to its end.
     """
 
     name: str
     text: str
     tools: tuple[dict[str, Any], ...] = ()
     request: dict[str, Any] = {}
+    ways: tuple[str, ...] = ()
+    spelled: bool = False
+    cut: bool = False
 
 
 class Call(_Strict):
@@ -60,14 +69,18 @@ class Parsed(_Strict):
 
     Attributes:
         family, case, way: what was parsed and how; None: the family's parsers could not even be made.
+        job: which of the jobs that were given, from 0.
+        at: after how many tokens the text was cut off, or the number of the segmentation that gave this.
         tokens: length of the text.
         reasoning, content, calls: the message.
         error: the exception, where one came instead.
     """
 
     family: str
+    job: int = 0
     case: str | None = None
     way: str | None = None
+    at: int | None = None
     tokens: int = 0
     reasoning: str | None = None
     content: str | None = None
@@ -82,38 +95,69 @@ def parse_in_process(
     ways: Sequence[str] = WAYS,
     limit_s: float = 500,
 ) -> list[Parsed]:
-    """Parses each family's cases in each way, in one subprocess that imports vLLM once.
+    """Parses each family's cases in each way, in one subprocess that imports vLLM once; see `parsing`."""
+    return [one for results in parsing(environment, jobs, ways=ways, limit_s=limit_s) for one in results]
+
+
+def parsing(
+    environment: Environment,
+    jobs: Iterable[tuple[Family, Sequence[Case]]],
+    *,
+    ways: Sequence[str] = WAYS,
+    limit_s: float = 500,
+) -> Iterator[list[Parsed]]:
+    """Parses each family's cases in each way, and gives each job's results as they come.
 
     Args:
         jobs: families whose dialect is data, with their cases.
-        ways: `whole`, or a number of tokens a delta (0: all), `+end` where the token that ends the turn
-            comes with the last.
+        ways: `whole`; a number of tokens a delta (0: all), `+end` where the token that ends the turn comes
+            with the last; `cuts`: two deltas, cut at every place; `random`: deltas of random sizes, the same
+            ones each time. The last two give each outcome once, with the first place that led to it.
 
     Raises:
         InProcessError: vLLM does not import, or the whole takes longer than the limit.
     """
-    families = [_job(family, cases, ways) for family, cases in jobs]
-    try:
-        answer = subprocess.run(
+    families = [_job(family, cases, ways) for family, cases in jobs if cases]
+    with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryFile("w+") as asked:
+        json.dump({"families": families}, asked)
+        asked.seek(0)
+        running = subprocess.Popen(
             [environment.python, "-c", _SCRIPT.read_text()],
             cwd="/",
             env=environment.environ(),
-            input=json.dumps({"families": families}),
-            capture_output=True,
+            stdin=asked,
+            stdout=subprocess.PIPE,
+            stderr=errors,
             text=True,
-            timeout=limit_s,
         )
-    except subprocess.TimeoutExpired as error:
-        raise InProcessError(
-            f"{environment.describe()} did not parse within {limit_s:g} s", hint="give fewer cases"
-        ) from error
-    if answer.returncode:
-        said = "\n".join(answer.stderr.strip().splitlines()[-5:])
-        raise InProcessError(
-            f"the parsers of {environment.describe()} do not run in process:\n{said}",
-            hint=f"look at `{environment.python} -c 'import vllm.parser'`",
-        )
-    return [Parsed.model_validate_json(line) for line in answer.stdout.splitlines()]
+        too_long = Timer(limit_s, running.kill)
+        too_long.start()
+        try:
+            assert running.stdout is not None
+            yield from _by_job(running.stdout)
+            running.wait()
+        finally:
+            expired = not too_long.is_alive()
+            too_long.cancel()
+            running.kill()
+            running.wait()
+        if expired:
+            raise InProcessError(
+                f"{environment.describe()} did not parse within {limit_s:g} s", hint="give fewer cases"
+            )
+        if running.returncode:
+            errors.seek(0)
+            said = "\n".join(errors.read().strip().splitlines()[-5:])
+            raise InProcessError(
+                f"the parsers of {environment.describe()} do not run in process:\n{said}",
+                hint=f"look at `{environment.python} -c 'import vllm.parser'`",
+            )
+
+
+def _by_job(lines: IO[str]) -> Iterator[list[Parsed]]:
+    parsed = (Parsed.model_validate_json(line) for line in lines)
+    for _, results in groupby(parsed, key=lambda one: one.job):
+        yield list(results)
 
 
 def _job(family: Family, cases: Sequence[Case], ways: Sequence[str]) -> dict[str, Any]:
@@ -123,6 +167,7 @@ def _job(family: Family, cases: Sequence[Case], ways: Sequence[str]) -> dict[str
         "name": family.name,
         "tool_parser": family.tool_parser,
         "reasoning_parser": family.reasoning_parser,
+        "plugin": family.plugin,
         "tokenizer": str(build_stand_in(entry, Path(entry.stand_in.tokenizer))),
         "request": family.request,
         "ways": list(ways),

@@ -25,7 +25,8 @@ COHERE = Thoughts(
 GEMMA4 = Thoughts(
     open="<|channel>thought\n", close="<channel|>", tokens=("<|channel>", "<channel|>"), special=True
 )
-GRANITE = Thoughts(open="Here is my thought process:\n", close="\nHere is my response:\n")
+# both headings are always there when thinking is on
+GRANITE = Thoughts(open="Here is my thought process:\n", close="\nHere is my response:\n", always=True)
 HUNYUAN = Thoughts(open="<think>\n", close="\n</think>\n", always=True)
 HY3 = Thoughts(open="<think>", close="</think>", always=True, tokens=_THINK)
 HY4 = Thoughts(

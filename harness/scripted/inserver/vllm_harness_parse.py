@@ -7,14 +7,24 @@ is what vLLM's chat endpoint calls, in its order, for vLLM 0.24 to 0.33.
 
 import json
 import os
+import random
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import accumulate, pairwise
 from typing import Any
 
 from tokenizers.decoders import DecodeStream
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser import ParserManager
 from vllm.tokenizers import get_tokenizer
+from vllm.tool_parsers import ToolParserManager
+
+HANG_S = 10
+RANDOM_CUTS = 12
+LONGEST_DELTA = 9
+
+Spans = list[tuple[int, int]]
 
 
 def _decoded(tokenizer: Any, ids: list[int], skip_special_tokens: bool) -> list[str]:
@@ -34,37 +44,37 @@ def _request(family: dict[str, Any], case: dict[str, Any], stream: bool) -> Chat
     )
 
 
-def _new(parser_class: Any, tokenizer: Any, request: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    parser = parser_class(tokenizer, request.tools, chat_template_kwargs=kwargs)
-    return parser, parser.adjust_request(request)
+class _Said:
+    """What the model said: its tokens, what each adds to the text, and whether it came to its end."""
+
+    def __init__(self, tokenizer: Any, ids: list[int], ended: bool) -> None:
+        self.tokenizer = tokenizer
+        self.ids = ids
+        self.ended = ended
+
+    def texts(self, request: Any) -> list[str]:
+        """The token that ends the turn adds nothing."""
+        spoken = self.ids[:-1] if self.ended else self.ids
+        return [*_decoded(self.tokenizer, spoken, request.skip_special_tokens), *([""] if self.ended else [])]
 
 
-def _whole(parser: Any, request: Any, tokenizer: Any, ids: list[int], prompt: list[int]) -> dict[str, Any]:
-    text = "".join(_decoded(tokenizer, ids[:-1], request.skip_special_tokens))
+def _whole(parser: Any, request: Any, said: _Said, prompt: list[int]) -> dict[str, Any]:
     if hasattr(parser, "set_prompt_token_ids"):
         parser.set_prompt_token_ids(prompt)
     reasoning, content, calls = parser.parse(
-        text, request, enable_auto_tools=True, model_output_token_ids=ids
+        "".join(said.texts(request)), request, enable_auto_tools=True, model_output_token_ids=said.ids
     )
     found = [{"name": call.name, "arguments": call.arguments} for call in calls or ()]
     return {"reasoning": reasoning, "content": content, "calls": found}
 
 
-def _streamed(
-    parser: Any, request: Any, tokenizer: Any, ids: list[int], prompt: list[int], size: int, bundled: bool
-) -> dict[str, Any]:
-    texts = [*_decoded(tokenizer, ids[:-1], request.skip_special_tokens), ""]
-    size = size or len(ids)
-    last = len(ids) if bundled else len(ids) - 1
-    starts = list(range(0, last, size))
-    spans = [(start, min(start + size, last)) for start in starts]
-    if not bundled:
-        spans.append((len(ids) - 1, len(ids)))
+def _streamed(parser: Any, request: Any, said: _Said, prompt: list[int], spans: Spans) -> dict[str, Any]:
+    texts = said.texts(request)
     answer: dict[str, Any] = {"reasoning": "", "content": "", "calls": {}}
     for number, (start, end) in enumerate(spans):
         delta = parser.parse_delta(
             delta_text="".join(texts[start:end]),
-            delta_token_ids=ids[start:end],
+            delta_token_ids=said.ids[start:end],
             request=request,
             prompt_token_ids=prompt,
             finished=number == len(spans) - 1,
@@ -72,6 +82,27 @@ def _streamed(
         if delta is not None:
             _add(answer, delta)
     return {**answer, "calls": [call for _, call in sorted(answer["calls"].items())]}
+
+
+def _segmentations(way: str, said: _Said) -> Iterator[Spans]:
+    """The ways to cut that one way of asking stands for."""
+    length = len(said.ids)
+    last = length - 1 if said.ended else length
+    ending = [(last, length)] if said.ended else []
+    if way == "cuts":
+        for place in range(1, last):
+            yield [(0, place), (place, last), *ending]
+    elif way == "random":
+        for seed in range(RANDOM_CUTS):
+            sizes = random.Random(seed)
+            ends = accumulate(sizes.randint(1, LONGEST_DELTA) for _ in range(length))
+            edges = [0, *(end for end in ends if end < last), last]
+            yield [*pairwise(edges), *ending]
+    else:
+        number, _, bundled = way.partition("+")
+        size, stop = int(number) or length, length if bundled else last
+        spans = [(start, min(start + size, stop)) for start in range(0, stop, size)]
+        yield spans if bundled else spans + ending
 
 
 def _add(answer: dict[str, Any], delta: Any) -> None:
@@ -85,52 +116,117 @@ def _add(answer: dict[str, Any], delta: Any) -> None:
             call["arguments"] += function.arguments or ""
 
 
-def _results(family: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    tokenizer = get_tokenizer(family["tokenizer"])
-    kwargs = family["request"].get("chat_template_kwargs", {})
-    parser_class = ParserManager.get_parser(
-        tool_parser_name=family["tool_parser"],
-        reasoning_parser_name=family["reasoning_parser"],
-        enable_auto_tools=family["tool_parser"] is not None,
-        model_name="m",
-    )
-    for case in family["cases"]:
-        ids = tokenizer.encode(case["text"], add_special_tokens=False)
-        prompt = tokenizer.apply_chat_template(
+def _hangs(_signal: int, _frame: Any) -> None:
+    raise TimeoutError(f"no answer within {HANG_S} s")
+
+
+def _guarded(parse: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
+    """An exception as a result, a hang as well."""
+    signal.setitimer(signal.ITIMER_REAL, HANG_S)
+    try:
+        return parse(*given)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+class _Family:
+    """The parsers of one family, made anew for every answer."""
+
+    def __init__(self, number: int, job: dict[str, Any]) -> None:
+        if job["plugin"]:
+            ToolParserManager.import_tool_parser(job["plugin"])
+        self.number = number
+        self.job = job
+        self.tokenizer = get_tokenizer(job["tokenizer"])
+        self.kwargs = job["request"].get("chat_template_kwargs", {})
+        self.parser_class = ParserManager.get_parser(
+            tool_parser_name=job["tool_parser"],
+            reasoning_parser_name=job["reasoning_parser"],
+            enable_auto_tools=job["tool_parser"] is not None,
+            model_name="m",
+        )
+
+    def results(self) -> Iterator[dict[str, Any]]:
+        """Every case in every way."""
+        for case in self.job["cases"]:
+            prompt = self._prompt(case)
+            for said in self._said(case):
+                for way in case["ways"] or self.job["ways"]:
+                    place = {"family": self.job["name"], "job": self.number, "case": case["name"], "way": way}
+                    for at, found in self._outcomes(case, way, said, prompt):
+                        at = at if said.ended else len(said.ids)
+                        yield {**place, "at": at, "tokens": len(said.ids), **found}
+
+    def _prompt(self, case: dict[str, Any]) -> list[int]:
+        prompt: list[int] = self.tokenizer.apply_chat_template(
             [{"role": "user", "content": "Hi."}],
             tools=case["tools"] or None,
             add_generation_prompt=True,
             tokenize=True,
             return_dict=False,
-            **kwargs,
+            **self.kwargs,
         )
-        for way in family["ways"]:
-            place = {"family": family["name"], "case": case["name"], "way": way}
-            try:
-                request = _request(family, case, way != "whole")
-                parser, request = _new(parser_class, tokenizer, request, kwargs)
-                if way == "whole":
-                    found = _whole(parser, request, tokenizer, ids, prompt)
-                else:
-                    size, _, bundled = way.partition("+")
-                    found = _streamed(parser, request, tokenizer, ids, prompt, int(size), bool(bundled))
-            except Exception as error:
-                found = {"error": f"{type(error).__name__}: {error}"}
-            yield {**place, "tokens": len(ids), **found}
+        return prompt
+
+    def _said(self, case: dict[str, Any]) -> list[_Said]:
+        ids = self.tokenizer.encode(case["text"], add_special_tokens=False)
+        if case["spelled"]:
+            ids = [*self._spelled(ids[:-1]), ids[-1]]
+        if not case["cut"]:
+            return [_Said(self.tokenizer, ids, ended=True)]
+        return [_Said(self.tokenizer, ids[:length], ended=False) for length in range(1, len(ids))]
+
+    def _spelled(self, ids: list[int]) -> list[int]:
+        added = self.tokenizer.get_added_vocab()
+        bare = {number: text for text, number in added.items()}
+        letters = self.tokenizer._tokenizer.model
+        pre = self.tokenizer._tokenizer.pre_tokenizer
+        spelled: list[int] = []
+        for number in ids:
+            if number not in bare:
+                spelled.append(number)
+                continue
+            text = bare[number]
+            pieces = [piece for piece, _ in pre.pre_tokenize_str(text)] if pre else [text]
+            spelled += [token.id for piece in pieces for token in letters.tokenize(piece)]
+        return spelled
+
+    def _outcomes(
+        self, case: dict[str, Any], way: str, said: _Said, prompt: list[int]
+    ) -> Iterator[tuple[int | None, dict[str, Any]]]:
+        if way == "whole":
+            yield None, _guarded(_whole, *self._new(case, stream=False), said, prompt)
+            return
+        seen = set()
+        for number, spans in enumerate(_segmentations(way, said), start=1):
+            found = _guarded(_streamed, *self._new(case, stream=True), said, prompt, spans)
+            told = json.dumps(found)
+            if told not in seen:
+                seen.add(told)
+                yield number if way in ("cuts", "random") else None, found
+
+    def _new(self, case: dict[str, Any], stream: bool) -> tuple[Any, Any]:
+        request = _request(self.job, case, stream)
+        parser = self.parser_class(self.tokenizer, request.tools, chat_template_kwargs=self.kwargs)
+        return parser, parser.adjust_request(request)
 
 
 def main() -> None:
     """Reads the jobs, writes the results; whatever vLLM prints goes to standard error."""
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    signal.signal(signal.SIGALRM, _hangs)
     with answer:
-        for family in json.load(sys.stdin)["families"]:
+        for number, job in enumerate(json.load(sys.stdin)["families"]):
             try:
-                for result in _results(family):
-                    print(json.dumps(result), file=answer, flush=True)
+                for result in _Family(number, job).results():
+                    print(json.dumps(result), file=answer)
             except Exception as error:
-                refused = {"family": family["name"], "error": f"{type(error).__name__}: {error}"}
-                print(json.dumps(refused), file=answer, flush=True)
+                refused = {"family": job["name"], "job": number, "error": f"{type(error).__name__}: {error}"}
+                print(json.dumps(refused), file=answer)
+            answer.flush()
 
 
 if __name__ == "__main__":

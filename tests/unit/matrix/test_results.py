@@ -10,13 +10,13 @@ from typer.testing import CliRunner
 from harness.cli import app
 from harness.errors import UsageError
 from harness.matrix.compare import against, baseline_of, changes, read_baseline, write_baseline
-from harness.matrix.meanings import GROUPS, load_meanings, sayable
+from harness.matrix.meanings import load_meanings, sayable
 from harness.matrix.results import CaseResult, Cell, Run
 from harness.scripted.families import FAMILIES
 
-RIGHT = CaseResult(group="calls", text="x", ways=9)
-WRONG = CaseResult(group="calls", text="x", ways=9, wrong={"1": ("call lost",)})
-WORSE = CaseResult(group="calls", text="x", ways=9, wrong={"1": ("call lost",), "whole": ("text lost",)})
+RIGHT = CaseResult(topic="calls", text="x", ways=9)
+WRONG = CaseResult(topic="calls", text="x", ways=9, wrong={"1": ("call lost",)})
+WORSE = CaseResult(topic="calls", text="x", ways=9, wrong={"1": ("call lost",), "whole": ("text lost",)})
 
 
 def cell(environment: str = "0.32.0", **cases: CaseResult) -> Cell:
@@ -26,8 +26,9 @@ def cell(environment: str = "0.32.0", **cases: CaseResult) -> Cell:
         family="hermes",
         tool_parser="hermes",
         reasoning_parser=None,
+        group="canonical",
         tokenizer="synthetic",
-        engine="in process",
+        engine="in-process",
         asked="abc",
         cases=cases,
     )
@@ -36,22 +37,22 @@ def cell(environment: str = "0.32.0", **cases: CaseResult) -> Cell:
 def test_a_finished_cell_is_found_again_unless_other_cases_are_asked(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.write(cell(call=RIGHT))
-    assert run.finished("0.32.0", "hermes", "abc")
-    assert not run.finished("0.32.0", "hermes", "other")
-    assert not run.finished("0.31.0", "hermes", "abc")
+    assert run.finished("0.32.0", "in-process", "hermes", "canonical", "abc")
+    assert not run.finished("0.32.0", "in-process", "hermes", "canonical", "other")
+    assert not run.finished("0.31.0", "in-process", "hermes", "canonical", "abc")
     assert list(run.cells()) == [cell(call=RIGHT)]
 
 
 def test_a_spec_with_slashes_stays_in_the_folder(tmp_path: Path) -> None:
     Run(tmp_path).write(cell("tree:/home/me/vllm@0.32.0"))
-    assert len(list(tmp_path.glob("*/hermes.json"))) == 1
+    assert len(list(tmp_path.glob("*/*/hermes.canonical.json"))) == 1
 
 
 def test_an_empty_run_and_a_broken_cell_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no cells"):
         list(Run(tmp_path).cells())
-    (tmp_path / "0.32.0").mkdir()
-    (tmp_path / "0.32.0" / "hermes.json").write_text("{}")
+    (tmp_path / "0.32.0" / "http").mkdir(parents=True)
+    (tmp_path / "0.32.0" / "http" / "hermes.json").write_text("{}")
     with pytest.raises(UsageError, match=r"hermes\.json is no cell"):
         list(Run(tmp_path).cells())
 
@@ -98,7 +99,7 @@ def test_every_family_says_some_meanings_and_gives_reasons_for_the_others() -> N
     meanings = load_meanings()
     assert len(meanings.cases) >= 40
     for family in FAMILIES.values():
-        cases, left_out = sayable(family, meanings, GROUPS)
+        cases, left_out = sayable(family, meanings)
         assert len(cases) + len(left_out) == len(meanings.cases)
         assert len(cases) >= 5, family.name
         assert all(left_out.values())

@@ -1,0 +1,205 @@
+"""The engine that counts: a real server of each family, scripted, asked over HTTP.
+
+Every case is asked among others; one that comes out wrong is asked again alone, and only that answer counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+
+from harness.environments.spec import Environment
+from harness.protocol.accumulate import ChatAccumulator, ResponseAccumulator
+from harness.protocol.sse import SSEParser
+from harness.registry import ModelEntry, load_registry
+from harness.scripted.book import Raw, Rule, When
+from harness.scripted.families import Family, family_entry
+from harness.scripted.in_process import Call, Case, Parsed
+from harness.server.remote import RemoteServer
+
+AT_A_TIME = 16
+INTERVALS = {"chat, 3 a chunk": 3, "chat, one chunk": 1000}
+"""Ways of asking that need a server of their own: `--stream-interval`."""
+REQUEST_S = 120.0
+Wrong = Callable[[Parsed], bool]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a family's servers said.
+
+    Attributes:
+        parsed: every case in each of its ways.
+        alone: case and way of those that came out otherwise alone than among others.
+    """
+
+    parsed: list[Parsed]
+    alone: tuple[str, ...]
+
+
+def answers(environment: Environment, family: Family, cases: Sequence[Case], wrong: Wrong) -> Answered:
+    """Asks a family's cases over HTTP, each in its ways.
+
+    Args:
+        cases: those whose ways are in `ASK` or `INTERVALS`.
+        wrong: tells which answers are asked for again, alone.
+
+    Raises:
+        StartupError: a server does not start.
+    """
+    parsed: list[Parsed] = []
+    alone: list[str] = []
+    for args, ways in _servers(cases):
+        with RemoteServer(entry_of(family), lane="scripted", vllm=environment, args=args) as server:
+            asked = [(case, way) for case in cases for way in case.ways if way in ways]
+            for case in {case.name: case for case, _ in asked}.values():
+                rule = Rule(case.name, (Raw(case.text),), When(user=f"^{re.escape(case.name)}$"), times=None)
+                server.book().add(rule)
+            asker = _Asker(server, family)
+            with ThreadPoolExecutor(AT_A_TIME) as pool:
+                among = list(pool.map(asker.ask, *zip(*asked, strict=True)))
+            for (case, way), answer in zip(asked, among, strict=True):
+                again = asker.ask(case, way) if wrong(answer) else answer
+                if again != answer:
+                    alone.append(f"{case.name}: {way}")
+                parsed.append(again)
+    return Answered(parsed, tuple(alone))
+
+
+def under_load(
+    environment: Environment, family: Family, cases: Sequence[Case]
+) -> Iterator[tuple[Case, str, Parsed, Parsed]]:
+    """Asks each case alone, then all at the same time: case, way, both answers."""
+    with RemoteServer(entry_of(family), lane="scripted", vllm=environment) as server:
+        for case in cases:
+            rule = Rule(case.name, (Raw(case.text),), When(user=f"^{re.escape(case.name)}$"), times=None)
+            server.book().add(rule)
+        asker = _Asker(server, family)
+        for way in ("chat", "chat stream"):
+            alone = [asker.ask(case, way) for case in cases]
+            with ThreadPoolExecutor(len(cases)) as pool:
+                together = list(pool.map(asker.ask, cases, [way] * len(cases)))
+            for case, one, other in zip(cases, alone, together, strict=True):
+                yield case, way, one, other
+
+
+def entry_of(family: Family) -> ModelEntry:
+    """What is served: its stand-in with a tokenizer of ours, or where its format is code, its own."""
+    if family.form is None:
+        assert family.entry is not None
+        return load_registry().get(family.entry)
+    return family_entry(family)
+
+
+def _servers(cases: Sequence[Case]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The server flags that the ways of these cases need, and which ways each serves."""
+    ways = dict.fromkeys(way for case in cases for way in case.ways)
+    if plain := tuple(way for way in ways if way in ASK):
+        yield (), plain
+    for way in ways:
+        if way in INTERVALS:
+            yield ("--stream-interval", str(INTERVALS[way])), (way,)
+
+
+class _Asker:
+    """Asks one server for what a case of one family says."""
+
+    def __init__(self, server: RemoteServer, family: Family) -> None:
+        self._server = server
+        self._family = family
+
+    def ask(self, case: Case, way: str) -> Parsed:
+        """One answer; a refusal, a broken stream or a server error is an error in it."""
+        place = {"family": self._family.name, "case": case.name, "way": way}
+        try:
+            path, body, read = ASK.get(way, _CHAT_STREAM)
+            request = {"model": self._server.model, "temperature": 0, **body(case)}
+            answer = requests.post(
+                self._server.url_for(path),
+                json={**request, **self._family.request, **case.request},
+                stream=bool(request["stream"]),
+                timeout=REQUEST_S,
+            )
+            if not answer.ok:
+                error = answer.json().get("error") or {}
+                return Parsed(**place, error=f"HTTP {answer.status_code}: {error.get('message')}")
+            return Parsed(**place, **read(answer))
+        except (requests.RequestException, ValueError) as error:
+            return Parsed(**place, error=f"{type(error).__name__}: {error}")
+
+
+def _chat(case: Case, *, stream: bool) -> dict[str, Any]:
+    tools = {"tools": list(case.tools)} if case.tools else {}
+    return {"messages": [{"role": "user", "content": case.name}], "stream": stream, **tools}
+
+
+def _responses(case: Case, *, stream: bool) -> dict[str, Any]:
+    flat = [{"type": "function", "strict": False, **tool["function"]} for tool in case.tools]
+    return {"input": case.name, "stream": stream, "store": False, **({"tools": flat} if flat else {})}
+
+
+def _read_chat(answer: requests.Response) -> dict[str, Any]:
+    message = answer.json()["choices"][0]["message"]
+    reasoning = message.get("reasoning") or message.get("reasoning_content")
+    return _told(reasoning, message.get("content"), _functions(message.get("tool_calls") or ()))
+
+
+def _read_chat_stream(answer: requests.Response) -> dict[str, Any]:
+    chat = ChatAccumulator()
+    error = _feed(answer, chat)
+    return _told(chat.reasoning, chat.text, _functions(chat.tool_calls), error)
+
+
+def _read_responses(answer: requests.Response) -> dict[str, Any]:
+    whole = ResponseAccumulator()
+    output = answer.json()["output"]
+    for index, item in enumerate(output):
+        whole.feed({"type": "response.output_item.done", "output_index": index, "item": item})
+    return _told(whole.reasoning, whole.text, _items(whole.tool_calls))
+
+
+def _read_responses_stream(answer: requests.Response) -> dict[str, Any]:
+    response = ResponseAccumulator()
+    error = _feed(answer, response)
+    return _told(response.reasoning, response.text, _items(response.tool_calls), error)
+
+
+def _feed(answer: requests.Response, into: ChatAccumulator | ResponseAccumulator) -> str | None:
+    """Feeds a stream; tells the error it may end with."""
+    parser, error = SSEParser(), None
+    for chunk in answer.iter_content(None):
+        for event in parser.feed(chunk):
+            if event.event == "error" or event.data.startswith('{"error"'):
+                error = f"error event: {event.data[:300]}"
+            into.feed(event)
+    return error
+
+
+def _functions(calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [call.get("function") or {} for call in calls]
+
+
+def _items(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return list(items)
+
+
+def _told(
+    reasoning: str | None, content: str | None, calls: Sequence[dict[str, Any]], error: str | None = None
+) -> dict[str, Any]:
+    found = tuple(Call(name=call.get("name"), arguments=call.get("arguments") or "") for call in calls)
+    return {"reasoning": reasoning, "content": content, "calls": found, "error": error}
+
+
+Way = tuple[str, Callable[[Case], dict[str, Any]], Callable[[requests.Response], dict[str, Any]]]
+_CHAT_STREAM: Way = ("/v1/chat/completions", lambda case: _chat(case, stream=True), _read_chat_stream)
+ASK: dict[str, Way] = {
+    "chat": ("/v1/chat/completions", lambda case: _chat(case, stream=False), _read_chat),
+    "chat stream": _CHAT_STREAM,
+    "responses": ("/v1/responses", lambda case: _responses(case, stream=False), _read_responses),
+    "responses stream": ("/v1/responses", lambda case: _responses(case, stream=True), _read_responses_stream),
+}

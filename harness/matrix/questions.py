@@ -1,0 +1,139 @@
+"""The groups of cases, and the questions of each to one family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from harness.matrix.malformed import broken_texts
+from harness.matrix.meanings import Meanings, sayable
+from harness.matrix.over_http import INTERVALS
+from harness.matrix.results import Engine
+from harness.scripted.families import Family
+from harness.scripted.in_process import Case
+from harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
+
+Group = Literal["canonical", "chunks", "malformed", "load"]
+GROUPS: tuple[Group, ...] = get_args(Group)
+WAYS: dict[Engine, dict[Group, tuple[str, ...]]] = {
+    "in-process": {
+        "canonical": ("whole", "1", "2", "3", "5", "7", "0", "1+end", "0+end"),
+        "chunks": ("whole", "1", "2", "0", "1+end", "0+end", "cuts", "random"),
+        "malformed": ("whole", "1", "3", "0", "0+end"),
+    },
+    "http": {
+        "canonical": ("chat", "chat stream", "responses", "responses stream"),
+        "chunks": ("chat", "chat stream", *INTERVALS),
+        "malformed": ("chat", "chat stream"),
+        "load": ("chat", "chat stream"),
+    },
+}
+"""The first way of a group without meanings is what the others are measured by."""
+LOAD = 32
+_SPELLED_WAYS = ("whole", "1", "0", "cuts")
+_SPELLED = {"call", "two calls", "text and call", "reasoning and text", "reasoning and call"}
+_CUT = ("whole", "1", "0")
+
+
+@dataclass(frozen=True)
+class Question:
+    """One case of a group.
+
+    Attributes:
+        case: what the model says, and how it is asked.
+        topic: for reports.
+        meaning: what must come back; None: whatever comes, the same in every way.
+    """
+
+    case: Case
+    topic: str
+    meaning: Meaning | None
+
+
+@dataclass(frozen=True)
+class Questions:
+    """A group's questions to one family, and why it has no others: name -> reason."""
+
+    asked: tuple[Question, ...]
+    left_out: dict[str, str]
+
+
+def questions(group: Group, family: Family, meanings: Meanings, engine: Engine) -> Questions:
+    """The cases of one group that a family can say, in the ways of an engine."""
+    ways = WAYS[engine].get(group)
+    if ways is None:
+        return Questions((), {})
+    found = _MAKERS[group](family, meanings)
+    asked = [_in_ways(question, ways) for question in found.asked]
+    if engine == "http":  # a server has no say in how a text is cut into tokens, nor where it is cut off
+        asked = [question for question in asked if not (question.case.spelled or question.case.cut)]
+    return Questions(tuple(asked), found.left_out)
+
+
+def _in_ways(question: Question, ways: tuple[str, ...]) -> Question:
+    return replace(question, case=question.case.model_copy(update={"ways": question.case.ways or ways}))
+
+
+def _canonical(family: Family, meanings: Meanings) -> Questions:
+    known = {case.name: case for case in meanings.cases}
+    cases, left_out = sayable(family, meanings)
+    asked = [
+        Question(case, known[case.name].topic, _as_answered(family, known[case.name].meaning))
+        for case in cases
+    ]
+    return Questions(tuple(asked), left_out)
+
+
+def _as_answered(family: Family, meaning: Meaning) -> Meaning:
+    """What a client is to get: the meaning, or thoughts and text as one where the family shows them so."""
+    if not family.shows_thoughts or family.form is None or family.form.thoughts is None:
+        return meaning
+    thoughts = family.form.thoughts
+    thought = "".join(part.text for part in meaning.parts if isinstance(part, Reasoning))
+    text = "".join(part.text for part in meaning.parts if isinstance(part, Text))
+    shown = f"{thoughts.open or thoughts.tail.strip()}{thought}{thoughts.close}{thoughts.gap}{text}"
+    calls = (part for part in meaning.parts if isinstance(part, ToolCall))
+    return Meaning((Text(shown), *calls))
+
+
+def _load(family: Family, meanings: Meanings) -> Questions:
+    cases, _ = sayable(family, meanings)
+    return Questions(tuple(Question(case, "load", None) for case in cases[:LOAD]), {})
+
+
+def _chunks(family: Family, meanings: Meanings) -> Questions:
+    cut = {case.name for case in meanings.cases if case.chunks}
+    cases, left_out = sayable(family, meanings)
+    cases = [case for case in cases if case.name in cut]
+    asked = [Question(case, "segmentation", None) for case in cases]
+    tokens = _marker_tokens(family)
+    for case in cases:
+        if case.name in _SPELLED and any(token in case.text for token in tokens):
+            spelled = {"name": f"{case.name}, markers spelled", "spelled": True, "ways": _SPELLED_WAYS}
+            asked.append(Question(case.model_copy(update=spelled), "markers spelled", None))
+    return Questions(tuple(asked), {name: why for name, why in left_out.items() if name in cut})
+
+
+def _marker_tokens(family: Family) -> tuple[str, ...]:
+    form = family.form
+    if form is None:
+        return ()
+    return (*form.calls.tokens, *(form.thoughts.tokens if form.thoughts else ()))
+
+
+def _malformed(family: Family, meanings: Meanings) -> Questions:
+    asked = []
+    for name, text, cut in broken_texts(family):
+        ways = _CUT if cut else ()
+        case = Case(name=name, text=text, tools=meanings.tools_offered(), ways=ways, cut=cut)
+        asked.append(Question(case, "cut off" if cut else "malformed", None))
+    return Questions(tuple(asked), {})
+
+
+_MAKERS: dict[Group, Callable[[Family, Meanings], Questions]] = {
+    "canonical": _canonical,
+    "chunks": _chunks,
+    "malformed": _malformed,
+    "load": _load,
+}

@@ -1,0 +1,69 @@
+"""What a family is asked in each group."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.matrix.malformed import Change, broken_texts, load_malformed
+from harness.matrix.meanings import load_meanings
+from harness.matrix.questions import GROUPS, WAYS, Questions, questions
+from harness.matrix.results import Engine
+from harness.scripted.families import FAMILIES
+from harness.scripted.meaning import Text
+
+ENGINES: tuple[Engine, ...] = ("in-process", "http")
+
+
+def asked(group: str, family: str, engine: Engine = "in-process") -> Questions:
+    return questions(group, FAMILIES[family], load_meanings(), engine)  # type: ignore[arg-type]
+
+
+def test_a_change_is_made_to_the_last_match_or_the_first() -> None:
+    last = Change.model_validate({"name": "any", "find": "(a)", "with": r"\1\1"})
+    first = Change.model_validate({"name": "any", "find": "a", "with": "", "first": True})
+    assert last.apply("banana") == "bananaa"
+    assert first.apply("banana") == "bnana"
+    assert last.apply("xyz") == "xyz"
+
+
+@pytest.mark.parametrize("family", [name for name, one in FAMILIES.items() if one.form and one.tool_parser])
+def test_every_family_says_most_of_it_wrongly(family: str) -> None:
+    texts = list(broken_texts(FAMILIES[family]))
+    spoiled = {name.partition(", ")[2] for name, _, cut in texts if not cut}
+    assert len(spoiled) >= 8
+    assert any(cut for _, _, cut in texts)
+    assert len({name for name, _, _ in texts}) == len(texts)
+
+
+def test_every_change_spoils_some_family_s_text() -> None:
+    made = {name.partition(", ")[2] for family in FAMILIES.values() for name, _, _ in broken_texts(family)}
+    assert {change.name for change in load_malformed().changes} <= made
+
+
+def test_markers_are_spelled_only_where_they_are_tokens() -> None:
+    def spelled(family: str) -> list[bool]:
+        return [question.case.spelled for question in asked("chunks", family).asked]
+
+    assert any(spelled("qwen3_coder"))
+    assert not any(spelled("pythonic"))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("group", GROUPS)
+def test_names_are_unique_and_ways_are_the_engine_s(group: str, engine: Engine) -> None:
+    found = asked(group, "hermes", engine).asked
+    assert bool(found) == (group in WAYS[engine])
+    assert len({question.case.name for question in found}) == len(found)
+    assert all(question.case.ways for question in found)
+
+
+def test_what_a_server_cannot_cut_is_not_asked_over_http() -> None:
+    assert any(question.case.cut for question in asked("malformed", "hermes").asked)
+    assert not any(question.case.cut for question in asked("malformed", "hermes", "http").asked)
+
+
+def test_a_family_that_shows_its_thoughts_is_to_show_them() -> None:
+    found = {question.case.name: question for question in asked("canonical", "minimax_m2_append_think").asked}
+    meaning = found["reasoning and text"].meaning
+    assert meaning is not None
+    assert meaning.parts == (Text("<think>Let me think.\n</think>\n\nHello there."),)
