@@ -20,6 +20,7 @@ from harness.matrix.compare import (
     against,
     baseline_of,
     changes,
+    disagreements,
     read_baseline,
     write_baseline,
 )
@@ -97,6 +98,20 @@ def diff(
 ) -> None:
     """List what came out worse and what came out better; exit 1 where anything came out worse."""
     raise typer.Exit(_tell(changes(_cells(before), _cells(after)), before))
+
+
+@app.command()
+def engines(run: Annotated[str, typer.Argument(help="A run with cells of both engines.")]) -> None:
+    """List where servers over HTTP answer otherwise than the parsers in process; exit 1 where any does."""
+    compared, found = disagreements(Run.named(run).cells())
+    table = Table("environment", "family", "case", "asked", "in process", "over HTTP")
+    for one in found:
+        wrong = (", ".join(kinds) or "right" for kinds in (one.in_process, one.http))
+        table.add_row(one.environment, one.family, one.case, one.way, *wrong)
+    if found:
+        console.print(table)
+    console.print(f"{compared} answers compared, {len(found)} differ")
+    raise typer.Exit(1 if found else 0)
 
 
 def _cells(told: str) -> list[Cell]:

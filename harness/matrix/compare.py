@@ -39,6 +39,32 @@ class Change:
         return any(set(kinds) - set(self.before.get(way, ())) for way, kinds in self.after.items())
 
 
+SAME: dict[str, tuple[str, ...]] = {
+    "chat": ("whole",),
+    "responses": ("whole",),
+    "chat stream": ("1", "1+end"),
+    "responses stream": ("1", "1+end"),
+}
+"""Way of asking a server -> the ways of parsing in process that must give the same."""
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """A case that a server answers otherwise than its parsers do in process.
+
+    Attributes:
+        environment, family, case, way: which, and how the server was asked.
+        in_process, http: what is wrong there; empty: nothing.
+    """
+
+    environment: str
+    family: str
+    case: str
+    way: str
+    in_process: tuple[str, ...]
+    http: tuple[str, ...]
+
+
 class Baseline(BaseModel):
     """What is known to come out wrong: family -> group -> case -> way of asking -> what is wrong."""
 
@@ -57,6 +83,24 @@ class Baseline(BaseModel):
 def changes(before: Iterable[Cell], after: Iterable[Cell]) -> list[Change]:
     """The cases that both have, and that differ."""
     return _changes(_wrong(before), _wrong(after))
+
+
+def disagreements(cells: Iterable[Cell]) -> tuple[int, list[Disagreement]]:
+    """Where the two engines differ, case by case: how many answers were compared, and which differ."""
+    by_engine: dict[Engine, dict[tuple[str, str, str], Cell]] = {"in-process": {}, "http": {}}
+    for cell in cells:
+        by_engine[cell.engine][cell.environment, cell.family, cell.group] = cell
+    compared, found = 0, []
+    for place in sorted(by_engine["http"].keys() & by_engine["in-process"].keys()):
+        served, parsed = by_engine["http"][place].cases, by_engine["in-process"][place].cases
+        for name in served.keys() & parsed.keys():
+            for way, came in served[name].came.items():
+                compared += 1
+                if came not in (parsed[name].came.get(same) for same in SAME[way]):
+                    wrong = parsed[name].wrong.get(SAME[way][0], ())
+                    there = served[name].wrong.get(way, ())
+                    found.append(Disagreement(*place[:2], name, way, wrong, there))
+    return compared, found
 
 
 def against(baseline: Baseline, cells: Iterable[Cell]) -> list[Change]:

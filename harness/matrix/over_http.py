@@ -22,7 +22,7 @@ from harness.scripted.families import Family, family_entry
 from harness.scripted.in_process import Call, Case, Parsed
 from harness.server.remote import RemoteServer
 
-AT_A_TIME = 16
+AT_A_TIME = 32
 INTERVALS = {"chat, 3 a chunk": 3, "chat, one chunk": 1000}
 """Ways of asking that need a server of their own: `--stream-interval`."""
 REQUEST_S = 120.0

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from harness.cli import app
 from harness.errors import UsageError
-from harness.matrix.compare import against, baseline_of, changes, read_baseline, write_baseline
+from harness.matrix.compare import against, baseline_of, changes, disagreements, read_baseline, write_baseline
 from harness.matrix.meanings import load_meanings, sayable
 from harness.matrix.results import CaseResult, Cell, Run
 from harness.scripted.families import FAMILIES
@@ -74,6 +74,21 @@ def test_a_baseline_forgives_what_it_names_and_nothing_else(tmp_path: Path) -> N
     assert [change.worse for change in against(baseline, [cell(a=WORSE, b=RIGHT)])] == [True]
     assert [change.worse for change in against(baseline, [cell(a=RIGHT, b=RIGHT)])] == [False]
     assert [change.worse for change in against(baseline, [cell(a=WRONG, b=WRONG)])] == [True]
+
+
+def test_engines_are_compared_answer_by_answer() -> None:
+    parsed = CaseResult(topic="calls", came={"whole": "a", "1": "b", "1+end": "c"})
+    served = CaseResult(
+        topic="calls",
+        came={"chat": "a", "chat stream": "c", "responses": "z"},
+        wrong={"responses": ("call lost",)},
+    )
+    over_http = cell(call=served).model_copy(update={"engine": "http"})
+    compared, found = disagreements([cell(call=parsed), over_http])
+    assert compared == 3
+    assert [(one.case, one.way, one.in_process, one.http) for one in found] == [
+        ("call", "responses", (), ("call lost",))
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "vllm: 0.32.0", "[", "vllm: x\nwrong: {a: 1}"])
