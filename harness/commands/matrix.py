@@ -24,6 +24,7 @@ from harness.matrix.compare import (
     read_baseline,
     write_baseline,
 )
+from harness.matrix.findings import explain, load_findings
 from harness.matrix.meanings import load_meanings
 from harness.matrix.questions import GROUPS, Group
 from harness.matrix.results import Cell, Engine, Run
@@ -112,6 +113,33 @@ def engines(run: Annotated[str, typer.Argument(help="A run with cells of both en
         console.print(table)
     console.print(f"{compared} answers compared, {len(found)} differ")
     raise typer.Exit(1 if found else 0)
+
+
+@app.command()
+def findings(
+    run: Annotated[str, typer.Argument(help="A run, by name or folder.")],
+    every: Annotated[
+        bool, typer.Option("--all", help="List every failure that no finding explains.")
+    ] = False,
+) -> None:
+    """Sort a run's failures by root cause (findings.yaml); exit 1 where one has no finding."""
+    known = load_findings()
+    told = explain(known, Run.named(run).cells())
+    places = list(dict.fromkeys(place for counts in told.seen.values() for place in counts))
+    table = Table("finding", "verdict", "reference", "families", *map("\n".join, places))
+    for one in known:
+        counts = told.seen.get(one.name, {})
+        numbers = (str(counts.get(place, "-")) for place in places)
+        table.add_row(one.name, one.verdict, one.reference, ", ".join(one.families), *numbers)
+    console.print(table)
+    true = sum(one.verdict == "true" for one in known)
+    console.print(
+        f"{true} true, {len(known) - true} arguable; {len(told.unexplained)} failures without a finding"
+    )
+    for environment, engine, failure in told.unexplained[: None if every else 20]:
+        place = f"{environment}, {engine}: {failure.family}, {failure.group}, {failure.case}, {failure.way}"
+        console.print(f"{place}: {failure.wrong}")
+    raise typer.Exit(1 if told.unexplained else 0)
 
 
 def _cells(told: str) -> list[Cell]:

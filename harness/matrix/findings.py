@@ -1,0 +1,133 @@
+"""What is wrong in vLLM, by root cause: findings.yaml says which failures of a matrix each one explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from harness.matrix.questions import Group
+from harness.matrix.results import Cell
+
+FILE = Path(__file__).with_name("findings.yaml")
+Verdict = Literal["true", "arguable"]
+LIKE = {
+    "chat": "whole",
+    "responses": "whole",
+    "chat stream": "1",
+    "responses stream": "1",
+    "chat, 3 a chunk": "3",
+    "chat, one chunk": "0+end",
+}
+"""Way of asking a server -> the way of parsing in process that it is like."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Finding(_Strict):
+    """One root cause.
+
+    Attributes:
+        name: unique.
+        verdict: `true`, or `arguable` where the format's documentation leaves it open.
+        reference: upstream issue or pull request, or `unreported`.
+        why: what goes wrong, and why that is wrong.
+        families: whose failures it explains.
+        case: the smallest one that shows it.
+        group: of the cases.
+        cases, ways, wrong: which failures of those families it explains; none: any.
+    """
+
+    name: str
+    verdict: Verdict
+    reference: str
+    why: str
+    families: tuple[str, ...]
+    case: str
+    group: Group = "canonical"
+    cases: tuple[str, ...] = ()
+    ways: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+
+    def explains(self, failure: Failure) -> bool:
+        """Whether a failure is one of its."""
+        return (
+            failure.family in self.families
+            and failure.group == self.group
+            and (not self.cases or failure.case in self.cases)
+            and (not self.ways or failure.way in self.ways)
+            and (not self.wrong or failure.wrong in self.wrong)
+        )
+
+
+class Findings(_Strict):
+    """The whole file."""
+
+    findings: tuple[Finding, ...]
+
+    @model_validator(mode="after")
+    def _names(self) -> Findings:
+        names = [finding.name for finding in self.findings]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"two findings are named {min(twice)!r}")
+        return self
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One thing wrong with one case, asked in one way; `way` in the words of the engine in process."""
+
+    family: str
+    group: str
+    case: str
+    way: str
+    wrong: str
+
+
+@dataclass
+class Explained:
+    """A run's failures by what explains them.
+
+    Attributes:
+        seen: finding's name -> where it showed, as (environment, engine) -> how many failures.
+        unexplained: (environment, engine, failure) without a finding.
+    """
+
+    seen: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
+    unexplained: list[tuple[str, str, Failure]] = field(default_factory=list)
+
+
+@cache
+def load_findings(path: Path = FILE) -> tuple[Finding, ...]:
+    """Reads the findings; raises pydantic's ValidationError, naming the key, where the file is malformed."""
+    return Findings.model_validate(yaml.safe_load(path.read_text())).findings
+
+
+def explain(findings: Iterable[Finding], cells: Iterable[Cell]) -> Explained:
+    """Sorts the failures of cells by the first finding that explains each."""
+    known = list(findings)
+    told = Explained()
+    for cell in cells:
+        place = (cell.environment, cell.engine)
+        for failure in _failures(cell):
+            of = next((finding for finding in known if finding.explains(failure)), None)
+            if of is None:
+                told.unexplained.append((*place, failure))
+            else:
+                counts = told.seen.setdefault(of.name, {})
+                counts[place] = counts.get(place, 0) + 1
+    return told
+
+
+def _failures(cell: Cell) -> Iterator[Failure]:
+    for name, case in cell.cases.items():
+        for way, kinds in case.wrong.items():
+            for kind in kinds:
+                yield Failure(cell.family, cell.group, name, LIKE.get(way, way), kind)

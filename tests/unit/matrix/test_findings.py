@@ -1,0 +1,47 @@
+"""Failures by root cause."""
+
+from __future__ import annotations
+
+from harness.matrix.findings import Finding, explain, load_findings
+from harness.matrix.meanings import load_meanings
+from harness.matrix.questions import questions
+from harness.matrix.results import CaseResult, Cell
+from harness.scripted.families import FAMILIES
+
+FINDING = Finding(
+    name="lost",
+    verdict="true",
+    reference="unreported",
+    why="any",
+    families=("hermes",),
+    case="call",
+    ways=("1",),
+    wrong=("call lost",),
+)
+
+
+def cell(engine: str, wrong: dict[str, tuple[str, ...]]) -> Cell:
+    cases = {"call": CaseResult(topic="calls", wrong=wrong)}
+    place = {"environment": "0.32.0", "described": "any", "family": "hermes", "group": "canonical"}
+    parsers = {"tool_parser": "hermes", "reasoning_parser": None, "tokenizer": "synthetic"}
+    return Cell.model_validate({**place, **parsers, "engine": engine, "asked": "any", "cases": cases})
+
+
+def test_a_failure_over_http_is_explained_by_what_explains_it_in_process() -> None:
+    parsed = cell("in-process", {"1": ("call lost",), "0": ("call lost",)})
+    served = cell("http", {"chat stream": ("call lost", "text lost")})
+    told = explain([FINDING], [parsed, served])
+    assert told.seen == {"lost": {("0.32.0", "in-process"): 1, ("0.32.0", "http"): 1}}
+    assert [(engine, failure.way, failure.wrong) for _, engine, failure in told.unexplained] == [
+        ("in-process", "0", "call lost"),
+        ("http", "1", "text lost"),
+    ]
+
+
+def test_findings_name_families_and_cases_that_there_are() -> None:
+    for finding in load_findings():
+        for family in finding.families:
+            asked = questions(finding.group, FAMILIES[family], load_meanings(), "in-process")
+            assert asked.asked, finding.name
+        first = questions(finding.group, FAMILIES[finding.families[0]], load_meanings(), "in-process")
+        assert finding.case in {question.case.name for question in first.asked}, finding.name
