@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -92,6 +92,18 @@ class Said:
     def names(self) -> list[str]:
         """The functions called, in order."""
         return [name for name, _ in self.calls]
+
+    @property
+    def meant(self) -> Said:
+        """The same with each call's arguments written in one way, whichever way the model wrote them."""
+        return replace(self, calls=tuple((name, _rewritten(arguments)) for name, arguments in self.calls))
+
+
+def _rewritten(arguments: str) -> str:
+    try:
+        return json.dumps(json.loads(arguments))
+    except ValueError:
+        return arguments
 
 
 def said(completion: ChatCompletion, choice: int = 0) -> Said:
@@ -194,7 +206,9 @@ class Chat:
     def both(self, messages: Sequence[Any] = ASK, **request: Any) -> Answers:
         """The request answered in both ways, which must say the same; it uses a script twice."""
         answers = Answers(self.body(messages, **request), self.stream(messages, **request))
-        says(answers.streamed == answers.said, f"body: {answers.said}, stream: {answers.streamed}")
+        body, stream = answers.said, answers.streamed
+        same = stream == body if self.script.exact else stream.meant == body.meant
+        says(same, f"body: {body}, stream: {stream}")
         self.check("check_same")(answers.chunks, answers.body, ignore=_COMPARED)
         return answers
 
@@ -220,7 +234,7 @@ class Chat:
         assert "no script matches" not in error["message"], "vLLM would have served it"
         assert re.search(pattern, error["message"], re.IGNORECASE), error["message"]
         self.script("Served.")
-        self.body(max_tokens=20)
+        self.body(max_tokens=20 if self.script.exact else 1)
         return error
 
     def post(self, path: str, body: Any, **headers: str) -> requests.Response:

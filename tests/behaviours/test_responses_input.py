@@ -18,7 +18,7 @@ pytestmark = pytest.mark.needs("responses")
 def test_input_reaches_the_prompt(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
     script("The answer.")
     tools = {"tools": [RESPONSES_TOOL]} if case.get("tools") else {}
-    response = responses.create(case["input"], **tools, max_output_tokens=64, extra_body=SHOW)
+    response = responses.create(case["input"], **tools, max_output_tokens=16, extra_body=SHOW)
     prompt = prompt_of(response)
     assert [text for text in case["prompt"] if prompt.count(text) != 1] == [], f"once each in {prompt}"
     places = [prompt.index(text) for text in case["prompt"]]
@@ -30,7 +30,7 @@ def test_instructions_come_before_the_input(responses: Responses, script: Script
     script("Answer.")
     said = [{"role": "user", "content": "First question."}]
     response = responses.create(
-        said, instructions="Speak of rivers only.", max_output_tokens=64, extra_body=SHOW
+        said, instructions="Speak of rivers only.", max_output_tokens=16, extra_body=SHOW
     )
     prompt = prompt_of(response)
     assert prompt.count("Speak of rivers only.") == 1
