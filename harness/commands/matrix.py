@@ -24,6 +24,7 @@ from harness.matrix.compare import (
     read_baseline,
     write_baseline,
 )
+from harness.matrix.coverage import FileCoverage, measure
 from harness.matrix.findings import explain, load_findings
 from harness.matrix.meanings import load_meanings
 from harness.matrix.questions import GROUPS, Group
@@ -46,11 +47,15 @@ def matrix(
         str, typer.Option(help="Environments, by commas: 0.32.0,0.33.0@0.32.0,tree:DIR.")
     ] = "0.32.0",
     cases: Annotated[str, typer.Option(help=f"Groups of cases, by commas: {', '.join(GROUPS)}.")] = "",
+    only: Annotated[str, typer.Option(help="Names of cases, by commas: no others.")] = "",
     engine: Annotated[
         Engine, typer.Option(help="The parser objects in their interpreter, or servers over HTTP.")
     ] = "in-process",
     parallel: Annotated[int, typer.Option("--jobs", help="Interpreters or servers at a time.", min=1)] = 2,
     run: Annotated[str, typer.Option(help="Name of the run; one that was interrupted goes on.")] = "",
+    coverage: Annotated[
+        bool, typer.Option("--coverage", help="Measure which lines of vLLM's parsers the cases run.")
+    ] = False,
     baseline: Annotated[
         Path | None, typer.Option(help="What is known to be wrong: only what is worse fails.")
     ] = None,
@@ -69,7 +74,14 @@ def matrix(
     if known and known.engine != engine:
         raise UsageError(f"the baseline {baseline} is of the engine {known.engine}")
     families, groups = _families(parsers, engine), _groups(cases)
-    errors = _work(folder, environments, families, groups, engine, parallel)
+    meanings = load_meanings()
+    asked = [
+        Asked.of(family, group, meanings, engine, _split(only)) for group in groups for family in families
+    ]
+    if coverage:
+        _show_coverage(measure(environments[0][1], [one for one in asked if one.questions.asked], _quietly))
+        return
+    errors = _work(folder, environments, asked, engine, parallel)
     specs, names = {spec for spec, _ in environments}, {family.name for family in families}
     cells = [
         cell
@@ -184,13 +196,10 @@ def _groups(cases: str) -> tuple[Group, ...]:
 def _work(
     folder: Run,
     environments: list[tuple[str, Environment]],
-    families: list[Family],
-    groups: tuple[Group, ...],
+    everything: list[Asked],
     engine: Engine,
     parallel: int,
 ) -> list[HarnessError]:
-    meanings = load_meanings()
-    everything = [Asked.of(family, group, meanings, engine) for group in groups for family in families]
     todo = jobs(folder, environments, everything, engine=engine, parallel=parallel)
     total = sum(len(job.asked) for job in todo)
     kept = len(environments) * sum(bool(one.questions.asked) for one in everything) - total
@@ -215,6 +224,25 @@ def _show(cells: list[Cell], known: Baseline | None) -> None:
     console.print("passed / known / failed / left out, since the format has no way to say it")
     for described in dict.fromkeys(f"{cell.described}; parsers {HOW[cell.engine]}" for cell in cells):
         console.print(f"server environment: {described}")
+
+
+def _quietly(said: str) -> None:
+    console.print(said, style="dim")
+
+
+def _show_coverage(files: list[FileCoverage]) -> None:
+    table = Table("file", "lines", "branches", "of", "run by", "lines that did not run")
+    for one in files:
+        branches = "-" if one.branches is None else f"{one.branches:.0f} %"
+        some = one.families[:3] + (("...",) if len(one.families) > 3 else ())
+        table.add_row(
+            one.name, f"{one.lines:.0f} %", branches, str(one.statements), ", ".join(some), one.missing
+        )
+    console.print(table)
+    statements = sum(one.statements for one in files)
+    covered = sum(one.statements * one.lines for one in files) / statements
+    over = sum(one.lines >= 90 for one in files)
+    console.print(f"{covered:.1f} % of {statements} lines; {over} of {len(files)} files at 90 % or more")
 
 
 def _counts(cell: Cell | None, known: Baseline | None) -> str:

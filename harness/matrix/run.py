@@ -40,9 +40,14 @@ class Asked:
     digest: str
 
     @classmethod
-    def of(cls, family: Family, group: Group, meanings: Meanings, engine: Engine) -> Asked:
-        """The cases of this group, in the family's words."""
+    def of(
+        cls, family: Family, group: Group, meanings: Meanings, engine: Engine, only: Sequence[str] = ()
+    ) -> Asked:
+        """The cases of this group, in the family's words; `only` those of these names."""
         found = questions(group, family, meanings, engine)
+        if only:
+            chosen = tuple(one for one in found.asked if one.case.name in only)
+            found = Questions(chosen, {name: why for name, why in found.left_out.items() if name in only})
         return cls(family, group, found, digest([one.case for one in found.asked]))
 
 

@@ -6,9 +6,11 @@ A difference found here counts only once a server shows it over HTTP.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from threading import Timer
@@ -22,9 +24,18 @@ from harness.scripted.families import Family, family_entry
 from harness.scripted.standin import build_stand_in
 
 _SCRIPT = Path(__file__).parent / "inserver" / "vllm_harness_parse.py"
+_COVERAGE = _SCRIPT.with_name("vllm_harness_coverage.py")
 
 WAYS = ("whole", "1", "3", "0", "0+end")
 """Not streamed; 1 or 3 tokens a delta; all in one delta; the same with the token that ends the turn."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Where coverage.py is installed, and where its report in JSON goes."""
+
+    package: Path
+    report: Path
 
 
 class InProcessError(HarnessError):
@@ -105,6 +116,7 @@ def parsing(
     *,
     ways: Sequence[str] = WAYS,
     limit_s: float = 500,
+    coverage: Coverage | None = None,
 ) -> Iterator[list[Parsed]]:
     """Parses each family's cases in each way, and gives each job's results as they come.
 
@@ -113,6 +125,7 @@ def parsing(
         ways: `whole`; a number of tokens a delta (0: all), `+end` where the token that ends the turn comes
             with the last; `cuts`: two deltas, cut at every place; `random`: deltas of random sizes, the same
             ones each time. The last two give each outcome once, with the first place that led to it.
+        coverage: measures what of vLLM's parsers runs.
 
     Raises:
         InProcessError: vLLM does not import, or the whole takes longer than the limit.
@@ -121,10 +134,15 @@ def parsing(
     with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryFile("w+") as asked:
         json.dump({"families": families}, asked)
         asked.seek(0)
+        code, environ = _SCRIPT.read_text(), environment.environ()
+        if coverage:
+            code = f"{_COVERAGE.read_text()}\n\n{code}"
+            paths = filter(None, [str(coverage.package), environ.get("PYTHONPATH")])
+            environ |= {"PYTHONPATH": os.pathsep.join(paths), "VH_COVERAGE": str(coverage.report)}
         running = subprocess.Popen(
-            [environment.python, "-c", _SCRIPT.read_text()],
+            [environment.python, "-c", code],
             cwd="/",
-            env=environment.environ(),
+            env=environ,
             stdin=asked,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -135,6 +135,8 @@ class _Family:
     """The parsers of one family, made anew for every answer."""
 
     def __init__(self, number: int, job: dict[str, Any]) -> None:
+        if "coverage" in sys.modules:
+            sys.modules["coverage"].Coverage.current().switch_context(job["name"])
         if job["plugin"]:
             ToolParserManager.import_tool_parser(job["plugin"])
         self.number = number

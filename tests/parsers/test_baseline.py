@@ -1,0 +1,43 @@
+"""The committed baseline: a parser's run against it is green, and a parser that is worse is not."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from harness.cli import app
+from harness.environments import resolve
+from harness.matrix.compare import against, read_baseline
+from harness.matrix.meanings import load_meanings
+from harness.matrix.results import Run
+from harness.matrix.run import Asked, jobs, work
+from harness.scripted.families import FAMILIES
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+VLLM = "0.32.0"
+ROOT = Path(__file__).parents[2]
+BASELINE = ROOT / "ci" / f"matrix-{VLLM}.yaml"
+PLUGIN = Path(__file__).with_name("broken_hermes.py")
+
+
+def test_the_gate_is_open_for_the_release_that_the_baseline_is_of(tmp_path: Path) -> None:
+    asked = ["--parsers", "hermes", "--vllm", VLLM, "--run", str(tmp_path / "run")]
+    result = CliRunner().invoke(app, ["matrix", *asked, "--baseline", str(BASELINE)])
+    assert result.exit_code == 0, result.stdout
+    assert "0 worse, 0 better" in result.stdout
+    shutil.rmtree(tmp_path / "run")
+
+
+def test_the_gate_is_shut_for_a_parser_that_is_worse(tmp_path: Path) -> None:
+    plugin = ("--tool-parser-plugin", str(PLUGIN))
+    worse = replace(FAMILIES["hermes"], tool_parser="broken_loses_second_call", args=plugin)
+    run = Run(tmp_path)
+    asked = [Asked.of(worse, "canonical", load_meanings(), "in-process")]
+    assert work(run, jobs(run, [(VLLM, resolve(VLLM))], asked), parallel=1, done=lambda _: None) == []
+    changed = against(read_baseline(BASELINE), run.cells())
+    assert {change.case for change in changed if change.worse} >= {"two calls", "three calls"}
