@@ -27,7 +27,8 @@ from harness.matrix.compare import (
 from harness.matrix.coverage import FileCoverage, measure
 from harness.matrix.findings import explain, load_findings
 from harness.matrix.meanings import load_meanings
-from harness.matrix.questions import GROUPS, Group
+from harness.matrix.properties import BUDGET
+from harness.matrix.questions import BY_DEFAULT, GROUPS, Group, Search
 from harness.matrix.results import Cell, Engine, Run
 from harness.matrix.run import Asked, jobs, work
 from harness.scripted.families import FAMILIES, Family
@@ -46,8 +47,17 @@ def matrix(
     vllm: Annotated[
         str, typer.Option(help="Environments, by commas: 0.32.0,0.33.0@0.32.0,tree:DIR.")
     ] = "0.32.0",
-    cases: Annotated[str, typer.Option(help=f"Groups of cases, by commas: {', '.join(GROUPS)}.")] = "",
+    cases: Annotated[
+        str,
+        typer.Option(
+            help=f"Groups of cases, by commas: {', '.join(GROUPS)}; default {', '.join(BY_DEFAULT)}."
+        ),
+    ] = "",
     only: Annotated[str, typer.Option(help="Names of cases, by commas: no others.")] = "",
+    budget: Annotated[
+        int, typer.Option(help="Meanings to make up for a family (properties).", min=1)
+    ] = BUDGET,
+    seed: Annotated[int, typer.Option(help="What they are made up from.")] = 0,
     engine: Annotated[
         Engine, typer.Option(help="The parser objects in their interpreter, or servers over HTTP.")
     ] = "in-process",
@@ -76,7 +86,9 @@ def matrix(
     families, groups = _families(parsers, engine), _groups(cases)
     meanings = load_meanings()
     asked = [
-        Asked.of(family, group, meanings, engine, _split(only)) for group in groups for family in families
+        Asked.of(family, group, meanings, engine, _split(only), Search(budget, seed))
+        for group in groups
+        for family in families
     ]
     if coverage:
         _show_coverage(measure(environments[0][1], [one for one in asked if one.questions.asked], _quietly))
@@ -190,7 +202,7 @@ def _groups(cases: str) -> tuple[Group, ...]:
         raise UsageError(
             f"no group of cases is named {min(unknown)!r}", hint=f"there are {', '.join(GROUPS)}"
         )
-    return tuple(group for group in GROUPS if not wanted or group in wanted)
+    return tuple(group for group in GROUPS if group in (wanted or BY_DEFAULT))
 
 
 def _work(

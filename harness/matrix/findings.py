@@ -41,7 +41,7 @@ class Finding(_Strict):
         why: what goes wrong, and why that is wrong.
         families: whose failures it explains.
         case: the smallest one that shows it.
-        group: of the cases.
+        groups: of the cases; `case` is of the first.
         cases, ways, wrong: which failures of those families it explains; none: any.
     """
 
@@ -51,7 +51,7 @@ class Finding(_Strict):
     why: str
     families: tuple[str, ...]
     case: str
-    group: Group = "canonical"
+    groups: tuple[Group, ...] = ("canonical", "chunks")
     cases: tuple[str, ...] = ()
     ways: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Finding(_Strict):
         """Whether a failure is one of its."""
         return (
             failure.family in self.families
-            and failure.group == self.group
+            and failure.group in self.groups
             and (not self.cases or failure.case in self.cases)
             and (not self.ways or failure.way in self.ways)
             and (not self.wrong or failure.wrong in self.wrong)

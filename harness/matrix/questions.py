@@ -9,23 +9,27 @@ from typing import Literal, get_args
 from harness.matrix.malformed import broken_texts
 from harness.matrix.meanings import Meanings, sayable
 from harness.matrix.over_http import INTERVALS
+from harness.matrix.properties import BUDGET, made
 from harness.matrix.results import Engine
 from harness.scripted.families import Family
 from harness.scripted.in_process import Case
 from harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
 
-Group = Literal["canonical", "chunks", "malformed", "load"]
+Group = Literal["canonical", "chunks", "malformed", "properties", "load"]
 GROUPS: tuple[Group, ...] = get_args(Group)
+BY_DEFAULT: tuple[Group, ...] = ("canonical", "chunks", "malformed")
 WAYS: dict[Engine, dict[Group, tuple[str, ...]]] = {
     "in-process": {
         "canonical": ("whole", "1", "2", "3", "5", "7", "0", "1+end", "0+end"),
         "chunks": ("whole", "1", "2", "0", "1+end", "0+end", "cuts", "random"),
         "malformed": ("whole", "1", "3", "0", "0+end"),
+        "properties": ("whole", "1", "3", "0+end"),
     },
     "http": {
         "canonical": ("chat", "chat stream", "responses", "responses stream"),
         "chunks": ("chat", "chat stream", *INTERVALS),
         "malformed": ("chat", "chat stream"),
+        "properties": ("chat", "chat stream"),
         "load": ("chat", "chat stream"),
     },
 }
@@ -59,12 +63,25 @@ class Questions:
     left_out: dict[str, str]
 
 
-def questions(group: Group, family: Family, meanings: Meanings, engine: Engine) -> Questions:
+@dataclass(frozen=True)
+class Search:
+    """How many meanings are made up for a family, and from what seed."""
+
+    budget: int = BUDGET
+    seed: int = 0
+
+
+def questions(
+    group: Group, family: Family, meanings: Meanings, engine: Engine, search: Search | None = None
+) -> Questions:
     """The cases of one group that a family can say, in the ways of an engine."""
     ways = WAYS[engine].get(group)
     if ways is None:
         return Questions((), {})
-    found = _MAKERS[group](family, meanings)
+    if group == "properties":
+        found = _properties(family, search or Search())
+    else:
+        found = _MAKERS[group](family, meanings)
     asked = [_in_ways(question, ways) for question in found.asked]
     if engine == "http":  # a server has no say in how a text is cut into tokens, nor where it is cut off
         asked = [question for question in asked if not (question.case.spelled or question.case.cut)]
@@ -128,6 +145,14 @@ def _malformed(family: Family, meanings: Meanings) -> Questions:
         ways = _CUT if cut else ()
         case = Case(name=name, text=text, tools=meanings.tools_offered(), ways=ways, cut=cut)
         asked.append(Question(case, "cut off" if cut else "malformed", None))
+    return Questions(tuple(asked), {})
+
+
+def _properties(family: Family, search: Search) -> Questions:
+    asked = [
+        Question(one.case, "property", _as_answered(family, one.meaning))
+        for one in (made(family, search.budget, search.seed) if family.form else ())
+    ]
     return Questions(tuple(asked), {})
 
 

@@ -120,7 +120,7 @@ class Run:
             cell = Cell.model_validate_json(path.read_text())
         except (OSError, ValidationError):
             return False
-        return cell.asked == asked
+        return cell.asked == asked and not (cell.refused and engine == "http")  # a start may fail by chance
 
     def write(self, cell: Cell) -> None:
         """Keeps a finished cell."""

@@ -13,7 +13,7 @@ from harness.errors import HarnessError
 from harness.matrix.judge import differences, disagreement, losses
 from harness.matrix.meanings import Meanings
 from harness.matrix.over_http import Answered, answers, under_load
-from harness.matrix.questions import Group, Question, Questions, questions
+from harness.matrix.questions import Group, Question, Questions, Search, questions
 from harness.matrix.results import CaseResult, Cell, Engine, Run, digest, short_digest
 from harness.scripted.families import Family
 from harness.scripted.in_process import Parsed, parsing
@@ -41,10 +41,16 @@ class Asked:
 
     @classmethod
     def of(
-        cls, family: Family, group: Group, meanings: Meanings, engine: Engine, only: Sequence[str] = ()
+        cls,
+        family: Family,
+        group: Group,
+        meanings: Meanings,
+        engine: Engine,
+        only: Sequence[str] = (),
+        search: Search | None = None,
     ) -> Asked:
         """The cases of this group, in the family's words; `only` those of these names."""
-        found = questions(group, family, meanings, engine)
+        found = questions(group, family, meanings, engine, search)
         if only:
             chosen = tuple(one for one in found.asked if one.case.name in only)
             found = Questions(chosen, {name: why for name, why in found.left_out.items() if name in only})

@@ -41,7 +41,7 @@ def test_a_failure_over_http_is_explained_by_what_explains_it_in_process() -> No
 def test_findings_name_families_and_cases_that_there_are() -> None:
     for finding in load_findings():
         for family in finding.families:
-            asked = questions(finding.group, FAMILIES[family], load_meanings(), "in-process")
+            asked = questions(finding.groups[0], FAMILIES[family], load_meanings(), "in-process")
             assert asked.asked, finding.name
-        first = questions(finding.group, FAMILIES[finding.families[0]], load_meanings(), "in-process")
+        first = questions(finding.groups[0], FAMILIES[finding.families[0]], load_meanings(), "in-process")
         assert finding.case in {question.case.name for question in first.asked}, finding.name

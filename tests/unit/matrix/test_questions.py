@@ -6,6 +6,7 @@ import pytest
 
 from harness.matrix.malformed import Change, broken_texts, load_malformed
 from harness.matrix.meanings import load_meanings
+from harness.matrix.properties import made
 from harness.matrix.questions import GROUPS, WAYS, Questions, questions
 from harness.matrix.results import Engine
 from harness.scripted.families import FAMILIES
@@ -67,3 +68,13 @@ def test_a_family_that_shows_its_thoughts_is_to_show_them() -> None:
     meaning = found["reasoning and text"].meaning
     assert meaning is not None
     assert meaning.parts == (Text("<think>Let me think.\n</think>\n\nHello there."),)
+
+
+@pytest.mark.parametrize("family", [name for name, one in FAMILIES.items() if one.form])
+def test_made_up_meanings_come_again_from_their_seed(family: str) -> None:
+    once = made(FAMILIES[family], budget=15, seed=3)
+    assert once == made(FAMILIES[family], budget=15, seed=3)
+    assert len(once) >= 10
+    lengths = [len(one.case.text) for one in once]
+    assert lengths == sorted(lengths)
+    assert once != made(FAMILIES[family], budget=15, seed=4)
