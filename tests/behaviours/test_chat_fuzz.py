@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import requests
 
 from harness.protocol import Finding, Severity, validate_body
 from harness.pytest_plugin import ScriptWriter, Server
@@ -57,10 +59,15 @@ def endless(vllm_server: Server) -> Iterator[Book]:
 def test_any_value(case: dict[str, Any], chat: Chat, endless: Book, script: ScriptWriter) -> None:
     plain = {"model": chat.server.model, "messages": HISTORY, "tools": [FREE], "max_tokens": 2}
     request = {**plain, **case.get("beside", {})}
+    sent = [with_value(request, case["path"], value) for value in VALUES]
+
+    def post(body: Any) -> requests.Response:
+        return chat.post("/v1/chat/completions", body, **{HEADER: endless.name})
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(post, sent))
     wrong = []
-    for value in VALUES:
-        sent = with_value(request, case["path"], value)
-        answer = chat.post("/v1/chat/completions", sent, **{HEADER: endless.name})
+    for value, answer in zip(VALUES, answers, strict=True):
         shown = f"{str(value)[:60]!r}: {answer.status_code} {answer.text[:200]}"
         if answer.status_code >= 500:
             wrong.append(shown)
