@@ -23,8 +23,8 @@ SERVER_ARGS = (
     *("--max-model-len", "8192", "--max-num-seqs", "64", "--num-gpu-blocks-override", "1024"),
 )
 
-# one thread is enough, and is not bound: vLLM would bind the servers of a machine all to the same core; nothing is
-# compiled: the first log-probabilities of each server would take 20 s
+# one thread is enough, and is not bound: vLLM would bind the servers of a machine all to the same core;
+# nothing is compiled: the first log-probabilities of each server would take 20 s
 SERVER_ENV = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
 
 

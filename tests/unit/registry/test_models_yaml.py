@@ -27,7 +27,6 @@ def test_a_stand_in_is_tiny_and_ends_its_turns(entry: ModelEntry) -> None:
     config = entry.stand_in.config
     assert config["num_hidden_layers"] <= 2
     assert config["hidden_size"] <= 128
-    assert config["num_attention_heads"] * config["head_dim"] == config["hidden_size"]
     assert "quantization_config" not in config
     own = config["eos_token_id"]
     ends = entry.stand_in.generation_config["eos_token_id"]
