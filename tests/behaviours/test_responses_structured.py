@@ -112,15 +112,17 @@ def test_format_is_echoed(responses: Responses, say_json: Any) -> None:
 
 @pytest.mark.covers("VR-059", "LS-031")
 def test_json_object(responses: Responses, script: ScriptWriter, vllm_server: Server) -> None:
-    """Any JSON object; what the grammar leaves open, the budget may cut."""
+    """The begin of a JSON object; a whole one unless the budget cuts it: the grammar leaves its end open."""
     answer = '{"river": "Nile"}'
     if vllm_server.entry.harmony:
         script(Raw(f"<|channel|>final <|constrain|>json<|message|>{answer}<|return|>"))
     else:
         script(answer, constrained=True)
-    body = responses.create(ASK, text={"format": {"type": "json_object"}}, max_output_tokens=256)
-    says(body.status == "completed", "the whole answer within its budget")
-    assert isinstance(json.loads(body.output_text), dict)
+    question = 'Name a river, as a JSON object with the key "river".'
+    body = responses.create(question, text={"format": {"type": "json_object"}}, max_output_tokens=96)
+    says(body.output_text.lstrip().startswith("{"), f"the begin of an object, not {body.output_text!r}")
+    if body.status == "completed":
+        assert isinstance(json.loads(body.output_text), dict)
     if script.exact:
         assert body.output_text.strip() == answer
 
