@@ -70,7 +70,7 @@ class Launch:
             flag, has_value, value = self.args[index].partition("=")
             if flag == "--api-key":
                 return value if has_value else self.args[index + 1]
-        return self.environ().get("VLLM_API_KEY") or NO_KEY
+        return self.env.get("VLLM_API_KEY") or os.environ.get("VLLM_API_KEY") or NO_KEY
 
     def describe(self) -> str:
         """Names environment and front end in results."""
