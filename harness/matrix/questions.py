@@ -54,6 +54,11 @@ class Question:
     topic: str
     meaning: Meaning | None
 
+    @property
+    def told(self) -> list[object]:
+        """All that decides its result but vLLM, as JSON."""
+        return [self.case.model_dump(), repr(self.meaning)]
+
 
 @dataclass(frozen=True)
 class Questions:

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.errors import UsageError
 from harness.paths import state_dir
-from harness.scripted.in_process import Case
 
 Engine = Literal["in-process", "http"]
 Verdict = Literal["pass", "fail", "left out"]
@@ -133,11 +132,6 @@ class Run:
     def _path(self, environment: str, engine: Engine, family: str, group: str) -> Path:
         name = environment.replace(os.sep, "_").replace(":", "_")
         return self.folder / name / engine / f"{family}.{group}.json"
-
-
-def digest(cases: list[Case]) -> str:
-    """Tells one set of questions from another."""
-    return short_digest([case.model_dump() for case in cases])
 
 
 def short_digest(value: object) -> str:

@@ -14,7 +14,7 @@ from harness.matrix.judge import differences, disagreement, losses
 from harness.matrix.meanings import Meanings
 from harness.matrix.over_http import Answered, answers, under_load
 from harness.matrix.questions import Group, Question, Questions, Search, questions
-from harness.matrix.results import CaseResult, Cell, Engine, Run, digest, short_digest
+from harness.matrix.results import CaseResult, Cell, Engine, Run, short_digest
 from harness.scripted.families import Family
 from harness.scripted.in_process import Parsed, parsing
 
@@ -54,7 +54,7 @@ class Asked:
         if only:
             chosen = tuple(one for one in found.asked if one.case.name in only)
             found = Questions(chosen, {name: why for name, why in found.left_out.items() if name in only})
-        return cls(family, group, found, digest([one.case for one in found.asked]))
+        return cls(family, group, found, short_digest([one.told for one in found.asked]))
 
 
 @dataclass(frozen=True)
