@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -42,7 +43,7 @@ class Finding(_Strict):
         families: whose failures it explains.
         case: the smallest one that shows it.
         groups: of the cases; `case` is of the first.
-        cases, ways, wrong: which failures of those families it explains; none: any.
+        cases, ways, wrong: which failures of those families it explains, cases by shell patterns; none: any.
     """
 
     name: str
@@ -61,7 +62,7 @@ class Finding(_Strict):
         return (
             failure.family in self.families
             and failure.group in self.groups
-            and (not self.cases or failure.case in self.cases)
+            and (not self.cases or any(fnmatchcase(failure.case, case) for case in self.cases))
             and (not self.ways or failure.way in self.ways)
             and (not self.wrong or failure.wrong in self.wrong)
         )
