@@ -111,6 +111,8 @@ def matrix(
     if errors:
         raise errors[0]
     if known is not None:
+        if unknown := sum(not known.covers_cell(cell) for cell in cells):
+            console.print(f"{unknown} cells are not in the baseline, and were not compared")
         raise typer.Exit(_tell(against(known, cells), f"the baseline of vLLM {known.vllm}"))
     if not write and any(cell.refused or cell.count("fail") for cell in cells):
         raise typer.Exit(1)
@@ -263,7 +265,8 @@ def _counts(cell: Cell | None, known: Baseline | None) -> str:
     if cell.refused:
         return f"[red]refused: {cell.refused[:40]}[/]"
     failed = cell.count("fail")
-    worse = sum(change.worse for change in against(known, [cell])) if known else failed
+    compared = known is not None and known.covers_cell(cell)
+    worse = sum(change.worse for change in against(known, [cell])) if known and compared else failed
     text = f"{cell.count('pass')} / {failed - worse} / {worse} / {cell.count('left out')}"
     return f"[red]{text}[/]" if worse else f"[green]{text}[/]"
 

@@ -14,6 +14,7 @@ from harness.matrix.results import Cell, Engine
 
 Place = tuple[str, str, str]
 """Family, group and case."""
+MADE = "parsers can be made"
 Wrong = dict[str, tuple[str, ...]]
 """Way of asking -> what is wrong."""
 
@@ -66,13 +67,24 @@ class Disagreement:
 
 
 class Baseline(BaseModel):
-    """What is known to come out wrong: family -> group -> case -> way of asking -> what is wrong."""
+    """What is known to come out wrong.
+
+    Attributes:
+        vllm, engine: whose run it was.
+        covers: family -> groups that were asked; nothing is known of others.
+        wrong: family -> group -> case -> way of asking -> what is wrong.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     vllm: str
     engine: Engine
+    covers: dict[str, tuple[str, ...]]
     wrong: dict[str, dict[str, dict[str, Wrong]]]
+
+    def covers_cell(self, cell: Cell) -> bool:
+        """Whether it says anything of a cell."""
+        return cell.group in self.covers.get(cell.family, ())
 
     def of(self, place: Place) -> Wrong:
         """What is known to be wrong with a case."""
@@ -104,18 +116,20 @@ def disagreements(cells: Iterable[Cell]) -> tuple[int, list[Disagreement]]:
 
 
 def against(baseline: Baseline, cells: Iterable[Cell]) -> list[Change]:
-    """The cases that differ from the baseline; those that it does not name are right there."""
-    after = _wrong(cells)
+    """The cases that differ from the baseline, of those it covers; what it does not name is right there."""
+    after = _wrong(cell for cell in cells if baseline.covers_cell(cell))
     return _changes({place: baseline.of(place) for place in after}, after)
 
 
 def _wrong(cells: Iterable[Cell]) -> dict[Place, Wrong]:
-    return {
-        (cell.family, cell.group, name): case.wrong
-        for cell in cells
-        for name, case in cell.cases.items()
-        if case.verdict != "left out"
-    }
+    """What is wrong, case by case; that parsers cannot be made counts as a case of its own."""
+    found: dict[Place, Wrong] = {}
+    for cell in cells:
+        found[cell.family, cell.group, MADE] = {"any": ("refused",)} if cell.refused else {}
+        for name, case in cell.cases.items():
+            if case.verdict != "left out":
+                found[cell.family, cell.group, name] = case.wrong
+    return found
 
 
 def _changes(before: dict[Place, Wrong], after: dict[Place, Wrong]) -> list[Change]:
@@ -129,13 +143,16 @@ def _changes(before: dict[Place, Wrong], after: dict[Place, Wrong]) -> list[Chan
 def baseline_of(vllm: str, cells: Iterable[Cell]) -> Baseline:
     """A run's failures, of one engine, as a baseline."""
     wrong: dict[str, dict[str, dict[str, Wrong]]] = {}
+    covers: dict[str, tuple[str, ...]] = {}
     engine: Engine = "in-process"
     for cell in cells:
         engine = cell.engine
+        if cell.refused is None:
+            covers[cell.family] = (*covers.get(cell.family, ()), cell.group)
         for name, case in cell.cases.items():
             if case.wrong:
                 wrong.setdefault(cell.family, {}).setdefault(cell.group, {})[name] = case.wrong
-    return Baseline(vllm=vllm, engine=engine, wrong=wrong)
+    return Baseline(vllm=vllm, engine=engine, covers=covers, wrong=wrong)
 
 
 def read_baseline(path: Path) -> Baseline:

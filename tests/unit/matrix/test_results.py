@@ -91,6 +91,19 @@ def test_engines_are_compared_answer_by_answer() -> None:
     ]
 
 
+def test_parsers_that_cannot_be_made_are_worse_than_anything() -> None:
+    refused = cell().model_copy(update={"refused": "KeyError: no"})
+    assert [change.worse for change in changes([cell(a=RIGHT)], [refused])] == [True]
+    assert [change.worse for change in against(baseline_of("0.32.0", [cell(a=WRONG)]), [refused])] == [True]
+
+
+def test_a_baseline_says_nothing_of_what_it_was_not_asked() -> None:
+    baseline = baseline_of("0.32.0", [cell(a=RIGHT)])
+    other = cell(a=WRONG).model_copy(update={"group": "chunks"})
+    assert against(baseline, [other]) == []
+    assert baseline_of("0.32.0", [cell().model_copy(update={"refused": "no"})]).covers == {}
+
+
 @pytest.mark.parametrize("text", ["", "vllm: 0.32.0", "[", "vllm: x\nwrong: {a: 1}"])
 def test_no_baseline_is_a_wrong_use(text: str, tmp_path: Path) -> None:
     path = tmp_path / "baseline.yaml"
