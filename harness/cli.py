@@ -54,3 +54,7 @@ def main() -> None:
             f"[bold red]error[/]: {escape(str(error))}", markup=True
         )
         sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()
