@@ -202,7 +202,7 @@ def malformed() -> Iterator[Any]:
 
 
 @pytest.mark.covers("CO-12", "vllm-46464", "vllm-47350")
-@pytest.mark.parametrize(("raw", "stream", "api"), malformed())
+@pytest.mark.parametrize(("raw", "stream", "api"), list(malformed()))
 def test_odd_harmony_ends_in_an_answer(
     raw: str, stream: bool, api: str, wire: Wire, script: ScriptWriter
 ) -> None:
