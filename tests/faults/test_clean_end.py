@@ -27,7 +27,8 @@ from harness.server.remote import RemoteServer
 from harness.server.supervised import Supervised
 
 OWNER = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as at a terminal; a background job is born deaf to it
 from harness.server.remote import RemoteServer
 with RemoteServer("qwen3", lane="scripted", vllm=sys.argv[1]) as server:
     server.script("words")
@@ -235,7 +236,7 @@ from harness.server.remote import RemoteServer
 
 @pytest.mark.timeout(6, method="thread")
 def test_start(request):
-    with RemoteServer("qwen3", lane="scripted", vllm={spec!r}):
+    with RemoteServer("qwen3", lane="scripted", vllm={spec!r}, cold_start=True):
         pass
 """
 

@@ -54,9 +54,9 @@ def test_another_flag_or_variable_is_another_server(wanted: Launch, launch: Call
     keep(wanted)
     flag = launch("--max-num-seqs", "8", env=wanted.env)
     variable = launch(env={**wanted.env, "ANOTHER": "1"})
-    assert kept.find(kept.identity(wanted), "qwen3")
-    assert not kept.find(kept.identity(flag), "qwen3")
-    assert not kept.find(kept.identity(variable), "qwen3")
+    assert kept.find(kept.identity(wanted), "qwen3", wanted.api_key)
+    assert not kept.find(kept.identity(flag), "qwen3", flag.api_key)
+    assert not kept.find(kept.identity(variable), "qwen3", variable.api_key)
 
 
 def test_a_run_that_keeps_nothing_starts_its_own(wanted: Launch) -> None:
