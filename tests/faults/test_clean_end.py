@@ -28,7 +28,7 @@ from harness.server.supervised import Supervised
 
 OWNER = """
 import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # as at a terminal; a background job is born deaf to it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is born deaf to it
 from harness.server.remote import RemoteServer
 with RemoteServer("qwen3", lane="scripted", vllm=sys.argv[1]) as server:
     server.script("words")
