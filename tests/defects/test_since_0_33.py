@@ -157,7 +157,7 @@ def test_header_of_the_data_parallel_rank_counts(vllm_server: Server, wire: Wire
 @pytest.mark.standard
 @pytest.mark.model("qwen3")
 @pytest.mark.known_defect(
-    "unreported (skip_special_tokens of the server)", versions=RIGHT_SINCE, why="the request's default wins"
+    "unreported (skip_special_tokens of the server)", versions=">=0.22", why="the request's default wins"
 )
 def test_server_says_whether_special_tokens_show(own_server: OwnServer, talk: Talk) -> None:
     """`--override-generation-config` sets the default, for Responses and Chat alike."""
