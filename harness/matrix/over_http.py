@@ -57,10 +57,7 @@ def answers(environment: Environment, family: Family, cases: Sequence[Case], wro
     for args, ways in _servers(cases):
         with RemoteServer(entry_of(family), lane="scripted", vllm=environment, args=args) as server:
             asked = [(case, way) for case in cases for way in case.ways if way in ways]
-            for case in {case.name: case for case, _ in asked}.values():
-                rule = Rule(case.name, (Raw(case.text),), When(user=f"^{re.escape(case.name)}$"), times=None)
-                server.book().add(rule)
-            asker = _Asker(server, family)
+            asker = _Asker(server, family, [case for case, _ in asked])
             with ThreadPoolExecutor(AT_A_TIME) as pool:
                 among = list(pool.map(asker.ask, *zip(*asked, strict=True)))
             for (case, way), answer in zip(asked, among, strict=True):
@@ -76,10 +73,7 @@ def under_load(
 ) -> Iterator[tuple[Case, str, Parsed, Parsed]]:
     """Asks each case alone, then all at the same time: case, way, both answers."""
     with RemoteServer(entry_of(family), lane="scripted", vllm=environment) as server:
-        for case in cases:
-            rule = Rule(case.name, (Raw(case.text),), When(user=f"^{re.escape(case.name)}$"), times=None)
-            server.book().add(rule)
-        asker = _Asker(server, family)
+        asker = _Asker(server, family, cases)
         for way in ("chat", "chat stream"):
             alone = [asker.ask(case, way) for case in cases]
             with ThreadPoolExecutor(len(cases)) as pool:
@@ -107,11 +101,14 @@ def _servers(cases: Sequence[Case]) -> Iterator[tuple[tuple[str, ...], tuple[str
 
 
 class _Asker:
-    """Asks one server for what a case of one family says."""
+    """Asks one server for what each case of one family says; a case's name asks for it."""
 
-    def __init__(self, server: RemoteServer, family: Family) -> None:
+    def __init__(self, server: RemoteServer, family: Family, cases: Sequence[Case]) -> None:
         self._server = server
         self._family = family
+        book = server.book()
+        for name, text in {case.name: case.text for case in cases}.items():
+            book.add(Rule(name, (Raw(text),), When(user=f"^{re.escape(name)}$"), times=None))
 
     def ask(self, case: Case, way: str) -> Parsed:
         """One answer; a refusal, a broken stream or a server error is an error in it."""
@@ -160,13 +157,13 @@ def _read_responses(answer: requests.Response) -> dict[str, Any]:
     output = answer.json()["output"]
     for index, item in enumerate(output):
         whole.feed({"type": "response.output_item.done", "output_index": index, "item": item})
-    return _told(whole.reasoning, whole.text, _items(whole.tool_calls))
+    return _told(whole.reasoning, whole.text, whole.tool_calls)
 
 
 def _read_responses_stream(answer: requests.Response) -> dict[str, Any]:
     response = ResponseAccumulator()
     error = _feed(answer, response)
-    return _told(response.reasoning, response.text, _items(response.tool_calls), error)
+    return _told(response.reasoning, response.text, response.tool_calls, error)
 
 
 def _feed(answer: requests.Response, into: ChatAccumulator | ResponseAccumulator) -> str | None:
@@ -182,10 +179,6 @@ def _feed(answer: requests.Response, into: ChatAccumulator | ResponseAccumulator
 
 def _functions(calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [call.get("function") or {} for call in calls]
-
-
-def _items(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return list(items)
 
 
 def _told(
