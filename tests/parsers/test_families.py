@@ -1,0 +1,21 @@
+"""Every parser that vLLM registers is asked, or it is said why not."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.environments import resolve
+from harness.model_check import names_of
+from harness.scripted.families import FAMILIES, WITHOUT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def test_every_parser_that_vllm_registers_has_a_family_or_a_reason() -> None:
+    names = names_of(resolve("0.32.0"))
+    tools = {family.tool_parser for family in FAMILIES.values()} - {None}
+    reasoning = {family.reasoning_parser for family in FAMILIES.values()} - {None}
+    assert tools | WITHOUT["tool_parsers"].keys() == names.tool_parsers
+    assert reasoning | WITHOUT["reasoning_parsers"].keys() == names.reasoning_parsers
+    assert len(tools) >= 50
+    assert len(reasoning) >= 35
