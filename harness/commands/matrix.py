@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -27,6 +28,7 @@ from harness.matrix.compare import (
 from harness.matrix.coverage import FileCoverage, measure
 from harness.matrix.findings import explain, load_findings
 from harness.matrix.meanings import load_meanings
+from harness.matrix.mutants import judged, mutants_of
 from harness.matrix.properties import BUDGET
 from harness.matrix.questions import BY_DEFAULT, GROUPS, Group, Search
 from harness.matrix.results import Cell, Engine, Run
@@ -168,6 +170,48 @@ def findings(
     raise typer.Exit(1 if told.unexplained else 0)
 
 
+@app.command()
+def mutants(
+    file: Annotated[str, typer.Argument(help="A file of vLLM's: tool_parsers/hermes_tool_parser.py.")],
+    parsers: Annotated[str, typer.Option(help="Families or parser names whose cases judge it, by commas.")],
+    vllm: Annotated[str, typer.Option(help="The environment.")] = "0.32.0",
+    cases: Annotated[str, typer.Option(help="Groups of cases, by commas.")] = ",".join(BY_DEFAULT),
+    sample: Annotated[int, typer.Option(help="How many mutants, drawn by the seed; 0: all.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="What they are drawn by.")] = 0,
+    parallel: Annotated[int, typer.Option("--jobs", help="Interpreters at a time.", min=1)] = 2,
+    least: Annotated[float, typer.Option(help="Percentage killed below which this fails.")] = 0,
+) -> None:
+    """Change one of vLLM's files in every way cosmic-ray knows, and list the changes that no case notices."""
+    environment = resolve(vllm, create=True, progress=console.print)
+    meanings = load_meanings()
+    asked = [
+        some
+        for group in _groups(cases)
+        for family in _families(parsers, "in-process")
+        if (some := Asked.of(family, group, meanings, "in-process")).questions.asked
+    ]
+    found = mutants_of(environment, file, _quietly, sample=sample, seed=seed)
+    with _progress() as progress:
+        task = progress.add_task("mutants", total=len(found))
+        told = judged(
+            environment, file, found, asked, parallel=parallel, done=lambda _: progress.advance(task)
+        )
+    table = Table("line", "operator", "change", "noticed")
+    for one in told:
+        if one.fate != "killed":
+            table.add_row(str(one.mutant.line), one.mutant.operator, escape(one.mutant.change), one.by or "-")
+    console.print(table)
+    killed = sum(one.fate == "killed" for one in told)
+    share = 100 * killed / len(told) if told else 100.0
+    console.print(f"{file}: {killed} of {len(told)} mutants killed, {share:.1f} %")
+    raise typer.Exit(1 if share < least else 0)
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console)
+
+
 def _cells(told: str) -> list[Cell]:
     name, _, spec = told.partition("@")
     cells = list(Run.named(name).cells())
@@ -219,8 +263,7 @@ def _work(
     kept = len(environments) * sum(bool(one.questions.asked) for one in everything) - total
     if kept:
         console.print(f"{kept} cells of this run have finished before")
-    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
+    with _progress() as progress:
         task = progress.add_task("cells", total=total)
         return work(folder, todo, parallel=parallel, done=lambda _: progress.advance(task))
 

@@ -81,6 +81,24 @@ def run_uv(*arguments: str | Path, progress: Progress, environ: Mapping[str, str
         raise InstallError(f"`uv {arguments[0]} {arguments[1]}` failed:\n    {said}", hint=remedy(said))
 
 
+def package_folder(package: str, python: str | Path, version: str, progress: Progress) -> Path:
+    """A package with what it needs in a folder of its own, for PYTHONPATH: no environment changes by it.
+
+    Args:
+        package: with its version, `name==1.2`.
+        python, version: the interpreter that will import it.
+
+    Raises:
+        InstallError: it cannot be had.
+    """
+    folder = cache_dir() / f"{package.replace('==', '-')}-py{version}"
+    if not folder.exists():
+        half = folder.with_suffix(".half")
+        run_uv("pip", "install", "--python", python, "--target", half, package, progress=progress)
+        half.rename(folder)
+    return folder
+
+
 def remedy(said: str) -> str:
     """What to try, from what an installer said; empty where nothing is known."""
     return next((hint for pattern, hint in _REMEDIES if re.search(pattern, said)), "")

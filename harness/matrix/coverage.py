@@ -10,10 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from harness.environments.installer import run_uv
+from harness.environments.installer import package_folder
 from harness.environments.spec import Environment
 from harness.matrix.run import LIMIT_S, Asked
-from harness.paths import cache_dir
 from harness.scripted.in_process import Coverage, parsing
 
 PACKAGE = "coverage==7.17.3"
@@ -51,22 +50,12 @@ def measure(
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "coverage.json")
         cases = [(one.family, [question.case for question in one.questions.asked]) for one in asked]
-        measured = Coverage(_package(environment, progress), report)
+        measured = Coverage(
+            package_folder(PACKAGE, environment.python, environment.python_version, progress), report
+        )
         for results in parsing(environment, cases, limit_s=LIMIT_S, coverage=measured):
             progress(f"{results[0].family}: {len(results)} answers")
         return _files(json.loads(report.read_text()))
-
-
-def _package(environment: Environment, progress: Callable[[str], None]) -> Path:
-    """coverage.py in a folder of its own, so that the environment stays as it is locked."""
-    folder = cache_dir() / f"{PACKAGE.replace('==', '-')}-py{environment.python_version}"
-    if not folder.exists():
-        half = folder.with_suffix(".half")
-        run_uv(
-            *("pip", "install", "--python", environment.python, "--target", half, PACKAGE), progress=progress
-        )
-        half.rename(folder)
-    return folder
 
 
 def _files(report: dict[str, Any]) -> list[FileCoverage]:

@@ -115,7 +115,7 @@ def _in_process(job: Job) -> Iterator[Cell]:
     started = time.monotonic()
     for parsed in parsing(job.environment, asked, limit_s=LIMIT_S):
         now = time.monotonic()
-        yield _cell(job, job.asked[parsed[0].job], parsed, now - started)
+        yield _cell(job, job.asked[parsed[0].job], parsed, seconds=now - started)
         started = now
 
 
@@ -131,7 +131,7 @@ def _over_http(job: Job) -> Iterator[Cell]:
                 parsed, alone = answered.parsed, answered.alone
         except HarnessError as error:
             parsed = [Parsed(family=asked.family.name, error=f"{type(error).__name__}: {error.message}")]
-        yield _cell(job, asked, parsed, time.monotonic() - started, alone)
+        yield _cell(job, asked, parsed, seconds=time.monotonic() - started, alone=alone)
 
 
 def _answered(job: Job, asked: Asked) -> Answered:
@@ -157,24 +157,27 @@ def _loaded(job: Job, asked: Asked) -> list[Parsed]:
 
 
 def _cell(
-    job: Job, asked: Asked, parsed: Sequence[Parsed], seconds: float, alone: tuple[str, ...] = ()
+    job: Job, asked: Asked, parsed: Sequence[Parsed], *, seconds: float, alone: tuple[str, ...] = ()
 ) -> Cell:
-    """A cell from the answers to what was asked."""
+    cell = cell_of(asked, parsed, environment=job.spec, described=job.environment.describe())
+    return cell.model_copy(update={"engine": job.engine, "seconds": round(seconds, 1), "alone": alone})
+
+
+def cell_of(asked: Asked, parsed: Sequence[Parsed], *, environment: str, described: str) -> Cell:
+    """A cell from the answers to what was asked in process."""
     family = asked.family
     refused = next((one.error for one in parsed if one.case is None), None)
     return Cell(
-        environment=job.spec,
-        described=job.environment.describe(),
+        environment=environment,
+        described=described,
         family=family.name,
         group=asked.group,
         tool_parser=family.tool_parser,
         reasoning_parser=family.reasoning_parser,
         tokenizer="synthetic" if family.form else "real",
-        engine=job.engine,
+        engine="in-process",
         asked=asked.digest,
-        seconds=round(seconds, 1),
         refused=refused,
-        alone=alone,
         cases=dict(_results(asked.questions, parsed)) if refused is None else {},
     )
 

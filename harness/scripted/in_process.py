@@ -130,7 +130,7 @@ def parsing(
     Raises:
         InProcessError: vLLM does not import, or the whole takes longer than the limit.
     """
-    families = [_job(family, cases, ways) for family, cases in jobs if cases]
+    families = [in_process_job(family, cases, ways) for family, cases in jobs if cases]
     with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryFile("w+") as asked:
         json.dump({"families": families}, asked)
         asked.seek(0)
@@ -178,7 +178,8 @@ def _by_job(lines: IO[str]) -> Iterator[list[Parsed]]:
         yield list(results)
 
 
-def _job(family: Family, cases: Sequence[Case], ways: Sequence[str]) -> dict[str, Any]:
+def in_process_job(family: Family, cases: Sequence[Case], ways: Sequence[str] = WAYS) -> dict[str, Any]:
+    """What the script in vLLM's interpreter is told of one family."""
     entry = family_entry(family)
     assert entry.stand_in is not None
     return {

@@ -1,0 +1,88 @@
+"""Prints mutants of a Python file, one JSON object a line. Run by an interpreter that has cosmic-ray.
+
+usage: python mutants_of.py FILE
+"""
+
+import ast
+import difflib
+import json
+import sys
+from pathlib import Path
+
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator, operator_names
+
+EQUIVALENT = {"Is_Eq", "IsNot_NotEq", "Eq_Is", "NotEq_IsNot"}
+"""Comparisons by identity in place of equality: the same for None, for interned strings and small numbers."""
+WITH_ARGUMENTS = {"VariableReplacer", "VariableInserter"}
+LOGGERS = {"logger", "logging", "warnings"}
+
+
+class _Bare(ast.NodeTransformer):
+    """Takes out what does not decide a result: annotations, documentation, what is logged."""
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.returns = None
+        self.generic_visit(node)
+        node.body = node.body or [ast.Pass()]
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
+        node.annotation = ast.Constant(None)
+        self.generic_visit(node)
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        value = node.value
+        if isinstance(value, ast.Constant):
+            return None
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+            of = value.func.value
+            if isinstance(of, ast.Name) and of.id in LOGGERS:
+                return None
+        self.generic_visit(node)
+        return node
+
+
+def _told(code: str) -> str | None:
+    try:
+        return ast.dump(_Bare().visit(ast.parse(code)))
+    except SyntaxError:
+        return None
+
+
+def _change(before: str, after: str) -> tuple[int, str]:
+    """First line that differs, and the lines of the difference."""
+    line, lines = 0, []
+    for text in difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm=""):
+        if text.startswith("@@"):
+            line = line or int(text.split()[1][1:].partition(",")[0])
+        elif text[:1] in "+-" and text[:3] not in ("+++", "---"):
+            lines.append(f"{text[0]} {text[1:].strip()}")
+    return line, "\n".join(lines)
+
+
+def main() -> None:
+    """Every mutant that differs in what it does from the file, and from the mutants before it."""
+    before = Path(sys.argv[1]).read_text()
+    seen = {_told(before), None}
+    for name in sorted(operator_names()):
+        kind = name.rpartition("/")[2]
+        if kind in WITH_ARGUMENTS or any(kind.endswith(f"_{pair}") for pair in EQUIVALENT):
+            continue
+        operator, occurrence = get_operator(name)(), 0
+        while (after := mutate_code(before, operator, occurrence)) is not None:
+            occurrence += 1
+            told = _told(after)
+            if told not in seen:
+                seen.add(told)
+                line, change = _change(before, after)
+                print(json.dumps({"line": line, "operator": kind, "change": change, "code": after}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Mutants of vLLM's parsers: what is killed, what is not, and that the driver itself changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.environments import Environment, resolve
+from harness.environments.progress import quiet
+from harness.matrix.meanings import load_meanings
+from harness.matrix.mutants import Mutant, judged, mutants_of
+from harness.matrix.run import Asked
+from harness.scripted.families import FAMILIES
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+FILE = "tool_parsers/hermes_tool_parser.py"
+
+
+@pytest.fixture(scope="module")
+def environment() -> Environment:
+    return resolve("0.32.0")
+
+
+@pytest.fixture(scope="module")
+def made(environment: Environment) -> list[Mutant]:
+    return mutants_of(environment, FILE, quiet)
+
+
+def test_a_mutant_changes_one_thing_and_every_mutant_another(made: list[Mutant]) -> None:
+    assert len(made) > 100
+    assert len({mutant.code for mutant in made}) == len(made)
+    assert all(mutant.line and mutant.change for mutant in made)
+
+
+def test_a_sample_is_the_same_every_time(environment: Environment, made: list[Mutant]) -> None:
+    some = mutants_of(environment, FILE, quiet, sample=5, seed=7)
+    assert some == mutants_of(environment, FILE, quiet, sample=5, seed=7)
+    assert len(some) == 5
+    assert all(mutant in made for mutant in some)
+
+
+def test_what_breaks_the_parser_is_killed_and_the_file_itself_survives(
+    environment: Environment, made: list[Mutant]
+) -> None:
+    assert environment.package is not None
+    code = (environment.package / FILE).read_text()
+    same = made[0].model_copy(update={"code": code})
+    broken = same.model_copy(update={"code": code.replace("<tool_call>", "<tool_cell>")})
+    unimportable = same.model_copy(update={"code": "import no_such_module\n"})
+    asked = [Asked.of(FAMILIES["hermes"], "canonical", load_meanings(), "in-process")]
+    found = judged(environment, FILE, [same, broken, unimportable], asked)
+    fates = {one.mutant.code: one.fate for one in found}
+    assert fates == {same.code: "survived", broken.code: "killed", unimportable.code: "killed"}
