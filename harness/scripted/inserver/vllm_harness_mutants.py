@@ -23,7 +23,7 @@ from typing import IO, Any
 import vllm_harness_parse as parse
 from vllm.tokenizers import get_tokenizer
 
-MOST = 12
+MOST = 4
 MEMORY = 2 << 30
 HANG_S = 2
 PURGED = ("vllm.parser", "vllm.tool_parsers", "vllm.reasoning")
