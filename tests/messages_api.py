@@ -6,14 +6,12 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from anthropic import Anthropic
-from anthropic.resources.messages import Messages as SdkMessages
-from anthropic.types import Message
 from openai import OpenAI
 
 from harness.protocol import MessageAccumulator, SSEEvent, parse_sse
@@ -21,11 +19,12 @@ from harness.pytest_plugin import ScriptWriter, Server
 from harness.scripted.book import HEADER
 from tests.behaviours.tools import DESCRIPTION, PARAMETERS
 
+if TYPE_CHECKING:  # two seconds of every start are too much for those who ask for other tests
+    from anthropic import Anthropic
+    from anthropic.types import Message
+
 TOOL: dict[str, Any] = {"name": "get_weather", "description": DESCRIPTION, "input_schema": PARAMETERS}
 NO_STOP_SEQUENCE = ("stop_sequence",)  # vLLM's bodies leave the field out where it is null
-
-
-_OF_SDK = signature(SdkMessages.create).parameters
 
 
 @dataclass(frozen=True)
@@ -115,8 +114,16 @@ class Messages:
 
 def for_sdk(request: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `messages.create`: what the SDK does not know goes into the body as it is."""
-    extra = {key: value for key, value in request.items() if key not in _OF_SDK}
-    return {**{key: value for key, value in request.items() if key in _OF_SDK}, "extra_body": extra}
+    known = _of_sdk()
+    extra = {key: value for key, value in request.items() if key not in known}
+    return {**{key: value for key, value in request.items() if key in known}, "extra_body": extra}
+
+
+@cache
+def _of_sdk() -> frozenset[str]:
+    from anthropic.resources.messages import Messages
+
+    return frozenset(signature(Messages.create).parameters)
 
 
 def asked(said: Any) -> list[Any]:
@@ -139,6 +146,8 @@ def messages_on(
     server: Server, book: str | None, check: Callable[[str], Callable[..., None]]
 ) -> Iterator[Messages]:
     """A server's Messages API, answered from the book of this name."""
+    from anthropic import Anthropic
+
     client = Anthropic(
         base_url=server.endpoint.base_url,
         api_key=server.endpoint.api_key,

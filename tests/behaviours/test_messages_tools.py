@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import anthropic
 import pytest
+from anthropic import UnprocessableEntityError
 from openai import OpenAI
 
 from harness.pytest_plugin import ScriptWriter
@@ -104,7 +104,7 @@ def test_one_call_where_no_more_are_allowed(messages: Messages, script: ScriptWr
     """The grammar leaves no room for a second call: the turn must end after the first."""
     script(calls=[CALL, ROME], constrained=True, expect="refused")
     choice = {"type": "auto", "disable_parallel_tool_use": True}
-    with pytest.raises(anthropic.UnprocessableEntityError, match=r"allowed instead: .*im_end"):
+    with pytest.raises(UnprocessableEntityError, match=r"allowed instead: .*im_end"):
         messages.create("Weather in Paris and Rome?", tools=[FREE], tool_choice=choice)
 
 
