@@ -7,13 +7,15 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import requests
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
 from harness.errors import HarnessError, UsageError
+
+if TYPE_CHECKING:  # half a second for every command, whether it asks a server or not
+    from openai import AsyncOpenAI, OpenAI
 
 # what a server may serve beside the rest, and where: tests ask for it by name (`needs`)
 API_PATHS = {
@@ -51,10 +53,14 @@ class Endpoint:
 
     def client(self, **options: Any) -> OpenAI:
         """A sync openai client that never retries by itself."""
+        from openai import DefaultHttpxClient, OpenAI
+
         return OpenAI(**self._options(options, DefaultHttpxClient))
 
     def async_client(self, **options: Any) -> AsyncOpenAI:
         """An async openai client that never retries by itself."""
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
         return AsyncOpenAI(**self._options(options, DefaultAsyncHttpxClient))
 
     def metrics(self) -> dict[str, float]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import requests
-from openai import AsyncOpenAI, OpenAI
 
 from harness.endpoint import Endpoint
 from harness.errors import HarnessError, UsageError
 from harness.registry import ModelEntry
 from harness.scripted.dialects import render
 from harness.scripted.meaning import Meaning, ToolCall
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, OpenAI
 
 HEADER = "x-harness-book"
 

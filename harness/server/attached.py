@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from openai import AsyncOpenAI, OpenAI
+from typing import TYPE_CHECKING, NoReturn
 
 from harness.endpoint import Endpoint, EndpointError
 from harness.errors import UsageError
 from harness.registry import KnownDeviation, ModelEntry
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, OpenAI
 
 
 class AttachedServer:

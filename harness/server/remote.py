@@ -12,11 +12,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 import requests
-from openai import AsyncOpenAI, OpenAI
 
 from harness import gpus
 from harness.endpoint import Endpoint
@@ -37,6 +36,9 @@ from harness.server.progress import NoProgress, StartProgress
 from harness.server.records import ServerRecord, run_folder, sweep
 from harness.server.redaction import secret_values
 from harness.server.supervised import Handle, Supervised, spawn_cold
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, OpenAI
 
 POLL_S = 0.1
 GRACE_S = 10.0

@@ -7,9 +7,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from openai import OpenAI
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.environments.data import load
@@ -19,6 +18,9 @@ from harness.server.launch import Launch
 from harness.server.progress import StartProgress
 from harness.server.remote import RemoteServer
 from harness.truth.verdict import Answers, Comparison, Reference, compare, noise_reference
+
+if TYPE_CHECKING:
+    from openai import OpenAI
 
 MAX_TOKENS = 16
 
