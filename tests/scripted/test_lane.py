@@ -16,6 +16,7 @@ from harness.pytest_plugin import ScriptWriter, Server
 from harness.scripted.book import Book, Raw, ScriptError, When
 from harness.scripted.meaning import Meaning, Text, ToolCall
 from harness.server.remote import RemoteServer
+from harness.suite.skips import NOT_SERVED, skip
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
 
 pytestmark = pytest.mark.scripted
@@ -159,7 +160,7 @@ def test_required_call_that_passes(vllm_server: Server, openai_client: OpenAI, s
 
 def test_each_choice_says_its_own(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
     if lane(vllm_server).launch.frontend == "rust":
-        pytest.skip("the Rust front end says: Only n=1 is supported.")
+        skip(NOT_SERVED, "the Rust front end says: Only n=1 is supported.")
     script(choices=["first", "second", "third"])
     chat = openai_client.chat.completions.create(
         model=vllm_server.model, messages=[{"role": "user", "content": "hi"}], n=3
