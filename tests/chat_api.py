@@ -224,7 +224,7 @@ class Chat:
         whole = (
             request
             if isinstance(request, bytes)
-            else {"model": self.server.model, "messages": ASK, **request}
+            else {"model": self.server.model, "messages": ASK, "max_tokens": 16, **request}
         )
         answer = self.post("/v1/chat/completions", whole, **headers)
         assert answer.status_code == status, f"{answer.status_code}: {answer.text}"

@@ -516,6 +516,12 @@ def test_call_cut_by_the_limit(choice: str, chat: Chat, script: ScriptWriter) ->
 @pytest.mark.needs("tools")
 @pytest.mark.covers("VC-019")
 @pytest.mark.parametrize("choice", ["required", named("get_weather")], ids=["required", "named"])
+@pytest.mark.known_defect(
+    "vllm#53255",
+    versions=">=0.22",
+    models=["smollm2-135m"],
+    why="cut by max_tokens, the body has the first token of the markup as text, the stream nothing",
+)
 def test_no_room_for_a_call(choice: Any, chat: Chat, script: ScriptWriter) -> None:
     """Too few tokens even for the name: finish_reason length, no call, streamed and not."""
     script(calls=[PARIS], constrained=not chat.rust, times=2, expect="cut")
