@@ -20,14 +20,14 @@ def cases(name: str, group: str | None = None, *, known: str = "known_defects") 
         known: the key of the known defects that this test shows, where several tests share the cases.
 
     Returns:
-        A parameter a case: its fields as a dict. `id` names it, `covers` and the known defects become marks.
+        A parameter a case: its fields as a dict. `id` names it, `covers`, `needs` and the known defects become marks.
     """
     loaded = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
     return [_parameter(dict(case), known) for case in (loaded if group is None else loaded[group])]
 
 
 def _parameter(case: dict[str, Any], known: str) -> Any:
-    marks = [pytest.mark.covers(*case.pop("covers"))] if "covers" in case else []
+    marks = [getattr(pytest.mark, name)(*case.pop(name)) for name in ("covers", "needs") if name in case]
     marks += [
         pytest.mark.known_defect(defect.pop("reference"), **defect)
         for defect in map(dict, case.pop(known, ()))
