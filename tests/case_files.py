@@ -20,7 +20,7 @@ def cases(name: str, group: str | None = None, *, known: str = "known_defects") 
         known: the key of the known defects that this test shows, where several tests share the cases.
 
     Returns:
-        A parameter a case: its fields as a dict. `id` names it; `covers`, `needs` and the known defects become
+        A parameter a case: its fields as a dict. `id` names it; `covers`, `needs` and known defects become
         marks.
     """
     loaded = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
