@@ -91,6 +91,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
             item.add_marker("gpu")
 
 
+def _is_for_its_target(item: pytest.Item) -> bool:
+    """Marks of one case of a test count as well as the test's own."""
+    target = item.stash[TARGET]
+    return is_for(item, target, "live" if item.config.option.replay_tokens else target.lane)
+
+
 def pytest_deselected(items: list[pytest.Item]) -> None:
     """Notes that a run is not whole."""
     for item in items:
@@ -102,6 +108,7 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what has no target, is slow or unrecorded; starts servers once; says why no GPU is used."""
     _leave_out(items, lambda item: "_target_server" in _fixtures(item) and TARGET not in item.stash)
+    _leave_out(items, lambda item: TARGET in item.stash and not _is_for_its_target(item))
     if config.option.replay_tokens:
         _leave_out(items, lambda item: not _replayable(item))
     if not config.option.slow:
