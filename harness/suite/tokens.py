@@ -5,6 +5,7 @@ One file of JSON lines a test, one line a request that generates: path, request,
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -140,8 +141,16 @@ def _folded(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _item(item: dict[str, Any]) -> tuple[Any, ...]:
     if item["type"] == "function_call":
-        return ("function_call", item["name"], item["arguments"])
+        return ("function_call", item["name"], _value(item["arguments"]))
     return (item["type"], *(part.get("text") for part in item.get("content") or ()))
+
+
+def _value(arguments: str) -> Any:
+    """Arguments as JSON, whichever way they are written; cut off ones as text."""
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments
 
 
 def _choice(choice: dict[str, Any]) -> dict[str, Any]:
@@ -150,6 +159,6 @@ def _choice(choice: dict[str, Any]) -> dict[str, Any]:
     return {
         "content": message.get("content") or "",
         "reasoning": message.get("reasoning") or message.get("reasoning_content") or "",
-        "calls": [(call["name"], call["arguments"]) for call in calls],
+        "calls": [(call["name"], _value(call["arguments"])) for call in calls],
         "finish": choice.get("finish_reason"),
     }

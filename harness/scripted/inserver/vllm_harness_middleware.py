@@ -196,7 +196,7 @@ def _facts(body: dict[str, Any], depths: dict[str, int]) -> dict[str, Any]:
     items = body.get("input", body.get("messages", body.get("prompt")))
     if isinstance(items, str):
         items = [{"role": "user", "content": items}]
-    items = list(_with_results([item for item in items or [] if isinstance(item, dict)]))
+    items = list(_with_results(_objects(items)))
     users = [_text(item.get("content")) for item in items if item.get("role") == "user"]
     last_model = max((i for i, item in enumerate(items) if _by_model(item)), default=-1)
     outputs = [
@@ -208,10 +208,15 @@ def _facts(body: dict[str, Any], depths: dict[str, int]) -> dict[str, Any]:
     return {
         "user": users[-1] if users else "",
         "tool_output": "\n".join(outputs),
-        "tools": [_tool_name(tool) for tool in body.get("tools") or [] if isinstance(tool, dict)],
+        "tools": [_tool_name(tool) for tool in _objects(body.get("tools"))],
         "model": str(body.get("model") or ""),
         "turn": turn + depths.get(str(body.get("previous_response_id")), 0),
     }
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; a client may send anything, and it is vLLM's to refuse it."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _with_results(items: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

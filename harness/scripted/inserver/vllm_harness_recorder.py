@@ -152,7 +152,9 @@ class Tap:
         except ValueError:
             body = content.decode("utf-8", "replace")
         else:
-            self.record["answer"] = self._noted(body)
+            noted = self._noted(body)
+            if self.record["answer"] is None or _is_response(noted):  # not what a DELETE or a 404 says
+                self.record["answer"] = noted
             content = json.dumps(body, ensure_ascii=False).encode()
         headers = [(k, v) for k, v in self.start["headers"] if k.lower() != b"content-length"]
         headers.append((b"content-length", str(len(content)).encode()))
@@ -163,7 +165,7 @@ class Tap:
         """Notes the tokens and the id of an answer or event; blanks what the client did not ask for."""
         if not isinstance(value, dict):
             return value
-        response = value if value.get("object") == "response" else value.get("response")
+        response = value if _is_response(value) else value.get("response")
         if isinstance(response, dict):
             self.record["response_id"] = response.get("id")
             self._note_generations(response.get("output_messages"))
@@ -190,6 +192,10 @@ class Tap:
         index = choice.get("index", 0)
         said.extend([] for _ in range(index + 1 - len(said)))
         said[index].extend(choice["token_ids"])
+
+
+def _is_response(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("object") == "response"
 
 
 def _kept(record: dict[str, Any]) -> dict[str, Any]:
