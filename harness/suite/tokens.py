@@ -42,8 +42,11 @@ class Record(BaseModel):
 
     @property
     def sayable(self) -> bool:
-        """Whether a script can say the same: its tokens are known, or there are none to know."""
-        return self.refused or bool(self.tokens)
+        """Whether a script can say the same: its tokens are known, or there are none to know.
+
+        What else might have been said, and how likely, is the model's own, and no stand-in's.
+        """
+        return self.refused or (bool(self.tokens) and not self.request.get("top_logprobs"))
 
 
 def begin(endpoint: Endpoint) -> None:
