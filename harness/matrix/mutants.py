@@ -140,7 +140,7 @@ def _judged(
             for line in lines:
                 one = Parsed.model_validate(line)
                 original.setdefault(_place(one), []).append(one)
-            before = _cells(asked, original)
+            before = _cells(asked, original, range(len(asked)))
             continue
         *answers, end = lines
         if end["error"]:
@@ -149,7 +149,7 @@ def _judged(
         other = [Parsed.model_validate(line) for line in answers]
         places = dict.fromkeys(map(_place, other))
         anew = {place: [one for one in other if _place(one) == place] for place in places}
-        changed = changes(before, _cells(asked, {**original, **anew})) if anew else []
+        changed = changes(before, _cells(asked, {**original, **anew}, {one.job for one in other}))
         yield _fate(mutants[number], changed, places)
 
 
@@ -165,12 +165,9 @@ def _place(one: Parsed) -> str:
     return f"{one.job}: {one.case}"
 
 
-def _cells(asked: Sequence[Asked], answers: dict[str, list[Parsed]]) -> list[Cell]:
-    flat = [one for some in answers.values() for one in some]
-    return [
-        cell_of(each, [one for one in flat if one.job == number], environment="", described="")
-        for number, each in enumerate(asked)
-    ]
+def _cells(asked: Sequence[Asked], answers: dict[str, list[Parsed]], jobs: Iterable[int]) -> list[Cell]:
+    of = {job: [one for some in answers.values() for one in some if one.job == job] for job in jobs}
+    return [cell_of(asked[job], parsed, environment="", described="") for job, parsed in of.items()]
 
 
 def _driven(

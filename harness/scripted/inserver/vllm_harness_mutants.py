@@ -6,13 +6,14 @@ first. Standard output gets one JSON object a result: all of the file's own, and
 those of the cases that came out otherwise, up to `MOST` cases; then `{"mutant": NUMBER, "error": ...}`.
 """
 
+import ctypes
 import json
 import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, spec_from_file_location
 from itertools import groupby
@@ -26,6 +27,7 @@ from vllm.tokenizers import get_tokenizer
 MOST = 4
 MEMORY = 2 << 30
 HANG_S = 2
+PR_SET_PDEATHSIG = 1
 PURGED = ("vllm.parser", "vllm.tool_parsers", "vllm.reasoning")
 
 Case = tuple[int, str]
@@ -64,17 +66,23 @@ def _cases(jobs: list[dict[str, Any]]) -> Iterator[tuple[Case, Answers]]:
             yield (number, case), list(answers)
 
 
-def _forked(run: Any) -> None:
-    """Runs in a process of its own, and waits for it."""
+def _forked(run: Callable[[], None]) -> int:
+    """Runs in a process of its own that ends with this one; its exit status."""
     child = os.fork()
     if not child:
+        _end_with_parent()
         try:
-            soft = resource.getrlimit(resource.RLIMIT_DATA)[1]
-            resource.setrlimit(resource.RLIMIT_DATA, (_data() + MEMORY, soft))
+            most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+            resource.setrlimit(resource.RLIMIT_DATA, (_data() + MEMORY, most))
             run()
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _data() -> int:
@@ -114,6 +122,7 @@ def main() -> None:
     """Reads the mutants, writes their results; whatever vLLM prints goes to standard error."""
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    _end_with_parent()
     signal.signal(signal.SIGALRM, parse._hangs)
     parse.HANG_S = HANG_S
     parse.get_tokenizer = cache(get_tokenizer)
@@ -141,7 +150,10 @@ def main() -> None:
         os.wait()
         answer.flush()
         for number in range(len(asked["mutants"])):
-            _forked(lambda number=number: _mutated(answer, asked, path, number, known))
+            status = _forked(partial(_mutated, answer, asked, path, number, known))
+            if status:
+                print(json.dumps({"mutant": number, "error": f"ended with status {status}"}), file=answer)
+                answer.flush()
 
 
 if __name__ == "__main__":
