@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-
 from harness.errors import UsageError
 from harness.protocol import ChatAccumulator, ResponseAccumulator, parse_sse
 from harness.suite.repeats import wilson
@@ -97,6 +95,8 @@ def fits(name: object, arguments: object, offered: Mapping[str, Any]) -> bool:
     """Whether a call's function was offered, and its arguments are JSON that fits the function's schema."""
     if name not in offered:
         return False
+    import jsonschema  # a tenth of a second for those who have no use for it
+
     try:
         jsonschema.validate(json.loads(str(arguments)), offered[str(name)] or {})
     except (ValueError, jsonschema.ValidationError, jsonschema.SchemaError):
