@@ -68,12 +68,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Runs a test that uses a server once for every target it is for, and for every seed of it."""
     if "_target_server" not in metafunc.fixturenames:
         return
-    run, replays = the_run(metafunc.config), bool(metafunc.config.option.replay_tokens)
-    targets = [
-        target
-        for target in run.choice.targets
-        if is_for(metafunc.definition, target, "live" if replays else target.lane)
-    ]
+    run = the_run(metafunc.config)
+    targets = [target for target in run.choice.targets if _is_for(metafunc.definition, target)]
     pairs = [(target, seed) for target in targets for seed in run.seeds(target)]
     ids = [t.id if len(run.seeds(t)) == 1 else f"{t.id}-seed{seed}" for t, seed in pairs]
     metafunc.parametrize(("_target_server", "_seed"), pairs, ids=ids, indirect=True, scope="session")
@@ -91,9 +87,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
             item.add_marker("gpu")
 
 
-def _is_for_its_target(item: pytest.Item) -> bool:
-    """Marks of one case of a test count as well as the test's own."""
-    target = item.stash[TARGET]
+def _is_for(item: pytest.Item, target: Target) -> bool:
+    """Whether a test, or one case of it by marks of its own, is for a target; a replay is of a live run."""
     return is_for(item, target, "live" if item.config.option.replay_tokens else target.lane)
 
 
@@ -108,7 +103,7 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what has no target, is slow or unrecorded; starts servers once; says why no GPU is used."""
     _leave_out(items, lambda item: "_target_server" in _fixtures(item) and TARGET not in item.stash)
-    _leave_out(items, lambda item: TARGET in item.stash and not _is_for_its_target(item))
+    _leave_out(items, lambda item: TARGET in item.stash and not _is_for(item, item.stash[TARGET]))
     if config.option.replay_tokens:
         _leave_out(items, lambda item: not _replayable(item))
     if not config.option.slow:

@@ -13,7 +13,6 @@ import platform
 import random
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,14 +27,16 @@ from harness.environments.spec import Environment
 from harness.errors import UsageError
 from harness.matrix.compare import MADE, Change, changes
 from harness.matrix.results import Cell
-from harness.matrix.run import Asked, cell_of
-from harness.scripted.in_process import InProcessError, Parsed, in_process_job
+from harness.matrix.run import LIMIT_S, Asked, cell_of
+from harness.scripted.in_process import Parsed, in_process_job, lines_of
 
 PACKAGE = "cosmic-ray==8.7.0"
 _MAKER = Path(__file__).with_name("mutants_of.py")
 _DRIVER = Path(__file__).parents[1] / "scripted" / "inserver" / "vllm_harness_mutants.py"
 
 Fate = Literal["killed", "differs", "survived"]
+Place = tuple[int, str | None]
+"""Which of what was asked, and its case."""
 
 
 class Mutant(BaseModel):
@@ -114,7 +115,7 @@ def judged(
     """Asks the cases of each mutant in process, each in a fork of an interpreter that has vLLM loaded.
 
     Raises:
-        InProcessError: vLLM does not import.
+        InProcessError: vLLM does not import, or takes longer than an hour a mutant.
     """
     shares = [mutants[start::parallel] for start in range(parallel)]
 
@@ -133,39 +134,37 @@ def judged(
 def _judged(
     environment: Environment, file: str, mutants: Sequence[Mutant], asked: Sequence[Asked]
 ) -> Iterator[Judged]:
-    original: dict[str, list[Parsed]] = {}
+    original: dict[Place, list[Parsed]] = {}
     before: list[Cell] = []
     for number, lines in _driven(environment, file, mutants, asked):
         if number is None:
-            for line in lines:
-                one = Parsed.model_validate(line)
-                original.setdefault(_place(one), []).append(one)
+            original = _by_place(lines)
             before = _cells(asked, original, range(len(asked)))
             continue
         *answers, end = lines
         if end["error"]:
             yield Judged(mutants[number], "killed", f"{MADE}: {end['error']}")
             continue
-        other = [Parsed.model_validate(line) for line in answers]
-        places = dict.fromkeys(map(_place, other))
-        anew = {place: [one for one in other if _place(one) == place] for place in places}
-        changed = changes(before, _cells(asked, {**original, **anew}, {one.job for one in other}))
-        yield _fate(mutants[number], changed, places)
+        anew = _by_place(answers)
+        changed = changes(before, _cells(asked, {**original, **anew}, {job for job, _ in anew}))
+        yield _fate(mutants[number], changed, [f"{asked[job].family.name}: {case}" for job, case in anew])
 
 
-def _fate(mutant: Mutant, changed: Sequence[Change], places: Iterable[str]) -> Judged:
+def _fate(mutant: Mutant, changed: Sequence[Change], places: Sequence[str]) -> Judged:
     for change in changed:
         if change.worse:
             return Judged(mutant, "killed", f"{change.family}, {change.group}, {change.case}")
-    first = next(iter(places), None)
-    return Judged(mutant, "survived") if first is None else Judged(mutant, "differs", first)
+    return Judged(mutant, "differs", places[0]) if places else Judged(mutant, "survived")
 
 
-def _place(one: Parsed) -> str:
-    return f"{one.job}: {one.case}"
+def _by_place(lines: Iterable[dict[str, Any]]) -> dict[Place, list[Parsed]]:
+    found: dict[Place, list[Parsed]] = {}
+    for one in map(Parsed.model_validate, lines):
+        found.setdefault((one.job, one.case), []).append(one)
+    return found
 
 
-def _cells(asked: Sequence[Asked], answers: dict[str, list[Parsed]], jobs: Iterable[int]) -> list[Cell]:
+def _cells(asked: Sequence[Asked], answers: dict[Place, list[Parsed]], jobs: Iterable[int]) -> list[Cell]:
     of = {job: [one for some in answers.values() for one in some if one.job == job] for job in jobs}
     return [cell_of(asked[job], parsed, environment="", described="") for job, parsed in of.items()]
 
@@ -178,31 +177,10 @@ def _driven(
         in_process_job(one.family, [question.case for question in one.questions.asked]) for one in asked
     ]
     module = "vllm." + file.removesuffix(".py").replace("/", ".")
-    codes = [mutant.code for mutant in mutants]
-    with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryFile("w+") as given:
-        json.dump({"families": families, "module": module, "mutants": codes}, given)
-        given.seek(0)
-        running = subprocess.Popen(
-            [environment.python, str(_DRIVER)],
-            cwd="/",
-            env=environment.environ(),
-            stdin=given,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-        try:
-            assert running.stdout is not None
-            for number, some in groupby(map(json.loads, running.stdout), key=lambda line: line["mutant"]):
-                yield number, [_without_mutant(line) for line in some]
-            running.wait()
-        finally:
-            running.kill()
-            running.wait()
-        if running.returncode:
-            errors.seek(0)
-            said = "\n".join(errors.read().strip().splitlines()[-5:])
-            raise InProcessError(f"the parsers of {environment.describe()} do not run in process:\n{said}")
+    given = {"families": families, "module": module, "mutants": [mutant.code for mutant in mutants]}
+    lines = lines_of(environment, (str(_DRIVER),), given, limit_s=LIMIT_S * (1 + len(mutants)))
+    for number, some in groupby(map(json.loads, lines), key=lambda line: line["mutant"]):
+        yield number, [_without_mutant(line) for line in some]
 
 
 def _without_mutant(line: dict[str, Any]) -> dict[str, Any]:

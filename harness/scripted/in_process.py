@@ -9,12 +9,12 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from threading import Timer
-from typing import IO, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -25,9 +25,6 @@ from harness.scripted.standin import build_stand_in
 
 _SCRIPT = Path(__file__).parent / "inserver" / "vllm_harness_parse.py"
 _COVERAGE = _SCRIPT.with_name("vllm_harness_coverage.py")
-
-WAYS = ("whole", "1", "3", "0", "0+end")
-"""Not streamed; 1 or 3 tokens a delta; all in one delta; the same with the token that ends the turn."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,10 @@ class Case(_Strict):
         text: raw text, up to and with the token that ends the turn.
         tools: offered with the request; none: no tools.
         request: further fields of the request.
-        ways: how it is parsed; none: as the other cases.
+        ways: how it is parsed: `whole`; a number of tokens a delta (0: all), `+end` where the token that ends
+            the turn comes with the last; `cuts`: two deltas, cut at every place; `random`: deltas of random
+            sizes, the same ones each time. The last two give each outcome once, with the first place that
+            led to it.
         spelled: whether markers are spelled with ordinary tokens.
         cut: whether it is parsed cut off after each of its tokens, in place of once to its end.
     """
@@ -99,22 +99,10 @@ class Parsed(_Strict):
     error: str | None = None
 
 
-def parse_in_process(
-    environment: Environment,
-    jobs: Iterable[tuple[Family, Sequence[Case]]],
-    *,
-    ways: Sequence[str] = WAYS,
-    limit_s: float = 500,
-) -> list[Parsed]:
-    """Parses each family's cases in each way, in one subprocess that imports vLLM once; see `parsing`."""
-    return [one for results in parsing(environment, jobs, ways=ways, limit_s=limit_s) for one in results]
-
-
 def parsing(
     environment: Environment,
     jobs: Iterable[tuple[Family, Sequence[Case]]],
     *,
-    ways: Sequence[str] = WAYS,
     limit_s: float = 500,
     coverage: Coverage | None = None,
 ) -> Iterator[list[Parsed]]:
@@ -122,27 +110,46 @@ def parsing(
 
     Args:
         jobs: families whose dialect is data, with their cases.
-        ways: `whole`; a number of tokens a delta (0: all), `+end` where the token that ends the turn comes
-            with the last; `cuts`: two deltas, cut at every place; `random`: deltas of random sizes, the same
-            ones each time. The last two give each outcome once, with the first place that led to it.
         coverage: measures what of vLLM's parsers runs.
 
     Raises:
         InProcessError: vLLM does not import, or the whole takes longer than the limit.
     """
-    families = [in_process_job(family, cases, ways) for family, cases in jobs if cases]
+    families = [in_process_job(family, cases) for family, cases in jobs if cases]
+    code, environ = _SCRIPT.read_text(), environment.environ()
+    if coverage:
+        code = f"{_COVERAGE.read_text()}\n\n{code}"
+        paths = filter(None, [str(coverage.package), environ.get("PYTHONPATH")])
+        environ |= {"PYTHONPATH": os.pathsep.join(paths), "VH_COVERAGE": str(coverage.report)}
+    lines = lines_of(environment, ("-c", code), {"families": families}, environ=environ, limit_s=limit_s)
+    yield from _by_job(lines)
+
+
+def lines_of(
+    environment: Environment,
+    arguments: Sequence[str],
+    given: object,
+    *,
+    environ: Mapping[str, str] | None = None,
+    limit_s: float,
+) -> Iterator[str]:
+    """What vLLM's interpreter writes, line by line, as it comes.
+
+    Args:
+        arguments: of the interpreter.
+        given: standard input, as JSON.
+        environ: its variables, where they are not the environment's own.
+
+    Raises:
+        InProcessError: it fails, or the whole takes longer than the limit.
+    """
     with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryFile("w+") as asked:
-        json.dump({"families": families}, asked)
+        json.dump(given, asked)
         asked.seek(0)
-        code, environ = _SCRIPT.read_text(), environment.environ()
-        if coverage:
-            code = f"{_COVERAGE.read_text()}\n\n{code}"
-            paths = filter(None, [str(coverage.package), environ.get("PYTHONPATH")])
-            environ |= {"PYTHONPATH": os.pathsep.join(paths), "VH_COVERAGE": str(coverage.report)}
         running = subprocess.Popen(
-            [environment.python, "-c", code],
+            [environment.python, *arguments],
             cwd="/",
-            env=environ,
+            env=environment.environ() if environ is None else environ,
             stdin=asked,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -152,7 +159,7 @@ def parsing(
         too_long.start()
         try:
             assert running.stdout is not None
-            yield from _by_job(running.stdout)
+            yield from running.stdout
             running.wait()
         finally:
             expired = not too_long.is_alive()
@@ -172,13 +179,13 @@ def parsing(
             )
 
 
-def _by_job(lines: IO[str]) -> Iterator[list[Parsed]]:
+def _by_job(lines: Iterable[str]) -> Iterator[list[Parsed]]:
     parsed = (Parsed.model_validate_json(line) for line in lines)
     for _, results in groupby(parsed, key=lambda one: one.job):
         yield list(results)
 
 
-def in_process_job(family: Family, cases: Sequence[Case], ways: Sequence[str] = WAYS) -> dict[str, Any]:
+def in_process_job(family: Family, cases: Sequence[Case]) -> dict[str, Any]:
     """What the script in vLLM's interpreter is told of one family."""
     entry = family_entry(family)
     assert entry.stand_in is not None
@@ -189,6 +196,5 @@ def in_process_job(family: Family, cases: Sequence[Case], ways: Sequence[str] = 
         "plugin": family.plugin,
         "tokenizer": str(build_stand_in(entry, Path(entry.stand_in.tokenizer))),
         "request": family.request,
-        "ways": list(ways),
         "cases": [case.model_dump() for case in cases],
     }

@@ -147,7 +147,8 @@ def main() -> None:
             del one["mutant"]
             known.setdefault((one["job"], str(one["case"])), []).append(one)
             answer.write(line)
-        os.wait()
+        if os.wait()[1]:
+            sys.exit(f"the cases do not run on {asked['module']} as it is")
         answer.flush()
         for number in range(len(asked["mutants"])):
             status = _forked(partial(_mutated, answer, asked, path, number, known))

@@ -155,7 +155,7 @@ class _Family:
         for case in self.job["cases"]:
             prompt = self._prompt(case)
             for said in self._said(case):
-                for way in case["ways"] or self.job["ways"]:
+                for way in case["ways"]:
                     place = {"family": self.job["name"], "job": self.number, "case": case["name"], "way": way}
                     for at, found in self._outcomes(case, way, said, prompt):
                         at = at if said.ended else len(said.ids)
