@@ -28,11 +28,12 @@ from harness.matrix.compare import (
 from harness.matrix.coverage import FileCoverage, measure
 from harness.matrix.findings import explain, load_findings
 from harness.matrix.meanings import load_meanings
-from harness.matrix.mutants import judged, mutants_of
+from harness.matrix.mutants import Judged, judged, load_reasons, mutants_of, reasoned, score
 from harness.matrix.properties import BUDGET
 from harness.matrix.questions import BY_DEFAULT, GROUPS, Group, Search
 from harness.matrix.results import Cell, Engine, Run
 from harness.matrix.run import Asked, jobs, work
+from harness.paths import state_dir
 from harness.scripted.families import FAMILIES, Family
 
 app = typer.Typer(help="Run every parser over versions of vLLM, without a GPU; compare runs.")
@@ -180,8 +181,12 @@ def mutants(
     seed: Annotated[int, typer.Option(help="What they are drawn by.")] = 0,
     parallel: Annotated[int, typer.Option("--jobs", help="Interpreters at a time.", min=1)] = 2,
     least: Annotated[float, typer.Option(help="Percentage killed below which this fails.")] = 0,
+    keep: Annotated[
+        Path | None, typer.Option(help="Where each mutant's fate is written, one JSON object a line.")
+    ] = None,
 ) -> None:
     """Change one of vLLM's files in every way cosmic-ray knows, and list the changes that no case notices."""
+    known = load_reasons()
     environment = resolve(vllm, create=True, progress=console.print)
     meanings = load_meanings()
     asked = [
@@ -191,20 +196,33 @@ def mutants(
         if (some := Asked.of(family, group, meanings, "in-process")).questions.asked
     ]
     found = mutants_of(environment, file, _quietly, sample=sample, seed=seed)
-    with _progress() as progress:
+    kept = keep or state_dir() / "mutants" / f"{file.replace('/', '.').removesuffix('.py')}.jsonl"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with _progress() as progress, kept.open("w") as lines:
         task = progress.add_task("mutants", total=len(found))
-        told = judged(
-            environment, file, found, asked, parallel=parallel, done=lambda _: progress.advance(task)
-        )
-    table = Table("line", "operator", "change", "noticed")
+
+        def done(one: Judged) -> None:
+            print(one.model_dump_json(exclude={"mutant": {"code"}}), file=lines, flush=True)
+            progress.advance(task)
+
+        told = reasoned(judged(environment, file, found, asked, parallel=parallel, done=done), file, known)
+    console.print(_survivors(told))
+    killed, counted = score(told)
+    share = 100 * killed / counted if counted else 100.0
+    equivalent = f", {len(told) - counted} equivalent" if counted < len(told) else ""
+    console.print(f"{file}: {killed} of {counted} mutants killed, {share:.1f} %{equivalent}")
+    console.print(f"kept: {kept}")
+    raise typer.Exit(1 if share < least else 0)
+
+
+def _survivors(told: list[Judged]) -> Table:
+    table = Table("line", "operator", "change", "noticed", "why it lives")
     for one in told:
         if one.fate != "killed":
-            table.add_row(str(one.mutant.line), one.mutant.operator, escape(one.mutant.change), one.by or "-")
-    console.print(table)
-    killed = sum(one.fate == "killed" for one in told)
-    share = 100 * killed / len(told) if told else 100.0
-    console.print(f"{file}: {killed} of {len(told)} mutants killed, {share:.1f} %")
-    raise typer.Exit(1 if share < least else 0)
+            why = one.reason.why if one.reason else "-"
+            mutant = one.mutant
+            table.add_row(str(mutant.line), mutant.operator, escape(mutant.change), one.by or "-", why)
+    return table
 
 
 def _progress() -> Progress:

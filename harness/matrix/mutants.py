@@ -2,7 +2,8 @@
 
 A mutant is killed where a case comes out worse than from the file as it is, by `compare.changes`: what the
 release gate would say of it. cosmic-ray makes the mutants; those that change only annotations, documentation
-or what is logged are left out, as are comparisons by identity in place of equality.
+or what is logged are left out, as are comparisons by identity in place of equality. mutants.yaml has why some
+live on; those that change nothing a client can see do not count.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
 from pydantic import BaseModel, ConfigDict
 
 from harness.environments.installer import package_folder
@@ -31,6 +32,7 @@ from harness.matrix.run import LIMIT_S, Asked, cell_of
 from harness.scripted.in_process import Parsed, in_process_job, lines_of
 
 PACKAGE = "cosmic-ray==8.7.0"
+REASONS = Path(__file__).with_name("mutants.yaml")
 _MAKER = Path(__file__).with_name("mutants_of.py")
 _DRIVER = Path(__file__).parents[1] / "scripted" / "inserver" / "vllm_harness_mutants.py"
 
@@ -44,6 +46,7 @@ class Mutant(BaseModel):
 
     Attributes:
         line: where.
+        statement: its first and last line, where it runs in a function; a head alone where it has a body.
         operator: cosmic-ray's name for the change.
         change: the lines before and after it.
         code: the whole file.
@@ -52,24 +55,73 @@ class Mutant(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     line: int
+    statement: tuple[int, int] | None
     operator: str
     change: str
     code: str
 
 
-@dataclass(frozen=True)
-class Judged:
+class Reason(BaseModel):
+    """Why no case notices a mutant.
+
+    Attributes:
+        file, change: which.
+        equivalent: nobody could notice it.
+        why: in words.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    file: str
+    change: str
+    equivalent: bool = False
+    why: str
+
+
+class Reasons(BaseModel):
+    """The file of reasons."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    reasons: tuple[Reason, ...]
+
+
+class Judged(BaseModel):
     """A mutant and what became of it.
 
     Attributes:
         mutant: which.
         fate: `killed`; `differs` where cases came out otherwise, but none was right before and is wrong now.
         by: the first case that tells.
+        reason: why it was not killed, if that is known.
     """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     mutant: Mutant
     fate: Fate
     by: str = ""
+    reason: Reason | None = None
+
+
+def load_reasons(path: Path = REASONS) -> tuple[Reason, ...]:
+    """Reads the reasons; raises pydantic's ValidationError, naming the key, where the file is malformed."""
+    return Reasons.model_validate(yaml.safe_load(path.read_text())).reasons
+
+
+def reasoned(found: Iterable[Judged], file: str, reasons: Iterable[Reason]) -> list[Judged]:
+    """Gives those of a file that were not killed their reasons."""
+    of = {reason.change.strip(): reason for reason in reasons if reason.file == file}
+    return [
+        one if one.fate == "killed" else one.model_copy(update={"reason": of.get(one.mutant.change)})
+        for one in found
+    ]
+
+
+def score(found: Sequence[Judged]) -> tuple[int, int]:
+    """How many were killed, of how many that are not equivalent."""
+    counted = [one for one in found if not (one.reason and one.reason.equivalent)]
+    return sum(one.fate == "killed" for one in counted), len(counted)
 
 
 def mutants_of(
@@ -112,7 +164,9 @@ def judged(
     parallel: int = 1,
     done: Callable[[Judged], None] = lambda _: None,
 ) -> list[Judged]:
-    """Asks the cases of each mutant in process, each in a fork of an interpreter that has vLLM loaded.
+    """Asks each mutant, in process, the cases that run the statement it changes.
+
+    Each runs in a fork of an interpreter that has vLLM loaded.
 
     Raises:
         InProcessError: vLLM does not import, or takes longer than an hour a mutant.
@@ -143,7 +197,7 @@ def _judged(
             continue
         *answers, end = lines
         if end["error"]:
-            yield Judged(mutants[number], "killed", f"{MADE}: {end['error']}")
+            yield Judged(mutant=mutants[number], fate="killed", by=f"{MADE}: {end['error']}")
             continue
         anew = _by_place(answers)
         changed = changes(before, _cells(asked, {**original, **anew}, {job for job, _ in anew}))
@@ -153,8 +207,9 @@ def _judged(
 def _fate(mutant: Mutant, changed: Sequence[Change], places: Sequence[str]) -> Judged:
     for change in changed:
         if change.worse:
-            return Judged(mutant, "killed", f"{change.family}, {change.group}, {change.case}")
-    return Judged(mutant, "differs", places[0]) if places else Judged(mutant, "survived")
+            by = f"{change.family}, {change.group}, {change.case}"
+            return Judged(mutant=mutant, fate="killed", by=by)
+    return Judged(mutant=mutant, fate="differs" if places else "survived", by=places[0] if places else "")
 
 
 def _by_place(lines: Iterable[dict[str, Any]]) -> dict[Place, list[Parsed]]:
@@ -177,7 +232,8 @@ def _driven(
         in_process_job(one.family, [question.case for question in one.questions.asked]) for one in asked
     ]
     module = "vllm." + file.removesuffix(".py").replace("/", ".")
-    given = {"families": families, "module": module, "mutants": [mutant.code for mutant in mutants]}
+    put = [mutant.model_dump(include={"code", "statement"}) for mutant in mutants]
+    given = {"families": families, "module": module, "mutants": put}
     lines = lines_of(environment, (str(_DRIVER),), given, limit_s=LIMIT_S * (1 + len(mutants)))
     for number, some in groupby(map(json.loads, lines), key=lambda line: line["mutant"]):
         yield number, [_without_mutant(line) for line in some]

@@ -66,9 +66,25 @@ def _change(before: str, after: str) -> tuple[int, str]:
     return line, "\n".join(lines)
 
 
+def _statement(tree: ast.Module, line: int) -> tuple[int, int] | None:
+    """First and last line of the innermost statement at a line, or of its head; None: it runs on import."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = {id(node): node for function in functions for part in function.body for node in ast.walk(part)}
+    spans = [_span(node) for node in inside.values() if isinstance(node, ast.stmt | ast.ExceptHandler)]
+    around = [(first, last) for first, last in spans if first <= line <= last]
+    return min(around, key=lambda span: span[1] - span[0], default=None)
+
+
+def _span(node: ast.stmt | ast.ExceptHandler) -> tuple[int, int]:
+    body = getattr(node, "body", None)
+    last = max(node.lineno, body[0].lineno - 1) if body else node.end_lineno or node.lineno
+    return node.lineno, last
+
+
 def main() -> None:
     """Every mutant that differs in what it does from the file, and from the mutants before it."""
     before = Path(sys.argv[1]).read_text()
+    tree = ast.parse(before)
     seen = {_told(before), None}
     for name in sorted(operator_names()):
         kind = name.rpartition("/")[2]
@@ -81,7 +97,8 @@ def main() -> None:
             if told not in seen:
                 seen.add(told)
                 line, change = _change(before, after)
-                print(json.dumps({"line": line, "operator": kind, "change": change, "code": after}))
+                place = {"line": line, "statement": _statement(tree, line)}
+                print(json.dumps({**place, "operator": kind, "change": change, "code": after}))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def test_what_breaks_the_parser_is_killed_and_the_file_itself_survives(
 ) -> None:
     assert environment.package is not None
     code = (environment.package / FILE).read_text()
-    same = made[0].model_copy(update={"code": code})
+    same = made[0].model_copy(update={"code": code, "statement": None})
     broken = same.model_copy(update={"code": code.replace("<tool_call>", "<tool_cell>")})
     unimportable = same.model_copy(update={"code": "import no_such_module\n"})
     asked = [Asked.of(FAMILIES["hermes"], "canonical", load_meanings(), "in-process")]

@@ -1,9 +1,10 @@
 """Drives mutants of one of vLLM's files over given texts. Run by a server's interpreter.
 
 Standard input has one JSON object: `families`, as for `vllm_harness_parse`, `module`, the name of the file's
-module, and `mutants`, what stands in its place, one after another. Each runs in a fork, the file itself
-first. Standard output gets one JSON object a result: all of the file's own, and of each mutant
-those of the cases that came out otherwise, up to `MOST` cases; then `{"mutant": NUMBER, "error": ...}`.
+module, and `mutants`, what stands in its place, one after another: `code`, and `statement`, first and last
+line of what is changed, or none. Each runs in a fork, the file itself first; a mutant answers only the cases
+that run its statement. Standard output gets one JSON object a result: all of the file itself, of each mutant
+those of the cases that came out otherwise, up to `MOST`; then `{"mutant": NUMBER, "error": ...}`.
 """
 
 import ctypes
@@ -16,9 +17,8 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, spec_from_file_location
-from itertools import groupby
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import IO, Any
 
 import vllm_harness_parse as parse
@@ -32,6 +32,8 @@ PURGED = ("vllm.parser", "vllm.tool_parsers", "vllm.reasoning")
 
 Case = tuple[int, str]
 Answers = list[dict[str, Any]]
+Known = dict[Case, tuple[Answers, list[int]]]
+"""Of each case: what comes of it, and the lines of the file that it runs."""
 
 
 class _Mutant(SourceFileLoader):
@@ -59,11 +61,32 @@ def _in_place(module: str, path: str, code: str) -> None:
     parse.ParserManager, parse.ToolParserManager = ParserManager, ToolParserManager
 
 
-def _cases(jobs: list[dict[str, Any]]) -> Iterator[tuple[Case, Answers]]:
+class _Lines:
+    """Notes which lines of a file run."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.run: set[int] = set()
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> "_Lines | None":
+        if frame.f_code.co_filename != self.path:
+            return None
+        if event == "line":
+            self.run.add(frame.f_lineno)
+        return self
+
+    def taken(self) -> list[int]:
+        """Those since the last time."""
+        taken, self.run = sorted(self.run), set()
+        return taken
+
+
+def _cases(jobs: list[dict[str, Any]], wanted: Callable[[Case], bool]) -> Iterator[tuple[Case, Answers]]:
     for number, job in enumerate(jobs):
-        results = parse._Family(number, job).results()
-        for case, answers in groupby(results, key=lambda one: str(one["case"])):
-            yield (number, case), list(answers)
+        chosen = [case for case in job["cases"] if wanted((number, case["name"]))]
+        if chosen:
+            family = parse._Family(number, job)
+            yield from (((number, case["name"]), list(family.results(case))) for case in chosen)
 
 
 def _forked(run: Callable[[], None]) -> int:
@@ -90,23 +113,21 @@ def _data() -> int:
     return int(sizes["VmData"].split()[0]) << 10
 
 
-def _original(answer: IO[str], asked: dict[str, Any], path: str) -> None:
+def _original(told: IO[str], asked: dict[str, Any], path: str) -> None:
     _in_place(asked["module"], path, Path(path).read_text())
-    for _, answers in _cases(asked["families"]):
-        for one in answers:
-            print(json.dumps({"mutant": None, **one}), file=answer)
-    answer.flush()
+    lines = _Lines(path)
+    sys.settrace(lines)
+    for place, answers in _cases(asked["families"], lambda _: True):
+        print(json.dumps([place, answers, lines.taken()]), file=told)
 
 
-def _mutated(
-    answer: IO[str], asked: dict[str, Any], path: str, number: int, known: dict[Case, Answers]
-) -> None:
-    error = None
+def _mutated(answer: IO[str], asked: dict[str, Any], path: str, number: int, known: Known) -> None:
+    mutant, error = asked["mutants"][number], None
     try:
-        _in_place(asked["module"], path, asked["mutants"][number])
+        _in_place(asked["module"], path, mutant["code"])
         different = 0
-        for place, answers in _cases(asked["families"]):
-            if answers != known.get(place):
+        for place, answers in _cases(asked["families"], partial(_runs, mutant["statement"], known)):
+            if answers != known[place][0]:
                 for one in answers:
                     print(json.dumps({"mutant": number, **one}), file=answer)
                 different += 1
@@ -116,6 +137,10 @@ def _mutated(
         error = f"{type(raised).__name__}: {raised}"
     print(json.dumps({"mutant": number, "error": error}), file=answer)
     answer.flush()
+
+
+def _runs(statement: list[int] | None, known: Known, place: Case) -> bool:
+    return statement is None or any(statement[0] <= line <= statement[1] for line in known[place][1])
 
 
 def main() -> None:
@@ -134,7 +159,7 @@ def main() -> None:
     for job in asked["families"]:
         parse.get_tokenizer(job["tokenizer"])
     reading, writing = os.pipe()
-    known: dict[Case, Answers] = {}
+    known: Known = {}
     with os.fdopen(reading) as lines, os.fdopen(writing, "w") as own, answer:
         if not os.fork():
             lines.close()
@@ -143,10 +168,10 @@ def main() -> None:
             os._exit(0)
         own.close()
         for line in lines:
-            one = json.loads(line)
-            del one["mutant"]
-            known.setdefault((one["job"], str(one["case"])), []).append(one)
-            answer.write(line)
+            (job, case), answers, run = json.loads(line)
+            known[job, case] = answers, run
+            for one in answers:
+                print(json.dumps({"mutant": None, **one}), file=answer)
         if os.wait()[1]:
             sys.exit(f"the cases do not run on {asked['module']} as it is")
         answer.flush()

@@ -150,16 +150,15 @@ class _Family:
             model_name="m",
         )
 
-    def results(self) -> Iterator[dict[str, Any]]:
-        """Every case in every way."""
-        for case in self.job["cases"]:
-            prompt = self._prompt(case)
-            for said in self._said(case):
-                for way in case["ways"]:
-                    place = {"family": self.job["name"], "job": self.number, "case": case["name"], "way": way}
-                    for at, found in self._outcomes(case, way, said, prompt):
-                        at = at if said.ended else len(said.ids)
-                        yield {**place, "at": at, "tokens": len(said.ids), **found}
+    def results(self, case: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """One case in every way."""
+        prompt = self._prompt(case)
+        for said in self._said(case):
+            for way in case["ways"]:
+                place = {"family": self.job["name"], "job": self.number, "case": case["name"], "way": way}
+                for at, found in self._outcomes(case, way, said, prompt):
+                    at = at if said.ended else len(said.ids)
+                    yield {**place, "at": at, "tokens": len(said.ids), **found}
 
     def _prompt(self, case: dict[str, Any]) -> list[int]:
         prompt: list[int] = self.tokenizer.apply_chat_template(
@@ -223,8 +222,10 @@ def main() -> None:
     with answer:
         for number, job in enumerate(json.load(sys.stdin)["families"]):
             try:
-                for result in _Family(number, job).results():
-                    print(json.dumps(result), file=answer)
+                family = _Family(number, job)
+                for case in job["cases"]:
+                    for result in family.results(case):
+                        print(json.dumps(result), file=answer)
             except Exception as error:
                 refused = {"family": job["name"], "job": number, "error": f"{type(error).__name__}: {error}"}
                 print(json.dumps(refused), file=answer)
