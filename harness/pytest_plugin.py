@@ -69,9 +69,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "_target_server" not in metafunc.fixturenames:
         return
     run = the_run(metafunc.config)
-    targets = [target for target in run.choice.targets if _is_for(metafunc.definition, target)]
-    pairs = [(target, seed) for target in targets for seed in run.seeds(target)]
-    ids = [t.id if len(run.seeds(t)) == 1 else f"{t.id}-seed{seed}" for t, seed in pairs]
+    test = metafunc.definition
+    seeds = [(target, run.seeds(target, test)) for target in run.choice.targets if _is_for(test, target)]
+    pairs = [(target, seed) for target, of in seeds for seed in of]
+    ids = [target.id if len(of) == 1 else f"{target.id}-seed{seed}" for target, of in seeds for seed in of]
     metafunc.parametrize(("_target_server", "_seed"), pairs, ids=ids, indirect=True, scope="session")
 
 
@@ -82,7 +83,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if isinstance(target, Target):
         run = the_run(item.config)
         item.stash[TARGET], item.stash[SEED] = target, parameters["_seed"]
-        limit(item, attempts_of(target, run.repeats))
+        limit(item, attempts_of(target, len(run.seeds(target, item))))
         if run.environment is not None and run.environment.device == "cuda":
             item.add_marker("gpu")
 
@@ -90,6 +91,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def _is_for(item: pytest.Item, target: Target) -> bool:
     """Whether a test, or one case of it by marks of its own, is for a target; a replay is of a live run."""
     return is_for(item, target, "live" if item.config.option.replay_tokens else target.lane)
+
+
+def _is_repeated(item: pytest.Item) -> bool:
+    return len(the_run(item.config).seeds(item.stash[TARGET], item)) > 1
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
@@ -222,7 +227,7 @@ def script(_book: Book | None, request: pytest.FixtureRequest) -> ScriptWriter:
 @pytest.fixture
 def _tap(vllm_server: Server, _seed: int, request: pytest.FixtureRequest) -> Iterator[Tap]:
     """Where nothing is scripted: watches for tool calls, and with --repeat asks for temperature and seed."""
-    repeated, observed = the_run(request.config).repeats > 1, list[Observed]()
+    repeated, observed = _is_repeated(request.node), list[Observed]()
 
     def seen(body: dict[str, Any], status: int, answer: bytes) -> None:
         if one := observe(body, status, answer):
@@ -299,7 +304,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         return
     report: pytest.TestReport = outcome.get_result()
     run, target = the_run(item.config), item.stash[TARGET]
-    repeated = len(run.seeds(target)) > 1
+    repeated = _is_repeated(item)
     defect = defect_of(item, run.version(target), target.entry.name)
     raised = call.excinfo.value if call.excinfo else None
     settle(report, raised, defect, run.expected_skips(target), repeated)

@@ -10,6 +10,7 @@ MARKERS = (
     "gpu: the server runs on CUDA (set by the plugin)",
     "scripted: only on the scripted lane",
     "live: only on the live lane",
+    "greedy: holds for greedy choice only; --repeat runs it once, as it is",
     "harmony: only for model entries that speak Harmony (gpt-oss)",
     "standard: only for model entries that do not speak Harmony",
     "model(*names): only for these model entries",

@@ -52,9 +52,10 @@ class Run:
         """The record of a target, by its id."""
         return self.results.setdefault(target, TargetResult(reference=self.reference))
 
-    def seeds(self, target: Target) -> range:
-        """The seeds that a test of the target runs with."""
-        return range(1 if target.lane == "scripted" else self.repeats)
+    def seeds(self, target: Target, item: pytest.Item) -> range:
+        """The seeds that a test runs with on a target."""
+        once = target.lane == "scripted" or item.get_closest_marker("greedy")
+        return range(1 if once else self.repeats)
 
     def version(self, target: Target) -> str:
         """Version of the target's server; of one that somebody else started, once it has been asked."""

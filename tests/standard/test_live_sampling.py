@@ -29,6 +29,7 @@ PERSON = {
 }
 
 
+@pytest.mark.greedy
 @pytest.mark.needs("chat")
 @pytest.mark.covers("VC-001")
 def test_logprobs_are_probabilities(chat: Chat) -> None:
@@ -82,6 +83,7 @@ def test_choices_are_drawn_apart(chat: Chat) -> None:
     assert 3 <= body.usage.completion_tokens <= 36
 
 
+@pytest.mark.greedy
 @pytest.mark.needs("chat")
 @pytest.mark.covers("VC-010")
 @pytest.mark.known_defect(
