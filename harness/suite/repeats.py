@@ -1,15 +1,16 @@
 """Repeats: every live test K times with seeds 0..K-1, and how often it passed: pass@k and pass^k.
 
 pass@k is the chance that at least one of k tries passes, pass^k the chance that all do. Sources: Chen et al.
-2021, "Evaluating Large Language Models Trained on Code" (pass@k and its unbiased estimate); Yao et al. 2024,
-"tau-bench" (pass^k); Wilson 1927 (the interval).
+2021, "Evaluating Large Language Models Trained on Code" (pass@k); Yao et al. 2024, "tau-bench" (pass^k);
+Wilson 1927 (the interval). Both come from the chance of a single try: their unbiased estimates need more tries
+than k, and with as many are 0 or 1, whatever the chance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from math import comb, sqrt
+from math import sqrt
 from statistics import NormalDist
 from typing import Any
 
@@ -40,17 +41,14 @@ def wilson(passed: int, trials: int) -> Estimate:
     return Estimate(share, max(0.0, middle - half), min(1.0, middle + half))
 
 
-def pass_at(k: int, passed: int, trials: int) -> Estimate:
-    """pass@k from n trials, unbiased; its interval is that of a single try, carried over."""
-    one = wilson(passed, trials)
-    none = comb(trials - passed, k) / comb(trials, k)
-    return Estimate(1 - none, 1 - (1 - one.low) ** k, 1 - (1 - one.high) ** k)
+def pass_at(k: int, one: Estimate) -> Estimate:
+    """The chance that at least one of k tries passes, from that of a single try and its interval."""
+    return Estimate(1 - (1 - one.value) ** k, 1 - (1 - one.low) ** k, 1 - (1 - one.high) ** k)
 
 
-def pass_all(k: int, passed: int, trials: int) -> Estimate:
-    """pass^k from n trials, unbiased; its interval is that of a single try, carried over."""
-    one = wilson(passed, trials)
-    return Estimate(comb(passed, k) / comb(trials, k), one.low**k, one.high**k)
+def pass_all(k: int, one: Estimate) -> Estimate:
+    """The chance that all of k tries pass, from that of a single try and its interval."""
+    return Estimate(one.value**k, one.low**k, one.high**k)
 
 
 def sampled(request: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -79,12 +77,13 @@ def summary(trials: Mapping[str, Mapping[int, bool]]) -> dict[str, Any]:
 
 def _of(outcomes: list[bool]) -> dict[str, Any]:
     trials, passed = len(outcomes), sum(outcomes)
+    one = wilson(passed, trials)
     return {
         "trials": trials,
         "passed": passed,
-        "pass@1": asdict(wilson(passed, trials)),
-        "pass@k": asdict(pass_at(trials, passed, trials)),
-        "pass^k": asdict(pass_all(trials, passed, trials)),
+        "pass@1": asdict(one),
+        "pass@k": asdict(pass_at(trials, one)),
+        "pass^k": asdict(pass_all(trials, one)),
     }
 
 

@@ -157,6 +157,7 @@ def test_unsaid_strict_on_a_model_that_needs_it(responses: Responses) -> None:
     check_arguments([call.arguments for call in items(body, "function_call")])
 
 
+@pytest.mark.greedy
 @pytest.mark.live
 @pytest.mark.needs("chat")
 @pytest.mark.covers("VC-019")
