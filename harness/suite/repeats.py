@@ -2,8 +2,8 @@
 
 pass@k is the chance that at least one of k tries passes, pass^k the chance that all do. Sources: Chen et al.
 2021, "Evaluating Large Language Models Trained on Code" (pass@k); Yao et al. 2024, "tau-bench" (pass^k);
-Wilson 1927 (the interval). Both come from the chance of a single try: their unbiased estimates need more tries
-than k, and with as many are 0 or 1, whatever the chance.
+Wilson 1927 (the interval). Both come from the chance of a single try: their unbiased estimates need more
+tries than k, and with as many are 0 or 1, whatever the chance.
 """
 
 from __future__ import annotations
