@@ -4,7 +4,8 @@ Standard input has one JSON object: `families`, as for `vllm_harness_parse`, `mo
 module, and `mutants`, what stands in its place, one after another: `code`, and `statement`, first and last
 line of what is changed, or none. Each runs in a fork, the file itself first; a mutant answers only the cases
 that run its statement. Standard output gets one JSON object a result: all of the file itself, of each mutant
-those of the cases that came out otherwise, up to `MOST`; then `{"mutant": NUMBER, "error": ...}`.
+those of the cases that came out otherwise, up to `MOST`; then `{"mutant": NUMBER, "error": ...}`, where a
+mutant that hangs ends with an error.
 """
 
 import ctypes
@@ -24,7 +25,7 @@ from typing import IO, Any
 import vllm_harness_parse as parse
 from vllm.tokenizers import get_tokenizer
 
-MOST = 4
+MOST = 40
 MEMORY = 2 << 30
 HANG_S = 2
 PR_SET_PDEATHSIG = 1
@@ -34,6 +35,10 @@ Case = tuple[int, str]
 Answers = list[dict[str, Any]]
 Known = dict[Case, tuple[Answers, list[int]]]
 """Of each case: what comes of it, and the lines of the file that it runs."""
+
+
+class _Hung(BaseException):
+    """A parser gave no answer in time; nothing that it does may keep this from ending its run."""
 
 
 class _Mutant(SourceFileLoader):
@@ -133,10 +138,14 @@ def _mutated(answer: IO[str], asked: dict[str, Any], path: str, number: int, kno
                 different += 1
                 if different == MOST:
                     break
-    except Exception as raised:
+    except (Exception, _Hung) as raised:
         error = f"{type(raised).__name__}: {raised}"
     print(json.dumps({"mutant": number, "error": error}), file=answer)
     answer.flush()
+
+
+def _hangs(*_: Any) -> None:
+    raise _Hung(f"no answer within {HANG_S} s")
 
 
 def _runs(statement: list[int] | None, known: Known, place: Case) -> bool:
@@ -148,7 +157,7 @@ def main() -> None:
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     _end_with_parent()
-    signal.signal(signal.SIGALRM, parse._hangs)
+    signal.signal(signal.SIGALRM, _hangs)
     parse.HANG_S = HANG_S
     parse.get_tokenizer = cache(get_tokenizer)
     asked = json.load(sys.stdin)
