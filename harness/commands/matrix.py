@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -206,7 +205,9 @@ def mutants(
             progress.advance(task)
 
         told = reasoned(judged(environment, file, found, asked, parallel=parallel, done=done), file, known)
-    console.print(_survivors(told))
+    for one in told:
+        if one.fate != "killed":
+            _show_survivor(one)
     killed, counted = score(told)
     share = 100 * killed / counted if counted else 100.0
     equivalent = f", {len(told) - counted} equivalent" if counted < len(told) else ""
@@ -215,14 +216,11 @@ def mutants(
     raise typer.Exit(1 if share < least else 0)
 
 
-def _survivors(told: list[Judged]) -> Table:
-    table = Table("line", "operator", "change", "noticed", "why it lives")
-    for one in told:
-        if one.fate != "killed":
-            why = one.reason.why if one.reason else "-"
-            mutant = one.mutant
-            table.add_row(str(mutant.line), mutant.operator, escape(mutant.change), one.by or "-", why)
-    return table
+def _show_survivor(one: Judged) -> None:
+    noticed = f"noticed by {one.by}, but no worse" if one.by else "not noticed"
+    why = f"; {'equivalent: ' if one.reason.equivalent else ''}{one.reason.why}" if one.reason else ""
+    console.print(f"line {one.mutant.line}, {one.mutant.operator}: {noticed}{why}", markup=False)
+    console.print(one.mutant.change, markup=False, style="dim")
 
 
 def _progress() -> Progress:

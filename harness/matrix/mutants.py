@@ -62,10 +62,10 @@ class Mutant(BaseModel):
 
 
 class Reason(BaseModel):
-    """Why no case notices a mutant.
+    """Why no case notices some mutants.
 
     Attributes:
-        file, change: which.
+        file, changes: which.
         equivalent: nobody could notice it.
         why: in words.
     """
@@ -73,7 +73,7 @@ class Reason(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     file: str
-    change: str
+    changes: tuple[str, ...]
     equivalent: bool = False
     why: str
 
@@ -111,7 +111,7 @@ def load_reasons(path: Path = REASONS) -> tuple[Reason, ...]:
 
 def reasoned(found: Iterable[Judged], file: str, reasons: Iterable[Reason]) -> list[Judged]:
     """Gives those of a file that were not killed their reasons."""
-    of = {reason.change.strip(): reason for reason in reasons if reason.file == file}
+    of = {change.strip(): reason for reason in reasons if reason.file == file for change in reason.changes}
     return [
         one if one.fate == "killed" else one.model_copy(update={"reason": of.get(one.mutant.change)})
         for one in found

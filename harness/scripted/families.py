@@ -120,6 +120,7 @@ _ROWS = (
         entry="gpt-oss",
     ),
     Family("hermes", "hermes", "NousResearch/Hermes-3-Llama-3.1-8B", "hermes"),
+    Family("hermes_special", "hermes_special", "a fine-tune whose markers are special tokens", "hermes"),
     Family("qwen3_json", "qwen3", "Qwen/Qwen3-8B", "qwen3_json", "qwen3", tokenizer=_QWEN3, kwargs=_think()),
     Family(
         "qwen3_thinking", "qwen3_opened", "Qwen/Qwen3-4B-Thinking-2507", "hermes", "qwen3", tokenizer=_QWEN3

@@ -94,6 +94,12 @@ FORMS = (
     ),
     replace(
         HERMES,
+        name="hermes_special",
+        source=HERMES.source + "; special markers: vLLM's hermes parser says that some models have them",
+        calls=replace(calls.HERMES, special=True),
+    ),
+    replace(
+        HERMES,
         name="granite4",
         source=_template("ibm-granite/granite-4.0-h-small") + " (from memory): hermes calls",
         frame=frames.GRANITE,
