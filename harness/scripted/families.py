@@ -133,6 +133,14 @@ _ROWS = (
     ),
     Family("qwen3_xml", "qwen35", "Qwen/Qwen3.5-35B-A3B", "qwen3_xml", "qwen3", kwargs=_think()),
     Family(
+        "qwen3_xml_unthinking",
+        "qwen35_unthinking",
+        "Qwen/Qwen3.5-35B-A3B",
+        "qwen3_xml",
+        "qwen3",
+        kwargs=_think(enable_thinking=False),
+    ),
+    Family(
         "nemotron_v3",
         "nemotron_v3",
         "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
@@ -188,6 +196,14 @@ _ROWS = (
         env={"VLLM_ENFORCE_STRICT_TOOL_CALLING": "0"},  # vLLM's grammar for it is that of GLM 4.7
     ),
     Family("glm47", "glm47", "zai-org/GLM-4.7", "glm47", "glm47", kwargs=_think()),
+    Family(
+        "glm47_unthinking",
+        "glm47_unthinking",
+        "zai-org/GLM-4.7",
+        "glm47",
+        "glm47",
+        kwargs=_think(enable_thinking=False),
+    ),
     Family("ling3", "ling3", "inclusionAI/Ling-3", "ling3", "ling3", kwargs=_think()),
     Family("poolside_v1", "poolside_v1", "poolside/Laguna", "poolside_v1", "poolside_v1", kwargs=_think()),
     Family("hy_v3", "hy_v3", "tencent/Hy3-preview", "hy_v3", "hy_v3", kwargs={"reasoning_effort": "high"}),
@@ -275,6 +291,7 @@ _ROWS = (
         "kimi_k2",
         kwargs=_think(thinking=True),
     ),
+    Family("kimi_k2_instruct", "kimi_k2_instruct", "moonshotai/Kimi-K2-Instruct", "kimi_k2"),
     Family("kimi_k3", "kimi_k3", "moonshotai/Kimi-K3", "kimi_k3", "kimi_k3", kwargs=_think(thinking=True)),
     Family(
         "ernie45",

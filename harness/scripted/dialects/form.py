@@ -101,6 +101,7 @@ class Form:
         text_always: whether that is written also around no text at all.
         body: what stands around everything after the thoughts.
         join: what stands between two parts, each of which then is a message of its own, in any order.
+        unthinking: what the prompt ends with where thinking is turned off.
     """
 
     name: str
@@ -112,11 +113,12 @@ class Form:
     text_always: bool = False
     body: tuple[str, str] = ("", "")
     join: str | None = None
+    unthinking: str = ""
 
     @property
     def tail(self) -> str:
         """What the prompt ends with, right before the model's first token."""
-        return self.frame.roles["assistant"] + (self.thoughts.tail if self.thoughts else "")
+        return self.frame.roles["assistant"] + (self.thoughts.tail if self.thoughts else self.unthinking)
 
     def render(self, meaning: Meaning) -> str:
         """The turn as the model generates it freely; DialectError where the format cannot say it."""

@@ -159,6 +159,13 @@ FORMS = (
     ),
     replace(
         QWEN3_CODER,
+        name="qwen35_unthinking",
+        source=_template("Qwen/Qwen3.5-35B-A3B") + " (from memory): thinking turned off",
+        calls=replace(calls.QWEN3_CODER, tokens=(*calls.QWEN3_CODER.tokens, *thoughts.OPENED.tokens)),
+        unthinking="<think>\n\n</think>\n\n",
+    ),
+    replace(
+        QWEN3_CODER,
         name="nemotron_v3",
         source=_template("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16") + " (from memory)",
         thoughts=thoughts.OPENED_ONE_LINE_END,
@@ -199,6 +206,14 @@ FORMS = (
         thoughts.GLM45,
     ),
     GLM47,
+    replace(
+        GLM47,
+        name="glm47_unthinking",
+        source=GLM47.source + ": thinking turned off",
+        calls=replace(calls.GLM47, tokens=(*calls.GLM47.tokens, *thoughts.BARE_OPENED.tokens)),
+        thoughts=None,
+        unthinking="</think>",
+    ),
     replace(
         GLM47,
         name="ling3",
@@ -316,6 +331,12 @@ FORMS = (
         frames.KIMI_K2,
         calls.KIMI_K2,
         thoughts.BARE_ALWAYS,
+    ),
+    Form(
+        "kimi_k2_instruct",
+        f"chat template and docs/tool_call_guidance.md of {_HUB}/moonshotai/Kimi-K2-Instruct: no thoughts",
+        frames.KIMI_K2,
+        calls.KIMI_K2,
     ),
     Form(
         "kimi_k3",
