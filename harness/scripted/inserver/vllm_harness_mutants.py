@@ -15,7 +15,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import _lru_cache_wrapper, cache, partial
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
@@ -124,6 +124,15 @@ def _original(told: IO[str], asked: dict[str, Any], path: str) -> None:
     sys.settrace(lines)
     for place, answers in _cases(asked["families"], lambda _: True):
         print(json.dumps([place, answers, lines.taken()]), file=told)
+        _forget()
+
+
+def _forget() -> None:
+    """Empties the caches of functions, so that the next case runs their lines again."""
+    for name in [name for name in sys.modules if name.startswith(PURGED)]:
+        for thing in vars(sys.modules[name]).values():
+            if isinstance(thing, _lru_cache_wrapper):
+                thing.cache_clear()
 
 
 def _mutated(answer: IO[str], asked: dict[str, Any], path: str, number: int, known: Known) -> None:
