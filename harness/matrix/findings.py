@@ -44,6 +44,7 @@ class Finding(_Strict):
         case: the smallest one that shows it.
         groups: of the cases; `case` is of the first.
         cases, ways, wrong: which failures of those families it explains, cases by shell patterns; none: any.
+            A way of parsing in process stands for what is like it over HTTP, too.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Finding(_Strict):
             failure.family in self.families
             and failure.group in self.groups
             and (not self.cases or any(fnmatchcase(failure.case, case) for case in self.cases))
-            and (not self.ways or failure.way in self.ways)
+            and (not self.ways or failure.way in self.ways or failure.asked in self.ways)
             and (not self.wrong or failure.wrong in self.wrong)
         )
 
@@ -83,11 +84,12 @@ class Findings(_Strict):
 
 @dataclass(frozen=True)
 class Failure:
-    """One thing wrong with one case, asked in one way; `way` in the words of the engine in process."""
+    """One thing wrong with one case, `asked` in one way; `way` is what that is like in process."""
 
     family: str
     group: str
     case: str
+    asked: str
     way: str
     wrong: str
 
@@ -131,4 +133,4 @@ def _failures(cell: Cell) -> Iterator[Failure]:
     for name, case in cell.cases.items():
         for way, kinds in case.wrong.items():
             for kind in kinds:
-                yield Failure(cell.family, cell.group, name, LIKE.get(way, way), kind)
+                yield Failure(cell.family, cell.group, name, way, LIKE.get(way, way), kind)
