@@ -149,7 +149,7 @@ def lines_of(
         running = subprocess.Popen(
             [environment.python, *arguments],
             cwd="/",
-            env=environment.environ() if environ is None else environ,
+            env={**(environ or environment.environ()), "VLLM_LOGGING_STREAM": "ext://sys.stderr"},
             stdin=asked,
             stdout=subprocess.PIPE,
             stderr=errors,
