@@ -40,10 +40,10 @@ def check_events(stream: Stream) -> None:
     """Every call's events tell the same name, ids and arguments, and none is another tool's."""
     calls = items(stream.terminal, "function_call")
     for call in calls:
-        added, done = (
-            next(event.item for event in stream.of(f"output_item.{kind}") if event.item.id == call.id)
-            for kind in ("added", "done")
-        )
+        ends = stream.of("output_item.added", "output_item.done")
+        told = [event.item for event in ends if event.item.id == call.id]
+        assert len(told) == 2, f"the stream tells item {call.id} of the terminal response {len(told)} times"
+        added, done = told
         assert (added.name, added.call_id, added.status) == (call.name, call.call_id, "in_progress")
         assert (done.name, done.call_id, done.arguments) == (call.name, call.call_id, call.arguments)
         deltas = [e.delta for e in stream.of("function_call_arguments.delta") if e.item_id == call.id]
@@ -53,6 +53,12 @@ def check_events(stream: Stream) -> None:
     assert [kind for kind in stream.types if "code_interpreter" in kind or "mcp" in kind] == []
 
 
+@pytest.mark.known_defect(
+    "vllm#47916",
+    versions=">=0.22,<0.32",
+    why="the terminal response is parsed anew from the whole text: its ids are not those of the stream",
+    models=("smollm2-135m",),
+)
 @pytest.mark.covers("VR-025", "VR-027", "VR-028", "VR-029", "VR-030", "VR-037", "AG-002", "OR-004", "OR-005")
 @pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
 def test_forced_call(choice: Any, responses: Responses, script: ScriptWriter) -> None:

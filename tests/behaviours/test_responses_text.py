@@ -43,6 +43,12 @@ def items_of_text(response: Any) -> Any:
     return response.model_copy(update={"output": items(response, "message")})
 
 
+@pytest.mark.known_defect(
+    "vllm#47916",
+    versions=">=0.22,<0.32",
+    why="the terminal response is parsed anew from the whole text: its ids are not those of the stream",
+    models=("smollm2-135m",),
+)
 @pytest.mark.covers("VR-066", "VR-015", "LS-036")
 def test_streamed_items_are_those_of_the_terminal_event(responses: Responses, script: ScriptWriter) -> None:
     """Ids, indices and contents of the items' events are those of the last response."""
