@@ -1,0 +1,47 @@
+"""Why mutants live on, and what counts of them; no vLLM is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from harness.matrix.mutants import Judged, Mutant, Reason, load_reasons, reasoned, score
+
+FILE = "tool_parsers/x.py"
+REASONS = (
+    Reason(file=FILE, changes=("- a\n+ b", "- c\n+ d\n"), equivalent=True, why="the same"),
+    Reason(file=FILE, changes=("- e\n+ f",), why="no case says it"),
+    Reason(file="tool_parsers/y.py", changes=("- g\n+ h",), equivalent=True, why="another file's"),
+)
+
+
+def judged(change: str, fate: str) -> Judged:
+    mutant = Mutant(line=1, statement=None, operator="AddNot", change=change, code="")
+    return Judged.model_validate({"mutant": mutant, "fate": fate})
+
+
+def test_the_share_leaves_out_what_nobody_could_notice() -> None:
+    fates = {"- c\n+ d": "survived", "- e\n+ f": "differs", "- g\n+ h": "survived", "- i\n+ j": "killed"}
+    told = reasoned([judged(change, fate) for change, fate in fates.items()], FILE, REASONS)
+    assert [one.reason and one.reason.why for one in told] == ["the same", "no case says it", None, None]
+    assert score(told) == (1, 3)
+
+
+def test_a_mutant_that_is_killed_was_not_equivalent() -> None:
+    (told,) = reasoned([judged("- a\n+ b", "killed")], FILE, REASONS)
+    assert told.reason is None
+    assert score([told]) == (1, 1)
+
+
+def test_no_change_has_two_reasons() -> None:
+    changes = [(reason.file, change.strip()) for reason in load_reasons() for change in reason.changes]
+    assert len(changes) == len(set(changes))
+
+
+def test_a_malformed_reason_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mutants.yaml"
+    path.write_text("reasons: [{file: x.py, changes: [a], whi: because}]")
+    with pytest.raises(ValidationError, match="whi"):
+        load_reasons(path)
