@@ -131,7 +131,7 @@ _ROWS = (
     Family(
         "qwen3_coder", "qwen3_coder", "Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3_coder", tokenizer=_QWEN3
     ),
-    Family("qwen3_xml", "qwen35", "Qwen/Qwen3.5-35B-A3B", "qwen3_xml", "qwen3", kwargs=_think()),
+    Family("qwen3_xml", "qwen35", "Qwen/Qwen3.5-35B-A3B", "qwen3_xml", "qwen3"),
     Family(
         "qwen3_xml_unthinking",
         "qwen35_unthinking",
@@ -195,7 +195,7 @@ _ROWS = (
         kwargs=_think(),
         env={"VLLM_ENFORCE_STRICT_TOOL_CALLING": "0"},  # vLLM's grammar for it is that of GLM 4.7
     ),
-    Family("glm47", "glm47", "zai-org/GLM-4.7", "glm47", "glm47", kwargs=_think()),
+    Family("glm47", "glm47", "zai-org/GLM-4.7", "glm47", "glm47"),
     Family(
         "glm47_unthinking",
         "glm47_unthinking",
@@ -283,14 +283,7 @@ _ROWS = (
     Family("muse_glimmer", "muse_glimmer", "MuseGlimmer", "muse_glimmer", "muse_glimmer"),
     Family("inkling", "inkling", "Inkling", "inkling", "inkling"),
     Family("step3", "step3", "stepfun-ai/step3", "step3", "step3"),
-    Family(
-        "kimi_k2",
-        "kimi_k2",
-        "moonshotai/Kimi-K2-Thinking",
-        "kimi_k2",
-        "kimi_k2",
-        kwargs=_think(thinking=True),
-    ),
+    Family("kimi_k2", "kimi_k2", "moonshotai/Kimi-K2-Thinking", "kimi_k2", "kimi_k2"),
     Family("kimi_k2_instruct", "kimi_k2_instruct", "moonshotai/Kimi-K2-Instruct", "kimi_k2"),
     Family("kimi_k3", "kimi_k3", "moonshotai/Kimi-K3", "kimi_k3", "kimi_k3", kwargs=_think(thinking=True)),
     Family(
