@@ -219,8 +219,9 @@ def mutants(
 def _show_survivor(one: Judged) -> None:
     noticed = f"noticed by {one.by}, but no worse" if one.by else "not noticed"
     why = f"; {'equivalent: ' if one.reason.equivalent else ''}{one.reason.why}" if one.reason else ""
-    console.print(f"line {one.mutant.line}, {one.mutant.operator}: {noticed}{why}", markup=False)
-    console.print(one.mutant.change, markup=False, style="dim")
+    told = f"line {one.mutant.line}, {one.mutant.operator}: {noticed}{why}"
+    console.print(told, markup=False, soft_wrap=True)
+    console.print(one.mutant.change, markup=False, soft_wrap=True, style="dim")
 
 
 def _progress() -> Progress:
