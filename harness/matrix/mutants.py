@@ -41,7 +41,11 @@ Place = tuple[int, str | None]
 """Which of what was asked, and its case."""
 
 
-class Mutant(BaseModel):
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Mutant(_Strict):
     """A file with one thing changed.
 
     Attributes:
@@ -52,8 +56,6 @@ class Mutant(BaseModel):
         code: the whole file.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     line: int
     statement: tuple[int, int] | None
     operator: str
@@ -61,7 +63,7 @@ class Mutant(BaseModel):
     code: str
 
 
-class Reason(BaseModel):
+class Reason(_Strict):
     """Why no case notices some mutants.
 
     Attributes:
@@ -70,23 +72,19 @@ class Reason(BaseModel):
         why: in words.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     file: str
     changes: tuple[str, ...]
     equivalent: bool = False
     why: str
 
 
-class Reasons(BaseModel):
+class Reasons(_Strict):
     """The file of reasons."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     reasons: tuple[Reason, ...]
 
 
-class Judged(BaseModel):
+class Judged(_Strict):
     """A mutant and what became of it.
 
     Attributes:
@@ -95,8 +93,6 @@ class Judged(BaseModel):
         by: the first case that tells.
         reason: why it was not killed, if that is known.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     mutant: Mutant
     fate: Fate

@@ -66,12 +66,16 @@ def _change(before: str, after: str) -> tuple[int, str]:
     return line, "\n".join(lines)
 
 
-def _statement(tree: ast.Module, line: int) -> tuple[int, int] | None:
-    """First and last line of the innermost statement at a line, or of its head; None: it runs on import."""
+def _statements(tree: ast.Module) -> list[tuple[int, int]]:
+    """First and last line of every statement in a function, or of its head."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     inside = {id(node): node for function in functions for part in function.body for node in ast.walk(part)}
-    spans = [_span(node) for node in inside.values() if isinstance(node, ast.stmt | ast.ExceptHandler)]
-    around = [(first, last) for first, last in spans if first <= line <= last]
+    return [_span(node) for node in inside.values() if isinstance(node, ast.stmt | ast.ExceptHandler)]
+
+
+def _innermost(statements: list[tuple[int, int]], line: int) -> tuple[int, int] | None:
+    """The smallest around a line; None: it runs on import."""
+    around = [(first, last) for first, last in statements if first <= line <= last]
     return min(around, key=lambda span: span[1] - span[0], default=None)
 
 
@@ -84,7 +88,7 @@ def _span(node: ast.stmt | ast.ExceptHandler) -> tuple[int, int]:
 def main() -> None:
     """Every mutant that differs in what it does from the file, and from the mutants before it."""
     before = Path(sys.argv[1]).read_text()
-    tree = ast.parse(before)
+    statements = _statements(ast.parse(before))
     seen = {_told(before), None}
     for name in sorted(operator_names()):
         kind = name.rpartition("/")[2]
@@ -97,7 +101,7 @@ def main() -> None:
             if told not in seen:
                 seen.add(told)
                 line, change = _change(before, after)
-                place = {"line": line, "statement": _statement(tree, line)}
+                place = {"line": line, "statement": _innermost(statements, line)}
                 print(json.dumps({**place, "operator": kind, "change": change, "code": after}))
 
 
