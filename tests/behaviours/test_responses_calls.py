@@ -15,7 +15,7 @@ from harness.scripted.meaning import ToolCall
 from harness.suite.content import says
 from tests.behaviours.tools import PARAMETERS, RESPONSES_TOOL
 from tests.case_files import cases
-from tests.responses_api import SHOW, Responses, Stream, items, prompt_of
+from tests.responses_api import IDS_MADE_AGAIN, SHOW, Responses, Stream, items, prompt_of
 
 pytestmark = [pytest.mark.needs("responses"), pytest.mark.needs("tools")]
 
@@ -53,12 +53,7 @@ def check_events(stream: Stream) -> None:
     assert [kind for kind in stream.types if "code_interpreter" in kind or "mcp" in kind] == []
 
 
-@pytest.mark.known_defect(
-    "vllm#47916",
-    versions=">=0.22,<0.32",
-    why="the terminal response is parsed anew from the whole text: its ids are not those of the stream",
-    models=("smollm2-135m",),
-)
+@IDS_MADE_AGAIN
 @pytest.mark.covers("VR-025", "VR-027", "VR-028", "VR-029", "VR-030", "VR-037", "AG-002", "OR-004", "OR-005")
 @pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
 def test_forced_call(choice: Any, responses: Responses, script: ScriptWriter) -> None:

@@ -10,7 +10,7 @@ import pytest
 from harness.pytest_plugin import ScriptWriter
 from harness.suite.content import says
 from tests.case_files import cases
-from tests.responses_api import Responses, expect_shape, items
+from tests.responses_api import IDS_MADE_AGAIN, Responses, expect_shape, items
 
 pytestmark = pytest.mark.needs("responses")
 
@@ -43,12 +43,7 @@ def items_of_text(response: Any) -> Any:
     return response.model_copy(update={"output": items(response, "message")})
 
 
-@pytest.mark.known_defect(
-    "vllm#47916",
-    versions=">=0.22,<0.32",
-    why="the terminal response is parsed anew from the whole text: its ids are not those of the stream",
-    models=("smollm2-135m",),
-)
+@IDS_MADE_AGAIN
 @pytest.mark.covers("VR-066", "VR-015", "LS-036")
 def test_streamed_items_are_those_of_the_terminal_event(responses: Responses, script: ScriptWriter) -> None:
     """Ids, indices and contents of the items' events are those of the last response."""
