@@ -55,7 +55,9 @@ def matrix(
             help=f"Groups of cases, by commas: {', '.join(GROUPS)}; default {', '.join(BY_DEFAULT)}."
         ),
     ] = "",
-    only: Annotated[str, typer.Option(help="Names of cases, by commas: no others.")] = "",
+    only: Annotated[
+        list[str] | None, typer.Option(help="Name of a case: no others; may be given again.")
+    ] = None,
     budget: Annotated[
         int, typer.Option(help="Meanings to make up for a family (properties).", min=1)
     ] = BUDGET,
@@ -88,7 +90,7 @@ def matrix(
     families, groups = _families(parsers, engine), _groups(cases)
     meanings = load_meanings()
     asked = [
-        Asked.of(family, group, meanings, engine, _split(only), Search(budget, seed))
+        Asked.of(family, group, meanings, engine, only or (), Search(budget, seed))
         for group in groups
         for family in families
     ]

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import requests
@@ -26,6 +27,7 @@ AT_A_TIME = 32
 INTERVALS = {"chat, 3 a chunk": 3, "chat, one chunk": 1000}
 """Ways of asking that need a server of their own: `--stream-interval`."""
 REQUEST_S = 120.0
+SCRIPT_REFUSED = "grammar refuses"
 Wrong = Callable[[Parsed], bool]
 
 
@@ -107,37 +109,69 @@ class _Asker:
         self._server = server
         self._family = family
         book = server.book()
-        for name, text in {case.name: case.text for case in cases}.items():
+        says = {name: text for case in cases for name, text in _texts(case).items()}
+        for name, text in says.items():
             book.add(Rule(name, (Raw(text),), When(user=f"^{re.escape(name)}$"), times=None))
 
     def ask(self, case: Case, way: str) -> Parsed:
-        """One answer; a refusal, a broken stream or a server error is an error in it."""
+        """One answer; a refusal, a broken stream or a server error is an error in it.
+
+        Where a grammar refuses what would be said, what may be said instead is tried in turn.
+        """
+        refused: Parsed | None = None
+        for name, text in _texts(case).items():
+            answer = self._ask(case, way, name)
+            if SCRIPT_REFUSED not in (answer.error or ""):
+                return answer if text == case.text else answer.model_copy(update={"said": text})
+            refused = refused or answer
+        assert refused is not None
+        return refused
+
+    def _ask(self, case: Case, way: str, name: str) -> Parsed:
         place = {"family": self._family.name, "case": case.name, "way": way}
         try:
             path, body, read = ASK.get(way, _CHAT_STREAM)
-            request = {"model": self._server.model, "temperature": 0, **body(case)}
+            request = {"model": self._server.model, "temperature": 0, **body(case, name)}
             answer = requests.post(
                 self._server.url_for(path),
-                json={**request, **self._family.request, **case.request},
+                json={**request, **self._family.request},
                 stream=bool(request["stream"]),
                 timeout=REQUEST_S,
             )
             if not answer.ok:
                 error = answer.json().get("error") or {}
-                return Parsed(**place, error=f"HTTP {answer.status_code}: {error.get('message')}")
+                kind = (
+                    SCRIPT_REFUSED if error.get("code") == "script_refused" else f"HTTP {answer.status_code}"
+                )
+                return Parsed(**place, error=f"{kind}: {error.get('message')}")
             return Parsed(**place, **read(answer))
         except (requests.RequestException, ValueError) as error:
             return Parsed(**place, error=f"{type(error).__name__}: {error}")
 
 
-def _chat(case: Case, *, stream: bool) -> dict[str, Any]:
+def _texts(case: Case) -> dict[str, str]:
+    """What may be said, the first that the grammar lets through, by the words that ask for it."""
+    others = {f"{case.name} ({number})": text for number, text in enumerate(case.instead, start=2)}
+    return {case.name: case.text, **others}
+
+
+def _chat(case: Case, name: str, *, stream: bool) -> dict[str, Any]:
     tools = {"tools": list(case.tools)} if case.tools else {}
-    return {"messages": [{"role": "user", "content": case.name}], "stream": stream, **tools}
+    choice = _choice(case, lambda function: {"type": "function", "function": {"name": function}})
+    return {"messages": [{"role": "user", "content": name}], "stream": stream, **tools, **choice}
 
 
-def _responses(case: Case, *, stream: bool) -> dict[str, Any]:
+def _responses(case: Case, name: str, *, stream: bool) -> dict[str, Any]:
     flat = [{"type": "function", "strict": False, **tool["function"]} for tool in case.tools]
-    return {"input": case.name, "stream": stream, "store": False, **({"tools": flat} if flat else {})}
+    choice = _choice(case, lambda function: {"type": "function", "name": function})
+    tools = {"tools": flat} if flat else {}
+    return {"input": name, "stream": stream, "store": False, **tools, **choice}
+
+
+def _choice(case: Case, named: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    if case.choice is None:
+        return {}
+    return {"tool_choice": case.choice if case.choice == "required" else named(case.choice)}
 
 
 def _read_chat(answer: requests.Response) -> dict[str, Any]:
@@ -172,7 +206,8 @@ def _feed(answer: requests.Response, into: ChatAccumulator | ResponseAccumulator
     for chunk in answer.iter_content(None):
         for event in parser.feed(chunk):
             if event.event == "error" or event.data.startswith('{"error"'):
-                error = f"error event: {event.data[:300]}"
+                kind = SCRIPT_REFUSED if '"script_refused"' in event.data else "error event"
+                error = f"{kind}: {event.data[:300]}"
             into.feed(event)
     return error
 
@@ -188,11 +223,11 @@ def _told(
     return {"reasoning": reasoning, "content": content, "calls": found, "error": error}
 
 
-Way = tuple[str, Callable[[Case], dict[str, Any]], Callable[[requests.Response], dict[str, Any]]]
-_CHAT_STREAM: Way = ("/v1/chat/completions", lambda case: _chat(case, stream=True), _read_chat_stream)
+Way = tuple[str, Callable[[Case, str], dict[str, Any]], Callable[[requests.Response], dict[str, Any]]]
+_CHAT_STREAM: Way = ("/v1/chat/completions", partial(_chat, stream=True), _read_chat_stream)
 ASK: dict[str, Way] = {
-    "chat": ("/v1/chat/completions", lambda case: _chat(case, stream=False), _read_chat),
+    "chat": ("/v1/chat/completions", partial(_chat, stream=False), _read_chat),
     "chat stream": _CHAT_STREAM,
-    "responses": ("/v1/responses", lambda case: _responses(case, stream=False), _read_responses),
-    "responses stream": ("/v1/responses", lambda case: _responses(case, stream=True), _read_responses_stream),
+    "responses": ("/v1/responses", partial(_responses, stream=False), _read_responses),
+    "responses stream": ("/v1/responses", partial(_responses, stream=True), _read_responses_stream),
 }

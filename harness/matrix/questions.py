@@ -7,26 +7,29 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from harness.matrix.malformed import broken_texts
-from harness.matrix.meanings import Meanings, sayable
+from harness.matrix.meanings import MeaningCase, Meanings, sayable
 from harness.matrix.over_http import INTERVALS
 from harness.matrix.properties import BUDGET, made
 from harness.matrix.results import Engine
+from harness.scripted.dialects import render
 from harness.scripted.families import Family
 from harness.scripted.in_process import Case
 from harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
 
-Group = Literal["canonical", "chunks", "malformed", "properties", "load"]
+Group = Literal["canonical", "forced", "chunks", "malformed", "properties", "load"]
 GROUPS: tuple[Group, ...] = get_args(Group)
-BY_DEFAULT: tuple[Group, ...] = ("canonical", "chunks", "malformed")
+BY_DEFAULT: tuple[Group, ...] = ("canonical", "forced", "chunks", "malformed")
 WAYS: dict[Engine, dict[Group, tuple[str, ...]]] = {
     "in-process": {
         "canonical": ("whole", "1", "2", "3", "5", "7", "0", "1+end", "0+end"),
+        "forced": ("whole", "1", "3", "0", "0+end"),
         "chunks": ("whole", "1", "2", "0", "1+end", "0+end", "cuts", "random"),
         "malformed": ("whole", "1", "3", "0", "0+end"),
         "properties": ("whole", "1", "3", "0+end"),
     },
     "http": {
         "canonical": ("chat", "chat stream", "responses", "responses stream"),
+        "forced": ("chat", "chat stream", "responses", "responses stream"),
         "chunks": ("chat", "chat stream", *INTERVALS),
         "malformed": ("chat", "chat stream"),
         "properties": ("chat", "chat stream"),
@@ -119,6 +122,37 @@ def _as_answered(family: Family, meaning: Meaning) -> Meaning:
     return Meaning((Text(shown), *calls))
 
 
+def _forced(family: Family, meanings: Meanings) -> Questions:
+    """Calls that the request makes required: any of the tools, or the one that it names."""
+    known = {case.name: case for case in meanings.cases if case.calls and case.text is None}
+    cases, left_out = sayable(family, meanings)
+    asked = []
+    for case in cases:
+        for topic, choice in _choices(known[case.name]) if case.name in known else ():
+            meaning = known[case.name].meaning
+            asked.append(Question(_forced_case(family, case, meaning, topic, choice), topic, meaning))
+    return Questions(tuple(asked), {name: why for name, why in left_out.items() if name in known})
+
+
+def _choices(case: MeaningCase) -> list[tuple[str, str]]:
+    (name,) = case.calls[0]
+    return [("required", "required"), *([("named", name)] if len(case.calls) == 1 else [])]
+
+
+def _forced_case(family: Family, case: Case, meaning: Meaning, topic: str, choice: str) -> Case:
+    free, texts = "", [render(family.dialect, meaning, constrained=True)]
+    if family.form:
+        free, texts = family.form.render_forced(meaning, named=topic == "named")
+    changed = {
+        "name": f"{case.name}, {topic}",
+        "text": texts[0],
+        "choice": choice,
+        "free": free,
+        "instead": tuple(texts[1:]),
+    }
+    return case.model_copy(update=changed)
+
+
 def _load(family: Family, meanings: Meanings) -> Questions:
     cases, _ = sayable(family, meanings)
     return Questions(tuple(Question(case, "load", None) for case in cases[:LOAD]), {})
@@ -163,6 +197,7 @@ def _properties(family: Family, search: Search) -> Questions:
 
 _MAKERS: dict[Group, Callable[[Family, Meanings], Questions]] = {
     "canonical": _canonical,
+    "forced": _forced,
     "chunks": _chunks,
     "malformed": _malformed,
     "load": _load,

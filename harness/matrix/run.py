@@ -202,7 +202,7 @@ def _result(question: Question, answers: Sequence[Parsed]) -> CaseResult:
             seen.setdefault(str(one.way), _shown(one))
     return CaseResult(
         topic=question.topic,
-        text=question.case.text,
+        text=next((one.said for one in answers if one.said), question.case.text),
         wrong={way: tuple(kinds) for way, kinds in wrong.items()},
         seen=seen,
         came={str(one.way): outcome(one) for one in answers} if judged else {},

@@ -204,6 +204,9 @@ _ROWS = (
         "glm47",
         kwargs=_think(enable_thinking=False),
     ),
+    Family(  # it cannot be kept from thinking
+        "glm53", "glm53", "zai-org/GLM-5.3", "glm47", "glm47", kwargs=_think(enable_thinking=False)
+    ),
     Family("ling3", "ling3", "inclusionAI/Ling-3", "ling3", "ling3", kwargs=_think()),
     Family("poolside_v1", "poolside_v1", "poolside/Laguna", "poolside_v1", "poolside_v1", kwargs=_think()),
     Family("hy_v3", "hy_v3", "tencent/Hy3-preview", "hy_v3", "hy_v3", kwargs={"reasoning_effort": "high"}),

@@ -50,7 +50,10 @@ class Case(_Strict):
         name: unique within its family.
         text: raw text, up to and with the token that ends the turn.
         tools: offered with the request; none: no tools.
-        request: further fields of the request.
+        choice: `required`, or the name of the function that must be called; None: the model chooses.
+        free: how the text begins where a grammar does not hold it yet.
+        instead: said in place of the text where the request's grammar does not let it through: the first of
+            these that it does.
         ways: how it is parsed: `whole`; a number of tokens a delta (0: all), `+end` where the token that ends
             the turn comes with the last; `cuts`: two deltas, cut at every place; `random`: deltas of random
             sizes, the same ones each time. The last two give each outcome once, with the first place that
@@ -62,7 +65,9 @@ class Case(_Strict):
     name: str
     text: str
     tools: tuple[dict[str, Any], ...] = ()
-    request: dict[str, Any] = {}
+    choice: str | None = None
+    free: str = ""
+    instead: tuple[str, ...] = ()
     ways: tuple[str, ...] = ()
     spelled: bool = False
     cut: bool = False
@@ -83,6 +88,7 @@ class Parsed(_Strict):
         job: which of the jobs that were given, from 0.
         at: after how many tokens the text was cut off, or the number of the segmentation that gave this.
         tokens: length of the text.
+        said: the text, where it is not the case's first.
         reasoning, content, calls: the message.
         error: the exception, where one came instead.
     """
@@ -93,6 +99,7 @@ class Parsed(_Strict):
     way: str | None = None
     at: int | None = None
     tokens: int = 0
+    said: str | None = None
     reasoning: str | None = None
     content: str | None = None
     calls: tuple[Call, ...] = ()

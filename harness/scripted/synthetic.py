@@ -137,6 +137,7 @@ def chat_template(form: Form) -> str:
         "roles": frame.roles,
         "close": {role: frame.close.get(role, frame.close.get("", "")) for role in frame.roles},
         "tail": form.tail,
+        "how": form.how,
     }
     header = "".join(
         f"{{%- set {name} = {json.dumps(value, ensure_ascii=False)} -%}}\n"

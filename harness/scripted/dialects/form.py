@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from string import Template
 from typing import Literal
@@ -102,6 +102,7 @@ class Form:
         body: what stands around everything after the thoughts.
         join: what stands between two parts, each of which then is a message of its own, in any order.
         unthinking: what the prompt ends with where thinking is turned off.
+        how: what the prompt says, after the tools, of how to call them.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Form:
     body: tuple[str, str] = ("", "")
     join: str | None = None
     unthinking: str = ""
+    how: str = ""
 
     @property
     def tail(self) -> str:
@@ -127,6 +129,33 @@ class Form:
     def render_constrained(self, meaning: Meaning) -> str:
         """The same under a grammar, which leaves no room for the blanks after the thoughts."""
         return self._render(meaning, gap="")
+
+    def render_forced(self, meaning: Meaning, *, named: bool) -> tuple[str, list[str]]:
+        """A turn of calls, and nothing else but thoughts, where the request forces them.
+
+        A server holds the model to a grammar once it has thought: of its own format, or of JSON.
+
+        Args:
+            named: whether the request names the function, so that JSON has its arguments alone.
+
+        Returns:
+            The thoughts, and the turns that a grammar may leave possible, the nearest to the format first.
+        """
+        free = self._free(meaning)
+        end = self.frame.end
+        own_end = self.frame.end_after_calls or end
+        together = replace(self, calls=replace(self.calls, between=self.calls.between.strip()))
+        said = [form.render_constrained(meaning).removesuffix(own_end) for form in (self, together)]
+        native = [text + last for text in said for last in (own_end, end)]
+        calls = [part for part in meaning.parts if isinstance(part, ToolCall)]
+        listed = [{"name": call.name, "parameters": call.arguments} for call in calls]
+        held = json.dumps(calls[0].arguments if named else listed, ensure_ascii=False)
+        return free, list(dict.fromkeys([*native, f"{free}{held}{end}"]))
+
+    def _free(self, meaning: Meaning) -> str:
+        """The thoughts, which no grammar holds."""
+        runs = self._runs(meaning)
+        return self._run(runs[0], 0) + (self.join or "") if isinstance(runs[0][0], Reasoning) else ""
 
     def _render(self, meaning: Meaning, *, gap: str) -> str:
         runs = self._runs(meaning)

@@ -61,6 +61,8 @@ GLM47 = Form(
     frames.GLM,
     calls.GLM47,
     thoughts.BARE_OPENED,
+    how="\n\nFor each function call, output its name and arguments within the following XML format:\n"
+    "<tool_call>{function-name}<arg_key>{arg-key}</arg_key><arg_value>{arg-value}</arg_value></tool_call>",
 )
 COHERE3 = Form(
     "cohere_command3",
@@ -213,6 +215,12 @@ FORMS = (
         calls=replace(calls.GLM47, tokens=(*calls.GLM47.tokens, *thoughts.BARE_OPENED.tokens)),
         thoughts=None,
         unthinking="</think>",
+    ),
+    replace(
+        GLM47,
+        name="glm53",
+        source="vLLM's glm47 parser only: GLM 4.7's format, and a header in place of the switch for thinking",
+        frame=replace(frames.GLM, start=frames.GLM.start + "<|system|>\nReasoning Effort: Max"),
     ),
     replace(
         GLM47,

@@ -11,9 +11,11 @@ import random
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
 
+import xgrammar
 from tokenizers.decoders import DecodeStream
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser import ParserManager
@@ -23,6 +25,8 @@ from vllm.tool_parsers import ToolParserManager
 HANG_S = 10
 RANDOM_CUTS = 12
 LONGEST_DELTA = 9
+SHOWN = 40
+"""Characters of a text around the place where a grammar stops it."""
 
 Spans = list[tuple[int, int]]
 
@@ -35,12 +39,16 @@ def _decoded(tokenizer: Any, ids: list[int], skip_special_tokens: bool) -> list[
 
 def _request(family: dict[str, Any], case: dict[str, Any], stream: bool) -> ChatCompletionRequest:
     offered = {"tools": case["tools"]} if case["tools"] else {}
+    choice = case["choice"]
+    if choice is not None:
+        named = {"type": "function", "function": {"name": choice}}
+        offered["tool_choice"] = choice if choice == "required" else named
     return ChatCompletionRequest(
         model="m",
         messages=[{"role": "user", "content": "Hi."}],
         stream=stream,
         **offered,
-        **{**family["request"], **case["request"]},
+        **family["request"],
     )
 
 
@@ -116,6 +124,16 @@ def _add(answer: dict[str, Any], delta: Any) -> None:
             call["arguments"] += function.arguments or ""
 
 
+def _grammar(params: Any) -> xgrammar.Grammar | None:
+    """What holds the model, where it is of a kind that is checked here."""
+    if params.structural_tag is not None:
+        return xgrammar.Grammar.from_structural_tag(params.structural_tag)
+    if params.json is not None:
+        schema = params.json if isinstance(params.json, str) else json.dumps(params.json)
+        return xgrammar.Grammar.from_json_schema(schema)
+    return None
+
+
 def _hangs(_signal: int, _frame: Any) -> None:
     raise TimeoutError(f"no answer within {HANG_S} s")
 
@@ -129,6 +147,10 @@ def _guarded(parse: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any
         return {"error": f"{type(error).__name__}: {error}"}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+class _Refused(Exception):
+    """A grammar of the request's does not let through what the model would say."""
 
 
 class _Family:
@@ -150,15 +172,50 @@ class _Family:
             model_name="m",
         )
 
+    @cached_property
+    def _compiler(self) -> xgrammar.GrammarCompiler:
+        return xgrammar.GrammarCompiler(xgrammar.TokenizerInfo.from_huggingface(self.tokenizer))
+
     def results(self, case: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """One case in every way."""
         prompt = self._prompt(case)
+        name = {"family": self.job["name"], "job": self.number, "case": case["name"]}
+        try:
+            case, told = self._let_through(case)
+        except _Refused as refused:
+            yield from ({**name, "way": way, "error": f"grammar refuses: {refused}"} for way in case["ways"])
+            return
         for said in self._said(case):
             for way in case["ways"]:
-                place = {"family": self.job["name"], "job": self.number, "case": case["name"], "way": way}
+                place = {**name, **told, "way": way}
                 for at, found in self._outcomes(case, way, said, prompt):
                     at = at if said.ended else len(said.ids)
                     yield {**place, "at": at, "tokens": len(said.ids), **found}
+
+    def _let_through(self, case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The case with the first of its texts that the request's grammar lets through, and which that is."""
+        asked = case["choice"] is not None and self._new(case, stream=False)[1].structured_outputs
+        grammar = _grammar(asked) if asked else None
+        if grammar is None:
+            return case, {}
+        compiled = self._compiler.compile_grammar(grammar)
+        refusals = []
+        for text in (case["text"], *case["instead"]):
+            refusal = self._refusal(compiled, text, case["free"])
+            if refusal is None:
+                return {**case, "text": text}, {} if text == case["text"] else {"said": text}
+            refusals.append(refusal)
+        raise _Refused(refusals[0])
+
+    def _refusal(self, compiled: xgrammar.CompiledGrammar, text: str, free: str) -> str | None:
+        """Where a grammar does not let a text through; None: it does."""
+        *ids, last = self.tokenizer.encode(text, add_special_tokens=False)
+        held = self.tokenizer.decode(ids, skip_special_tokens=False).removeprefix(free)
+        matcher = xgrammar.GrammarMatcher(compiled)
+        for place, letter in enumerate(held):
+            if not matcher.accept_string(letter):
+                return f"{held[place : place + SHOWN]!r} after {held[:place][-SHOWN:]!r}"
+        return None if matcher.accept_token(last) else f"the end after {held[-SHOWN:]!r}"
 
     def _prompt(self, case: dict[str, Any]) -> list[int]:
         prompt: list[int] = self.tokenizer.apply_chat_template(
