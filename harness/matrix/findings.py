@@ -43,7 +43,8 @@ class Finding(_Strict):
         families: whose failures it explains.
         case: the smallest one that shows it.
         groups: of the cases; `case` is of the first.
-        cases, ways, wrong: which failures of those families it explains, cases by shell patterns; none: any.
+        cases, ways, wrong: which failures of those families it explains, cases by shell patterns, for those
+            of the group forced without what the request forces; none: any.
             A way of parsing in process stands for what is like it over HTTP, too.
     """
 
@@ -53,17 +54,19 @@ class Finding(_Strict):
     why: str
     families: tuple[str, ...]
     case: str
-    groups: tuple[Group, ...] = ("canonical", "chunks")
+    groups: tuple[Group, ...] = ("canonical", "forced", "chunks")
     cases: tuple[str, ...] = ()
     ways: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
 
     def explains(self, failure: Failure) -> bool:
         """Whether a failure is one of its."""
+        forced = failure.group == "forced"
+        name = failure.case.rpartition(", ")[0] if forced else failure.case
         return (
             failure.family in self.families
             and failure.group in self.groups
-            and (not self.cases or any(fnmatchcase(failure.case, case) for case in self.cases))
+            and (not self.cases or any(fnmatchcase(name, case) for case in self.cases))
             and (not self.ways or failure.way in self.ways or failure.asked in self.ways)
             and (not self.wrong or failure.wrong in self.wrong)
         )

@@ -12,6 +12,7 @@ from typing import Any
 from harness.scripted.in_process import Call, Parsed
 from harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
 
+REFUSED = "grammar refuses"
 Wanted = tuple[str | None, Any]
 """A call's name and arguments; text that is no JSON stands as text."""
 
@@ -43,6 +44,13 @@ def losses(result: Parsed) -> tuple[str, ...]:
         return (_raises(result),)
     said = (result.reasoning or "").strip() or (result.content or "").strip() or result.calls
     return () if said else ("everything lost",)
+
+
+def not_barred(result: Parsed) -> tuple[str, ...]:
+    """What is wrong where the request should have kept the model from saying it; empty: it did."""
+    if result.error is None:
+        return ("the model is not held",)
+    return () if result.error.startswith(REFUSED) else (_raises(result),)
 
 
 def _raises(result: Parsed) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import requests
 
 from harness.environments.spec import Environment
+from harness.matrix.judge import REFUSED
 from harness.protocol.accumulate import ChatAccumulator, ResponseAccumulator
 from harness.protocol.sse import SSEParser
 from harness.registry import ModelEntry, load_registry
@@ -27,7 +28,6 @@ AT_A_TIME = 32
 INTERVALS = {"chat, 3 a chunk": 3, "chat, one chunk": 1000}
 """Ways of asking that need a server of their own: `--stream-interval`."""
 REQUEST_S = 120.0
-SCRIPT_REFUSED = "grammar refuses"
 Wrong = Callable[[Parsed], bool]
 
 
@@ -108,6 +108,7 @@ class _Asker:
     def __init__(self, server: RemoteServer, family: Family, cases: Sequence[Case]) -> None:
         self._server = server
         self._family = family
+        self._let_through: dict[bool, int] = {}
         book = server.book()
         says = {name: text for case in cases for name, text in _texts(case).items()}
         for name, text in says.items():
@@ -118,14 +119,24 @@ class _Asker:
 
         Where a grammar refuses what would be said, what may be said instead is tried in turn.
         """
-        refused: Parsed | None = None
-        for name, text in _texts(case).items():
+        refusals = []
+        for name, text, place in self._in_turn(case):
             answer = self._ask(case, way, name)
-            if SCRIPT_REFUSED not in (answer.error or ""):
+            if REFUSED not in (answer.error or ""):
+                self._let_through[case.choice == "required"] = place
                 return answer if text == case.text else answer.model_copy(update={"said": text})
-            refused = refused or answer
-        assert refused is not None
-        return refused
+            refusals.append(answer)
+        return refusals[0]
+
+    def _in_turn(self, case: Case) -> list[tuple[str, str, int]]:
+        """What may be said: the words that ask for it, the text, its place; what went through last first."""
+        likely = self._let_through.get(case.choice == "required", 0)
+        texts = _texts(case)
+        first = {text: name for name, text in reversed(texts.items())}
+        every = [
+            (name, text, place) for place, (name, text) in enumerate(texts.items()) if first[text] == name
+        ]
+        return sorted(every, key=lambda one: one[2] != likely)
 
     def _ask(self, case: Case, way: str, name: str) -> Parsed:
         place = {"family": self._family.name, "case": case.name, "way": way}
@@ -140,9 +151,7 @@ class _Asker:
             )
             if not answer.ok:
                 error = answer.json().get("error") or {}
-                kind = (
-                    SCRIPT_REFUSED if error.get("code") == "script_refused" else f"HTTP {answer.status_code}"
-                )
+                kind = REFUSED if error.get("code") == "script_refused" else f"HTTP {answer.status_code}"
                 return Parsed(**place, error=f"{kind}: {error.get('message')}")
             return Parsed(**place, **read(answer))
         except (requests.RequestException, ValueError) as error:
@@ -206,7 +215,7 @@ def _feed(answer: requests.Response, into: ChatAccumulator | ResponseAccumulator
     for chunk in answer.iter_content(None):
         for event in parser.feed(chunk):
             if event.event == "error" or event.data.startswith('{"error"'):
-                kind = SCRIPT_REFUSED if '"script_refused"' in event.data else "error event"
+                kind = REFUSED if '"script_refused"' in event.data else "error event"
                 error = f"{kind}: {event.data[:300]}"
             into.feed(event)
     return error

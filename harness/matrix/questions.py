@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -51,16 +51,18 @@ class Question:
         case: what the model says, and how it is asked.
         topic: for reports.
         meaning: what must come back; None: whatever comes, the same in every way.
+        barred: whether the request's grammar must keep the model from saying it.
     """
 
     case: Case
     topic: str
     meaning: Meaning | None
+    barred: bool = False
 
     @property
     def told(self) -> list[object]:
         """All that decides its result but vLLM, as JSON."""
-        return [self.case.model_dump(), repr(self.meaning)]
+        return [self.case.model_dump(), repr(self.meaning), *(["barred"] if self.barred else [])]
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,10 @@ def questions(
     asked = [_in_ways(question, ways) for question in found.asked]
     if engine == "http":  # a server has no say in how a text is cut into tokens, nor where it is cut off
         asked = [question for question in asked if not (question.case.spelled or question.case.cut)]
+        if (
+            group == "forced"
+        ):  # a server takes its time; the arguments' ways through it are those of canonical
+            asked = [question for question in asked if question.barred or _stem(question) in _few(meanings)]
     return Questions(tuple(asked), found.left_out)
 
 
@@ -130,8 +136,38 @@ def _forced(family: Family, meanings: Meanings) -> Questions:
     for case in cases:
         for topic, choice in _choices(known[case.name]) if case.name in known else ():
             meaning = known[case.name].meaning
-            asked.append(Question(_forced_case(family, case, meaning, topic, choice), topic, meaning))
+            offered = case.model_copy(update={"tools": meanings.tools_offered(_called(meaning))})
+            forced = _forced_case(family, offered, meaning, topic, choice)
+            asked.append(Question(forced, topic, _as_answered(family, meaning)))
+    asked += [Question(case, "barred", None, barred=True) for case in _barred(family, cases, meanings)]
     return Questions(tuple(asked), {name: why for name, why in left_out.items() if name in known})
+
+
+def _stem(question: Question) -> str:
+    return question.case.name.rpartition(", ")[0]
+
+
+def _few(meanings: Meanings) -> set[str]:
+    return {case.name for case in meanings.cases if case.calls and (case.chunks or case.reasoning)}
+
+
+def _barred(family: Family, cases: list[Case], meanings: Meanings) -> Iterator[Case]:
+    """What a forced call rules out: a text, and a call of another function than the one that is named."""
+    meant = {
+        "call": ("get_time", "another function, named", Meaning.of(calls=(ToolCall("get_weather", {}),))),
+        "text": ("required", "text, required", Meaning.of("Hello there.")),
+    }
+    tools = meanings.tools_offered(["get_time", "get_weather"])
+    for case in cases:
+        if case.name in meant and family.form and family.tool_parser:
+            choice, name, meaning = meant[case.name]
+            text, free = family.form.render_constrained(meaning), family.form.free(meaning)
+            yield Case(name=name, text=text, tools=tools, choice=choice, free=free)
+
+
+def _called(meaning: Meaning) -> list[str]:
+    """The functions that are called, and another one."""
+    return sorted({"get_time", *(part.name for part in meaning.parts if isinstance(part, ToolCall))})
 
 
 def _choices(case: MeaningCase) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from harness.environments.spec import Environment
 from harness.errors import HarnessError
-from harness.matrix.judge import differences, disagreement, losses
+from harness.matrix.judge import differences, disagreement, losses, not_barred
 from harness.matrix.meanings import Meanings
 from harness.matrix.over_http import Answered, answers, under_load
 from harness.matrix.questions import Group, Question, Questions, Search, questions
@@ -214,6 +214,9 @@ def _judged(question: Question, answers: Sequence[Parsed]) -> Iterator[tuple[Par
     """Each answer and what is wrong with it; without a meaning, against the one that was not streamed."""
     wholes: dict[object, Parsed] = {}
     for one in answers:
+        if question.barred:
+            yield one, not_barred(one)
+            continue
         if question.meaning is not None:
             yield one, differences(question.meaning, one)
             continue

@@ -139,21 +139,27 @@ class Form:
             named: whether the request names the function, so that JSON has its arguments alone.
 
         Returns:
-            The thoughts, and the turns that a grammar may leave possible, the nearest to the format first.
+            The thoughts, and the turns that a grammar may leave possible, the nearest to the format first,
+            in the same places for every meaning.
         """
-        free = self._free(meaning)
-        end = self.frame.end
-        own_end = self.frame.end_after_calls or end
-        together = replace(self, calls=replace(self.calls, between=self.calls.between.strip()))
-        said = [form.render_constrained(meaning).removesuffix(own_end) for form in (self, together)]
-        native = [text + last for text in said for last in (own_end, end)]
-        calls = [part for part in meaning.parts if isinstance(part, ToolCall)]
-        listed = [{"name": call.name, "parameters": call.arguments} for call in calls]
-        held = json.dumps(calls[0].arguments if named else listed, ensure_ascii=False)
-        return free, list(dict.fromkeys([*native, f"{free}{held}{end}"]))
+        free = self.free(meaning)
+        own_end = self.frame.end_after_calls or self.frame.end
+        ends = (own_end, self.frame.end)
+        thoughts = self.thoughts or Thoughts(close="")
+        nearer = [
+            replace(self, calls=replace(self.calls, between=between))._render(meaning, gap=gap)
+            for between in (self.calls.between, self.calls.between.strip())
+            for gap in ("", thoughts.gap, "\n" if self.thoughts else "")
+        ]
+        native = [text.removesuffix(own_end) + end for text in nearer for end in ends]
+        held = [
+            f"{free}{json.dumps(said, ensure_ascii=False)}{self.frame.end}"
+            for said in _in_json(meaning, named)
+        ]
+        return free, [*native, *held]
 
-    def _free(self, meaning: Meaning) -> str:
-        """The thoughts, which no grammar holds."""
+    def free(self, meaning: Meaning) -> str:
+        """How a turn begins where a grammar does not hold it yet: its thoughts."""
         runs = self._runs(meaning)
         return self._run(runs[0], 0) + (self.join or "") if isinstance(runs[0][0], Reasoning) else ""
 
@@ -247,3 +253,10 @@ class Form:
 
     def _refuse(self, text: str, markers: tuple[str, ...]) -> None:
         refuse_markers(text, (*self.frame.tokens, *filter(None, markers)), self.name)
+
+
+def _in_json(meaning: Meaning, named: bool) -> list[object]:
+    """Calls as vLLM's schemas for forced calls have them: its own, then that of its mistral parser."""
+    calls = [part for part in meaning.parts if isinstance(part, ToolCall)]
+    own = [{"name": call.name, "parameters": call.arguments} for call in calls]
+    return [calls[0].arguments if named else own, [{"name": c.name, "arguments": c.arguments} for c in calls]]

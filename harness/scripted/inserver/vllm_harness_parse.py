@@ -182,8 +182,9 @@ class _Family:
         name = {"family": self.job["name"], "job": self.number, "case": case["name"]}
         try:
             case, told = self._let_through(case)
-        except _Refused as refused:
-            yield from ({**name, "way": way, "error": f"grammar refuses: {refused}"} for way in case["ways"])
+        except (_Refused, RuntimeError) as error:
+            kind = "grammar refuses" if isinstance(error, _Refused) else "no grammar can be made"
+            yield from ({**name, "way": way, "error": f"{kind}: {error}"} for way in case["ways"])
             return
         for said in self._said(case):
             for way in case["ways"]:
@@ -194,8 +195,8 @@ class _Family:
 
     def _let_through(self, case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         """The case with the first of its texts that the request's grammar lets through, and which that is."""
-        asked = case["choice"] is not None and self._new(case, stream=False)[1].structured_outputs
-        grammar = _grammar(asked) if asked else None
+        held = case["choice"] is not None and self._new(case, stream=False)[1].structured_outputs
+        grammar = _grammar(held) if held else None
         if grammar is None:
             return case, {}
         compiled = self._compiler.compile_grammar(grammar)
