@@ -95,7 +95,8 @@ def matrix(
         for family in families
     ]
     if coverage:
-        _show_coverage(measure(environments[0][1], [one for one in asked if one.questions.asked], _quietly))
+        some = [one for one in asked if one.questions.asked]
+        _show_coverage(measure(environments[0][1], some, _quietly, parallel=parallel))
         return
     errors = _work(folder, environments, asked, engine, parallel)
     specs, names = {spec for spec, _ in environments}, {family.name for family in families}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,12 @@ from typing import Any
 from harness.environments.installer import package_folder
 from harness.environments.spec import Environment
 from harness.matrix.run import LIMIT_S, Asked
-from harness.scripted.in_process import Coverage, parsing
+from harness.scripted.in_process import Case, Coverage, parsing
 
 PACKAGE = "coverage==7.17.3"
+WAYS = ("whole", "1", "5", "0+end")
+CUT_WAYS = ("whole", "1")
+"""Ways of parsing that reach what the others do: under coverage.py all of them take three times as long."""
 
 
 @dataclass(frozen=True)
@@ -39,44 +44,80 @@ class FileCoverage:
 
 
 def measure(
-    environment: Environment, asked: Sequence[Asked], progress: Callable[[str], None]
+    environment: Environment,
+    asked: Sequence[Asked],
+    progress: Callable[[str], None],
+    *,
+    parallel: int = 1,
 ) -> list[FileCoverage]:
     """Runs the cases in process under coverage.py, and tells what of each file ran.
+
+    Args:
+        asked: of their ways, those in `WAYS` are run.
+        parallel: interpreters at a time.
 
     Raises:
         InstallError: coverage.py cannot be had.
         InProcessError: as `parsing`.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "coverage.json")
-        cases = [(one.family, [question.case for question in one.questions.asked]) for one in asked]
-        measured = Coverage(
-            package_folder(PACKAGE, environment.python, environment.python_version, progress), report
-        )
-        for results in parsing(environment, cases, limit_s=LIMIT_S, coverage=measured):
-            progress(f"{results[0].family}: {len(results)} answers")
-        return _files(json.loads(report.read_text()))
+    package = package_folder(PACKAGE, environment.python, environment.python_version, progress)
+    shares = [share for start in range(parallel) if (share := asked[start::parallel])]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(parallel) as pool:
+        measured = [Coverage(package, Path(folder, f"{number}.json")) for number in range(len(shares))]
+        done = pool.map(partial(_run, environment, progress), shares, measured)
+        for _ in done:
+            pass
+        return files_of([json.loads(one.report.read_text()) for one in measured])
 
 
-def _files(report: dict[str, Any]) -> list[FileCoverage]:
-    return sorted(
-        (_file(path, told) for path, told in report["files"].items() if told["summary"]["num_statements"]),
-        key=lambda one: one.name,
-    )
+def _run(
+    environment: Environment, progress: Callable[[str], None], asked: Sequence[Asked], measured: Coverage
+) -> None:
+    cases = [(one.family, [_measured(question.case) for question in one.questions.asked]) for one in asked]
+    for results in parsing(environment, cases, limit_s=LIMIT_S, coverage=measured):
+        one = asked[results[0].job]
+        progress(f"{one.family.name}, {one.group}: {len(results)} answers")
 
 
-def _file(path: str, told: dict[str, Any]) -> FileCoverage:
-    summary = told["summary"]
-    branches = summary["num_branches"]
-    ran = {family for families in told["contexts"].values() for family in families} - {""}
+def _measured(case: Case) -> Case:
+    ways = tuple(way for way in case.ways if way in (CUT_WAYS if case.cut else WAYS))
+    return case.model_copy(update={"ways": ways})
+
+
+def files_of(reports: Sequence[dict[str, Any]]) -> list[FileCoverage]:
+    """The files with lines that can run, from reports of coverage.py in JSON with contexts, as one."""
+    names = {name for report in reports for name in report["files"]}
+    found = [_file(name, [r["files"][name] for r in reports if name in r["files"]]) for name in names]
+    return sorted((one for one in found if one.statements), key=lambda one: one.name)
+
+
+def _file(path: str, told: Sequence[dict[str, Any]]) -> FileCoverage:
+    lines, missed = _ran(told, "lines")
+    branches, untaken = _ran(told, "branches")
+    contexts = [families for one in told for families in one["contexts"].values()]
     return FileCoverage(
         name=path.rpartition("/vllm/")[2],
-        lines=100 * summary["covered_lines"] / summary["num_statements"],
-        branches=100 * summary["covered_branches"] / branches if branches else None,
-        statements=summary["num_statements"],
-        missing=ranges(told["missing_lines"]),
-        families=tuple(sorted(ran)),
+        lines=_share(len(lines), len(missed)),
+        branches=_share(len(branches), len(untaken)) if branches or untaken else None,
+        statements=len(lines) + len(missed),
+        missing=ranges(sorted(missed)),
+        families=tuple(sorted({family for families in contexts for family in families} - {""})),
     )
+
+
+def _ran(told: Sequence[dict[str, Any]], what: str) -> tuple[set[Any], set[Any]]:
+    """What ran in any report, and what ran in none."""
+    ran = {_hashable(one) for report in told for one in report[f"executed_{what}"]}
+    every = ran | {_hashable(one) for report in told for one in report[f"missing_{what}"]}
+    return ran, every - ran
+
+
+def _hashable(place: int | list[int]) -> int | tuple[int, ...]:
+    return tuple(place) if isinstance(place, list) else place
+
+
+def _share(some: int, others: int) -> float:
+    return 100 * some / (some + others) if some + others else 100.0
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -159,9 +159,10 @@ class Form:
         return free, [*native, *held]
 
     def free(self, meaning: Meaning) -> str:
-        """How a turn begins where a grammar does not hold it yet: its thoughts."""
+        """How a turn begins where a grammar does not hold it yet: its thoughts, and what opens the rest."""
         runs = self._runs(meaning)
-        return self._run(runs[0], 0) + (self.join or "") if isinstance(runs[0][0], Reasoning) else ""
+        thought = self._run(runs[0], 0) + (self.join or "") if isinstance(runs[0][0], Reasoning) else ""
+        return thought + self.body[0]
 
     def _render(self, meaning: Meaning, *, gap: str) -> str:
         runs = self._runs(meaning)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.matrix.coverage import ranges
+from harness.matrix.coverage import files_of, ranges
 
 
 @pytest.mark.parametrize(
@@ -13,3 +13,23 @@ from harness.matrix.coverage import ranges
 )
 def test_lines_are_told_as_ranges(numbers: list[int], text: str) -> None:
     assert ranges(numbers) == text
+
+
+def test_a_line_ran_that_ran_in_any_interpreter() -> None:
+    def told(lines: list[int], missed: list[int], family: str) -> dict[str, object]:
+        return {
+            "executed_lines": lines,
+            "missing_lines": missed,
+            "executed_branches": [[line, line + 1] for line in lines],
+            "missing_branches": [[line, line + 1] for line in missed],
+            "contexts": {str(line): ["", family] for line in lines},
+        }
+
+    (one,) = files_of(
+        [
+            {"files": {"/site/vllm/parser/x.py": told([1, 2], [3, 4], "hermes"), "/e.py": told([], [], "")}},
+            {"files": {"/site/vllm/parser/x.py": told([1, 3], [2, 4], "kimi_k2")}},
+        ]
+    )
+    assert (one.name, one.lines, one.branches, one.statements) == ("parser/x.py", 75.0, 75.0, 4)
+    assert (one.missing, one.families) == ("4", ("hermes", "kimi_k2"))

@@ -45,3 +45,12 @@ def test_findings_name_families_and_cases_that_there_are() -> None:
             assert asked.asked, finding.name
         first = questions(finding.groups[0], FAMILIES[finding.families[0]], load_meanings(), "in-process")
         assert finding.case in {question.case.name for question in first.asked}, finding.name
+
+
+def test_a_finding_names_a_forced_case_without_what_forces_it() -> None:
+    narrow = FINDING.model_copy(update={"cases": ("call",)})
+    forced = cell("in-process", {"1": ("call lost",)})
+    cases = {f"call, {how}": forced.cases["call"] for how in ("required", "named")}
+    forced = forced.model_copy(update={"group": "forced", "cases": {**cases, "call": forced.cases["call"]}})
+    told = explain([narrow], [forced])
+    assert told.seen == {"lost": {("0.32.0", "in-process"): 2}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.matrix.judge import differences
+from harness.matrix.judge import differences, not_barred
 from harness.scripted.in_process import Call, Parsed
 from harness.scripted.meaning import Meaning, Text, ToolCall
 
@@ -60,3 +60,9 @@ def test_text_where_none_was_meant() -> None:
     result = Parsed(family="any", content="<tool_call>", calls=(SAID,))
     assert differences(meant, result) == ("text where none was meant",)
     assert differences(Meaning((Text("a"),)), Parsed(family="any", content="a")) == ()
+
+
+def test_what_is_barred_must_be_refused() -> None:
+    assert not_barred(Parsed(family="f", error="grammar refuses: 'H' after ''")) == ()
+    assert not_barred(Parsed(family="f", error="HTTP 400: no")) == ("raises HTTP 400",)
+    assert not_barred(Parsed(family="f", content="Hello.")) == ("the model is not held",)

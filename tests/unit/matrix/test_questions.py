@@ -78,3 +78,33 @@ def test_made_up_meanings_come_again_from_their_seed(family: str) -> None:
     lengths = [len(one.case.text) for one in once]
     assert lengths == sorted(lengths)
     assert once != made(FAMILIES[family], budget=15, seed=4)
+
+
+def test_a_forced_call_offers_what_it_calls_and_every_text_it_may_be() -> None:
+    found = {question.case.name: question for question in asked("forced", "qwen3_json").asked}
+    required, named = found["reasoning and call, required"].case, found["reasoning and call, named"].case
+    assert (required.choice, named.choice) == ("required", "get_weather")
+    assert [tool["function"]["name"] for tool in named.tools] == ["get_time", "get_weather"]
+    assert all(text.startswith(required.free) for text in (required.text, *required.instead))
+    assert {text.removeprefix(named.free) for text in named.instead} >= {
+        '{"city": "Paris", "days": 3}<|im_end|>',
+        '[{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}]<|im_end|>',
+    }
+
+
+def test_a_forced_call_bars_a_text_and_another_function() -> None:
+    barred = {
+        question.case.name: question.case for question in asked("forced", "hermes").asked if question.barred
+    }
+    assert {name: case.choice for name, case in barred.items()} == {
+        "text, required": "required",
+        "another function, named": "get_time",
+    }
+    assert not any(case.instead for case in barred.values())
+
+
+def test_a_server_is_asked_fewer_forced_calls() -> None:
+    served, parsed = (asked("forced", "hermes", engine).asked for engine in ("http", "in-process"))
+    names = {question.case.name for question in served}
+    assert names < {question.case.name for question in parsed}
+    assert {"call, required", "call, named", "text, required"} <= names
