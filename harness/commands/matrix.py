@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
@@ -12,7 +12,6 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 from rich.table import Table
 
 from harness.environments.resolve import resolve
-from harness.environments.spec import Environment
 from harness.errors import HarnessError, UsageError
 from harness.matrix.compare import (
     Baseline,
@@ -31,8 +30,9 @@ from harness.matrix.mutants import Judged, judged, load_reasons, mutants_of, rea
 from harness.matrix.properties import BUDGET
 from harness.matrix.questions import BY_DEFAULT, GROUPS, Group, Search
 from harness.matrix.results import Cell, Engine, Run
-from harness.matrix.run import Asked, jobs, work
+from harness.matrix.run import Asked, Subject, jobs, work
 from harness.paths import state_dir
+from harness.registry import Frontend
 from harness.scripted.families import FAMILIES, Family
 
 app = typer.Typer(help="Run every parser over versions of vLLM, without a GPU; compare runs.")
@@ -49,6 +49,9 @@ def matrix(
     vllm: Annotated[
         str, typer.Option(help="Environments, by commas: 0.32.0,0.33.0@0.32.0,tree:DIR.")
     ] = "0.32.0",
+    frontend: Annotated[
+        str, typer.Option(help="vLLM's HTTP front ends, by commas: python,rust (needs --engine http).")
+    ] = "python",
     cases: Annotated[
         str,
         typer.Option(
@@ -82,8 +85,8 @@ def matrix(
         return
     known = read_baseline(baseline) if baseline else None
     folder = Run.named(run or time.strftime("%Y%m%d-%H%M%S"))
-    environments = [(spec, resolve(spec, create=True, progress=console.print)) for spec in _split(vllm)]
-    if write and len(environments) != 1:
+    subjects = _subjects(vllm, frontend, engine)
+    if write and len(subjects) != 1:
         raise UsageError("--write-baseline takes one environment", hint="give one to --vllm")
     if known and known.engine != engine:
         raise UsageError(f"the baseline {baseline} is of the engine {known.engine}")
@@ -96,10 +99,10 @@ def matrix(
     ]
     if coverage:
         some = [one for one in asked if one.questions.asked]
-        _show_coverage(measure(environments[0][1], some, _quietly, parallel=parallel))
+        _show_coverage(measure(subjects[0].environment, some, _quietly, parallel=parallel))
         return
-    errors = _work(folder, environments, asked, engine, parallel)
-    specs, names = {spec for spec, _ in environments}, {family.name for family in families}
+    errors = _work(folder, subjects, asked, engine, parallel)
+    specs, names = {subject.name for subject in subjects}, {family.name for family in families}
     cells = [
         cell
         for cell in (folder.cells() if folder.folder.exists() else ())
@@ -111,7 +114,7 @@ def matrix(
     _show(cells, known)
     console.print(f"run: {folder.folder}", soft_wrap=True)
     if write:
-        write_baseline(baseline_of(environments[0][0], cells), write)
+        write_baseline(baseline_of(subjects[0].name, cells), write)
         console.print(f"baseline: {write}")
     if errors:
         raise errors[0]
@@ -262,6 +265,28 @@ def _families(parsers: str, engine: Engine) -> list[Family]:
     return chosen
 
 
+def _subjects(vllm: str, frontend: str, engine: Engine) -> list[Subject]:
+    chosen = _split(frontend)
+    if unknown := set(chosen) - set(get_args(Frontend)):
+        raise UsageError(
+            f"vLLM has no front end {min(unknown)!r}", hint=f"there are {', '.join(get_args(Frontend))}"
+        )
+    if engine != "http" and chosen != ["python"]:
+        raise UsageError("parsers driven in process have no front end", hint="add --engine http")
+    found = []
+    for spec in _split(vllm):
+        environment = resolve(spec, create=True, progress=console.print)
+        for name in get_args(Frontend):
+            if name in chosen:
+                if name not in environment.frontends:
+                    raise UsageError(
+                        f"{environment.describe()} carries no {name} front end",
+                        hint="name one that does with --vllm, such as 0.33.0@0.32.0",
+                    )
+                found.append(Subject(spec, environment, name))
+    return found
+
+
 def _groups(cases: str) -> tuple[Group, ...]:
     wanted = _split(cases)
     if unknown := set(wanted) - set(GROUPS):
@@ -273,14 +298,14 @@ def _groups(cases: str) -> tuple[Group, ...]:
 
 def _work(
     folder: Run,
-    environments: list[tuple[str, Environment]],
+    subjects: list[Subject],
     everything: list[Asked],
     engine: Engine,
     parallel: int,
 ) -> list[HarnessError]:
-    todo = jobs(folder, environments, everything, engine=engine, parallel=parallel)
+    todo = jobs(folder, subjects, everything, engine=engine, parallel=parallel)
     total = sum(len(job.asked) for job in todo)
-    kept = len(environments) * sum(bool(one.questions.asked) for one in everything) - total
+    kept = len(subjects) * sum(bool(one.questions.asked) for one in everything) - total
     if kept:
         console.print(f"{kept} cells of this run have finished before")
     with _progress() as progress:

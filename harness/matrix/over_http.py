@@ -18,7 +18,7 @@ from harness.environments.spec import Environment
 from harness.matrix.judge import REFUSED
 from harness.protocol.accumulate import ChatAccumulator, ResponseAccumulator
 from harness.protocol.sse import SSEParser
-from harness.registry import ModelEntry, load_registry
+from harness.registry import Frontend, ModelEntry, load_registry
 from harness.scripted.book import Raw, Rule, When
 from harness.scripted.families import Family, family_entry
 from harness.scripted.in_process import Call, Case, Parsed
@@ -44,12 +44,20 @@ class Answered:
     alone: tuple[str, ...]
 
 
-def answers(environment: Environment, family: Family, cases: Sequence[Case], wrong: Wrong) -> Answered:
+def answers(
+    environment: Environment,
+    family: Family,
+    cases: Sequence[Case],
+    wrong: Wrong,
+    *,
+    frontend: Frontend = "python",
+) -> Answered:
     """Asks a family's cases over HTTP, each in its ways.
 
     Args:
         cases: those whose ways are in `ASK` or `INTERVALS`.
         wrong: tells which answers are asked for again, alone.
+        frontend: which of vLLM's HTTP front ends answers.
 
     Raises:
         StartupError: a server does not start.
@@ -57,7 +65,8 @@ def answers(environment: Environment, family: Family, cases: Sequence[Case], wro
     parsed: list[Parsed] = []
     alone: list[str] = []
     for args, ways in _servers(cases):
-        with RemoteServer(entry_of(family), lane="scripted", vllm=environment, args=args) as server:
+        entry = entry_of(family)
+        with RemoteServer(entry, lane="scripted", vllm=environment, args=args, frontend=frontend) as server:
             asked = [(case, way) for case in cases for way in case.ways if way in ways]
             asker = _Asker(server, family, [case for case, _ in asked])
             with ThreadPoolExecutor(AT_A_TIME) as pool:
@@ -71,10 +80,11 @@ def answers(environment: Environment, family: Family, cases: Sequence[Case], wro
 
 
 def under_load(
-    environment: Environment, family: Family, cases: Sequence[Case]
+    environment: Environment, family: Family, cases: Sequence[Case], *, frontend: Frontend = "python"
 ) -> Iterator[tuple[Case, str, Parsed, Parsed]]:
     """Asks each case alone, then all at the same time: case, way, both answers."""
-    with RemoteServer(entry_of(family), lane="scripted", vllm=environment) as server:
+    entry = entry_of(family)
+    with RemoteServer(entry, lane="scripted", vllm=environment, frontend=frontend) as server:
         asker = _Asker(server, family, cases)
         for way in ("chat", "chat stream"):
             alone = [asker.ask(case, way) for case in cases]

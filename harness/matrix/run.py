@@ -15,6 +15,7 @@ from harness.matrix.meanings import Meanings
 from harness.matrix.over_http import Answered, answers, under_load
 from harness.matrix.questions import Group, Question, Questions, Search, questions
 from harness.matrix.results import CaseResult, Cell, Engine, Run, short_digest
+from harness.registry import Frontend
 from harness.scripted.families import Family
 from harness.scripted.in_process import Parsed, parsing
 
@@ -58,33 +59,53 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Job:
-    """Cells for one interpreter or one row of servers: the environment as in `--vllm`, and resolved."""
+class Subject:
+    """A vLLM that is asked: the environment as in `--vllm`, and resolved, and the front end that answers."""
 
     spec: str
     environment: Environment
+    frontend: Frontend = "python"
+
+    @property
+    def name(self) -> str:
+        """What its cells are found by."""
+        return self.spec if self.frontend == "python" else f"{self.spec}+{self.frontend}"
+
+    @property
+    def described(self) -> str:
+        """The environment in full."""
+        told = self.environment.describe()
+        return told if self.frontend == "python" else f"{told}, {self.frontend} front end"
+
+
+@dataclass(frozen=True)
+class Job:
+    """Cells for one interpreter or one row of servers."""
+
+    subject: Subject
     engine: Engine
     asked: tuple[Asked, ...]
 
 
 def jobs(
     run: Run,
-    environments: Sequence[tuple[str, Environment]],
+    subjects: Sequence[Subject],
     everything: Sequence[Asked],
     *,
     engine: Engine = "in-process",
     parallel: int = 1,
 ) -> list[Job]:
-    """What there is to do: everything on every environment, but for the cells that have finished."""
+    """What there is to do: everything on every subject, but for the cells that have finished."""
     todo = []
-    for spec, environment in environments:
+    for subject in subjects:
         left = [
             one
             for one in everything
-            if one.questions.asked and not run.finished(spec, engine, one.family.name, one.group, one.digest)
+            if one.questions.asked
+            and not run.finished(subject.name, engine, one.family.name, one.group, one.digest)
         ]
         shares = [tuple(left[start::parallel]) for start in range(parallel)]
-        todo += [Job(spec, environment, engine, share) for share in shares if share]
+        todo += [Job(subject, engine, share) for share in shares if share]
     return todo
 
 
@@ -113,7 +134,7 @@ def _cells(job: Job) -> Iterator[Cell]:
 def _in_process(job: Job) -> Iterator[Cell]:
     asked = [(one.family, [question.case for question in one.questions.asked]) for one in job.asked]
     started = time.monotonic()
-    for parsed in parsing(job.environment, asked, limit_s=LIMIT_S):
+    for parsed in parsing(job.subject.environment, asked, limit_s=LIMIT_S):
         now = time.monotonic()
         yield _cell(job, job.asked[parsed[0].job], parsed, seconds=now - started)
         started = now
@@ -142,13 +163,13 @@ def _answered(job: Job, asked: Asked) -> Answered:
         return meaning is not None and bool(differences(meaning, answer))
 
     cases = [question.case for question in asked.questions.asked]
-    return answers(job.environment, asked.family, cases, wrong)
+    return answers(job.subject.environment, asked.family, cases, wrong, frontend=job.subject.frontend)
 
 
 def _loaded(job: Job, asked: Asked) -> list[Parsed]:
     """Answers under load in the place of those alone: first of each case the one alone."""
     cases = [question.case for question in asked.questions.asked]
-    told = under_load(job.environment, asked.family, cases)
+    told = under_load(job.subject.environment, asked.family, cases, frontend=job.subject.frontend)
     return [
         answer.model_copy(update={"way": f"{way}, {how}"})
         for _, way, alone, together in told
@@ -159,7 +180,7 @@ def _loaded(job: Job, asked: Asked) -> list[Parsed]:
 def _cell(
     job: Job, asked: Asked, parsed: Sequence[Parsed], *, seconds: float, alone: tuple[str, ...] = ()
 ) -> Cell:
-    cell = cell_of(asked, parsed, environment=job.spec, described=job.environment.describe())
+    cell = cell_of(asked, parsed, environment=job.subject.name, described=job.subject.described)
     return cell.model_copy(update={"engine": job.engine, "seconds": round(seconds, 1), "alone": alone})
 
 

@@ -13,7 +13,7 @@ from harness.environments import resolve
 from harness.matrix.compare import against, read_baseline
 from harness.matrix.meanings import load_meanings
 from harness.matrix.results import Run
-from harness.matrix.run import Asked, jobs, work
+from harness.matrix.run import Asked, Subject, jobs, work
 from harness.scripted.families import FAMILIES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -37,6 +37,6 @@ def test_the_gate_is_shut_for_a_parser_that_is_worse(tmp_path: Path) -> None:
     worse = replace(FAMILIES["hermes"], tool_parser="broken_loses_second_call", args=plugin)
     run = Run(tmp_path)
     asked = [Asked.of(worse, "canonical", load_meanings(), "in-process")]
-    assert work(run, jobs(run, [(VLLM, resolve(VLLM))], asked), parallel=1, done=lambda _: None) == []
+    assert work(run, jobs(run, [Subject(VLLM, resolve(VLLM))], asked), parallel=1, done=lambda _: None) == []
     changed = against(read_baseline(BASELINE), run.cells())
     assert {change.case for change in changed if change.worse} >= {"two calls", "three calls"}

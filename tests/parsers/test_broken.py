@@ -12,7 +12,7 @@ from harness.matrix.compare import changes
 from harness.matrix.meanings import load_meanings
 from harness.matrix.questions import Group
 from harness.matrix.results import Cell, Engine, Run
-from harness.matrix.run import Asked, jobs, work
+from harness.matrix.run import Asked, Subject, jobs, work
 from harness.scripted.families import FAMILIES, Family
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -36,7 +36,7 @@ def _run(folder: Path, families: list[Family], engine: Engine) -> dict[str, Cell
     group: Group = "canonical"
     asked = [Asked.of(family, group, load_meanings(), engine) for family in families]
     run = Run(folder)
-    todo = jobs(run, [(VLLM, resolve(VLLM))], asked, engine=engine)
+    todo = jobs(run, [Subject(VLLM, resolve(VLLM))], asked, engine=engine)
     assert work(run, todo, parallel=1, done=lambda _: None) == []
     return {cell.family: cell.model_copy(update={"family": "any"}) for cell in run.cells()}
 
