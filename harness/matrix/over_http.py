@@ -118,7 +118,7 @@ class _Asker:
     def __init__(self, server: RemoteServer, family: Family, cases: Sequence[Case]) -> None:
         self._server = server
         self._family = family
-        self._let_through: dict[bool, int] = {}
+        self._let_through: dict[tuple[str, bool], int] = {}
         book = server.book()
         says = {name: text for case in cases for name, text in _texts(case).items()}
         for name, text in says.items():
@@ -130,17 +130,18 @@ class _Asker:
         Where a grammar refuses what would be said, what may be said instead is tried in turn.
         """
         refusals = []
-        for name, text, place in self._in_turn(case):
+        for name, text, place in self._in_turn(case, way):
             answer = self._ask(case, way, name)
-            if REFUSED not in (answer.error or ""):
-                self._let_through[case.choice == "required"] = place
+            if not (answer.error or "").startswith(REFUSED):
+                if answer.error is None:
+                    self._let_through[way, case.choice == "required"] = place
                 return answer if text == case.text else answer.model_copy(update={"said": text})
             refusals.append(answer)
         return refusals[0]
 
-    def _in_turn(self, case: Case) -> list[tuple[str, str, int]]:
+    def _in_turn(self, case: Case, way: str) -> list[tuple[str, str, int]]:
         """What may be said: the words that ask for it, the text, its place; what went through last first."""
-        likely = self._let_through.get(case.choice == "required", 0)
+        likely = self._let_through.get((way, case.choice == "required"), 0)
         texts = _texts(case)
         first = {text: name for name, text in reversed(texts.items())}
         every = [
