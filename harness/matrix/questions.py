@@ -161,8 +161,7 @@ def _barred(family: Family, cases: list[Case], meanings: Meanings) -> Iterator[C
     for case in cases:
         if case.name in meant and family.form and family.tool_parser:
             choice, name, meaning = meant[case.name]
-            text, free = family.form.render_constrained(meaning), family.form.free(meaning)
-            yield Case(name=name, text=text, tools=tools, choice=choice, free=free)
+            yield Case(name=name, text=family.form.render_constrained(meaning), tools=tools, choice=choice)
 
 
 def _called(meaning: Meaning) -> list[str]:
@@ -176,14 +175,13 @@ def _choices(case: MeaningCase) -> list[tuple[str, str]]:
 
 
 def _forced_case(family: Family, case: Case, meaning: Meaning, topic: str, choice: str) -> Case:
-    free, texts = "", [render(family.dialect, meaning, constrained=True)]
+    texts = [render(family.dialect, meaning, constrained=True)]
     if family.form:
-        free, texts = family.form.render_forced(meaning, named=topic == "named")
+        texts = family.form.render_forced(meaning, named=topic == "named")
     changed = {
         "name": f"{case.name}, {topic}",
         "text": texts[0],
         "choice": choice,
-        "free": free,
         "instead": tuple(texts[1:]),
     }
     return case.model_copy(update=changed)

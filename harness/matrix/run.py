@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from harness.environments.spec import Environment
 from harness.errors import HarnessError
-from harness.matrix.judge import differences, disagreement, losses, not_barred
+from harness.matrix.judge import REFUSED, differences, disagreement, losses, not_barred
 from harness.matrix.meanings import Meanings
 from harness.matrix.over_http import Answered, answers, under_load
 from harness.matrix.questions import Group, Question, Questions, Search, questions
@@ -258,9 +258,10 @@ def _compared_within(question: Question, one: Parsed) -> object:
 
 
 def outcome(one: Parsed) -> str:
-    """Tells one answer from another, but for white space around its texts."""
+    """Tells one answer from another, but for white space around its texts and the words of a refusal."""
     texts = [(one.reasoning or "").strip(), (one.content or "").strip()]
-    return short_digest([*texts, [call.model_dump() for call in one.calls], one.error])
+    error = REFUSED if (one.error or "").startswith(REFUSED) else one.error
+    return short_digest([*texts, [call.model_dump() for call in one.calls], error])
 
 
 def _shown(one: Parsed) -> str:

@@ -51,7 +51,6 @@ class Case(_Strict):
         text: raw text, up to and with the token that ends the turn.
         tools: offered with the request; none: no tools.
         choice: `required`, or the name of the function that must be called; None: the model chooses.
-        free: how the text begins where a grammar does not hold it yet.
         instead: said in place of the text where the request's grammar does not let it through: the first of
             these that it does.
         ways: how it is parsed: `whole`; a number of tokens a delta (0: all), `+end` where the token that ends
@@ -66,7 +65,6 @@ class Case(_Strict):
     text: str
     tools: tuple[dict[str, Any], ...] = ()
     choice: str | None = None
-    free: str = ""
     instead: tuple[str, ...] = ()
     ways: tuple[str, ...] = ()
     spelled: bool = False

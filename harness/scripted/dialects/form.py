@@ -130,7 +130,7 @@ class Form:
         """The same under a grammar, which leaves no room for the blanks after the thoughts."""
         return self._render(meaning, gap="")
 
-    def render_forced(self, meaning: Meaning, *, named: bool) -> tuple[str, list[str]]:
+    def render_forced(self, meaning: Meaning, *, named: bool) -> list[str]:
         """A turn of calls, and nothing else but thoughts, where the request forces them.
 
         A server holds the model to a grammar once it has thought: of its own format, or of JSON.
@@ -139,10 +139,10 @@ class Form:
             named: whether the request names the function, so that JSON has its arguments alone.
 
         Returns:
-            The thoughts, and the turns that a grammar may leave possible, the nearest to the format first,
-            in the same places for every meaning.
+            The turns that a grammar may leave possible, the nearest to the format first, in the same places
+            for every meaning.
         """
-        free = self.free(meaning)
+        free = self._free(meaning)
         own_end = self.frame.end_after_calls or self.frame.end
         ends = (own_end, self.frame.end)
         thoughts = self.thoughts or Thoughts(close="")
@@ -156,9 +156,9 @@ class Form:
             f"{free}{json.dumps(said, ensure_ascii=False)}{self.frame.end}"
             for said in _in_json(meaning, named)
         ]
-        return free, [*native, *held]
+        return [*native, *held]
 
-    def free(self, meaning: Meaning) -> str:
+    def _free(self, meaning: Meaning) -> str:
         """How a turn begins where a grammar does not hold it yet: its thoughts, and what opens the rest."""
         runs = self._runs(meaning)
         thought = self._run(runs[0], 0) + (self.join or "") if isinstance(runs[0][0], Reasoning) else ""

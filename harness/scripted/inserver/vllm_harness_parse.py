@@ -19,6 +19,7 @@ import xgrammar
 from tokenizers.decoders import DecodeStream
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser import ParserManager
+from vllm.reasoning import ReasoningParserManager
 from vllm.tokenizers import get_tokenizer
 from vllm.tool_parsers import ToolParserManager
 
@@ -181,7 +182,7 @@ class _Family:
         prompt = self._prompt(case)
         name = {"family": self.job["name"], "job": self.number, "case": case["name"]}
         try:
-            case, told = self._let_through(case)
+            case, told = self._let_through(case, prompt)
         except (_Refused, RuntimeError) as error:
             kind = "grammar refuses" if isinstance(error, _Refused) else "no grammar can be made"
             yield from ({**name, "way": way, "error": f"{kind}: {error}"} for way in case["ways"])
@@ -193,7 +194,7 @@ class _Family:
                     at = at if said.ended else len(said.ids)
                     yield {**place, "at": at, "tokens": len(said.ids), **found}
 
-    def _let_through(self, case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    def _let_through(self, case: dict[str, Any], prompt: list[int]) -> tuple[dict[str, Any], dict[str, str]]:
         """The case with the first of its texts that the request's grammar lets through, and which that is."""
         held = case["choice"] is not None and self._new(case, stream=False)[1].structured_outputs
         grammar = _grammar(held) if held else None
@@ -202,21 +203,37 @@ class _Family:
         compiled = self._compiler.compile_grammar(grammar)
         refusals = []
         for text in (case["text"], *case["instead"]):
-            refusal = self._refusal(compiled, text, case["free"])
+            refusal = self._refusal(compiled, text, prompt)
             if refusal is None:
                 return {**case, "text": text}, {} if text == case["text"] else {"said": text}
             refusals.append(refusal)
         raise _Refused(refusals[0])
 
-    def _refusal(self, compiled: xgrammar.CompiledGrammar, text: str, free: str) -> str | None:
+    def _refusal(self, compiled: xgrammar.CompiledGrammar, text: str, prompt: list[int]) -> str | None:
         """Where a grammar does not let a text through; None: it does."""
-        *ids, last = self.tokenizer.encode(text, add_special_tokens=False)
-        held = self.tokenizer.decode(ids, skip_special_tokens=False).removeprefix(free)
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
         matcher = xgrammar.GrammarMatcher(compiled)
-        for place, letter in enumerate(held):
-            if not matcher.accept_string(letter):
-                return f"{held[place : place + SHOWN]!r} after {held[:place][-SHOWN:]!r}"
-        return None if matcher.accept_token(last) else f"the end after {held[-SHOWN:]!r}"
+        for place in range(self._held_from(ids, prompt), len(ids)):
+            if not matcher.accept_token(ids[place]):
+                before, after = (self.tokenizer.decode(some) for some in (ids[:place], ids[place:]))
+                return f"{after[:SHOWN]!r} after {before[-SHOWN:]!r}"
+        return None
+
+    def _held_from(self, ids: list[int], prompt: list[int]) -> int:
+        """The first token that a grammar holds: after the thoughts, as vLLM's manager of grammars has it."""
+        if self.job["reasoning_parser"] is None:
+            return 0
+        kind = ReasoningParserManager.get_reasoning_parser(self.job["reasoning_parser"])
+        reasoner = kind(self.tokenizer, chat_template_kwargs=self.kwargs)
+        if reasoner.is_reasoning_end(prompt):
+            return 0
+        if getattr(reasoner, "reasoning_end_token_ids", None) and hasattr(reasoner, "find_reasoning_end"):
+            end = reasoner.find_reasoning_end(ids)
+            return int(end.offset) if end.implicit else int(end.offset) + 1
+        for place, number in enumerate(ids):
+            if reasoner.is_reasoning_end_streaming([*prompt, *ids[: place + 1]], [number]):
+                return place + 1
+        return len(ids)
 
     def _prompt(self, case: dict[str, Any]) -> list[int]:
         prompt: list[int] = self.tokenizer.apply_chat_template(
