@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -160,25 +161,45 @@ def judged(
     parallel: int = 1,
     done: Callable[[Judged], None] = lambda _: None,
 ) -> list[Judged]:
-    """Asks each mutant, in process, the cases that run the statement it changes.
+    """Asks each mutant, in process, the cases that run the statement it changes, until one kills it.
 
-    Each runs in a fork of an interpreter that has vLLM loaded.
+    A group of cases is asked at a time; each mutant runs in a fork of an interpreter that has vLLM loaded.
 
     Raises:
         InProcessError: vLLM does not import, or takes longer than an hour a mutant.
     """
-    shares = [mutants[start::parallel] for start in range(parallel)]
+    groups = [[one for one in asked if one.group == group] for group in {one.group: None for one in asked}]
+    fates: dict[int, Judged] = {}
+    left = list(enumerate(mutants))
 
-    def judge(share: Sequence[Mutant]) -> list[Judged]:
-        found = []
-        for one in _judged(environment, file, share, asked):
-            done(one)
-            found.append(one)
-        return found
+    def note(last: bool, number: int, one: Judged) -> None:
+        fates[number] = _worse(fates.get(number), one)
+        if last or one.fate == "killed":
+            done(fates[number])
 
-    with ThreadPoolExecutor(parallel) as pool:
-        found = [one for some in pool.map(judge, filter(None, shares)) for one in some]
-    return sorted(found, key=lambda one: (one.mutant.line, one.mutant.operator, one.mutant.change))
+    for group in groups:
+        shares = [share for start in range(parallel) if (share := left[start::parallel])]
+        judge = partial(_judge, environment, file, group, partial(note, group is groups[-1]))
+        with ThreadPoolExecutor(parallel) as pool:
+            list(pool.map(judge, shares))
+        left = [(number, mutant) for number, mutant in left if fates[number].fate != "killed"]
+    return sorted(fates.values(), key=lambda one: (one.mutant.line, one.mutant.operator, one.mutant.change))
+
+
+def _judge(
+    environment: Environment,
+    file: str,
+    asked: Sequence[Asked],
+    note: Callable[[int, Judged], None],
+    share: Sequence[tuple[int, Mutant]],
+) -> None:
+    found = _judged(environment, file, [mutant for _, mutant in share], asked)
+    for (number, _), one in zip(share, found, strict=True):
+        note(number, one)
+
+
+def _worse(before: Judged | None, now: Judged) -> Judged:
+    return before if before and before.fate == "differs" and now.fate == "survived" else now
 
 
 def _judged(
