@@ -62,6 +62,7 @@ def _told(reasoning: str, text: str, calls: Sequence[Wanted], result: Parsed) ->
         *_of_text("reasoning", reasoning, result.reasoning or ""),
         *_of_text("text", text, result.content or ""),
         *_of_calls(calls, result.calls),
+        *_of_usage(result),
     ]
     return tuple(dict.fromkeys(found))
 
@@ -79,6 +80,11 @@ def _of_text(name: str, meant: str, came: str) -> list[str]:
     if not meant:
         return [f"{name} where none was meant"]
     return [f"{name} cut" if came in meant else f"{name} differs"]
+
+
+def _of_usage(result: Parsed) -> list[str]:
+    uncounted = result.thought == 0 and (result.reasoning or "").strip()
+    return ["tokens of reasoning not counted"] if uncounted else []
 
 
 def _of_calls(meant: Sequence[Wanted], came: Sequence[Call]) -> list[str]:

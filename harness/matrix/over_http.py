@@ -195,9 +195,11 @@ def _choice(case: Case, named: Callable[[str], dict[str, Any]]) -> dict[str, Any
 
 
 def _read_chat(answer: requests.Response) -> dict[str, Any]:
-    message = answer.json()["choices"][0]["message"]
+    body = answer.json()
+    message = body["choices"][0]["message"]
     reasoning = message.get("reasoning") or message.get("reasoning_content")
-    return _told(reasoning, message.get("content"), _functions(message.get("tool_calls") or ()))
+    told = _told(reasoning, message.get("content"), _functions(message.get("tool_calls") or ()))
+    return {**told, **_thought(body, "completion_tokens_details")}
 
 
 def _read_chat_stream(answer: requests.Response) -> dict[str, Any]:
@@ -208,10 +210,11 @@ def _read_chat_stream(answer: requests.Response) -> dict[str, Any]:
 
 def _read_responses(answer: requests.Response) -> dict[str, Any]:
     whole = ResponseAccumulator()
-    output = answer.json()["output"]
-    for index, item in enumerate(output):
+    body = answer.json()
+    for index, item in enumerate(body["output"]):
         whole.feed({"type": "response.output_item.done", "output_index": index, "item": item})
-    return _told(whole.reasoning, whole.text, whole.tool_calls)
+    told = _told(whole.reasoning, whole.text, whole.tool_calls)
+    return {**told, **_thought(body, "output_tokens_details")}
 
 
 def _read_responses_stream(answer: requests.Response) -> dict[str, Any]:
@@ -230,6 +233,12 @@ def _feed(answer: requests.Response, into: ChatAccumulator | ResponseAccumulator
                 error = f"{kind}: {event.data[:300]}"
             into.feed(event)
     return error
+
+
+def _thought(body: dict[str, Any], details: str) -> dict[str, int]:
+    """How many tokens of reasoning a usage counts, where it counts any kind."""
+    counted = ((body.get("usage") or {}).get(details) or {}).get("reasoning_tokens")
+    return {} if counted is None else {"thought": counted}
 
 
 def _functions(calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -88,6 +88,7 @@ class Parsed(_Strict):
         tokens: length of the text.
         said: the text, where it is not the case's first.
         reasoning, content, calls: the message.
+        thought: how many tokens of reasoning are counted, where they are.
         error: the exception, where one came instead.
     """
 
@@ -101,6 +102,7 @@ class Parsed(_Strict):
     reasoning: str | None = None
     content: str | None = None
     calls: tuple[Call, ...] = ()
+    thought: int | None = None
     error: str | None = None
 
 

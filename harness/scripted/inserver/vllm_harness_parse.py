@@ -74,7 +74,9 @@ def _whole(parser: Any, request: Any, said: _Said, prompt: list[int]) -> dict[st
         "".join(said.texts(request)), request, enable_auto_tools=True, model_output_token_ids=said.ids
     )
     found = [{"name": call.name, "arguments": call.arguments} for call in calls or ()]
-    return {"reasoning": reasoning, "content": content, "calls": found}
+    counts = hasattr(parser, "count_reasoning_tokens")
+    thought = {"thought": parser.count_reasoning_tokens(said.ids)} if counts else {}
+    return {"reasoning": reasoning, "content": content, "calls": found, **thought}
 
 
 def _streamed(parser: Any, request: Any, said: _Said, prompt: list[int], spans: Spans) -> dict[str, Any]:

@@ -66,3 +66,9 @@ def test_what_is_barred_must_be_refused() -> None:
     assert not_barred(Parsed(family="f", error="grammar refuses: 'H' after ''")) == ()
     assert not_barred(Parsed(family="f", error="HTTP 400: no")) == ("raises HTTP 400",)
     assert not_barred(Parsed(family="f", content="Hello.")) == ("the model is not held",)
+
+
+def test_tokens_of_reasoning_are_counted_where_there_is_any() -> None:
+    assert differences(MEANT, came(thought=4)) == differences(MEANT, came(thought=None)) == ()
+    assert differences(MEANT, came(thought=0)) == ("tokens of reasoning not counted",)
+    assert differences(Meaning.of("Hi."), Parsed(family="any", content="Hi.", thought=0)) == ()
