@@ -333,18 +333,26 @@ def _quietly(said: str) -> None:
 
 
 def _show_coverage(files: list[FileCoverage]) -> None:
-    table = Table("file", "lines", "branches", "of", "run by", "lines that did not run")
+    table = Table("file", "lines", "or reason", "branches", "of", "run by", "did not run, and has no reason")
     for one in files:
         branches = "-" if one.branches is None else f"{one.branches:.0f} %"
         some = one.families[:3] + (("...",) if len(one.families) > 3 else ())
-        table.add_row(
-            one.name, f"{one.lines:.0f} %", branches, str(one.statements), ", ".join(some), one.missing
-        )
+        shares = (f"{one.lines:.0f} %", f"{one.explained:.0f} %", branches, str(one.statements))
+        table.add_row(one.name, *shares, ", ".join(some), one.missing)
     console.print(table)
+    for why in dict.fromkeys(why for one in files for why in one.reasons):
+        console.print(f"{sum(one.reasons.get(why, 0) for one in files)} lines: {why}")
     statements = sum(one.statements for one in files)
     covered = sum(one.statements * one.lines for one in files) / statements
-    over = sum(one.lines >= 90 for one in files)
-    console.print(f"{covered:.1f} % of {statements} lines; {over} of {len(files)} files at 90 % or more")
+    over, with_reason = (
+        sum(share >= 90 for share in shares) for shares in zip(*map(_shares, files), strict=True)
+    )
+    console.print(f"{covered:.1f} % of {statements} lines")
+    console.print(f"{over} of {len(files)} files at 90 % or more, {with_reason} with what has a reason")
+
+
+def _shares(one: FileCoverage) -> tuple[float, float]:
+    return one.lines, one.explained
 
 
 def _counts(cell: Cell | None, known: Baseline | None) -> str:

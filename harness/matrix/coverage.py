@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 from harness.environments.installer import package_folder
 from harness.environments.spec import Environment
 from harness.matrix.run import LIMIT_S, Asked
+from harness.matrix.unreached import load_unreached, reasons
 from harness.scripted.in_process import Case, Coverage, parsing
 
 PACKAGE = "coverage==7.17.3"
@@ -31,7 +33,8 @@ class FileCoverage:
         name: below the package.
         lines, branches: share that ran, 0 to 100; None: it has none.
         statements: how many lines it has that can run.
-        missing: the lines that did not run, as ranges.
+        missing: the lines that did not run and have no reason, as ranges.
+        reasons: why others did not run -> how many.
         families: whose cases ran lines of it.
     """
 
@@ -40,7 +43,13 @@ class FileCoverage:
     branches: float | None
     statements: int
     missing: str
+    reasons: dict[str, int]
     families: tuple[str, ...]
+
+    @property
+    def explained(self) -> float:
+        """Share of lines that ran or have a reason, 0 to 100."""
+        return min(100.0, self.lines + 100 * sum(self.reasons.values()) / self.statements)
 
 
 def measure(
@@ -67,7 +76,11 @@ def measure(
         done = pool.map(partial(_run, environment, progress), shares, measured)
         for _ in done:
             pass
-        return files_of([json.loads(one.report.read_text()) for one in measured])
+        return files_of([json.loads(one.report.read_text()) for one in measured], _source)
+
+
+def _source(path: str) -> str:
+    return Path(path).read_text()
 
 
 def _run(
@@ -84,23 +97,30 @@ def _measured(case: Case) -> Case:
     return case.model_copy(update={"ways": ways})
 
 
-def files_of(reports: Sequence[dict[str, Any]]) -> list[FileCoverage]:
-    """The files with lines that can run, from reports of coverage.py in JSON with contexts, as one."""
+def files_of(reports: Sequence[dict[str, Any]], source: Callable[[str], str]) -> list[FileCoverage]:
+    """The files with lines that can run, from reports of coverage.py in JSON with contexts, as one.
+
+    Args:
+        source: what stands in a file.
+    """
     names = {name for report in reports for name in report["files"]}
-    found = [_file(name, [r["files"][name] for r in reports if name in r["files"]]) for name in names]
+    found = [_file(name, [r["files"][name] for r in reports if name in r["files"]], source) for name in names]
     return sorted((one for one in found if one.statements), key=lambda one: one.name)
 
 
-def _file(path: str, told: Sequence[dict[str, Any]]) -> FileCoverage:
+def _file(path: str, told: Sequence[dict[str, Any]], source: Callable[[str], str]) -> FileCoverage:
+    name = path.rpartition("/vllm/")[2]
     lines, missed = _ran(told, "lines")
+    why = reasons(name, source(path), sorted(missed), load_unreached()) if missed else {}
     branches, untaken = _ran(told, "branches")
     contexts = [families for one in told for families in one["contexts"].values()]
     return FileCoverage(
-        name=path.rpartition("/vllm/")[2],
+        name=name,
         lines=_share(len(lines), len(missed)),
         branches=_share(len(branches), len(untaken)) if branches or untaken else None,
         statements=len(lines) + len(missed),
-        missing=ranges(sorted(missed)),
+        missing=ranges(sorted(missed - why.keys())),
+        reasons=dict(Counter(why.values())),
         families=tuple(sorted({family for families in contexts for family in families} - {""})),
     )
 

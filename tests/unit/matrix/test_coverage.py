@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.matrix.coverage import files_of, ranges
+from harness.matrix.unreached import Why, load_unreached, reasons
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,39 @@ def test_a_line_ran_that_ran_in_any_interpreter() -> None:
         [
             {"files": {"/site/vllm/parser/x.py": told([1, 2], [3, 4], "hermes"), "/e.py": told([], [], "")}},
             {"files": {"/site/vllm/parser/x.py": told([1, 3], [2, 4], "kimi_k2")}},
-        ]
+        ],
+        lambda _: "",
     )
     assert (one.name, one.lines, one.branches, one.statements) == ("parser/x.py", 75.0, 75.0, 4)
     assert (one.missing, one.families) == ("4", ("hermes", "kimi_k2"))
+    assert (one.reasons, one.explained) == ({}, 75.0)
+
+
+SOURCE = """
+def parse(text):
+    try:
+        return text[0]
+    except IndexError:
+        logger.warning("nothing")
+        raise ValueError(
+            "no text"
+        )
+
+def count():
+    return 0
+"""
+
+
+def test_a_line_has_the_first_reason_that_holds() -> None:
+    known = (
+        Why(why="raises", shapes=("raise",)),
+        Why(why="handles", shapes=("handler",), functions=("parse",)),
+        Why(why="counts", functions=("cou*",), files=("parser/*.py",)),
+    )
+    found = reasons("parser/x.py", SOURCE, [4, 5, 6, 7, 8, 12], known)
+    assert found == {5: "handles", 6: "handles", 7: "raises", 8: "raises", 12: "counts"}
+    assert 12 not in reasons("reasoning/x.py", SOURCE, [12], known)
+
+
+def test_every_reason_says_where_it_holds() -> None:
+    assert all(one.shapes or one.functions or one.files for one in load_unreached())
