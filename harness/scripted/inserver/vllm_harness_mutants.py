@@ -61,9 +61,11 @@ def _in_place(module: str, path: str, code: str) -> None:
         del sys.modules[name]
     sys.meta_path.insert(0, _Mutant(module, path, code))
     from vllm.parser import ParserManager
+    from vllm.reasoning import ReasoningParserManager
     from vllm.tool_parsers import ToolParserManager
 
     parse.ParserManager, parse.ToolParserManager = ParserManager, ToolParserManager
+    parse.ReasoningParserManager = ReasoningParserManager
 
 
 class _Lines:
