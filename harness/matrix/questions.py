@@ -93,12 +93,9 @@ def questions(
     else:
         found = _MAKERS[group](family, meanings)
     asked = [_in_ways(question, ways) for question in found.asked]
-    if engine == "http":  # a server has no say in how a text is cut into tokens, nor where it is cut off
-        asked = [question for question in asked if not (question.case.spelled or question.case.cut)]
-        if (
-            group == "forced"
-        ):  # a server takes its time; the arguments' ways through it are those of canonical
-            asked = [question for question in asked if question.barred or _stem(question) in _few(meanings)]
+    if engine == "http":
+        few = _few(meanings)
+        asked = [question for question in asked if _served(question, few)]
     return Questions(tuple(asked), found.left_out)
 
 
@@ -143,8 +140,11 @@ def _forced(family: Family, meanings: Meanings) -> Questions:
     return Questions(tuple(asked), {name: why for name, why in left_out.items() if name in known})
 
 
-def _stem(question: Question) -> str:
-    return question.case.name.rpartition(", ")[0]
+def _served(question: Question, few: set[str]) -> bool:
+    """Whether a server is asked: it has no say in where a text is cut; of forced calls a few are enough."""
+    case = question.case
+    forced = case.choice is not None and not question.barred
+    return not (case.spelled or case.cut or (forced and case.name.rpartition(", ")[0] not in few))
 
 
 def _few(meanings: Meanings) -> set[str]:

@@ -185,7 +185,7 @@ class _Family:
         name = {"family": self.job["name"], "job": self.number, "case": case["name"]}
         try:
             case, told = self._let_through(case, prompt)
-        except (_Refused, RuntimeError) as error:
+        except Exception as error:
             kind = "grammar refuses" if isinstance(error, _Refused) else "no grammar can be made"
             yield from ({**name, "way": way, "error": f"{kind}: {error}"} for way in case["ways"])
             return
