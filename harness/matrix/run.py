@@ -241,6 +241,9 @@ def _judged(question: Question, answers: Sequence[Parsed]) -> Iterator[tuple[Par
         if question.meaning is not None:
             yield one, differences(question.meaning, one)
             continue
+        if (one.error or "").startswith(REFUSED):  # what a grammar keeps the model from saying is no failure
+            yield one, ()
+            continue
         whole = wholes.setdefault(_compared_within(question, one), one)
         if whole is not one:
             yield one, disagreement(whole, one)
