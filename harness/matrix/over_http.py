@@ -57,7 +57,7 @@ def answers(
     Args:
         cases: those whose ways are in `ASK` or `INTERVALS`.
         wrong: tells which answers are asked for again, alone.
-        frontend: which of vLLM's HTTP front ends answers.
+        frontend: which of vLLM's HTTP front ends answers; that in Rust has no Responses.
 
     Raises:
         StartupError: a server does not start.
@@ -67,7 +67,8 @@ def answers(
     for args, ways in _servers(cases):
         entry = entry_of(family)
         with RemoteServer(entry, lane="scripted", vllm=environment, args=args, frontend=frontend) as server:
-            asked = [(case, way) for case in cases for way in case.ways if way in ways]
+            served = [way for way in ways if frontend == "python" or not way.startswith("responses")]
+            asked = [(case, way) for case in cases for way in case.ways if way in served]
             asker = _Asker(server, family, [case for case, _ in asked])
             with ThreadPoolExecutor(AT_A_TIME) as pool:
                 among = list(pool.map(asker.ask, *zip(*asked, strict=True)))
