@@ -266,25 +266,20 @@ def _families(parsers: str, engine: Engine) -> list[Family]:
 
 
 def _subjects(vllm: str, frontend: str, engine: Engine) -> list[Subject]:
+    known: tuple[Frontend, ...] = get_args(Frontend)
     chosen = _split(frontend)
-    if unknown := set(chosen) - set(get_args(Frontend)):
-        raise UsageError(
-            f"vLLM has no front end {min(unknown)!r}", hint=f"there are {', '.join(get_args(Frontend))}"
-        )
+    if unknown := set(chosen) - set(known):
+        raise UsageError(f"vLLM has no front end {min(unknown)!r}", hint=f"there are {', '.join(known)}")
     if engine != "http" and chosen != ["python"]:
         raise UsageError("parsers driven in process have no front end", hint="add --engine http")
-    found = []
-    for spec in _split(vllm):
-        environment = resolve(spec, create=True, progress=console.print)
-        for name in get_args(Frontend):
-            if name in chosen:
-                if name not in environment.frontends:
-                    raise UsageError(
-                        f"{environment.describe()} carries no {name} front end",
-                        hint="name one that does with --vllm, such as 0.33.0@0.32.0",
-                    )
-                found.append(Subject(spec, environment, name))
-    return found
+    environments = [(spec, resolve(spec, create=True, progress=console.print)) for spec in _split(vllm)]
+    for _, environment in environments:
+        if missing := set(chosen) - set(environment.frontends):
+            raise UsageError(
+                f"{environment.describe()} carries no {min(missing)} front end",
+                hint="name one that does with --vllm, such as 0.33.0@0.32.0",
+            )
+    return [Subject(*environment, name) for environment in environments for name in known if name in chosen]
 
 
 def _groups(cases: str) -> tuple[Group, ...]:
@@ -344,15 +339,9 @@ def _show_coverage(files: list[FileCoverage]) -> None:
         console.print(f"{sum(one.reasons.get(why, 0) for one in files)} lines: {why}")
     statements = sum(one.statements for one in files)
     covered = sum(one.statements * one.lines for one in files) / statements
-    over, with_reason = (
-        sum(share >= 90 for share in shares) for shares in zip(*map(_shares, files), strict=True)
-    )
+    over, with_reason = (sum(one.lines >= 90 for one in files), sum(one.explained >= 90 for one in files))
     console.print(f"{covered:.1f} % of {statements} lines")
     console.print(f"{over} of {len(files)} files at 90 % or more, {with_reason} with what has a reason")
-
-
-def _shares(one: FileCoverage) -> tuple[float, float]:
-    return one.lines, one.explained
 
 
 def _counts(cell: Cell | None, known: Baseline | None) -> str:

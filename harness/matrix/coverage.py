@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.environments.installer import package_folder
 from harness.environments.spec import Environment
-from harness.matrix.run import LIMIT_S, Asked
+from harness.matrix.run import LIMIT_S, Asked, shares
 from harness.matrix.unreached import load_unreached, reasons
 from harness.scripted.in_process import Case, Coverage, parsing
 
@@ -70,12 +70,10 @@ def measure(
         InProcessError: as `parsing`.
     """
     package = package_folder(PACKAGE, environment.python, environment.python_version, progress)
-    shares = [share for start in range(parallel) if (share := asked[start::parallel])]
+    dealt = shares(asked, parallel)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(parallel) as pool:
-        measured = [Coverage(package, Path(folder, f"{number}.json")) for number in range(len(shares))]
-        done = pool.map(partial(_run, environment, progress), shares, measured)
-        for _ in done:
-            pass
+        measured = [Coverage(package, Path(folder, f"{number}.json")) for number in range(len(dealt))]
+        list(pool.map(partial(_run, environment, progress), dealt, measured))
         return files_of([json.loads(one.report.read_text()) for one in measured], _source)
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from harness.matrix.questions import Group
+from harness.matrix.questions import Group, unforced
 from harness.matrix.results import Cell
 
 FILE = Path(__file__).with_name("findings.yaml")
@@ -61,8 +61,7 @@ class Finding(_Strict):
 
     def explains(self, failure: Failure) -> bool:
         """Whether a failure is one of its."""
-        forced = failure.group == "forced"
-        name = failure.case.rpartition(", ")[0] if forced else failure.case
+        name = unforced(failure.case) if failure.group == "forced" else failure.case
         return (
             failure.family in self.families
             and failure.group in self.groups

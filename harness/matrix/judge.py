@@ -46,11 +46,16 @@ def losses(result: Parsed) -> tuple[str, ...]:
     return () if said else ("everything lost",)
 
 
+def refused(result: Parsed) -> bool:
+    """Whether a grammar kept the model from saying it."""
+    return (result.error or "").startswith(REFUSED)
+
+
 def not_barred(result: Parsed) -> tuple[str, ...]:
     """What is wrong where the request should have kept the model from saying it; empty: it did."""
     if result.error is None:
         return ("the model is not held",)
-    return () if result.error.startswith(REFUSED) else (_raises(result),)
+    return () if refused(result) else (_raises(result),)
 
 
 def _raises(result: Parsed) -> str:

@@ -29,7 +29,7 @@ from harness.environments.spec import Environment
 from harness.errors import UsageError
 from harness.matrix.compare import MADE, Change, changes
 from harness.matrix.results import Cell
-from harness.matrix.run import LIMIT_S, Asked, cell_of
+from harness.matrix.run import LIMIT_S, Asked, cell_of, shares
 from harness.scripted.in_process import Parsed, in_process_job, lines_of
 
 PACKAGE = "cosmic-ray==8.7.0"
@@ -178,10 +178,9 @@ def judged(
             done(fates[number])
 
     for group in groups:
-        shares = [share for start in range(parallel) if (share := left[start::parallel])]
         judge = partial(_judge, environment, file, group, partial(note, group is groups[-1]))
         with ThreadPoolExecutor(parallel) as pool:
-            list(pool.map(judge, shares))
+            list(pool.map(judge, shares(left, parallel)))
         left = [(number, mutant) for number, mutant in left if fates[number].fate != "killed"]
     return sorted(fates.values(), key=lambda one: (one.mutant.line, one.mutant.operator, one.mutant.change))
 

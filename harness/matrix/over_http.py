@@ -15,7 +15,7 @@ from typing import Any
 import requests
 
 from harness.environments.spec import Environment
-from harness.matrix.judge import REFUSED
+from harness.matrix.judge import REFUSED, refused
 from harness.protocol.accumulate import ChatAccumulator, ResponseAccumulator
 from harness.protocol.sse import SSEParser
 from harness.registry import Frontend, ModelEntry, load_registry
@@ -64,11 +64,10 @@ def answers(
     """
     parsed: list[Parsed] = []
     alone: list[str] = []
-    for args, ways in _servers(cases):
-        entry = entry_of(family)
+    entry = entry_of(family)
+    for args, ways in _servers(cases, frontend):
         with RemoteServer(entry, lane="scripted", vllm=environment, args=args, frontend=frontend) as server:
-            served = [way for way in ways if frontend == "python" or not way.startswith("responses")]
-            asked = [(case, way) for case in cases for way in case.ways if way in served]
+            asked = [(case, way) for case in cases for way in case.ways if way in ways]
             asker = _Asker(server, family, [case for case, _ in asked])
             with ThreadPoolExecutor(AT_A_TIME) as pool:
                 among = list(pool.map(asker.ask, *zip(*asked, strict=True)))
@@ -103,9 +102,10 @@ def entry_of(family: Family) -> ModelEntry:
     return family_entry(family)
 
 
-def _servers(cases: Sequence[Case]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+def _servers(cases: Sequence[Case], frontend: Frontend) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
     """The server flags that the ways of these cases need, and which ways each serves."""
-    ways = dict.fromkeys(way for case in cases for way in case.ways)
+    asked = dict.fromkeys(way for case in cases for way in case.ways)
+    ways = [way for way in asked if frontend == "python" or not way.startswith("responses")]
     if plain := tuple(way for way in ways if way in ASK):
         yield (), plain
     for way in ways:
@@ -133,7 +133,7 @@ class _Asker:
         refusals = []
         for name, text, place in self._in_turn(case, way):
             answer = self._ask(case, way, name)
-            if not (answer.error or "").startswith(REFUSED):
+            if not refused(answer):
                 if answer.error is None:
                     self._let_through[way, case.choice == "required"] = place
                 return answer if text == case.text else answer.model_copy(update={"said": text})

@@ -144,7 +144,12 @@ def _served(question: Question, few: set[str]) -> bool:
     """Whether a server is asked: it has no say in where a text is cut; of forced calls a few are enough."""
     case = question.case
     forced = case.choice is not None and not question.barred
-    return not (case.spelled or case.cut or (forced and case.name.rpartition(", ")[0] not in few))
+    return not (case.spelled or case.cut or (forced and unforced(case.name) not in few))
+
+
+def unforced(name: str) -> str:
+    """The name of a case of the group forced, without what the request forces."""
+    return name.rpartition(", ")[0]
 
 
 def _few(meanings: Meanings) -> set[str]:

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from typing import TypeVar
 
 from harness.environments.spec import Environment
 from harness.errors import HarnessError
-from harness.matrix.judge import REFUSED, differences, disagreement, losses, not_barred
+from harness.matrix.judge import REFUSED, differences, disagreement, losses, not_barred, refused
 from harness.matrix.meanings import Meanings
 from harness.matrix.over_http import Answered, answers, under_load
 from harness.matrix.questions import Group, Question, Questions, Search, questions
@@ -19,6 +20,7 @@ from harness.registry import Frontend
 from harness.scripted.families import Family
 from harness.scripted.in_process import Parsed, parsing
 
+T = TypeVar("T")
 LIMIT_S = 3600.0
 SHOWN = 400
 """Characters of an answer that are kept as an example."""
@@ -104,9 +106,13 @@ def jobs(
             if one.questions.asked
             and not run.finished(subject.name, engine, one.family.name, one.group, one.digest)
         ]
-        shares = [tuple(left[start::parallel]) for start in range(parallel)]
-        todo += [Job(subject, engine, share) for share in shares if share]
+        todo += [Job(subject, engine, tuple(share)) for share in shares(left, parallel)]
     return todo
+
+
+def shares(things: Sequence[T], parallel: int) -> list[Sequence[T]]:
+    """Things dealt out in turn to so many at a time, or to fewer where there are not enough."""
+    return [share for start in range(parallel) if (share := things[start::parallel])]
 
 
 def work(run: Run, todo: Iterable[Job], *, parallel: int, done: Callable[[Cell], None]) -> list[HarnessError]:
@@ -241,7 +247,7 @@ def _judged(question: Question, answers: Sequence[Parsed]) -> Iterator[tuple[Par
         if question.meaning is not None:
             yield one, differences(question.meaning, one)
             continue
-        if (one.error or "").startswith(REFUSED):  # what a grammar keeps the model from saying is no failure
+        if refused(one):  # what a grammar keeps the model from saying is no failure
             yield one, ()
             continue
         whole = wholes.setdefault(_compared_within(question, one), one)
@@ -263,7 +269,7 @@ def _compared_within(question: Question, one: Parsed) -> object:
 def outcome(one: Parsed) -> str:
     """Tells one answer from another, but for white space around its texts and the words of a refusal."""
     texts = [(one.reasoning or "").strip(), (one.content or "").strip()]
-    error = REFUSED if (one.error or "").startswith(REFUSED) else one.error
+    error = REFUSED if refused(one) else one.error
     return short_digest([*texts, [call.model_dump() for call in one.calls], error])
 
 

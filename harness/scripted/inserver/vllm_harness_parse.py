@@ -204,7 +204,7 @@ class _Family:
             return case, {}
         compiled = self._compiler.compile_grammar(grammar)
         refusals = []
-        for text in (case["text"], *case["instead"]):
+        for text in dict.fromkeys((case["text"], *case["instead"])):
             refusal = self._refusal(compiled, text, prompt)
             if refusal is None:
                 return {**case, "text": text}, {} if text == case["text"] else {"said": text}
