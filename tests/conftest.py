@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from harness.environments.resolve import resolve, spec_of
 from harness.environments.spec import Environment
 from harness.registry import load_registry
 from harness.server.launch import Launch, plan_launch
+from harness.suite.session import TARGET, case_anywhere
 
 UNSETTLED = Path(__file__).with_name("unsettled.txt")
 
@@ -32,6 +35,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of this project's own tests."""
     parser.addoption("--kills", type=int, default=20, help="how often the kill -9 test kills an owner")
     parser.addoption("--unsettled", action="store_true", help="run the tests of unsettled.txt as well")
+    parser.addoption(
+        "--dealt", metavar="MODEL", help="of tests that several models could run, this one's share"
+    )
 
 
 def unsettled() -> set[str]:
@@ -40,15 +46,28 @@ def unsettled() -> set[str]:
     return {line.split("#")[0].strip() for line in lines} - {""}
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what is not settled, which pytest counts as deselected."""
-    if config.option.unsettled:
-        return
-    names = unsettled()
-    left_out = [item for item in items if {item.nodeid, item.nodeid.split("[")[0]} & names]
+    """Leaves out what is not settled or dealt to another model, which pytest counts as deselected."""
+    names = set() if config.option.unsettled else unsettled()
+    left_out = {item for item in items if {item.nodeid, item.nodeid.split("[")[0]} & names}
+    if config.option.dealt:
+        left_out |= set(items) - deal(items).get(config.option.dealt, set())
     if left_out:
         items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
+        config.hook.pytest_deselected(items=list(left_out))
+
+
+def deal(items: list[pytest.Item]) -> dict[str, set[pytest.Item]]:
+    """Deals tests out to the models that could run them: each to one, told by the test's name."""
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        cases[case_anywhere(item)].append(item)
+    hands: dict[str, set[pytest.Item]] = defaultdict(set)
+    for case, of_models in cases.items():
+        item = of_models[zlib.crc32(case.encode()) % len(of_models)]
+        hands[item.stash[TARGET].entry.name].add(item)
+    return hands
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

@@ -173,13 +173,23 @@ def _await(path: Path, alive: Callable[[], bool], log: Path) -> None:
 
 def _hold(path: Path) -> bool:
     """Keeps a connection open, so that the template stays as long as this process; False if there is none."""
-    if path in _held and _connects(path):
+    if path in _held and _open(_held[path]):
         return True
     client = _connected(path)
     if client is None:
         return False
     _held[path] = client
     return True
+
+
+def _open(client: socket.socket) -> bool:
+    """Whether the other end is still there: a template never speaks first, so there is nothing to read."""
+    try:
+        return client.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def _connects(path: Path) -> bool:

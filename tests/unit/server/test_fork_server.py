@@ -1,0 +1,50 @@
+"""A process keeps the fork server that it uses, also one that was started anew."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.server import fork_server
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a socket's path has its limit
+        yield Path(folder, "template.sock")
+
+
+def listener(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(str(path))
+    listening.listen()
+    return listening
+
+
+def test_template_started_anew_is_held(path: Path) -> None:
+    with listener(path) as first:
+        assert fork_server._hold(path)
+        first.accept()[0].close()
+    assert not fork_server._hold(path)
+    with listener(path) as second:
+        assert fork_server._hold(path)
+        client = second.accept()[0]
+        client.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+        client.close()
+
+
+def test_a_template_is_held_once(path: Path) -> None:
+    with listener(path) as only:
+        assert fork_server._hold(path)
+        assert fork_server._hold(path)
+        only.accept()[0].close()
+        only.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            only.accept()
