@@ -38,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--dealt", metavar="MODEL", help="of tests that several models could run, this one's share"
     )
+    parser.addoption("--most", type=int, default=0, help="with --dealt: so many cases of one test; 0: all")
 
 
 def unsettled() -> set[str]:
@@ -52,10 +53,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     names = set() if config.option.unsettled else unsettled()
     left_out = {item for item in items if {item.nodeid, item.nodeid.split("[")[0]} & names}
     if config.option.dealt:
-        left_out |= set(items) - deal(items).get(config.option.dealt, set())
+        dealt = deal(thinned(items, config.option.most))
+        left_out |= set(items) - dealt.get(config.option.dealt, set())
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=list(left_out))
+
+
+def thinned(items: list[pytest.Item], most: int) -> list[pytest.Item]:
+    """At most so many cases of each test, the same ones each time; 0: all."""
+    cases: dict[str, set[str]] = defaultdict(set)
+    for item in items:
+        cases[item.nodeid.split("[")[0]].add(case_anywhere(item))
+    kept = {case for some in cases.values() for case in sorted(some, key=told_by)[: most or None]}
+    return [item for item in items if case_anywhere(item) in kept]
+
+
+def told_by(case: str) -> int:
+    """A number of a case's own, which stays the same."""
+    return zlib.crc32(case.encode())
 
 
 def deal(items: list[pytest.Item]) -> dict[str, set[pytest.Item]]:
@@ -65,7 +81,7 @@ def deal(items: list[pytest.Item]) -> dict[str, set[pytest.Item]]:
         cases[case_anywhere(item)].append(item)
     hands: dict[str, set[pytest.Item]] = defaultdict(set)
     for case, of_models in cases.items():
-        item = of_models[zlib.crc32(case.encode()) % len(of_models)]
+        item = of_models[told_by(case) % len(of_models)]
         hands[item.stash[TARGET].entry.name].add(item)
     return hands
 

@@ -131,7 +131,7 @@ def case_of(item: pytest.Item) -> str:
 def case_anywhere(item: pytest.Item) -> str:
     """A test's id without target and seed, so that runs of several targets can be compared."""
     target = item.stash[TARGET].id
-    return case_of(item).replace(f"[{target}]", "").replace(f"[{target}-", "[")
+    return case_of(item).replace(f"[{target}]", "").replace(f"[{target}-", "[").replace(f"-{target}]", "]")
 
 
 def needed_by(item: pytest.Item | pytest.Function) -> set[str]:
