@@ -6,7 +6,7 @@ White space around reasoning and text may go, as vLLM has it; arguments must be 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from harness.scripted.in_process import Call, Parsed
@@ -44,6 +44,19 @@ def losses(result: Parsed) -> tuple[str, ...]:
         return (_raises(result),)
     said = (result.reasoning or "").strip() or (result.content or "").strip() or result.calls
     return () if said else ("everything lost",)
+
+
+def strangers(names: Collection[str], result: Parsed) -> tuple[str, ...]:
+    """Whether a call is of a function that nobody called; with no names, any may be."""
+    return ("another function's name",) if names and {call.name for call in result.calls} - set(names) else ()
+
+
+def misnamed(ids: Sequence[str], result: Parsed) -> tuple[str, ...]:
+    """Whether calls are identified otherwise than they say, or two by the same."""
+    came = [call.id for call in result.calls if call.id is not None]
+    twice = ("two calls, one id",) if len(set(came)) < len(came) else ()
+    another = ids and len(ids) == len(result.calls) and list(ids) != [call.id for call in result.calls]
+    return (*twice, *(("another id",) if another else ()))
 
 
 def refused(result: Parsed) -> bool:

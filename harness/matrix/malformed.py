@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
@@ -38,12 +38,17 @@ class BaseText(_Strict):
 
 
 class Change(_Strict):
-    """One way to spoil a text: the last match of a regular expression, or the first, is replaced."""
+    """One way to spoil a text: the last match of a regular expression, or the first, is replaced.
+
+    Attributes:
+        names: of functions that are called only in the changed text.
+    """
 
     name: str
     find: re.Pattern[str]
     replacement: str = Field(alias="with")
     first: bool = False
+    names: tuple[str, ...] = ()
 
     def apply(self, text: str) -> str:
         """The changed text; the same where nothing matches."""
@@ -68,8 +73,24 @@ def load_malformed(path: Path = FILE) -> Malformed:
     return Malformed.model_validate(yaml.safe_load(path.read_text()))
 
 
-def broken_texts(family: Family) -> Iterator[tuple[str, str, bool]]:
-    """Name, text, and whether it is cut off after each token instead of changed, of what a family can say."""
+class Broken(NamedTuple):
+    """A text that is wrong.
+
+    Attributes:
+        name: unique within its family.
+        text: what is said.
+        cut: whether it is right, and cut off after each of its tokens.
+        names: the functions that it calls.
+    """
+
+    name: str
+    text: str
+    cut: bool
+    names: frozenset[str]
+
+
+def broken_texts(family: Family) -> Iterator[Broken]:
+    """What a family can say wrongly."""
     form = family.form
     if form is None or family.tool_parser is None:
         return
@@ -82,11 +103,14 @@ def broken_texts(family: Family) -> Iterator[tuple[str, str, bool]]:
             text = render(family.dialect, base.meaning)
         except DialectError:
             continue
+        called = frozenset(name for call in base.calls for name in call)
         if base.name in table.cut:
-            yield f"{base.name}, cut off", text, True
+            yield Broken(f"{base.name}, cut off", text, cut=True, names=called)
         end = next(end for end in ends if text.endswith(end))
         body = text.removesuffix(end)
         for change in table.changes:
             changed = change.apply(body)
             if changed != body:
-                yield f"{base.name}, {change.name}", changed + end, False
+                yield Broken(
+                    f"{base.name}, {change.name}", changed + end, cut=False, names=called.union(change.names)
+                )

@@ -7,9 +7,12 @@ import ast
 import difflib
 import json
 import sys
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 from cosmic_ray.mutating import mutate_code
+from cosmic_ray.operators.operator import Operator
 from cosmic_ray.plugins import get_operator, operator_names
 
 EQUIVALENT = {"Is_Eq", "IsNot_NotEq", "Eq_Is", "NotEq_IsNot"}
@@ -85,6 +88,17 @@ def _span(node: ast.stmt | ast.ExceptHandler) -> tuple[int, int]:
     return node.lineno, last
 
 
+def _mutated(code: str, operator: Operator) -> Iterator[str]:
+    for occurrence in count():
+        try:
+            after = mutate_code(code, operator, occurrence)
+        except AttributeError:  # cosmic-ray cannot replace an exception whose name has a dot
+            continue
+        if after is None:
+            return
+        yield after
+
+
 def main() -> None:
     """Every mutant that differs in what it does from the file, and from the mutants before it."""
     before = Path(sys.argv[1]).read_text()
@@ -94,9 +108,7 @@ def main() -> None:
         kind = name.rpartition("/")[2]
         if kind in WITH_ARGUMENTS or any(kind.endswith(f"_{pair}") for pair in EQUIVALENT):
             continue
-        operator, occurrence = get_operator(name)(), 0
-        while (after := mutate_code(before, operator, occurrence)) is not None:
-            occurrence += 1
+        for after in _mutated(before, get_operator(name)()):
             told = _told(after)
             if told not in seen:
                 seen.add(told)

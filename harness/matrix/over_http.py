@@ -243,13 +243,20 @@ def _thought(body: dict[str, Any], details: str) -> dict[str, int]:
 
 
 def _functions(calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [call.get("function") or {} for call in calls]
+    return [{**(call.get("function") or {}), "id": call.get("id")} for call in calls]
 
 
 def _told(
     reasoning: str | None, content: str | None, calls: Sequence[dict[str, Any]], error: str | None = None
 ) -> dict[str, Any]:
-    found = tuple(Call(name=call.get("name"), arguments=call.get("arguments") or "") for call in calls)
+    found = tuple(
+        Call(
+            name=call.get("name"),
+            arguments=call.get("arguments") or "",
+            id=call.get("call_id") or call.get("id"),
+        )
+        for call in calls
+    )
     return {"reasoning": reasoning, "content": content, "calls": found, "error": error}
 
 

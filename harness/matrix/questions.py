@@ -52,17 +52,22 @@ class Question:
         topic: for reports.
         meaning: what must come back; None: whatever comes, the same in every way.
         barred: whether the request's grammar must keep the model from saying it.
+        names: the functions that are called where there is no meaning; none: any may be.
+        ids: what the calls of a meaning are identified by, where the family's text says it.
     """
 
     case: Case
     topic: str
     meaning: Meaning | None
     barred: bool = False
+    names: frozenset[str] = frozenset()
+    ids: tuple[str, ...] = ()
 
     @property
     def told(self) -> list[object]:
         """All that decides its result but vLLM, as JSON."""
-        return [self.case.model_dump(), repr(self.meaning), *(["barred"] if self.barred else [])]
+        held_to = [*(["barred"] if self.barred else []), *sorted(self.names), *self.ids]
+        return [self.case.model_dump(), repr(self.meaning), *held_to]
 
 
 @dataclass(frozen=True)
@@ -106,11 +111,13 @@ def _in_ways(question: Question, ways: tuple[str, ...]) -> Question:
 def _canonical(family: Family, meanings: Meanings) -> Questions:
     known = {case.name: case for case in meanings.cases}
     cases, left_out = sayable(family, meanings)
-    asked = [
-        Question(case, known[case.name].topic, _as_answered(family, known[case.name].meaning))
-        for case in cases
-    ]
+    asked = [_meant(family, case, known[case.name].topic, known[case.name].meaning) for case in cases]
     return Questions(tuple(asked), left_out)
+
+
+def _meant(family: Family, case: Case, topic: str, meaning: Meaning) -> Question:
+    ids = family.form.ids(meaning) if family.form else ()
+    return Question(case, topic, _as_answered(family, meaning), ids=ids)
 
 
 def _as_answered(family: Family, meaning: Meaning) -> Meaning:
@@ -219,16 +226,22 @@ def _marker_tokens(family: Family) -> tuple[str, ...]:
 
 def _malformed(family: Family, meanings: Meanings) -> Questions:
     asked = []
-    for name, text, cut in broken_texts(family):
-        ways = _CUT if cut else ()
-        case = Case(name=name, text=text, tools=meanings.tools_offered(), ways=ways, cut=cut)
-        asked.append(Question(case, "cut off" if cut else "malformed", None))
+    for broken in broken_texts(family):
+        case = Case(
+            name=broken.name,
+            text=broken.text,
+            tools=meanings.tools_offered(),
+            ways=_CUT if broken.cut else (),
+            cut=broken.cut,
+        )
+        topic = "cut off" if broken.cut else "malformed"
+        asked.append(Question(case, topic, None, names=broken.names))
     return Questions(tuple(asked), {})
 
 
 def _properties(family: Family, search: Search) -> Questions:
     asked = [
-        Question(one.case, "property", _as_answered(family, one.meaning))
+        _meant(family, one.case, "property", one.meaning)
         for one in (made(family, search.budget, search.seed) if family.form else ())
     ]
     return Questions(tuple(asked), {})

@@ -11,7 +11,16 @@ from typing import TypeVar
 
 from harness.environments.spec import Environment
 from harness.errors import HarnessError
-from harness.matrix.judge import REFUSED, differences, disagreement, losses, not_barred, refused
+from harness.matrix.judge import (
+    REFUSED,
+    differences,
+    disagreement,
+    losses,
+    misnamed,
+    not_barred,
+    refused,
+    strangers,
+)
 from harness.matrix.meanings import Meanings
 from harness.matrix.over_http import Answered, answers, under_load
 from harness.matrix.questions import Group, Question, Questions, Search, questions
@@ -245,18 +254,19 @@ def _judged(question: Question, answers: Sequence[Parsed]) -> Iterator[tuple[Par
             yield one, not_barred(one)
             continue
         if question.meaning is not None:
-            yield one, differences(question.meaning, one)
+            yield one, (*differences(question.meaning, one), *misnamed(question.ids, one))
             continue
         if refused(one):  # what a grammar keeps the model from saying is no failure
             yield one, ()
             continue
         whole = wholes.setdefault(_compared_within(question, one), one)
+        named = strangers(question.names, one)
         if whole is not one:
-            yield one, disagreement(whole, one)
+            yield one, (*disagreement(whole, one), *named)
         elif question.case.cut or question.topic == "load":  # markup that was cut off may be dropped
-            yield one, () if one.error is None else losses(one)
+            yield one, named if one.error is None else losses(one)
         else:
-            yield one, losses(one)
+            yield one, (*losses(one), *named)
 
 
 def _compared_within(question: Question, one: Parsed) -> object:
@@ -270,7 +280,7 @@ def outcome(one: Parsed) -> str:
     """Tells one answer from another, but for white space around its texts and the words of a refusal."""
     texts = [(one.reasoning or "").strip(), (one.content or "").strip()]
     error = REFUSED if refused(one) else one.error
-    return short_digest([*texts, [call.model_dump() for call in one.calls], error])
+    return short_digest([*texts, [call.model_dump(exclude={"id"}) for call in one.calls], error])
 
 
 def _shown(one: Parsed) -> str:

@@ -209,7 +209,16 @@ _ROWS = (
     ),
     Family("ling3", "ling3", "inclusionAI/Ling-3", "ling3", "ling3", kwargs=_think()),
     Family("poolside_v1", "poolside_v1", "poolside/Laguna", "poolside_v1", "poolside_v1", kwargs=_think()),
+    Family(
+        "poolside_v1_unthinking",
+        "poolside_v1_unthinking",
+        "poolside/Laguna",
+        "poolside_v1",
+        "poolside_v1",
+        kwargs=_think(enable_thinking=False),
+    ),
     Family("hy_v3", "hy_v3", "tencent/Hy3-preview", "hy_v3", "hy_v3", kwargs={"reasoning_effort": "high"}),
+    Family("hy_v3_unthinking", "hy_v3_unthinking", "tencent/Hy3-preview", "hy_v3", "hy_v3"),
     Family("hy_v4", "hy_v4", "tencent/Hy4-preview", "hy_v4", "hy_v4", kwargs={"reasoning_effort": "high"}),
     Family(
         "k2_horizon",
@@ -236,6 +245,15 @@ _ROWS = (
         "deepseek_v3",
         tokenizer=_DEEPSEEK,
         kwargs=_think(thinking=True),
+    ),
+    Family(
+        "deepseek_v31_unthinking",
+        "deepseek_v31_unthinking",
+        "deepseek-ai/DeepSeek-V3.1",
+        "deepseek_v31",
+        "deepseek_v3",
+        tokenizer=_DEEPSEEK,
+        kwargs=_think(thinking=False),
     ),
     Family(
         "deepseek_v32",
@@ -288,7 +306,26 @@ _ROWS = (
     Family("step3", "step3", "stepfun-ai/step3", "step3", "step3"),
     Family("kimi_k2", "kimi_k2", "moonshotai/Kimi-K2-Thinking", "kimi_k2", "kimi_k2"),
     Family("kimi_k2_instruct", "kimi_k2_instruct", "moonshotai/Kimi-K2-Instruct", "kimi_k2"),
+    Family(
+        "kimi_k25", "kimi_k25", "moonshotai/Kimi-K2.5", "kimi_k2", "kimi_k2", kwargs=_think(thinking=True)
+    ),
+    Family(
+        "kimi_k25_unthinking",
+        "kimi_k25_unthinking",
+        "moonshotai/Kimi-K2.5",
+        "kimi_k2",
+        "kimi_k2",
+        kwargs=_think(thinking=False),
+    ),
     Family("kimi_k3", "kimi_k3", "moonshotai/Kimi-K3", "kimi_k3", "kimi_k3", kwargs=_think(thinking=True)),
+    Family(
+        "kimi_k3_unthinking",
+        "kimi_k3_unthinking",
+        "moonshotai/Kimi-K3",
+        "kimi_k3",
+        "kimi_k3",
+        kwargs=_think(thinking=False),
+    ),
     Family(
         "ernie45",
         "ernie45",

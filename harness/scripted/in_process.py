@@ -72,10 +72,11 @@ class Case(_Strict):
 
 
 class Call(_Strict):
-    """A call as a client gets it, deltas joined."""
+    """A call as a client gets it, deltas joined; without an id, a server makes one up."""
 
     name: str | None
     arguments: str
+    id: str | None = None
 
 
 class Parsed(_Strict):

@@ -134,6 +134,7 @@ DEEPSEEK_V31 = Calls(
 )
 KIMI_K2 = Calls(
     "<|tool_call_begin|>functions.$name:$index<|tool_call_argument_begin|>$arguments<|tool_call_end|>",
+    id="functions.$name:$index",
     open="<|tool_calls_section_begin|>",
     close="<|tool_calls_section_end|>",
     marker="<|tool_calls_section_begin|>",

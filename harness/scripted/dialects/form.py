@@ -74,6 +74,7 @@ class Calls:
         most: how many calls a turn can hold; None for any number.
         tokens: markers that are one token each.
         special: whether those are special tokens.
+        id: template of what a call is identified by, where its text says that: with `$name` and `$index`.
     """
 
     call: str
@@ -87,6 +88,7 @@ class Calls:
     most: int | None = None
     tokens: tuple[str, ...] = ()
     special: bool = False
+    id: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,15 @@ class Form:
     def tail(self) -> str:
         """What the prompt ends with, right before the model's first token."""
         return self.frame.roles["assistant"] + (self.thoughts.tail if self.thoughts else self.unthinking)
+
+    def ids(self, meaning: Meaning) -> tuple[str, ...]:
+        """What a turn's calls are identified by; none where the format has no word for it."""
+        calls = [part for part in meaning.parts if isinstance(part, ToolCall)]
+        template = Template(self.calls.id)
+        return tuple(
+            template.substitute(name=call.name, index=index)
+            for index, call in enumerate(calls if self.calls.id else ())
+        )
 
     def render(self, meaning: Meaning) -> str:
         """The turn as the model generates it freely; DialectError where the format cannot say it."""

@@ -35,6 +35,12 @@ QWEN3_CODER = Form(
     frames.CHATML,
     calls.QWEN3_CODER,
 )
+QWEN35 = replace(
+    QWEN3_CODER,
+    name="qwen35",
+    source=_template("Qwen/Qwen3.5-35B-A3B") + " (from memory): Qwen3-Coder's calls, opened thoughts",
+    thoughts=thoughts.OPENED,
+)
 DEEPSEEK_V3 = Form(
     "deepseek_v3",
     _template("deepseek-ai/DeepSeek-V3-0324", "deepseekv3"),
@@ -46,6 +52,14 @@ DEEPSEEK_V32 = Form(
     f"{_HUB}/deepseek-ai/DeepSeek-V3.2 (encoding/encoding_dsv32.py)",
     frames.DEEPSEEK,
     calls.DEEPSEEK_V32,
+    thoughts.BARE_OPENED,
+)
+DEEPSEEK_V31 = Form(
+    "deepseek_v31",
+    f"{_HUB}/deepseek-ai/DeepSeek-V3.1 (Chat Template, ToolCall), "
+    f"{_EXAMPLES}/tool_chat_template_deepseekv31.jinja",
+    frames.DEEPSEEK,
+    calls.DEEPSEEK_V31,
     thoughts.BARE_OPENED,
 )
 MINIMAX_M2 = Form(
@@ -78,6 +92,51 @@ GRANITE = Form(
     frames.GRANITE,
     calls.GRANITE,
 )
+
+KIMI_K25 = Form(
+    "kimi_k25",
+    _template("moonshotai/Kimi-K2.5") + " (from memory): Kimi K2's calls, opened thoughts",
+    frames.KIMI_K2,
+    calls.KIMI_K2,
+    thoughts.BARE_OPENED,
+)
+KIMI_K3 = Form(
+    "kimi_k3",
+    _template("moonshotai/Kimi-K3") + " (models/templates of https://github.com/ggml-org/llama.cpp)",
+    frames.KIMI_K3,
+    calls.KIMI_K3,
+    thoughts.KIMI_K3,
+    text=("<|open|>response<|sep|>", "<|close|>response<|sep|>"),
+    text_always=True,
+)
+HY_V3 = Form(
+    "hy_v3",
+    _template("tencent/Hy3-preview") + " (from memory; frame replaced by ChatML)",
+    frames.CHATML,
+    calls.HY3,
+    thoughts.HY3,
+)
+POOLSIDE = Form(
+    "poolside_v1",
+    "vLLM's poolside_v1 parsers only: GLM's calls, thoughts opened after <assistant>",
+    frames.POOLSIDE,
+    calls.GLM45,
+    thoughts.BARE_OPENED,
+)
+
+
+def _unthinking(form: Form, tail: str) -> Form:
+    """The same with thinking turned off: so the prompt ends, and the markers stay in the vocabulary."""
+    assert form.thoughts is not None
+    return replace(
+        form,
+        name=f"{form.name}_unthinking",
+        source=f"{form.source}; thinking turned off",
+        calls=replace(form.calls, tokens=(*form.calls.tokens, *form.thoughts.tokens)),
+        thoughts=None,
+        unthinking=tail,
+    )
+
 
 FORMS = (
     HERMES,
@@ -153,19 +212,8 @@ FORMS = (
         calls.PHI4,
     ),
     QWEN3_CODER,
-    replace(
-        QWEN3_CODER,
-        name="qwen35",
-        source=_template("Qwen/Qwen3.5-35B-A3B") + " (from memory): Qwen3-Coder's calls, opened thoughts",
-        thoughts=thoughts.OPENED,
-    ),
-    replace(
-        QWEN3_CODER,
-        name="qwen35_unthinking",
-        source=_template("Qwen/Qwen3.5-35B-A3B") + " (from memory): thinking turned off",
-        calls=replace(calls.QWEN3_CODER, tokens=(*calls.QWEN3_CODER.tokens, *thoughts.OPENED.tokens)),
-        unthinking="<think>\n\n</think>\n\n",
-    ),
+    QWEN35,
+    _unthinking(QWEN35, "<think>\n\n</think>\n\n"),
     replace(
         QWEN3_CODER,
         name="nemotron_v3",
@@ -208,14 +256,7 @@ FORMS = (
         thoughts.GLM45,
     ),
     GLM47,
-    replace(
-        GLM47,
-        name="glm47_unthinking",
-        source=GLM47.source + ": thinking turned off",
-        calls=replace(calls.GLM47, tokens=(*calls.GLM47.tokens, *thoughts.BARE_OPENED.tokens)),
-        thoughts=None,
-        unthinking="</think>",
-    ),
+    _unthinking(GLM47, "</think>"),
     replace(
         GLM47,
         name="glm53",
@@ -227,20 +268,10 @@ FORMS = (
         name="ling3",
         source="vLLM's ling3 parser only: GLM 4.7's format; frame from memory of Ling",
     ),
-    replace(
-        GLM47,
-        name="poolside_v1",
-        source="vLLM's poolside_v1 parsers only: GLM's calls, thoughts opened after <assistant>",
-        frame=frames.POOLSIDE,
-        calls=calls.GLM45,
-    ),
-    Form(
-        "hy_v3",
-        _template("tencent/Hy3-preview") + " (from memory; frame replaced by ChatML)",
-        frames.CHATML,
-        calls.HY3,
-        thoughts.HY3,
-    ),
+    POOLSIDE,
+    _unthinking(POOLSIDE, "</think>"),
+    HY_V3,
+    _unthinking(HY_V3, "<think></think>"),
     Form(
         "hy_v4",
         _template("tencent/Hy4-preview") + " (from memory; frame replaced by ChatML): no white space, "
@@ -263,14 +294,8 @@ FORMS = (
         source=_template("deepseek-ai/DeepSeek-R1-0528", "deepseekr1"),
         thoughts=thoughts.OPENED,
     ),
-    Form(
-        "deepseek_v31",
-        f"{_HUB}/deepseek-ai/DeepSeek-V3.1 (Chat Template, ToolCall), "
-        f"{_EXAMPLES}/tool_chat_template_deepseekv31.jinja",
-        frames.DEEPSEEK,
-        calls.DEEPSEEK_V31,
-        thoughts.BARE_OPENED,
-    ),
+    DEEPSEEK_V31,
+    _unthinking(DEEPSEEK_V31, "</think>"),
     DEEPSEEK_V32,
     replace(
         DEEPSEEK_V32,
@@ -346,15 +371,10 @@ FORMS = (
         frames.KIMI_K2,
         calls.KIMI_K2,
     ),
-    Form(
-        "kimi_k3",
-        _template("moonshotai/Kimi-K3") + " (models/templates of https://github.com/ggml-org/llama.cpp)",
-        frames.KIMI_K3,
-        calls.KIMI_K3,
-        thoughts.KIMI_K3,
-        text=("<|open|>response<|sep|>", "<|close|>response<|sep|>"),
-        text_always=True,
-    ),
+    KIMI_K25,
+    _unthinking(KIMI_K25, "<think></think>"),
+    KIMI_K3,
+    _unthinking(KIMI_K3, ""),
     Form(
         "ernie45",
         f"{_HUB}/baidu/ERNIE-4.5-21B-A3B-Thinking: an answer of it stands in transformers' tests of "

@@ -73,7 +73,10 @@ def _whole(parser: Any, request: Any, said: _Said, prompt: list[int]) -> dict[st
     reasoning, content, calls = parser.parse(
         "".join(said.texts(request)), request, enable_auto_tools=True, model_output_token_ids=said.ids
     )
-    found = [{"name": call.name, "arguments": call.arguments} for call in calls or ()]
+    found = [
+        {"name": call.name, "arguments": call.arguments, "id": getattr(call, "id", None)}
+        for call in calls or ()
+    ]
     counts = hasattr(parser, "count_reasoning_tokens")
     thought = {"thought": parser.count_reasoning_tokens(said.ids)} if counts else {}
     return {"reasoning": reasoning, "content": content, "calls": found, **thought}
@@ -120,7 +123,8 @@ def _add(answer: dict[str, Any], delta: Any) -> None:
     answer["reasoning"] += delta.reasoning or ""
     answer["content"] += delta.content or ""
     for piece in delta.tool_calls or ():
-        call = answer["calls"].setdefault(piece.index, {"name": None, "arguments": ""})
+        call = answer["calls"].setdefault(piece.index, {"name": None, "arguments": "", "id": None})
+        call["id"] = call["id"] or piece.id
         function = piece.function
         if function is not None:
             call["name"] = call["name"] or function.name
@@ -280,7 +284,7 @@ class _Family:
         seen = set()
         for number, spans in enumerate(_segmentations(way, said), start=1):
             found = _guarded(_streamed, *self._new(case, stream=True), said, prompt, spans)
-            told = json.dumps(found)
+            told = json.dumps({**found, "calls": [{**call, "id": None} for call in found.get("calls", ())]})
             if told not in seen:
                 seen.add(told)
                 yield number if way in ("cuts", "random") else None, found
