@@ -54,7 +54,7 @@ class Finding(_Strict):
     why: str
     families: tuple[str, ...]
     case: str
-    groups: tuple[Group, ...] = ("canonical", "forced", "chunks")
+    groups: tuple[Group, ...] = ("canonical", "forced", "chunks", "malformed")
     cases: tuple[str, ...] = ()
     ways: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.matrix.judge import differences, not_barred
+from harness.matrix.judge import differences, misnamed, not_barred, strangers
 from harness.scripted.in_process import Call, Parsed
 from harness.scripted.meaning import Meaning, Text, ToolCall
 
@@ -41,6 +41,30 @@ def test_the_same_meaning_in_other_bytes_is_right() -> None:
 )
 def test_what_is_wrong_is_named(fields: dict[str, object], wrong: list[str]) -> None:
     assert differences(MEANT, came(**fields)) == tuple(wrong)
+
+
+def test_a_call_of_half_a_name_is_a_stranger() -> None:
+    half = came(calls=(Call(name="get_wea", arguments="{}"),))
+    assert strangers(["get_weather"], half) == ("another function's name",)
+    assert strangers(["get_weather"], came()) == ()
+    assert strangers([], half) == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "given", "wrong"),
+    [
+        ([], ["a", "b"], []),
+        ([], ["a", "a"], ["two calls, one id"]),
+        ([], [None, None], []),
+        (["f:0", "f:1"], ["f:0", "f:1"], []),
+        (["f:0", "f:1"], ["f:0", "x"], ["another id"]),
+        (["f:0", "f:1"], ["f:0", None], ["another id"]),
+        (["f:0", "f:1"], ["f:0"], []),
+    ],
+)
+def test_ids_of_calls(said: list[str], given: list[str | None], wrong: list[str]) -> None:
+    calls = tuple(Call(name="f", arguments="{}", id=one) for one in given)
+    assert misnamed(said, came(calls=calls)) == tuple(wrong)
 
 
 @pytest.mark.parametrize(("one", "other"), [("true", 1), ("1", True), ('"1"', 1), ("[1]", [True])])

@@ -30,14 +30,27 @@ def test_a_change_is_made_to_the_last_match_or_the_first() -> None:
 @pytest.mark.parametrize("family", [name for name, one in FAMILIES.items() if one.form and one.tool_parser])
 def test_every_family_says_most_of_it_wrongly(family: str) -> None:
     texts = list(broken_texts(FAMILIES[family]))
-    spoiled = {name.partition(", ")[2] for name, _, cut in texts if not cut}
+    spoiled = {text.name.partition(", ")[2] for text in texts if not text.cut}
     assert len(spoiled) >= 8
-    assert any(cut for _, _, cut in texts)
-    assert len({name for name, _, _ in texts}) == len(texts)
+    assert any(text.cut for text in texts)
+    assert len({text.name for text in texts}) == len(texts)
+
+
+def test_a_text_tells_which_functions_it_calls() -> None:
+    names = {text.name: text.names for text in broken_texts(FAMILIES["hermes"])}
+    assert names["call, cut off"] == {"get_weather"}
+    assert names["call, name unknown"] == {"get_weather", "no_such_function"}
+
+
+def test_ids_are_asked_where_a_text_says_them() -> None:
+    ids = {question.case.name: question.ids for question in asked("canonical", "kimi_k2").asked}
+    assert ids["two calls"] == ("functions.get_weather:0", "functions.get_time:1")
+    assert ids["text"] == ()
+    assert not any(question.ids for question in asked("canonical", "hermes").asked)
 
 
 def test_every_change_spoils_some_family_s_text() -> None:
-    made = {name.partition(", ")[2] for family in FAMILIES.values() for name, _, _ in broken_texts(family)}
+    made = {text.name.partition(", ")[2] for family in FAMILIES.values() for text in broken_texts(family)}
     assert {change.name for change in load_malformed().changes} <= made
 
 
