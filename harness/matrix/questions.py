@@ -117,7 +117,8 @@ def _canonical(family: Family, meanings: Meanings) -> Questions:
 
 def _meant(family: Family, case: Case, topic: str, meaning: Meaning) -> Question:
     ids = family.form.ids(meaning) if family.form else ()
-    return Question(case, topic, _as_answered(family, meaning), ids=ids)
+    told = case.model_copy(update={"ids": bool(ids)})
+    return Question(told, topic, _as_answered(family, meaning), ids=ids)
 
 
 def _as_answered(family: Family, meaning: Meaning) -> Meaning:

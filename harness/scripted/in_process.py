@@ -59,6 +59,7 @@ class Case(_Strict):
             led to it.
         spelled: whether markers are spelled with ordinary tokens.
         cut: whether it is parsed cut off after each of its tokens, in place of once to its end.
+        ids: whether the text says what its calls are identified by.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Case(_Strict):
     ways: tuple[str, ...] = ()
     spelled: bool = False
     cut: bool = False
+    ids: bool = False
 
 
 class Call(_Strict):

@@ -156,6 +156,15 @@ def _guarded(parse: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+def _answer(case: dict[str, Any], parse: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
+    """What comes of a case; ids that the text does not say are made up, anew each time, and left out."""
+    found = _guarded(parse, *given)
+    if not case["ids"]:
+        for call in found.get("calls", ()):
+            call["id"] = None
+    return found
+
+
 class _Refused(Exception):
     """A grammar of the request's does not let through what the model would say."""
 
@@ -279,12 +288,12 @@ class _Family:
         self, case: dict[str, Any], way: str, said: _Said, prompt: list[int]
     ) -> Iterator[tuple[int | None, dict[str, Any]]]:
         if way == "whole":
-            yield None, _guarded(_whole, *self._new(case, stream=False), said, prompt)
+            yield None, _answer(case, _whole, *self._new(case, stream=False), said, prompt)
             return
         seen = set()
         for number, spans in enumerate(_segmentations(way, said), start=1):
-            found = _guarded(_streamed, *self._new(case, stream=True), said, prompt, spans)
-            told = json.dumps({**found, "calls": [{**call, "id": None} for call in found.get("calls", ())]})
+            found = _answer(case, _streamed, *self._new(case, stream=True), said, prompt, spans)
+            told = json.dumps(found)
             if told not in seen:
                 seen.add(told)
                 yield number if way in ("cuts", "random") else None, found
