@@ -33,7 +33,7 @@ from harness.matrix.results import Cell, Engine, Run
 from harness.matrix.run import Asked, Subject, jobs, work
 from harness.paths import state_dir
 from harness.registry import Frontend
-from harness.scripted.families import FAMILIES, Family
+from harness.scripted.families import FAMILIES, Family, on_real_tokenizer
 
 app = typer.Typer(help="Run every parser over versions of vLLM, without a GPU; compare runs.")
 console = Console(highlight=False)
@@ -65,6 +65,9 @@ def matrix(
         int, typer.Option(help="Meanings to make up for a family (properties).", min=1)
     ] = BUDGET,
     seed: Annotated[int, typer.Option(help="What they are made up from.")] = 0,
+    tokenizers: Annotated[
+        str, typer.Option(help="synthetic, and real for the families whose own can be had, by commas.")
+    ] = "synthetic",
     engine: Annotated[
         Engine, typer.Option(help="The parser objects in their interpreter, or servers over HTTP.")
     ] = "in-process",
@@ -90,7 +93,7 @@ def matrix(
         raise UsageError("--write-baseline takes one environment", hint="give one to --vllm")
     if known and known.engine != engine:
         raise UsageError(f"the baseline {baseline} is of the engine {known.engine}")
-    families, groups = _families(parsers, engine), _groups(cases)
+    families, groups = _on_tokenizers(_families(parsers, engine), tokenizers), _groups(cases)
     meanings = load_meanings()
     asked = [
         Asked.of(family, group, meanings, engine, only or (), Search(budget, seed))
@@ -263,6 +266,19 @@ def _families(parsers: str, engine: Engine) -> list[Family]:
             hint=f"the families are {', '.join(f.name for f in served)}",
         )
     return chosen
+
+
+def _on_tokenizers(families: list[Family], tokenizers: str) -> list[Family]:
+    kinds = _split(tokenizers)
+    if unknown := set(kinds) - {"synthetic", "real"}:
+        raise UsageError(f"no kind of tokenizer is named {min(unknown)!r}", hint="there are synthetic, real")
+    real = [one for family in families if (one := on_real_tokenizer(family))] if "real" in kinds else []
+    if "real" in kinds and not real:
+        raise UsageError(
+            "none of these families has a real tokenizer that can be had",
+            hint=f"these have: {', '.join(f.name for f in FAMILIES.values() if on_real_tokenizer(f))}",
+        )
+    return [*(families if "synthetic" in kinds else []), *real]
 
 
 def _subjects(vllm: str, frontend: str, engine: Engine) -> list[Subject]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from harness.matrix.questions import Group, unforced
 from harness.matrix.results import Cell
+from harness.scripted.families import REAL
 
 FILE = Path(__file__).with_name("findings.yaml")
 Verdict = Literal["true", "arguable"]
@@ -63,7 +64,7 @@ class Finding(_Strict):
         """Whether a failure is one of its."""
         name = unforced(failure.case) if failure.group == "forced" else failure.case
         return (
-            failure.family in self.families
+            failure.family.removesuffix(REAL) in self.families
             and failure.group in self.groups
             and (not self.cases or any(fnmatchcase(name, case) for case in self.cases))
             and (not self.ways or failure.way in self.ways or failure.asked in self.ways)

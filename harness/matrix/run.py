@@ -210,7 +210,7 @@ def cell_of(asked: Asked, parsed: Sequence[Parsed], *, environment: str, describ
         group=asked.group,
         tool_parser=family.tool_parser,
         reasoning_parser=family.reasoning_parser,
-        tokenizer="synthetic" if family.form else "real",
+        tokenizer="real" if family.real or family.form is None else "synthetic",
         engine="in-process",
         asked=asked.digest,
         refused=refused,

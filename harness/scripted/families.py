@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from harness.environments import assets
 from harness.paths import cache_dir
 from harness.registry import Capability, Hub, ModelEntry, StandIn
 from harness.scripted.dialects import FORMS
@@ -49,6 +50,7 @@ class Family:
         tokens: single tokens beyond the dialect's markers.
         merges, ids, sentencepiece: as in `byte_tokenizer`.
         config: more for tokenizer_config.json.
+        real: whether it runs on its real tokenizer; see `on_real_tokenizer`.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Family:
     ids: dict[str, int] = field(default_factory=dict)
     sentencepiece: bool = False
     config: dict[str, Any] = field(default_factory=dict)
+    real: bool = False
 
     @property
     def form(self) -> Form | None:
@@ -385,6 +388,17 @@ def families_of(parser: str) -> tuple[Family, ...]:
     )
 
 
+REAL = "+real"
+"""What the name of a family on its real tokenizer ends with."""
+
+
+def on_real_tokenizer(family: Family) -> Family | None:
+    """The same family on its real tokenizer, where that can be had and is not what it runs on anyway."""
+    if family.form is None or family.tokenizer is None:
+        return None
+    return replace(family, name=f"{family.name}{REAL}", real=True)
+
+
 _MELODY = "needs the package cohere-melody, which vLLM does not install; the dialect is there"
 _HF = "reads whatever format a checkpoint's response_template describes; it has none of its own"
 WITHOUT = {
@@ -399,7 +413,8 @@ def family_entry(family: Family, *, real: Path | None = None, into: Path | None 
 
     Args:
         family: one whose dialect is data; Harmony needs its own class (`entry` names it in models.yaml).
-        real: folder of the family's real tokenizer, by default a synthetic one is made.
+        real: folder of a real tokenizer; by default its asset's, or a synthetic one is made, as `family.real`
+            says.
         into: where the tokenizer is written, by default the cache.
 
     Returns:
@@ -408,6 +423,8 @@ def family_entry(family: Family, *, real: Path | None = None, into: Path | None 
     form = family.form
     if form is None:
         raise ValueError(f"family {family.name} has no synthetic stand-in; use model {family.entry}")
+    if family.real and family.tokenizer and real is None:
+        real = assets.fetch(family.tokenizer)
     document = _document(family, form, real)
     folder = _tokenizer_folder(family, form, document, into or cache_dir() / "tokenizers")
     ids = ids_of(document)
