@@ -13,6 +13,8 @@ from harness.scripted.in_process import Call, Parsed
 from harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
 
 REFUSED = "grammar refuses"
+LONG, FEW = 150, 5
+"""Arguments of so many characters should come in so many pieces, or more."""
 Wanted = tuple[str | None, Any]
 """A call's name and arguments; text that is no JSON stands as text."""
 
@@ -25,7 +27,7 @@ def differences(meaning: Meaning, result: Parsed) -> tuple[str, ...]:
     calls: list[Wanted] = [
         (part.name, part.arguments) for part in meaning.parts if isinstance(part, ToolCall)
     ]
-    return _told(meant[Reasoning], meant[Text], calls, result)
+    return (*_told(meant[Reasoning], meant[Text], calls, result), *_of_pace(result))
 
 
 def disagreement(whole: Parsed, other: Parsed) -> tuple[str, ...]:
@@ -103,6 +105,16 @@ def _of_text(name: str, meant: str, came: str) -> list[str]:
 def _of_usage(result: Parsed) -> list[str]:
     uncounted = result.thought == 0 and (result.reasoning or "").strip()
     return ["tokens of reasoning not counted"] if uncounted else []
+
+
+def _of_pace(result: Parsed) -> list[str]:
+    """Whether arguments that came a token at a time were held back until they were whole."""
+    held = [
+        call
+        for call in result.calls
+        if call.pieces is not None and len(call.arguments) >= LONG and call.pieces < FEW
+    ]
+    return ["arguments are not streamed"] if held and result.way == "1" else []
 
 
 def _of_calls(meant: Sequence[Wanted], came: Sequence[Call]) -> list[str]:

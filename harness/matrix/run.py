@@ -280,7 +280,9 @@ def outcome(one: Parsed) -> str:
     """Tells one answer from another, but for white space around its texts and the words of a refusal."""
     texts = [(one.reasoning or "").strip(), (one.content or "").strip()]
     error = REFUSED if refused(one) else one.error
-    return short_digest([*texts, [call.model_dump(exclude={"id"}) for call in one.calls], error])
+    return short_digest(
+        [*texts, [call.model_dump(include={"name", "arguments"}) for call in one.calls], error]
+    )
 
 
 def _shown(one: Parsed) -> str:

@@ -74,11 +74,17 @@ class Case(_Strict):
 
 
 class Call(_Strict):
-    """A call as a client gets it, deltas joined; without an id, a server makes one up."""
+    """A call as a client gets it, deltas joined.
+
+    Attributes:
+        id: what the model calls it; without one, a server makes one up.
+        pieces: how many deltas had a part of its arguments, where that was counted.
+    """
 
     name: str | None
     arguments: str
     id: str | None = None
+    pieces: int | None = None
 
 
 class Parsed(_Strict):

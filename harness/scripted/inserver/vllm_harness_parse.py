@@ -123,12 +123,14 @@ def _add(answer: dict[str, Any], delta: Any) -> None:
     answer["reasoning"] += delta.reasoning or ""
     answer["content"] += delta.content or ""
     for piece in delta.tool_calls or ():
-        call = answer["calls"].setdefault(piece.index, {"name": None, "arguments": "", "id": None})
+        new = {"name": None, "arguments": "", "id": None, "pieces": 0}
+        call = answer["calls"].setdefault(piece.index, new)
         call["id"] = call["id"] or piece.id
         function = piece.function
         if function is not None:
             call["name"] = call["name"] or function.name
             call["arguments"] += function.arguments or ""
+            call["pieces"] += bool(function.arguments)
 
 
 def _grammar(params: Any) -> xgrammar.Grammar | None:
@@ -160,9 +162,13 @@ def _answer(case: dict[str, Any], parse: Callable[..., dict[str, Any]], *given: 
     """What comes of a case; ids that the text does not say are made up, anew each time, and left out."""
     found = _guarded(parse, *given)
     if not case["ids"]:
-        for call in found.get("calls", ()):
-            call["id"] = None
+        _forget(found, "id")
     return found
+
+
+def _forget(found: dict[str, Any], what: str) -> None:
+    for call in found.get("calls", ()):
+        call[what] = None
 
 
 class _Refused(Exception):
@@ -293,10 +299,13 @@ class _Family:
         seen = set()
         for number, spans in enumerate(_segmentations(way, said), start=1):
             found = _answer(case, _streamed, *self._new(case, stream=True), said, prompt, spans)
+            several = way in ("cuts", "random")
+            if several:
+                _forget(found, "pieces")
             told = json.dumps(found)
             if told not in seen:
                 seen.add(told)
-                yield number if way in ("cuts", "random") else None, found
+                yield number if several else None, found
 
     def _new(self, case: dict[str, Any], stream: bool) -> tuple[Any, Any]:
         request = _request(self.job, case, stream)

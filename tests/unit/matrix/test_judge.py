@@ -43,6 +43,22 @@ def test_what_is_wrong_is_named(fields: dict[str, object], wrong: list[str]) -> 
     assert differences(MEANT, came(**fields)) == tuple(wrong)
 
 
+@pytest.mark.parametrize(
+    ("way", "length", "pieces", "wrong"),
+    [
+        ("1", 190, 2, ["arguments are not streamed"]),
+        ("1", 190, 40, []),
+        ("1", 190, None, []),
+        ("1", 30, 2, []),
+        ("0", 190, 1, []),
+    ],
+)
+def test_long_arguments_come_in_pieces(way: str, length: int, pieces: int | None, wrong: list[str]) -> None:
+    meant = Meaning.of(calls=(ToolCall("f", {"x": "a" * length}),))
+    call = Call(name="f", arguments=f'{{"x": "{"a" * length}"}}', pieces=pieces)
+    assert differences(meant, Parsed(family="any", way=way, calls=(call,))) == tuple(wrong)
+
+
 def test_a_call_of_half_a_name_is_a_stranger() -> None:
     half = came(calls=(Call(name="get_wea", arguments="{}"),))
     assert strangers(["get_weather"], half) == ("another function's name",)
