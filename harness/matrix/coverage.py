@@ -17,7 +17,7 @@ from harness.environments.installer import package_folder
 from harness.environments.spec import Environment
 from harness.matrix.run import LIMIT_S, Asked, shares
 from harness.matrix.unreached import load_unreached, reasons
-from harness.scripted.in_process import Case, Coverage, parsing
+from harness.scripted.in_process import INTERPRETERS_FOLDER, Case, Coverage, parsing
 
 PACKAGE = "coverage==7.17.3"
 WAYS = ("whole", "1", "5", "0+end")
@@ -78,7 +78,8 @@ def measure(
 
 
 def _source(path: str) -> str:
-    return Path(path).read_text()
+    """A file by its path in a report, which leaves out the folder that the interpreter runs in."""
+    return Path(INTERPRETERS_FOLDER, path).read_text()
 
 
 def _run(

@@ -27,6 +27,10 @@ _SCRIPT = Path(__file__).parent / "inserver" / "vllm_harness_parse.py"
 _COVERAGE = _SCRIPT.with_name("vllm_harness_coverage.py")
 
 
+INTERPRETERS_FOLDER = "/"
+"""Where vLLM's interpreter runs, so that no module of ours is found before vLLM's."""
+
+
 @dataclass(frozen=True)
 class Coverage:
     """Where coverage.py is installed, and where its report in JSON goes."""
@@ -164,7 +168,7 @@ def lines_of(
         asked.seek(0)
         running = subprocess.Popen(
             [environment.python, *arguments],
-            cwd="/",
+            cwd=INTERPRETERS_FOLDER,
             env={**(environ or environment.environ()), "VLLM_LOGGING_STREAM": "ext://sys.stderr"},
             stdin=asked,
             stdout=subprocess.PIPE,
