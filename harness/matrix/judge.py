@@ -123,6 +123,8 @@ def _of_calls(meant: Sequence[Wanted], came: Sequence[Call]) -> list[str]:
         found.append("call lost")
     if len(came) > len(meant):
         found.append("call too many")
+    if len(came) >= len(meant) and any(call.index not in (None, place) for place, call in enumerate(came)):
+        found.append("calls are not numbered from 0 on")
     for wanted, call in zip(meant, came, strict=False):
         found += _of_call(wanted, call)
     return found

@@ -83,12 +83,14 @@ class Call(_Strict):
     Attributes:
         id: what the model calls it; without one, a server makes one up.
         pieces: how many deltas had a part of its arguments, where that was counted.
+        index: its number in a stream.
     """
 
     name: str | None
     arguments: str
     id: str | None = None
     pieces: int | None = None
+    index: int | None = None
 
 
 class Parsed(_Strict):

@@ -123,7 +123,7 @@ def _add(answer: dict[str, Any], delta: Any) -> None:
     answer["reasoning"] += delta.reasoning or ""
     answer["content"] += delta.content or ""
     for piece in delta.tool_calls or ():
-        new = {"name": None, "arguments": "", "id": None, "pieces": 0}
+        new = {"name": None, "arguments": "", "id": None, "pieces": 0, "index": piece.index}
         call = answer["calls"].setdefault(piece.index, new)
         call["id"] = call["id"] or piece.id
         function = piece.function

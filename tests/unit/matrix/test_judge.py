@@ -36,6 +36,8 @@ def test_the_same_meaning_in_other_bytes_is_right() -> None:
         ({"calls": (Call(name="get_weather", arguments=""),)}, ["arguments are no JSON"]),
         ({"calls": (Call(name="get_weather", arguments="[]"),)}, ["arguments are no object"]),
         ({"calls": (Call(name="get_weather", arguments='{"city": "Paris"}'),)}, ["arguments differ"]),
+        ({"calls": (SAID.model_copy(update={"index": 1}),)}, ["calls are not numbered from 0 on"]),
+        ({"calls": (SAID.model_copy(update={"index": 0}),)}, []),
         ({"error": "TypeError: no"}, ["raises TypeError"]),
     ],
 )
