@@ -61,9 +61,8 @@ def entry_with_attempts(folder: Path, attempts: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("attempts", "passed", "retries"), [(3, 2, 2), pytest.param(2, 1, 1, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("attempts", "passed", "retries"), [(3, 2, 2), (2, 1, 1)])
 def test_live_tests_are_tried_again_as_often_as_the_entry_says(
     attempts: int, passed: int, retries: int, pytester: pytest.Pytester, pytestconfig: pytest.Config
 ) -> None:
