@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -253,6 +254,14 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+def _known(text: str, known: Sequence[str], refusal: str) -> list[str]:
+    """Names by commas, all of them known."""
+    names = _split(text)
+    if unknown := set(names) - set(known):
+        raise UsageError(f"{refusal} {min(unknown)!r}", hint=f"there are {', '.join(known)}")
+    return names
+
+
 def _families(parsers: str, engine: Engine) -> list[Family]:
     served = [family for family in FAMILIES.values() if family.form or engine == "http"]
     wanted = _split(parsers)
@@ -269,9 +278,7 @@ def _families(parsers: str, engine: Engine) -> list[Family]:
 
 
 def _on_tokenizers(families: list[Family], tokenizers: str) -> list[Family]:
-    kinds = _split(tokenizers)
-    if unknown := set(kinds) - {"synthetic", "real"}:
-        raise UsageError(f"no kind of tokenizer is named {min(unknown)!r}", hint="there are synthetic, real")
+    kinds = _known(tokenizers, ("synthetic", "real"), "no kind of tokenizer is named")
     real = [one for family in families if (one := on_real_tokenizer(family))] if "real" in kinds else []
     if "real" in kinds and not real:
         raise UsageError(
@@ -283,9 +290,7 @@ def _on_tokenizers(families: list[Family], tokenizers: str) -> list[Family]:
 
 def _subjects(vllm: str, frontend: str, engine: Engine) -> list[Subject]:
     known: tuple[Frontend, ...] = get_args(Frontend)
-    chosen = _split(frontend)
-    if unknown := set(chosen) - set(known):
-        raise UsageError(f"vLLM has no front end {min(unknown)!r}", hint=f"there are {', '.join(known)}")
+    chosen = _known(frontend, known, "vLLM has no front end")
     if engine != "http" and chosen != ["python"]:
         raise UsageError("parsers driven in process have no front end", hint="add --engine http")
     environments = [(spec, resolve(spec, create=True, progress=console.print)) for spec in _split(vllm)]
@@ -299,11 +304,7 @@ def _subjects(vllm: str, frontend: str, engine: Engine) -> list[Subject]:
 
 
 def _groups(cases: str) -> tuple[Group, ...]:
-    wanted = _split(cases)
-    if unknown := set(wanted) - set(GROUPS):
-        raise UsageError(
-            f"no group of cases is named {min(unknown)!r}", hint=f"there are {', '.join(GROUPS)}"
-        )
+    wanted = _known(cases, GROUPS, "no group of cases is named")
     return tuple(group for group in GROUPS if group in (wanted or BY_DEFAULT))
 
 

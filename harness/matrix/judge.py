@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from harness.scripted.in_process import Call, Parsed
-from harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
+from harness.scripted.meaning import Meaning, Reasoning, Text
 
 REFUSED = "grammar refuses"
 LONG, FEW = 150, 5
@@ -24,9 +24,7 @@ def differences(meaning: Meaning, result: Parsed) -> tuple[str, ...]:
     if result.error is not None:
         return (_raises(result),)
     meant = {kind: _joined(meaning, kind) for kind in (Reasoning, Text)}
-    calls: list[Wanted] = [
-        (part.name, part.arguments) for part in meaning.parts if isinstance(part, ToolCall)
-    ]
+    calls: list[Wanted] = [(call.name, call.arguments) for call in meaning.calls]
     return (*_told(meant[Reasoning], meant[Text], calls, result), *_of_pace(result))
 
 

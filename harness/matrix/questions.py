@@ -53,7 +53,6 @@ class Question:
         meaning: what must come back; None: whatever comes, the same in every way.
         barred: whether the request's grammar must keep the model from saying it.
         names: the functions that are called where there is no meaning; none: any may be.
-        ids: what the calls of a meaning are identified by, where the family's text says it.
     """
 
     case: Case
@@ -61,12 +60,11 @@ class Question:
     meaning: Meaning | None
     barred: bool = False
     names: frozenset[str] = frozenset()
-    ids: tuple[str, ...] = ()
 
     @property
     def told(self) -> list[object]:
         """All that decides its result but vLLM, as JSON."""
-        held_to = [*(["barred"] if self.barred else []), *sorted(self.names), *self.ids]
+        held_to = [*(["barred"] if self.barred else []), *sorted(self.names)]
         return [self.case.model_dump(), repr(self.meaning), *held_to]
 
 
@@ -117,8 +115,7 @@ def _canonical(family: Family, meanings: Meanings) -> Questions:
 
 def _meant(family: Family, case: Case, topic: str, meaning: Meaning) -> Question:
     ids = family.form.ids(meaning) if family.form else ()
-    told = case.model_copy(update={"ids": bool(ids)})
-    return Question(told, topic, _as_answered(family, meaning), ids=ids)
+    return Question(case.model_copy(update={"ids": ids}), topic, _as_answered(family, meaning))
 
 
 def _as_answered(family: Family, meaning: Meaning) -> Meaning:
@@ -129,8 +126,7 @@ def _as_answered(family: Family, meaning: Meaning) -> Meaning:
     thought = "".join(part.text for part in meaning.parts if isinstance(part, Reasoning))
     text = "".join(part.text for part in meaning.parts if isinstance(part, Text))
     shown = f"{thoughts.open or thoughts.tail.strip()}{thought}{thoughts.close}{thoughts.gap}{text}"
-    calls = (part for part in meaning.parts if isinstance(part, ToolCall))
-    return Meaning((Text(shown), *calls))
+    return Meaning((Text(shown), *meaning.calls))
 
 
 def _forced(family: Family, meanings: Meanings) -> Questions:
@@ -179,7 +175,7 @@ def _barred(family: Family, cases: list[Case], meanings: Meanings) -> Iterator[C
 
 def _called(meaning: Meaning) -> list[str]:
     """The functions that are called, and another one."""
-    return sorted({"get_time", *(part.name for part in meaning.parts if isinstance(part, ToolCall))})
+    return sorted({"get_time", *(call.name for call in meaning.calls)})
 
 
 def _choices(case: MeaningCase) -> list[tuple[str, str]]:

@@ -254,7 +254,7 @@ def _judged(question: Question, answers: Sequence[Parsed]) -> Iterator[tuple[Par
             yield one, not_barred(one)
             continue
         if question.meaning is not None:
-            yield one, (*differences(question.meaning, one), *misnamed(question.ids, one))
+            yield one, (*differences(question.meaning, one), *misnamed(question.case.ids, one))
             continue
         if refused(one):  # what a grammar keeps the model from saying is no failure
             yield one, ()
@@ -263,10 +263,9 @@ def _judged(question: Question, answers: Sequence[Parsed]) -> Iterator[tuple[Par
         named = strangers(question.names, one)
         if whole is not one:
             yield one, (*disagreement(whole, one), *named)
-        elif question.case.cut or question.topic == "load":  # markup that was cut off may be dropped
-            yield one, named if one.error is None else losses(one)
-        else:
-            yield one, (*losses(one), *named)
+            continue
+        may_be_dropped = question.case.cut or question.topic == "load"  # markup that was cut off
+        yield one, (*(() if may_be_dropped and one.error is None else losses(one)), *named)
 
 
 def _compared_within(question: Question, one: Parsed) -> object:

@@ -63,7 +63,7 @@ class Case(_Strict):
             led to it.
         spelled: whether markers are spelled with ordinary tokens.
         cut: whether it is parsed cut off after each of its tokens, in place of once to its end.
-        ids: whether the text says what its calls are identified by.
+        ids: what its calls are identified by, where the text says it.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Case(_Strict):
     ways: tuple[str, ...] = ()
     spelled: bool = False
     cut: bool = False
-    ids: bool = False
+    ids: tuple[str, ...] = ()
 
 
 class Call(_Strict):

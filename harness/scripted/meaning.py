@@ -50,6 +50,11 @@ class Meaning:
 
     parts: tuple[Part, ...]
 
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """Those of its parts that are calls."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
     @classmethod
     def of(
         cls, text: str | None = None, *, reasoning: str | None = None, calls: tuple[ToolCall, ...] = ()

@@ -126,11 +126,11 @@ class Form:
 
     def ids(self, meaning: Meaning) -> tuple[str, ...]:
         """What a turn's calls are identified by; none where the format has no word for it."""
-        calls = [part for part in meaning.parts if isinstance(part, ToolCall)]
+        if not self.calls.id:
+            return ()
         template = Template(self.calls.id)
         return tuple(
-            template.substitute(name=call.name, index=index)
-            for index, call in enumerate(calls if self.calls.id else ())
+            template.substitute(name=call.name, index=index) for index, call in enumerate(meaning.calls)
         )
 
     def render(self, meaning: Meaning) -> str:
@@ -269,6 +269,6 @@ class Form:
 
 def _in_json(meaning: Meaning, named: bool) -> list[object]:
     """Calls as vLLM's schemas for forced calls have them: its own, then that of its mistral parser."""
-    calls = [part for part in meaning.parts if isinstance(part, ToolCall)]
+    calls = meaning.calls
     own = [{"name": call.name, "parameters": call.arguments} for call in calls]
     return [calls[0].arguments if named else own, [{"name": c.name, "arguments": c.arguments} for c in calls]]

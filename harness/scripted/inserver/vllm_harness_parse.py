@@ -296,10 +296,10 @@ class _Family:
         if way == "whole":
             yield None, _answer(case, _whole, *self._new(case, stream=False), said, prompt)
             return
+        several = way in ("cuts", "random")
         seen = set()
         for number, spans in enumerate(_segmentations(way, said), start=1):
             found = _answer(case, _streamed, *self._new(case, stream=True), said, prompt, spans)
-            several = way in ("cuts", "random")
             if several:
                 _forget(found, "pieces")
             told = json.dumps(found)

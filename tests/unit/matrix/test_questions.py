@@ -43,10 +43,10 @@ def test_a_text_tells_which_functions_it_calls() -> None:
 
 
 def test_ids_are_asked_where_a_text_says_them() -> None:
-    ids = {question.case.name: question.ids for question in asked("canonical", "kimi_k2").asked}
+    ids = {question.case.name: question.case.ids for question in asked("canonical", "kimi_k2").asked}
     assert ids["two calls"] == ("functions.get_weather:0", "functions.get_time:1")
     assert ids["text"] == ()
-    assert not any(question.ids for question in asked("canonical", "hermes").asked)
+    assert not any(question.case.ids for question in asked("canonical", "hermes").asked)
 
 
 def test_every_change_spoils_some_family_s_text() -> None:
