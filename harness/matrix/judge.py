@@ -15,6 +15,8 @@ from harness.scripted.meaning import Meaning, Reasoning, Text
 REFUSED = "grammar refuses"
 LONG, FEW = 150, 5
 """Arguments of so many characters should come in so many pieces, or more."""
+MARKERS = 2
+"""How many tokens may be counted with the reasoning that are not of it."""
 Wanted = tuple[str | None, Any]
 """A call's name and arguments; text that is no JSON stands as text."""
 
@@ -43,7 +45,7 @@ def losses(result: Parsed) -> tuple[str, ...]:
     if result.error is not None:
         return (_raises(result),)
     said = (result.reasoning or "").strip() or (result.content or "").strip() or result.calls
-    return () if said else ("everything lost",)
+    return tuple(_of_usage(result)) if said else ("everything lost",)
 
 
 def strangers(names: Collection[str], result: Parsed) -> tuple[str, ...]:
@@ -101,8 +103,13 @@ def _of_text(name: str, meant: str, came: str) -> list[str]:
 
 
 def _of_usage(result: Parsed) -> list[str]:
-    uncounted = result.thought == 0 and (result.reasoning or "").strip()
-    return ["tokens of reasoning not counted"] if uncounted else []
+    """Whether the tokens of reasoning are counted, its markers or not."""
+    if result.thought is None:
+        return []
+    if result.thought == 0 and (result.reasoning or "").strip():
+        return ["tokens of reasoning not counted"]
+    counted = result.spoken is None or abs(result.thought - result.spoken) <= MARKERS
+    return [] if counted else ["tokens of reasoning miscounted"]
 
 
 def _of_pace(result: Parsed) -> list[str]:

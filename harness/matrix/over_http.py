@@ -165,9 +165,20 @@ class _Asker:
                 error = answer.json().get("error") or {}
                 kind = REFUSED if error.get("code") == "script_refused" else f"HTTP {answer.status_code}"
                 return Parsed(**place, error=f"{kind}: {error.get('message')}")
-            return Parsed(**place, **read(answer))
+            found = Parsed(**place, **read(answer))
+            if found.thought is None:
+                return found
+            return found.model_copy(update={"spoken": self._tokens(found.reasoning)})
         except (requests.RequestException, ValueError) as error:
             return Parsed(**place, error=f"{type(error).__name__}: {error}")
+
+    def _tokens(self, text: str | None) -> int | None:
+        """How many tokens a text is, where the server tells."""
+        if not text:
+            return 0
+        asked = {"model": self._server.model, "prompt": text, "add_special_tokens": False}
+        answer = requests.post(self._server.url_for("/tokenize"), json=asked, timeout=REQUEST_S)
+        return int(answer.json()["count"]) if answer.ok else None
 
 
 def _texts(case: Case) -> dict[str, str]:

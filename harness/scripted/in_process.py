@@ -104,6 +104,7 @@ class Parsed(_Strict):
         said: the text, where it is not the case's first.
         reasoning, content, calls: the message.
         thought: how many tokens of reasoning are counted, where they are.
+        spoken: how many tokens the reasoning is that came out, where that was counted.
         error: the exception, where one came instead.
     """
 
@@ -118,6 +119,7 @@ class Parsed(_Strict):
     content: str | None = None
     calls: tuple[Call, ...] = ()
     thought: int | None = None
+    spoken: int | None = None
     error: str | None = None
 
 

@@ -79,6 +79,7 @@ def _whole(parser: Any, request: Any, said: _Said, prompt: list[int]) -> dict[st
     ]
     counts = hasattr(parser, "count_reasoning_tokens")
     thought = {"thought": parser.count_reasoning_tokens(said.ids)} if counts else {}
+    thought["spoken"] = len(said.tokenizer.encode(reasoning or "", add_special_tokens=False))
     return {"reasoning": reasoning, "content": content, "calls": found, **thought}
 
 

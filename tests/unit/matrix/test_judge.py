@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.matrix.judge import differences, misnamed, not_barred, strangers
+from harness.matrix.judge import differences, losses, misnamed, not_barred, strangers
 from harness.scripted.in_process import Call, Parsed
 from harness.scripted.meaning import Meaning, Text, ToolCall
 
@@ -113,4 +113,8 @@ def test_what_is_barred_must_be_refused() -> None:
 def test_tokens_of_reasoning_are_counted_where_there_is_any() -> None:
     assert differences(MEANT, came(thought=4)) == differences(MEANT, came(thought=None)) == ()
     assert differences(MEANT, came(thought=0)) == ("tokens of reasoning not counted",)
+    assert differences(MEANT, came(thought=6, spoken=4)) == ()
+    assert differences(MEANT, came(thought=7, spoken=4)) == ("tokens of reasoning miscounted",)
     assert differences(Meaning.of("Hi."), Parsed(family="any", content="Hi.", thought=0)) == ()
+    hidden = Parsed(family="any", content="Hi.", thought=9, spoken=0)
+    assert differences(Meaning.of("Hi."), hidden) == losses(hidden) == ("tokens of reasoning miscounted",)
