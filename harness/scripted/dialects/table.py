@@ -69,6 +69,15 @@ MINIMAX_M2 = Form(
     calls.MINIMAX_M2,
     thoughts.OPENED,
 )
+MINIMAX_M3 = Form(
+    "minimax_m3",
+    f"chat template of {_HUB}/MiniMaxAI/MiniMax-M3 as public copies quote it (to_xml: one element a key, "
+    "<item> for lists; thinking_mode enabled opens the thoughts, adaptive leaves that to the model); frame from "
+    "MiniMax-M2",
+    frames.MINIMAX,
+    calls.MINIMAX_M3,
+    thoughts.MINIMAX_M3,
+)
 GLM47 = Form(
     "glm47",
     _template("zai-org/GLM-4.7") + " (from memory)",
@@ -317,14 +326,8 @@ FORMS = (
         calls.DOTS,
     ),
     MINIMAX_M2,
-    Form(
-        "minimax_m3",
-        f"chat template of {_HUB}/MiniMaxAI/MiniMax-M3 as public copies quote it (to_xml: one element a key, "
-        "<item> for lists); frame from MiniMax-M2",
-        frames.MINIMAX,
-        calls.MINIMAX_M3,
-        thoughts.MINIMAX_M3,
-    ),
+    MINIMAX_M3,
+    replace(MINIMAX_M3, name="minimax_m3_adaptive", thoughts=thoughts.MINIMAX_M3_ADAPTIVE),
     Form(
         "minicpm5",
         _template("openbmb/MiniCPM5")

@@ -47,8 +47,9 @@ K2_HORIZON = Thoughts(
 )
 KIMI_K3 = Thoughts(tail="<|open|>think<|sep|>", close="<|close|>think<|sep|>", always=True)
 MINIMAX_M3 = Thoughts(
-    open="<mm:think>", close="</mm:think>", always=True, tokens=("<mm:think>", "</mm:think>")
+    tail="<mm:think>", close="</mm:think>", always=True, tokens=("<mm:think>", "</mm:think>")
 )
+MINIMAX_M3_ADAPTIVE = Thoughts(open="<mm:think>", close="</mm:think>", tokens=("<mm:think>", "</mm:think>"))
 MISTRAL = Thoughts(open="[THINK]", close="[/THINK]", tokens=("[THINK]", "[/THINK]"), special=True)
 MUSE = Thoughts(open=" to=self<|message|>", close="")
 OLMO3 = Thoughts(tail="<think>", close="</think>", always=True)
