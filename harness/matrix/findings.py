@@ -23,6 +23,7 @@ LIKE = {
     "responses": "whole",
     "chat stream": "1",
     "responses stream": "1",
+    "chat stream, stop": "late",
     "chat, 3 a chunk": "3",
     "chat, one chunk": "0+end",
 }

@@ -27,6 +27,8 @@ from harness.server.remote import RemoteServer
 AT_A_TIME = 32
 INTERVALS = {"chat, 3 a chunk": 3, "chat, one chunk": 1000}
 """Ways of asking that need a server of their own: `--stream-interval`."""
+NEVER_SAID = "NEVERSAID"
+"""A stop string: vLLM holds back as many characters, less one, while it may begin there."""
 REQUEST_S = 120.0
 Wrong = Callable[[Parsed], bool]
 
@@ -123,7 +125,7 @@ class _Asker:
         book = server.book()
         says = {name: text for case in cases for name, text in _texts(case).items()}
         for name, text in says.items():
-            book.add(Rule(name, (Raw(text),), When(user=f"^{re.escape(name)}$"), times=None))
+            book.add(Rule(name, (Raw(text),), When(user=rf"^{re.escape(name)}(\n|$)"), times=None))
 
     def ask(self, case: Case, way: str) -> Parsed:
         """One answer; a refusal, a broken stream or a server error is an error in it.
@@ -190,14 +192,24 @@ def _texts(case: Case) -> dict[str, str]:
 def _chat(case: Case, name: str, *, stream: bool) -> dict[str, Any]:
     tools = {"tools": list(case.tools)} if case.tools else {}
     choice = _choice(case, lambda function: {"type": "function", "function": {"name": function}})
-    return {"messages": [{"role": "user", "content": name}], "stream": stream, **tools, **choice}
+    messages = [{"role": "user", "content": _question(case, name)}]
+    return {"messages": messages, "stream": stream, **tools, **choice}
 
 
 def _responses(case: Case, name: str, *, stream: bool) -> dict[str, Any]:
     flat = [{"type": "function", "strict": False, **tool["function"]} for tool in case.tools]
     choice = _choice(case, lambda function: {"type": "function", "name": function})
     tools = {"tools": flat} if flat else {}
-    return {"input": name, "stream": stream, "store": False, **tools, **choice}
+    return {"input": _question(case, name), "stream": stream, "store": False, **tools, **choice}
+
+
+def _stopped(case: Case, name: str) -> dict[str, Any]:
+    return {**_chat(case, name, stream=True), "stop": [NEVER_SAID]}
+
+
+def _question(case: Case, name: str) -> str:
+    """What the user says; its first line is the name that the script goes by."""
+    return f"{name}\n{case.asked}" if case.asked else name
 
 
 def _choice(case: Case, named: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
@@ -276,6 +288,7 @@ _CHAT_STREAM: Way = ("/v1/chat/completions", partial(_chat, stream=True), _read_
 ASK: dict[str, Way] = {
     "chat": ("/v1/chat/completions", partial(_chat, stream=False), _read_chat),
     "chat stream": _CHAT_STREAM,
+    "chat stream, stop": ("/v1/chat/completions", _stopped, _read_chat_stream),
     "responses": ("/v1/responses", partial(_responses, stream=False), _read_responses),
     "responses stream": ("/v1/responses", partial(_responses, stream=True), _read_responses_stream),
 }

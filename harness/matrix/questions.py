@@ -12,6 +12,7 @@ from harness.matrix.over_http import INTERVALS
 from harness.matrix.properties import BUDGET, made
 from harness.matrix.results import Engine
 from harness.scripted.dialects import render
+from harness.scripted.dialects.form import Form
 from harness.scripted.families import Family
 from harness.scripted.in_process import Case
 from harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
@@ -23,14 +24,14 @@ WAYS: dict[Engine, dict[Group, tuple[str, ...]]] = {
     "in-process": {
         "canonical": ("whole", "1", "2", "3", "5", "7", "0", "1+end", "0+end"),
         "forced": ("whole", "1", "3", "0", "0+end"),
-        "chunks": ("whole", "1", "2", "0", "1+end", "0+end", "cuts", "random"),
+        "chunks": ("whole", "1", "2", "0", "1+end", "0+end", "late", "cuts", "random"),
         "malformed": ("whole", "1", "3", "0", "0+end"),
         "properties": ("whole", "1", "3", "0+end"),
     },
     "http": {
         "canonical": ("chat", "chat stream", "responses", "responses stream"),
         "forced": ("chat", "chat stream", "responses", "responses stream"),
-        "chunks": ("chat", "chat stream", *INTERVALS),
+        "chunks": ("chat", "chat stream", "chat stream, stop", *INTERVALS),
         "malformed": ("chat", "chat stream"),
         "properties": ("chat", "chat stream"),
         "load": ("chat", "chat stream"),
@@ -39,6 +40,7 @@ WAYS: dict[Engine, dict[Group, tuple[str, ...]]] = {
 """The first way of a group without meanings is what the others are measured by."""
 LOAD = 32
 _SPELLED_WAYS = ("whole", "1", "0", "cuts")
+_QUOTED = {"call", "reasoning and text", "reasoning and call"}
 _SPELLED = {"call", "two calls", "text and call", "reasoning and text", "reasoning and call"}
 _CUT = ("whole", "1", "0")
 
@@ -110,7 +112,19 @@ def _canonical(family: Family, meanings: Meanings) -> Questions:
     known = {case.name: case for case in meanings.cases}
     cases, left_out = sayable(family, meanings)
     asked = [_meant(family, case, known[case.name].topic, known[case.name].meaning) for case in cases]
+    for case in cases:
+        if case.name in _QUOTED and family.form:
+            quoted = {"name": f"{case.name}, markers in the prompt", "asked": _quoting(family.form)}
+            changed = case.model_copy(update=quoted)
+            asked.append(_meant(family, changed, "prompt", known[case.name].meaning))
     return Questions(tuple(asked), left_out)
+
+
+def _quoting(form: Form) -> str:
+    """A question about a format's own markers, as developers and documents that quote them ask."""
+    thoughts = form.thoughts
+    quoted = [f"{thoughts.open or thoughts.tail.strip()}this{thoughts.close}"] if thoughts else []
+    return f"What do {' and '.join([*quoted, form.calls.open or form.calls.marker])} mean?"
 
 
 def _meant(family: Family, case: Case, topic: str, meaning: Meaning) -> Question:

@@ -53,12 +53,14 @@ class Case(_Strict):
     Attributes:
         name: unique within its family.
         text: raw text, up to and with the token that ends the turn.
+        asked: what the user says; empty: something else.
         tools: offered with the request; none: no tools.
         choice: `required`, or the name of the function that must be called; None: the model chooses.
         instead: said in place of the text where the request's grammar does not let it through: the first of
             these that it does.
         ways: how it is parsed: `whole`; a number of tokens a delta (0: all), `+end` where the token that ends
-            the turn comes with the last; `cuts`: two deltas, cut at every place; `random`: deltas of random
+            the turn comes with the last; `late`: one token a delta, its text some characters later, as a stop
+            string in the request has it; `cuts`: two deltas, cut at every place; `random`: deltas of random
             sizes, the same ones each time. The last two give each outcome once, with the first place that
             led to it.
         spelled: whether markers are spelled with ordinary tokens.
@@ -68,6 +70,7 @@ class Case(_Strict):
 
     name: str
     text: str
+    asked: str = ""
     tools: tuple[dict[str, Any], ...] = ()
     choice: str | None = None
     instead: tuple[str, ...] = ()

@@ -72,8 +72,8 @@ MINIMAX_M2 = Form(
 MINIMAX_M3 = Form(
     "minimax_m3",
     f"chat template of {_HUB}/MiniMaxAI/MiniMax-M3 as public copies quote it (to_xml: one element a key, "
-    "<item> for lists; thinking_mode enabled opens the thoughts, adaptive leaves that to the model); frame from "
-    "MiniMax-M2",
+    "<item> for lists; thinking_mode enabled opens the thoughts, adaptive leaves that to the model); frame "
+    "from MiniMax-M2",
     frames.MINIMAX,
     calls.MINIMAX_M3,
     thoughts.MINIMAX_M3,

@@ -26,6 +26,8 @@ from vllm.tool_parsers import ToolParserManager
 HANG_S = 10
 RANDOM_CUTS = 12
 LONGEST_DELTA = 9
+HELD = 8
+"""Characters that vLLM holds back while they may begin a stop string of nine."""
 SHOWN = 40
 """Characters of a text around the place where a grammar stops it."""
 
@@ -83,12 +85,14 @@ def _whole(parser: Any, request: Any, said: _Said, prompt: list[int]) -> dict[st
     return {"reasoning": reasoning, "content": content, "calls": found, **thought}
 
 
-def _streamed(parser: Any, request: Any, said: _Said, prompt: list[int], spans: Spans) -> dict[str, Any]:
-    texts = said.texts(request)
+def _streamed(
+    parser: Any, request: Any, said: _Said, prompt: list[int], spans: Spans, held: int
+) -> dict[str, Any]:
+    texts = _deltas(said.texts(request), spans, held)
     answer: dict[str, Any] = {"reasoning": "", "content": "", "calls": {}}
     for number, (start, end) in enumerate(spans):
         delta = parser.parse_delta(
-            delta_text="".join(texts[start:end]),
+            delta_text=texts[number],
             delta_token_ids=said.ids[start:end],
             request=request,
             prompt_token_ids=prompt,
@@ -97,6 +101,14 @@ def _streamed(parser: Any, request: Any, said: _Said, prompt: list[int], spans: 
         if delta is not None:
             _add(answer, delta)
     return {**answer, "calls": [call for _, call in sorted(answer["calls"].items())]}
+
+
+def _deltas(texts: list[str], spans: Spans, held: int) -> list[str]:
+    """The text of each delta, with some held back to the last, as stop strings in a request have it."""
+    text = "".join(texts)
+    lengths = list(accumulate(map(len, texts), initial=0))
+    ends = [max(0, lengths[end] - held) for _, end in spans]
+    return [text[start:end] for start, end in pairwise([0, *ends[:-1], len(text)])]
 
 
 def _segmentations(way: str, said: _Said) -> Iterator[Spans]:
@@ -114,7 +126,7 @@ def _segmentations(way: str, said: _Said) -> Iterator[Spans]:
             edges = [0, *(end for end in ends if end < last), last]
             yield [*pairwise(edges), *ending]
     else:
-        number, _, bundled = way.partition("+")
+        number, _, bundled = ("1" if way == "late" else way).partition("+")
         size, stop = int(number) or length, length if bundled else last
         spans = [(start, min(start + size, stop)) for start in range(0, stop, size)]
         yield spans if bundled else spans + ending
@@ -259,7 +271,7 @@ class _Family:
 
     def _prompt(self, case: dict[str, Any]) -> list[int]:
         prompt: list[int] = self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": "Hi."}],
+            [{"role": "user", "content": case["asked"] or "Hi."}],
             tools=case["tools"] or None,
             add_generation_prompt=True,
             tokenize=True,
@@ -297,10 +309,10 @@ class _Family:
         if way == "whole":
             yield None, _answer(case, _whole, *self._new(case, stream=False), said, prompt)
             return
-        several = way in ("cuts", "random")
+        several, held = way in ("cuts", "random"), HELD if way == "late" else 0
         seen = set()
         for number, spans in enumerate(_segmentations(way, said), start=1):
-            found = _answer(case, _streamed, *self._new(case, stream=True), said, prompt, spans)
+            found = _answer(case, _streamed, *self._new(case, stream=True), said, prompt, spans, held)
             if several:
                 _forget(found, "pieces")
             told = json.dumps(found)

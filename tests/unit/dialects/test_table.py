@@ -127,7 +127,7 @@ PUBLISHED = [
     (
         "minimax_m3",
         Meaning.of(calls=(ToolCall("f", {"o": {"k": [1, "x"]}}),)),
-        "<mm:think></mm:think>]<]minimax[>[<tool_call>\n"
+        "</mm:think>]<]minimax[>[<tool_call>\n"
         ']<]minimax[>[<invoke name="f">]<]minimax[>[<o>]<]minimax[>[<k>]<]minimax[>[<item>1'
         "]<]minimax[>[</item>]<]minimax[>[<item>x]<]minimax[>[</item>]<]minimax[>[</k>]<]minimax[>[</o>]<]minimax[>[</invoke>\n"
         "]<]minimax[>[</tool_call>[e~[",
