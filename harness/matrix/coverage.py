@@ -20,7 +20,7 @@ from harness.matrix.unreached import load_unreached, reasons
 from harness.scripted.in_process import INTERPRETERS_FOLDER, Case, Coverage, parsing
 
 PACKAGE = "coverage==7.17.3"
-WAYS = ("whole", "1", "5", "0+end")
+WAYS = ("whole", "1", "5", "late", "0+end")
 CUT_WAYS = ("whole", "1")
 """Ways of parsing that reach what the others do: under coverage.py all of them take three times as long."""
 

@@ -125,12 +125,28 @@ HY_V3 = Form(
     calls.HY3,
     thoughts.HY3,
 )
+HY_V4 = Form(
+    "hy_v4",
+    _template("tencent/Hy4-preview") + " (from memory; frame replaced by ChatML): no white space, "
+    "and the checkpoint's suffix in every marker",
+    frames.CHATML,
+    calls.HY4,
+    thoughts.HY4,
+)
 POOLSIDE = Form(
     "poolside_v1",
     "vLLM's poolside_v1 parsers only: GLM's calls, thoughts opened after <assistant>",
     frames.POOLSIDE,
     calls.GLM45,
     thoughts.BARE_OPENED,
+)
+
+
+MINICPMV = replace(
+    QWEN3_CODER,
+    name="minicpmv",
+    source="vLLM's minicpmv parser only: thoughts that the chat template opens, Qwen3-Coder's calls",
+    thoughts=thoughts.OPENED,
 )
 
 
@@ -229,12 +245,8 @@ FORMS = (
         source=_template("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16") + " (from memory)",
         thoughts=thoughts.OPENED_ONE_LINE_END,
     ),
-    replace(
-        QWEN3_CODER,
-        name="minicpmv",
-        source="vLLM's minicpmv parser only: Qwen3's thoughts in thinking mode, Qwen3-Coder's calls",
-        thoughts=thoughts.THINK_ALWAYS,
-    ),
+    MINICPMV,
+    _unthinking(MINICPMV, "<think>\n\n</think>\n\n"),
     Form(
         "step3p5",
         f"chat template of {_HUB}/stepfun-ai/Step-3.7-Flash (models/templates of "
@@ -281,14 +293,8 @@ FORMS = (
     _unthinking(POOLSIDE, "</think>"),
     HY_V3,
     _unthinking(HY_V3, "<think></think>"),
-    Form(
-        "hy_v4",
-        _template("tencent/Hy4-preview") + " (from memory; frame replaced by ChatML): no white space, "
-        "and the checkpoint's suffix in every marker",
-        frames.CHATML,
-        calls.HY4,
-        thoughts.HY4,
-    ),
+    HY_V4,
+    _unthinking(HY_V4, "<think:opensource></think:opensource>"),
     Form(
         "k2_horizon",
         _template("LLM360/K2-Horizon") + " (a rendered turn of it stands in a public test)",
