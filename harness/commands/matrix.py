@@ -27,7 +27,7 @@ from harness.matrix.compare import (
 from harness.matrix.coverage import FileCoverage, measure
 from harness.matrix.findings import explain, load_findings
 from harness.matrix.meanings import load_meanings
-from harness.matrix.mutants import Judged, judged, load_reasons, mutants_of, reasoned, score
+from harness.matrix.mutants import Judged, judged, kept, load_reasons, mutants_of, reasoned, score
 from harness.matrix.properties import BUDGET
 from harness.matrix.questions import BY_DEFAULT, GROUPS, Group, Search
 from harness.matrix.results import Cell, Engine, Run
@@ -193,9 +193,13 @@ def mutants(
     keep: Annotated[
         Path | None, typer.Option(help="Where each mutant's fate is written, one JSON object a line.")
     ] = None,
+    again: Annotated[
+        Path | None, typer.Option(help="What an earlier run kept: those that it killed are not asked again.")
+    ] = None,
 ) -> None:
     """Change one of vLLM's files in every way cosmic-ray knows, and list the changes that no case notices."""
     known = load_reasons()
+    before = {one.mutant.told: one for one in kept(again)} if again else {}
     environment = resolve(vllm, create=True, progress=console.print)
     meanings = load_meanings()
     asked = [
@@ -205,24 +209,30 @@ def mutants(
         if (some := Asked.of(family, group, meanings, "in-process")).questions.asked
     ]
     found = mutants_of(environment, file, _quietly, sample=sample, seed=seed)
-    kept = keep or state_dir() / "mutants" / f"{file.replace('/', '.').removesuffix('.py')}.jsonl"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with _progress() as progress, kept.open("w") as lines:
+    killed = [one for mutant in found if (one := before.get(mutant.told)) and one.fate == "killed"]
+    dead = {one.mutant.told for one in killed}
+    left = [mutant for mutant in found if mutant.told not in dead]
+    path = keep or state_dir() / "mutants" / f"{file.replace('/', '.').removesuffix('.py')}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _progress() as progress, path.open("w") as lines:
         task = progress.add_task("mutants", total=len(found))
 
         def done(one: Judged) -> None:
             print(one.model_dump_json(exclude={"mutant": {"code"}}), file=lines, flush=True)
             progress.advance(task)
 
-        told = reasoned(judged(environment, file, found, asked, parallel=parallel, done=done), file, known)
+        for one in killed:
+            done(one)
+        asked_again = judged(environment, file, left, asked, parallel=parallel, done=done)
+        told = reasoned([*killed, *asked_again], file, known)
     for one in told:
         if one.fate != "killed":
             _show_survivor(one)
-    killed, counted = score(told)
-    share = 100 * killed / counted if counted else 100.0
+    dead_ones, counted = score(told)
+    share = 100 * dead_ones / counted if counted else 100.0
     equivalent = f", {len(told) - counted} equivalent" if counted < len(told) else ""
-    console.print(f"{file}: {killed} of {counted} mutants killed, {share:.1f} %{equivalent}")
-    console.print(f"kept: {kept}")
+    console.print(f"{file}: {dead_ones} of {counted} mutants killed, {share:.1f} %{equivalent}")
+    console.print(f"kept: {path}")
     raise typer.Exit(1 if share < least else 0)
 
 

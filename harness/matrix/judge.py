@@ -53,6 +53,19 @@ def strangers(names: Collection[str], result: Parsed) -> tuple[str, ...]:
     return ("another function's name",) if names and {call.name for call in result.calls} - set(names) else ()
 
 
+def unsaid(words: Collection[str], result: Parsed) -> tuple[str, ...]:
+    """Whether an answer without calls leaves out any of the words that were said."""
+    if result.error is not None or result.calls:
+        return ()
+    said = f"{result.reasoning or ''}{result.content or ''}"
+    return () if all(word in said for word in words) else ("lost without a word",)
+
+
+def called(result: Parsed) -> tuple[str, ...]:
+    """Whether there is a call where the request allows none."""
+    return ("a call where none is allowed",) if result.calls else ()
+
+
 def misnamed(ids: Sequence[str], result: Parsed) -> tuple[str, ...]:
     """Whether calls are identified otherwise than they say, or two by the same."""
     came = [call.id for call in result.calls if call.id is not None]

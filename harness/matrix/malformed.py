@@ -42,6 +42,7 @@ class Change(_Strict):
 
     Attributes:
         names: of functions that are called only in the changed text.
+        words: that stand only in the changed text.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Change(_Strict):
     replacement: str = Field(alias="with")
     first: bool = False
     names: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
 
     def apply(self, text: str) -> str:
         """The changed text; the same where nothing matches."""
@@ -81,12 +83,14 @@ class Broken(NamedTuple):
         text: what is said.
         cut: whether it is right, and cut off after each of its tokens.
         names: the functions that it calls.
+        words: of it, none of them a marker.
     """
 
     name: str
     text: str
     cut: bool
     names: frozenset[str]
+    words: frozenset[str] = frozenset()
 
 
 def broken_texts(family: Family) -> Iterator[Broken]:
@@ -104,6 +108,7 @@ def broken_texts(family: Family) -> Iterator[Broken]:
         except DialectError:
             continue
         called = frozenset(name for call in base.calls for name in call)
+        cities = {str(given["city"]) for call in base.calls for given in call.values()}
         if base.name in table.cut:
             yield Broken(f"{base.name}, cut off", text, cut=True, names=called)
         end = next(end for end in ends if text.endswith(end))
@@ -112,5 +117,9 @@ def broken_texts(family: Family) -> Iterator[Broken]:
             changed = change.apply(body)
             if changed != body:
                 yield Broken(
-                    f"{base.name}, {change.name}", changed + end, cut=False, names=called.union(change.names)
+                    f"{base.name}, {change.name}",
+                    changed + end,
+                    cut=False,
+                    names=called.union(change.names),
+                    words=frozenset(word for word in {*called, *cities, *change.words} if word in changed),
                 )

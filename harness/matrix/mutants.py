@@ -54,14 +54,19 @@ class Mutant(_Strict):
         statement: its first and last line, where it runs in a function; a head alone where it has a body.
         operator: cosmic-ray's name for the change.
         change: the lines before and after it.
-        code: the whole file.
+        code: the whole file; empty in what is kept.
     """
 
     line: int
     statement: tuple[int, int] | None
     operator: str
     change: str
-    code: str
+    code: str = ""
+
+    @property
+    def told(self) -> tuple[int, str, str]:
+        """What tells it from the file's others."""
+        return self.line, self.operator, self.change
 
 
 class Reason(_Strict):
@@ -113,6 +118,20 @@ def reasoned(found: Iterable[Judged], file: str, reasons: Iterable[Reason]) -> l
         one if one.fate == "killed" else one.model_copy(update={"reason": of.get(one.mutant.change)})
         for one in found
     ]
+
+
+def kept(path: Path) -> list[Judged]:
+    """What became of mutants, as an earlier run has it in its file.
+
+    Raises:
+        UsageError: the file is not there, or is none of these.
+    """
+    try:
+        return [Judged.model_validate_json(line) for line in path.read_text().splitlines()]
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{path} has no mutants of an earlier run: {error}", hint="give what --keep wrote"
+        ) from error
 
 
 def score(found: Sequence[Judged]) -> tuple[int, int]:

@@ -215,7 +215,8 @@ def _question(case: Case, name: str) -> str:
 def _choice(case: Case, named: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     if case.choice is None:
         return {}
-    return {"tool_choice": case.choice if case.choice == "required" else named(case.choice)}
+    given = case.choice in ("none", "required")
+    return {"tool_choice": case.choice if given else named(case.choice)}
 
 
 def _read_chat(answer: requests.Response) -> dict[str, Any]:

@@ -40,6 +40,7 @@ WAYS: dict[Engine, dict[Group, tuple[str, ...]]] = {
 """The first way of a group without meanings is what the others are measured by."""
 LOAD = 32
 _SPELLED_WAYS = ("whole", "1", "0", "cuts")
+_FORBIDDEN = {"call", "text and call", "reasoning and call"}
 _QUOTED = {"call", "reasoning and text", "reasoning and call"}
 _SPELLED = {"call", "two calls", "text and call", "reasoning and text", "reasoning and call"}
 _CUT = ("whole", "1", "0")
@@ -55,6 +56,8 @@ class Question:
         meaning: what must come back; None: whatever comes, the same in every way.
         barred: whether the request's grammar must keep the model from saying it.
         names: the functions that are called where there is no meaning; none: any may be.
+        words: what an answer without calls must say where there is no meaning.
+        uncalled: whether the request allows no call.
     """
 
     case: Case
@@ -62,11 +65,14 @@ class Question:
     meaning: Meaning | None
     barred: bool = False
     names: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
+    uncalled: bool = False
 
     @property
     def told(self) -> list[object]:
         """All that decides its result but vLLM, as JSON."""
-        held_to = [*(["barred"] if self.barred else []), *sorted(self.names)]
+        kinds = [kind for kind in ("barred", "uncalled") if getattr(self, kind)]
+        held_to = [*kinds, *sorted(self.names), *sorted(self.words)]
         return [self.case.model_dump(), repr(self.meaning), *held_to]
 
 
@@ -154,8 +160,17 @@ def _forced(family: Family, meanings: Meanings) -> Questions:
             offered = case.model_copy(update={"tools": meanings.tools_offered(_called(meaning))})
             forced = _forced_case(family, offered, meaning, topic, choice)
             asked.append(Question(forced, topic, _as_answered(family, meaning)))
+    asked += [Question(case, "forbidden", None, uncalled=True) for case in _forbidden(family, cases)]
     asked += [Question(case, "barred", None, barred=True) for case in _barred(family, cases, meanings)]
     return Questions(tuple(asked), {name: why for name, why in left_out.items() if name in known})
+
+
+def _forbidden(family: Family, cases: list[Case]) -> Iterator[Case]:
+    """Calls of a model that does not keep to a request without any."""
+    if family.tool_parser:
+        for case in cases:
+            if case.name in _FORBIDDEN:
+                yield case.model_copy(update={"name": f"{case.name}, none", "choice": "none"})
 
 
 def _served(question: Question, few: set[str]) -> bool:
@@ -246,7 +261,7 @@ def _malformed(family: Family, meanings: Meanings) -> Questions:
             cut=broken.cut,
         )
         topic = "cut off" if broken.cut else "malformed"
-        asked.append(Question(case, topic, None, names=broken.names))
+        asked.append(Question(case, topic, None, names=broken.names, words=broken.words))
     return Questions(tuple(asked), {})
 
 

@@ -13,6 +13,7 @@ from harness.environments.spec import Environment
 from harness.errors import HarnessError
 from harness.matrix.judge import (
     REFUSED,
+    called,
     differences,
     disagreement,
     losses,
@@ -20,6 +21,7 @@ from harness.matrix.judge import (
     not_barred,
     refused,
     strangers,
+    unsaid,
 )
 from harness.matrix.meanings import Meanings
 from harness.matrix.over_http import Answered, answers, under_load
@@ -260,12 +262,13 @@ def _judged(question: Question, answers: Sequence[Parsed]) -> Iterator[tuple[Par
             yield one, ()
             continue
         whole = wholes.setdefault(_compared_within(question, one), one)
-        named = strangers(question.names, one)
+        named = (*strangers(question.names, one), *(called(one) if question.uncalled else ()))
         if whole is not one:
             yield one, (*disagreement(whole, one), *named)
             continue
         may_be_dropped = question.case.cut or question.topic == "load"  # markup that was cut off
-        yield one, (*(() if may_be_dropped and one.error is None else losses(one)), *named)
+        lost = () if may_be_dropped and one.error is None else (*losses(one), *unsaid(question.words, one))
+        yield one, (*lost, *named)
 
 
 def _compared_within(question: Question, one: Parsed) -> object:
