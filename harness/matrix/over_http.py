@@ -215,7 +215,7 @@ def _question(case: Case, name: str) -> str:
 def _choice(case: Case, named: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     if case.choice is None:
         return {}
-    given = case.choice in ("none", "required")
+    given = case.choice in ("none", "auto", "required")
     return {"tool_choice": case.choice if given else named(case.choice)}
 
 

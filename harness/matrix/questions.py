@@ -40,6 +40,7 @@ WAYS: dict[Engine, dict[Group, tuple[str, ...]]] = {
 """The first way of a group without meanings is what the others are measured by."""
 LOAD = 32
 _SPELLED_WAYS = ("whole", "1", "0", "cuts")
+_STRICT = {"call", "call without arguments", "two calls", "reasoning and call"}
 _FORBIDDEN = {"call", "text and call", "reasoning and call"}
 _QUOTED = {"call", "reasoning and text", "reasoning and call"}
 _SPELLED = {"call", "two calls", "text and call", "reasoning and text", "reasoning and call"}
@@ -150,7 +151,7 @@ def _as_answered(family: Family, meaning: Meaning) -> Meaning:
 
 
 def _forced(family: Family, meanings: Meanings) -> Questions:
-    """Calls that the request makes required: any of the tools, or the one that it names."""
+    """Calls that the request holds to: required, named, of strict tools, or none at all."""
     known = {case.name: case for case in meanings.cases if case.calls and case.text is None}
     cases, left_out = sayable(family, meanings)
     asked = []
@@ -160,6 +161,9 @@ def _forced(family: Family, meanings: Meanings) -> Questions:
             offered = case.model_copy(update={"tools": meanings.tools_offered(_called(meaning))})
             forced = _forced_case(family, offered, meaning, topic, choice)
             asked.append(Question(forced, topic, _as_answered(family, meaning)))
+        if case.name in _STRICT:
+            meaning = known[case.name].meaning
+            asked.append(Question(_strict(family, case, meaning), "strict", _as_answered(family, meaning)))
     asked += [Question(case, "forbidden", None, uncalled=True) for case in _forbidden(family, cases)]
     asked += [Question(case, "barred", None, barred=True) for case in _barred(family, cases, meanings)]
     return Questions(tuple(asked), {name: why for name, why in left_out.items() if name in known})
@@ -200,6 +204,17 @@ def _barred(family: Family, cases: list[Case], meanings: Meanings) -> Iterator[C
         if case.name in meant and family.form and family.tool_parser:
             choice, name, meaning = meant[case.name]
             yield Case(name=name, text=family.form.render_constrained(meaning), tools=tools, choice=choice)
+
+
+def _strict(family: Family, case: Case, meaning: Meaning) -> Case:
+    """The case with tools whose arguments a grammar holds to their schema, where the model calls any."""
+    changed = {
+        "name": f"{case.name}, strict",
+        "tools": tuple({**tool, "function": {**tool["function"], "strict": True}} for tool in case.tools),
+        "choice": "auto",
+        "instead": tuple(family.form.render_near(meaning)) if family.form else (),
+    }
+    return case.model_copy(update=changed)
 
 
 def _called(meaning: Meaning) -> list[str]:

@@ -27,16 +27,20 @@ class Why(_Strict):
         why: in words.
         shapes: part of a statement that raises, of a handler of exceptions, of a call of a logger; none: any.
         functions, files: where, by shell patterns; none: anywhere.
+        branches: what an `if` around them asks, by shell patterns of its source; none: anything.
     """
 
     why: str
     shapes: tuple[Shape, ...] = ()
     functions: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    branches: tuple[str, ...] = ()
 
-    def holds(self, file: str, function: str, shapes: set[Shape]) -> bool:
-        """Whether it is the reason for a line of this function."""
+    def holds(self, file: str, function: str, shapes: set[Shape], asked: set[str]) -> bool:
+        """Whether it is the reason for a line of this function, that runs where so much holds."""
         return (
+            not self.branches or any(fnmatchcase(one, branch) for one in asked for branch in self.branches)
+        ) and (
             (not self.shapes or bool(shapes & set(self.shapes)))
             and (not self.functions or any(fnmatchcase(function, one) for one in self.functions))
             and (not self.files or any(fnmatchcase(file, one) for one in self.files))
@@ -67,11 +71,15 @@ def reasons(file: str, source: str, lines: Sequence[int], known: Sequence[Why]) 
     shaped: dict[int, set[Shape]] = {}
     for line, shape in _shapes(tree):
         shaped.setdefault(line, set()).add(shape)
+    asked: dict[int, set[str]] = {}
+    for line, test in _branches(tree):
+        asked.setdefault(line, set()).add(test)
     functions = sorted(_functions(tree), key=lambda one: one[0].start)
     found = {}
     for line in lines:
         function = next((name for span, name in reversed(functions) if line in span), "")
-        why = next((one.why for one in known if one.holds(file, function, shaped.get(line, set()))), None)
+        told = file, function, shaped.get(line, set()), asked.get(line, set())
+        why = next((one.why for one in known if one.holds(*told)), None)
         if why is not None:
             found[line] = why
     return found
@@ -88,6 +96,14 @@ def _shapes(tree: ast.Module) -> Iterator[tuple[int, Shape]]:
             shape = "log"
         if shape is not None and isinstance(node, ast.stmt | ast.ExceptHandler):
             yield from ((line, shape) for line in _span(node))
+
+
+def _branches(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The lines of what is done where an `if` holds, and what it asks."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If):
+            test = ast.unparse(node.test)
+            yield from ((line, test) for one in node.body for line in _span(one))
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[range, str]]:

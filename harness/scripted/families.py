@@ -346,6 +346,9 @@ _ROWS = (
     ),
     Family("kimi_k3", "kimi_k3", "moonshotai/Kimi-K3", "kimi_k3", "kimi_k3", kwargs=_think(thinking=True)),
     Family(
+        "kimi_k3_reasoning", "kimi_k3", "moonshotai/Kimi-K3", None, "kimi_k3", kwargs=_think(thinking=True)
+    ),
+    Family(
         "kimi_k3_unthinking",
         "kimi_k3_unthinking",
         "moonshotai/Kimi-K3",

@@ -55,7 +55,7 @@ class Case(_Strict):
         text: raw text, up to and with the token that ends the turn.
         asked: what the user says; empty: something else.
         tools: offered with the request; none: no tools.
-        choice: `none`, `required`, or the name of the function that must be called; None: the model chooses.
+        choice: `none`, `auto`, `required`, or the name of the function that must be called; None: not given.
         instead: said in place of the text where the request's grammar does not let it through: the first of
             these that it does.
         ways: how it is parsed: `whole`; a number of tokens a delta (0: all), `+end` where the token that ends

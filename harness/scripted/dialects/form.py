@@ -154,6 +154,14 @@ class Form:
             for every meaning.
         """
         free = self._free(meaning)
+        held = [
+            f"{free}{json.dumps(said, ensure_ascii=False)}{self.frame.end}"
+            for said in _in_json(meaning, named)
+        ]
+        return [*self.render_near(meaning), *held]
+
+    def render_near(self, meaning: Meaning) -> list[str]:
+        """A turn in the format, and in what differs from it by blanks and by its end, the nearest first."""
         own_end = self.frame.end_after_calls or self.frame.end
         ends = (own_end, self.frame.end)
         thoughts = self.thoughts or Thoughts(close="")
@@ -162,12 +170,7 @@ class Form:
             for between in (self.calls.between, self.calls.between.strip())
             for gap in ("", thoughts.gap, "\n" if self.thoughts else "")
         ]
-        native = [text.removesuffix(own_end) + end for text in nearer for end in ends]
-        held = [
-            f"{free}{json.dumps(said, ensure_ascii=False)}{self.frame.end}"
-            for said in _in_json(meaning, named)
-        ]
-        return [*native, *held]
+        return [text.removesuffix(own_end) + end for text in nearer for end in ends]
 
     def _free(self, meaning: Meaning) -> str:
         """How a turn begins where a grammar does not hold it yet: its thoughts, and what opens the rest."""

@@ -45,7 +45,7 @@ def _request(family: dict[str, Any], case: dict[str, Any], stream: bool) -> Chat
     choice = case["choice"]
     if choice is not None:
         named = {"type": "function", "function": {"name": choice}}
-        offered["tool_choice"] = choice if choice in ("none", "required") else named
+        offered["tool_choice"] = choice if choice in ("none", "auto", "required") else named
     return ChatCompletionRequest(
         model="m",
         messages=[{"role": "user", "content": "Hi."}],

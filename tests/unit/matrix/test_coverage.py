@@ -64,5 +64,11 @@ def test_a_line_has_the_first_reason_that_holds() -> None:
     assert 12 not in reasons("reasoning/x.py", SOURCE, [12], known)
 
 
+def test_a_reason_can_go_by_what_an_if_asks() -> None:
+    source = "if a is None:\n    x = 1\nelif self.end in b:\n    x = 2\nelse:\n    x = 3\n"
+    known = (Why(why="ended", branches=("self.end in *",)),)
+    assert reasons("parser/x.py", source, [2, 4, 6], known) == {4: "ended"}
+
+
 def test_every_reason_says_where_it_holds() -> None:
-    assert all(one.shapes or one.functions or one.files for one in load_unreached())
+    assert all(one.shapes or one.functions or one.files or one.branches for one in load_unreached())
