@@ -302,6 +302,7 @@ _ROWS = (
         kwargs=_think(thinking=True),
     ),
     Family("dots", "dots", "rednote-hilab/dots", "dots"),
+    Family("dots_json", "dots_json", "rednote-hilab/dots", "dots"),
     Family("minimax_m2", "minimax_m2", "MiniMaxAI/MiniMax-M2", "minimax_m2", "minimax_m2"),
     Family(
         "minimax_m2_append_think",

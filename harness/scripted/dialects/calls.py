@@ -251,6 +251,13 @@ def _invoke(open: str, close: str, mark: str, tokens: tuple[str, ...], beside: s
     )
 
 
+DOTS_JSON = Calls(
+    f"<dots_function_call>\n{_ARGUMENTS}\n</dots_function_call>",
+    between="\n",
+    beside="\n",
+    marker="<dots_function_call>",
+    text="around",
+)
 DOTS = _invoke("<dots_function_call>", "</dots_function_call>", "", ())
 MINIMAX_M2 = _invoke(
     "<minimax:tool_call>", "</minimax:tool_call>", "", ("<minimax:tool_call>", "</minimax:tool_call>")

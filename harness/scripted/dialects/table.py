@@ -331,6 +331,13 @@ FORMS = (
         frames.CHATML,
         calls.DOTS,
     ),
+    Form(
+        "dots_json",
+        "what the documentation of vllm/tool_parsers/dots_tool_parser.py names as the other body of a call: "
+        "a JSON object (blanks as in hermes; frame replaced by ChatML)",
+        frames.CHATML,
+        calls.DOTS_JSON,
+    ),
     MINIMAX_M2,
     MINIMAX_M3,
     replace(MINIMAX_M3, name="minimax_m3_adaptive", thoughts=thoughts.MINIMAX_M3_ADAPTIVE),
