@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.matrix.judge import differences, losses, misnamed, not_barred, strangers
+from harness.matrix.judge import called, differences, losses, misnamed, not_barred, strangers, unsaid
 from harness.scripted.in_process import Call, Parsed
 from harness.scripted.meaning import Meaning, Text, ToolCall
 
@@ -108,6 +108,19 @@ def test_what_is_barred_must_be_refused() -> None:
     assert not_barred(Parsed(family="f", error="grammar refuses: 'H' after ''")) == ()
     assert not_barred(Parsed(family="f", error="HTTP 400: no")) == ("raises HTTP 400",)
     assert not_barred(Parsed(family="f", content="Hello.")) == ("the model is not held",)
+
+
+def test_what_was_said_is_in_an_answer_without_calls() -> None:
+    assert unsaid({"Paris"}, Parsed(family="f", content="In Paris.")) == ()
+    assert unsaid({"Paris"}, Parsed(family="f", reasoning="Paris", content="In")) == ()
+    assert unsaid({"Paris", "Rome"}, Parsed(family="f", content="In Paris.")) == ("lost without a word",)
+    assert unsaid({"Paris"}, Parsed(family="f", calls=(SAID,))) == ()
+    assert unsaid({"Paris"}, Parsed(family="f", error="TypeError: no")) == ()
+
+
+def test_a_call_that_the_request_forbids() -> None:
+    assert called(Parsed(family="f", calls=(SAID,))) == ("a call where none is allowed",)
+    assert called(Parsed(family="f", content="No.")) == ()
 
 
 def test_tokens_of_reasoning_are_counted_where_there_is_any() -> None:

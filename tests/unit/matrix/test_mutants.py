@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from harness.matrix.mutants import Judged, Mutant, Reason, load_reasons, reasoned, score
+from harness.errors import UsageError
+from harness.matrix.mutants import Judged, Mutant, Reason, kept, load_reasons, reasoned, score
 
 FILE = "tool_parsers/x.py"
 REASONS = (
@@ -33,6 +34,19 @@ def test_a_mutant_that_is_killed_was_not_equivalent() -> None:
     (told,) = reasoned([judged("- a\n+ b", "killed")], FILE, REASONS)
     assert told.reason is None
     assert score([told]) == (1, 1)
+
+
+def test_what_a_run_kept_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "kept.jsonl"
+    one = judged("- a\n+ b", "killed")
+    file.write_text(one.model_dump_json(exclude={"mutant": {"code"}}) + "\n")
+    assert kept(file) == [one]
+    assert kept(file)[0].mutant.told == (1, "AddNot", "- a\n+ b")
+    file.write_text("nothing of ours\n")
+    with pytest.raises(UsageError, match="kept.jsonl has no mutants of an earlier run"):
+        kept(file)
+    with pytest.raises(UsageError, match="No such file"):
+        kept(tmp_path / "none.jsonl")
 
 
 def test_no_change_has_two_reasons() -> None:

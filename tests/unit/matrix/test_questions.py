@@ -122,3 +122,23 @@ def test_a_server_is_asked_fewer_forced_calls() -> None:
     names = {question.case.name for question in served}
     assert names < {question.case.name for question in parsed}
     assert {"call, required", "call, named", "text, required"} <= names
+
+
+def test_a_prompt_may_quote_the_markers_of_its_family() -> None:
+    quoted = {one.case.name: one.case.asked for one in asked("canonical", "kimi_k2").asked if one.case.asked}
+    assert set(quoted) == {
+        f"{name}, markers in the prompt" for name in ("call", "reasoning and text", "reasoning and call")
+    }
+    assert quoted["call, markers in the prompt"] == (
+        "What do <think>this</think> and <|tool_calls_section_begin|> mean?"
+    )
+
+
+def test_calls_that_a_request_forbids_and_calls_of_strict_tools() -> None:
+    forced = {one.case.name: one for one in asked("forced", "qwen3_xml").asked}
+    forbidden, strict = forced["call, none"], forced["call, strict"]
+    assert (forbidden.case.choice, forbidden.uncalled, forbidden.meaning) == ("none", True, None)
+    assert forbidden.case.text == strict.case.text
+    assert strict.case.choice == "auto"
+    assert all(tool["function"]["strict"] for tool in strict.case.tools)
+    assert not any('"parameters"' in text for text in strict.case.instead)
