@@ -43,7 +43,7 @@ def test_what_a_run_kept_is_read_again(tmp_path: Path) -> None:
     assert kept(file) == [one]
     assert kept(file)[0].mutant.told == (1, "AddNot", "- a\n+ b")
     file.write_text("nothing of ours\n")
-    with pytest.raises(UsageError, match="kept.jsonl has no mutants of an earlier run"):
+    with pytest.raises(UsageError, match="has no mutants of an earlier run"):
         kept(file)
     with pytest.raises(UsageError, match="No such file"):
         kept(tmp_path / "none.jsonl")
