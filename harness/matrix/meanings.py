@@ -114,5 +114,6 @@ def sayable(family: Family, meanings: Meanings) -> tuple[list[Case], dict[str, s
             except DialectError as error:
                 left_out[case.name] = error.message
             else:
-                cases.append(Case(name=case.name, text=text, tools=meanings.offered(case)))
+                tools = meanings.offered(case) if family.tool_parser else ()
+                cases.append(Case(name=case.name, text=text, tools=tools))
     return cases, left_out
