@@ -27,7 +27,7 @@ from harness.matrix.compare import (
 from harness.matrix.coverage import FileCoverage, measure
 from harness.matrix.findings import explain, load_findings
 from harness.matrix.meanings import load_meanings
-from harness.matrix.mutants import Judged, judged, kept, load_reasons, mutants_of, reasoned, score
+from harness.matrix.mutants import Judged, judged, kept, load_reasons, mutants_of, parted, reasoned, score
 from harness.matrix.properties import BUDGET
 from harness.matrix.questions import BY_DEFAULT, GROUPS, Group, Search
 from harness.matrix.results import Cell, Engine, Run
@@ -199,7 +199,7 @@ def mutants(
 ) -> None:
     """Change one of vLLM's files in every way cosmic-ray knows, and list the changes that no case notices."""
     known = load_reasons()
-    before = {one.mutant.told: one for one in kept(again)} if again else {}
+    before = kept(again) if again else []
     environment = resolve(vllm, create=True, progress=console.print)
     meanings = load_meanings()
     asked = [
@@ -209,9 +209,7 @@ def mutants(
         if (some := Asked.of(family, group, meanings, "in-process")).questions.asked
     ]
     found = mutants_of(environment, file, _quietly, sample=sample, seed=seed)
-    killed = [one for mutant in found if (one := before.get(mutant.told)) and one.fate == "killed"]
-    dead = {one.mutant.told for one in killed}
-    left = [mutant for mutant in found if mutant.told not in dead]
+    dead, left = parted(found, before)
     path = keep or state_dir() / "mutants" / f"{file.replace('/', '.').removesuffix('.py')}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     with _progress() as progress, path.open("w") as lines:
@@ -221,17 +219,18 @@ def mutants(
             print(one.model_dump_json(exclude={"mutant": {"code"}}), file=lines, flush=True)
             progress.advance(task)
 
-        for one in killed:
+        for one in dead:
             done(one)
-        asked_again = judged(environment, file, left, asked, parallel=parallel, done=done)
-        told = reasoned([*killed, *asked_again], file, known)
+        told = reasoned(
+            [*dead, *judged(environment, file, left, asked, parallel=parallel, done=done)], file, known
+        )
     for one in told:
         if one.fate != "killed":
             _show_survivor(one)
-    dead_ones, counted = score(told)
-    share = 100 * dead_ones / counted if counted else 100.0
+    killed, counted = score(told)
+    share = 100 * killed / counted if counted else 100.0
     equivalent = f", {len(told) - counted} equivalent" if counted < len(told) else ""
-    console.print(f"{file}: {dead_ones} of {counted} mutants killed, {share:.1f} %{equivalent}")
+    console.print(f"{file}: {killed} of {counted} mutants killed, {share:.1f} %{equivalent}")
     console.print(f"kept: {path}")
     raise typer.Exit(1 if share < least else 0)
 

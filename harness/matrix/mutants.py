@@ -134,6 +134,15 @@ def kept(path: Path) -> list[Judged]:
         ) from error
 
 
+def parted(mutants: Iterable[Mutant], before: Iterable[Judged]) -> tuple[list[Judged], list[Mutant]]:
+    """Those that an earlier run killed, as it has them, and those that are to be asked again."""
+    dead = {one.mutant.told: one for one in before if one.fate == "killed"}
+    every = list(mutants)
+    return [dead[one.told] for one in every if one.told in dead], [
+        one for one in every if one.told not in dead
+    ]
+
+
 def score(found: Sequence[Judged]) -> tuple[int, int]:
     """How many were killed, of how many that are not equivalent."""
     counted = [one for one in found if not (one.reason and one.reason.equivalent)]

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from harness.errors import UsageError
-from harness.matrix.mutants import Judged, Mutant, Reason, kept, load_reasons, reasoned, score
+from harness.matrix.mutants import Judged, Mutant, Reason, kept, load_reasons, parted, reasoned, score
 
 FILE = "tool_parsers/x.py"
 REASONS = (
@@ -47,6 +47,14 @@ def test_what_a_run_kept_is_read_again(tmp_path: Path) -> None:
         kept(file)
     with pytest.raises(UsageError, match="No such file"):
         kept(tmp_path / "none.jsonl")
+
+
+def test_what_a_run_killed_is_not_asked_again() -> None:
+    before = [judged("- a\n+ b", "killed"), judged("- c\n+ d", "differs")]
+    new = judged("- e\n+ f", "survived").mutant
+    dead, left = parted([before[1].mutant, new, before[0].mutant], before)
+    assert dead == [before[0]]
+    assert left == [before[1].mutant, new]
 
 
 def test_no_change_has_two_reasons() -> None:
