@@ -156,25 +156,27 @@ def _forced(family: Family, meanings: Meanings) -> Questions:
     cases, left_out = sayable(family, meanings)
     asked = []
     for case in cases:
-        for topic, choice in _choices(known[case.name]) if case.name in known else ():
-            meaning = known[case.name].meaning
-            offered = case.model_copy(update={"tools": meanings.tools_offered(_called(meaning))})
-            forced = _forced_case(family, offered, meaning, topic, choice)
-            asked.append(Question(forced, topic, _as_answered(family, meaning)))
+        if case.name not in known:
+            continue
+        meaning = known[case.name].meaning
+        offered = case.model_copy(update={"tools": meanings.tools_offered(_called(meaning))})
+        held = [
+            (topic, _forced_case(family, offered, meaning, topic, choice))
+            for topic, choice in _choices(known[case.name])
+        ]
         if case.name in _STRICT:
-            meaning = known[case.name].meaning
-            asked.append(Question(_strict(family, case, meaning), "strict", _as_answered(family, meaning)))
-    asked += [Question(case, "forbidden", None, uncalled=True) for case in _forbidden(family, cases)]
+            held.append(("strict", _strict(family, case, meaning)))
+        asked += [Question(one, topic, _as_answered(family, meaning)) for topic, one in held]
+    asked += [Question(case, "forbidden", None, uncalled=True) for case in _forbidden(cases)]
     asked += [Question(case, "barred", None, barred=True) for case in _barred(family, cases, meanings)]
     return Questions(tuple(asked), {name: why for name, why in left_out.items() if name in known})
 
 
-def _forbidden(family: Family, cases: list[Case]) -> Iterator[Case]:
+def _forbidden(cases: list[Case]) -> Iterator[Case]:
     """Calls of a model that does not keep to a request without any."""
-    if family.tool_parser:
-        for case in cases:
-            if case.name in _FORBIDDEN:
-                yield case.model_copy(update={"name": f"{case.name}, none", "choice": "none"})
+    for case in cases:
+        if case.name in _FORBIDDEN:
+            yield case.model_copy(update={"name": f"{case.name}, none", "choice": "none"})
 
 
 def _served(question: Question, few: set[str]) -> bool:

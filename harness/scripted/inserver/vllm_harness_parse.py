@@ -79,10 +79,11 @@ def _whole(parser: Any, request: Any, said: _Said, prompt: list[int]) -> dict[st
         {"name": call.name, "arguments": call.arguments, "id": getattr(call, "id", None)}
         for call in calls or ()
     ]
-    counts = hasattr(parser, "count_reasoning_tokens")
-    thought = {"thought": parser.count_reasoning_tokens(said.ids)} if counts else {}
-    thought["spoken"] = len(said.tokenizer.encode(reasoning or "", add_special_tokens=False))
-    return {"reasoning": reasoning, "content": content, "calls": found, **thought}
+    answer = {"reasoning": reasoning, "content": content, "calls": found}
+    if hasattr(parser, "count_reasoning_tokens"):
+        answer["thought"] = parser.count_reasoning_tokens(said.ids)
+        answer["spoken"] = len(said.tokenizer.encode(reasoning or "", add_special_tokens=False))
+    return answer
 
 
 def _streamed(
