@@ -26,12 +26,14 @@ from harness.matrix.compare import (
 )
 from harness.matrix.coverage import FileCoverage, measure
 from harness.matrix.findings import explain, load_findings
+from harness.matrix.meanings import FILE as MEANINGS
 from harness.matrix.meanings import load_meanings
 from harness.matrix.mutants import Judged, judged, kept, load_reasons, mutants_of, parted, reasoned, score
 from harness.matrix.properties import BUDGET
 from harness.matrix.questions import BY_DEFAULT, GROUPS, Group, Search
 from harness.matrix.results import Cell, Engine, Run
 from harness.matrix.run import Asked, Subject, jobs, work
+from harness.matrix.search import Found, search
 from harness.paths import state_dir
 from harness.registry import Frontend
 from harness.scripted.families import FAMILIES, Family, on_real_tokenizer
@@ -66,6 +68,9 @@ def matrix(
         int, typer.Option(help="Meanings to make up for a family (properties).", min=1)
     ] = BUDGET,
     seed: Annotated[int, typer.Option(help="What they are made up from.")] = 0,
+    meanings: Annotated[
+        Path, typer.Option(help="What is meant: a file like this one, such as properties keep.")
+    ] = MEANINGS,
     tokenizers: Annotated[
         str, typer.Option(help="synthetic, and real for the families whose own can be had, by commas.")
     ] = "synthetic",
@@ -95,11 +100,9 @@ def matrix(
     if known and known.engine != engine:
         raise UsageError(f"the baseline {baseline} is of the engine {known.engine}")
     families, groups = _on_tokenizers(_families(parsers, engine), tokenizers), _groups(cases)
-    meanings = load_meanings()
+    meant, how = load_meanings(meanings), Search(budget, seed)
     asked = [
-        Asked.of(family, group, meanings, engine, only or (), Search(budget, seed))
-        for group in groups
-        for family in families
+        Asked.of(family, group, meant, engine, only or (), how) for group in groups for family in families
     ]
     if coverage:
         some = [one for one in asked if one.questions.asked]
@@ -116,6 +119,9 @@ def matrix(
         and cell.engine == engine
     ]
     _show(cells, known)
+    found = []
+    if "properties" in groups and engine == "in-process" and known is None:
+        found = _search(folder, subjects, families, how, parallel)
     console.print(f"run: {folder.folder}", soft_wrap=True)
     if write:
         write_baseline(baseline_of(subjects[0].name, cells), write)
@@ -126,7 +132,7 @@ def matrix(
         if unknown := sum(not known.covers_cell(cell) for cell in cells):
             console.print(f"{unknown} cells are not in the baseline, and were not compared")
         raise typer.Exit(_tell(against(known, cells), f"the baseline of vLLM {known.vllm}"))
-    if not write and any(cell.refused or cell.count("fail") for cell in cells):
+    if not write and (found or any(cell.refused or cell.count("fail") for cell in cells)):
         raise typer.Exit(1)
 
 
@@ -332,6 +338,32 @@ def _work(
     with _progress() as progress:
         task = progress.add_task("cells", total=total)
         return work(folder, todo, parallel=parallel, done=lambda _: progress.advance(task))
+
+
+def _search(
+    folder: Run, subjects: list[Subject], families: list[Family], how: Search, parallel: int
+) -> list[Found]:
+    """The smallest meanings that show each kind of failure, kept beside the cells."""
+    found = []
+    with _progress() as progress:
+        task = progress.add_task("searched", total=len(subjects) * len(families))
+        for subject in subjects:
+            place = folder.place(subject.name) / f"found-{how.budget}-{how.seed}"
+            found += search(
+                subject.environment,
+                families,
+                how,
+                place,
+                parallel=parallel,
+                done=lambda _: progress.advance(task),
+            )
+    table = Table("family", "parsed", "wrong", "file")
+    for one in found:
+        table.add_row(one.family, one.way, one.wrong, str(one.file.relative_to(folder.folder)))
+    if found:
+        console.print(table)
+        console.print("the smallest of each; again: --parsers FAMILY --cases canonical --meanings FILE")
+    return found
 
 
 def _show(cells: list[Cell], known: Baseline | None) -> None:

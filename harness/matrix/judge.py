@@ -14,7 +14,7 @@ from harness.scripted.meaning import Meaning, Reasoning, Text
 
 REFUSED = "grammar refuses"
 LONG, FEW = 150, 5
-"""Arguments of so many characters should come in so many pieces, or more."""
+"""A call with a string of so many characters should come in so many pieces, or more."""
 MARKERS = 2
 """How many tokens may be counted with the reasoning that are not of it."""
 Wanted = tuple[str | None, Any]
@@ -126,13 +126,15 @@ def _of_usage(result: Parsed) -> list[str]:
 
 
 def _of_pace(result: Parsed) -> list[str]:
-    """Whether arguments that came a token at a time were held back until they were whole."""
-    held = [
-        call
-        for call in result.calls
-        if call.pieces is not None and len(call.arguments) >= LONG and call.pieces < FEW
-    ]
+    """Whether a long string that came a token at a time was held back until it was whole."""
+    held = [call for call in result.calls if call.pieces is not None and _is_long(call) and call.pieces < FEW]
     return ["arguments are not streamed"] if held and result.way == "1" else []
+
+
+def _is_long(call: Call) -> bool:
+    given = _read(call.arguments)
+    strings = [value for value in given.values() if isinstance(value, str)] if isinstance(given, dict) else []
+    return any(len(string) >= LONG for string in strings)
 
 
 def _of_calls(meant: Sequence[Wanted], came: Sequence[Call]) -> list[str]:

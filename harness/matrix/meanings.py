@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from harness.errors import UsageError
 from harness.scripted.dialects import DialectError, render
 from harness.scripted.families import Family
 from harness.scripted.in_process import Case
 from harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
 
-Topic = Literal["plain", "calls", "arguments", "mixed", "looks"]
+Topic = Literal["plain", "calls", "arguments", "mixed", "looks", "found"]
 FILE = Path(__file__).with_name("meanings.yaml")
 _DEFS = {"point": {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}}}
 _ORDER: tuple[Literal["reasoning", "text", "calls"], ...] = ("reasoning", "text", "calls")
@@ -35,6 +36,7 @@ class MeaningCase(_Strict):
         reasoning, text, calls: what is meant; a call is a mapping of its name to its arguments.
         order: of the parts.
         tools: names of the tools that are offered; None: all.
+        ways: how it is parsed, where that is not left to its group.
     """
 
     name: str
@@ -45,6 +47,7 @@ class MeaningCase(_Strict):
     calls: tuple[dict[str, dict[str, Any]], ...] = ()
     order: tuple[Literal["reasoning", "text", "calls"], ...] = _ORDER
     tools: tuple[str, ...] | None = None
+    ways: tuple[str, ...] = ()
 
     @property
     def meaning(self) -> Meaning:
@@ -96,8 +99,15 @@ def _tool(name: str, properties: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def load_meanings(path: Path = FILE) -> Meanings:
-    """Reads a file of meanings; raises pydantic's ValidationError, naming the key, where it is malformed."""
-    return Meanings.model_validate(yaml.safe_load(path.read_text()))
+    """Reads a file of meanings.
+
+    Raises:
+        UsageError: it cannot be read, or is malformed; names the file and the key.
+    """
+    try:
+        return Meanings.model_validate(yaml.safe_load(path.read_text()))
+    except (OSError, yaml.YAMLError, ValidationError) as error:
+        raise UsageError(f"{path} is no file of meanings: {error}", hint=f"see {FILE} for one") from error
 
 
 def sayable(family: Family, meanings: Meanings) -> tuple[list[Case], dict[str, str]]:
@@ -115,5 +125,5 @@ def sayable(family: Family, meanings: Meanings) -> tuple[list[Case], dict[str, s
                 left_out[case.name] = error.message
             else:
                 tools = meanings.offered(case) if family.tool_parser else ()
-                cases.append(Case(name=case.name, text=text, tools=tools))
+                cases.append(Case(name=case.name, text=text, tools=tools, ways=case.ways))
     return cases, left_out

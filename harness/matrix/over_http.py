@@ -75,10 +75,19 @@ def answers(
                 among = list(pool.map(asker.ask, *zip(*asked, strict=True)))
             for (case, way), answer in zip(asked, among, strict=True):
                 again = asker.ask(case, way) if wrong(answer) else answer
-                if again != answer:
+                if _unnamed(again, case) != _unnamed(answer, case):
                     alone.append(f"{case.name}: {way}")
                 parsed.append(again)
     return Answered(parsed, tuple(alone))
+
+
+def _unnamed(answer: Parsed, case: Case) -> Parsed:
+    """Without the ids that the server made up."""
+    if case.ids:
+        return answer
+    return answer.model_copy(
+        update={"calls": tuple(call.model_copy(update={"id": None}) for call in answer.calls)}
+    )
 
 
 def under_load(
@@ -123,9 +132,15 @@ class _Asker:
         self._family = family
         self._let_through: dict[tuple[str, bool], int] = {}
         book = server.book()
-        says = {name: text for case in cases for name, text in _texts(case).items()}
-        for name, text in says.items():
-            book.add(Rule(name, (Raw(text),), When(user=rf"^{re.escape(name)}(\n|$)"), times=None))
+        says = {
+            name: [number for piece in case.pieces for number in self._encoded(piece) or ()]
+            if case.quoted
+            else Raw(text)
+            for case in cases
+            for name, text in _texts(case).items()
+        }
+        for name, say in says.items():
+            book.add(Rule(name, (say,), When(user=rf"^{re.escape(name)}(\n|$)"), times=None))
 
     def ask(self, case: Case, way: str) -> Parsed:
         """One answer; a refusal, a broken stream or a server error is an error in it.
@@ -176,11 +191,15 @@ class _Asker:
 
     def _tokens(self, text: str | None) -> int | None:
         """How many tokens a text is, where the server tells."""
+        found = self._encoded(text or "")
+        return None if found is None else len(found)
+
+    def _encoded(self, text: str) -> list[int] | None:
         if not text:
-            return 0
+            return []
         asked = {"model": self._server.model, "prompt": text, "add_special_tokens": False}
         answer = requests.post(self._server.url_for("/tokenize"), json=asked, timeout=REQUEST_S)
-        return int(answer.json()["count"]) if answer.ok else None
+        return [int(number) for number in answer.json()["tokens"]] if answer.ok else None
 
 
 def _texts(case: Case) -> dict[str, str]:

@@ -1,15 +1,19 @@
-"""Arbitrary meanings against arbitrary schemas: made up from a seed, the smallest first.
+"""Arbitrary meanings against arbitrary schemas, made up by hypothesis; failures shrunk to the smallest.
 
-So the first that fails in a way is also the smallest of its batch. A string may hold the family's own
-markers, where the format has a way to say them: within a JSON string they are data (RFC 8259).
+A string may hold the family's own markers, where the format has a way to say them: within a JSON string they
+are data (RFC 8259).
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any
+
+from hypothesis import HealthCheck, Phase, assume, find, settings
+from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
 
 from harness.scripted.dialects import DialectError, render
 from harness.scripted.families import Family
@@ -17,6 +21,8 @@ from harness.scripted.in_process import Case
 from harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
 
 BUDGET = 40
+MOST = 12
+"""Kinds of failure that are looked for in one family."""
 PIECES = (
     *("a", "word", " ", "  ", "\n", "\n\n", "\t", '"', "'", "\\", "\\n", "{", "}", "[", "]", "(", ")"),
     *("<", ">", "</", "&", "&lt;", ":", ",", "=", "#", "|", "é", "你好", "🎉", "Ġ", "▁", "1", "-0.5", "null"),
@@ -24,78 +30,192 @@ PIECES = (
 )
 NUMBERS = (0, 1, -1, 7, 2**31, 2**53 + 1, -(2**63))
 FLOATS = (0.5, -0.25, 1e-7, 1e21, 3.0)
-TRIES = 20
+_PRIVATE = 0xE000
+"""The first of the characters that Unicode leaves to private use."""
+NAMES = ("tool_a", "tool_b", "tool_c")
+Schema = dict[str, Any]
+Kind = tuple[str, str]
+"""How it was asked, and what was wrong."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """A case of our making, and what it means."""
+    """A meaning of our making.
 
-    case: Case
+    Attributes:
+        meaning: what is said.
+        tools: name -> properties of its parameters' schema.
+        text: how the family says it.
+        quoted: where that has a marker within a string, where it is data and no token of its own: from, to.
+        cuts: after which tokens a stream of it is cut.
+    """
+
     meaning: Meaning
+    tools: dict[str, Schema]
+    text: str
+    quoted: tuple[tuple[int, int], ...]
+    cuts: tuple[int, ...]
+
+    @property
+    def cut(self) -> str:
+        """The way of parsing it so; without a cut, all in one delta."""
+        return f"at {','.join(map(str, self.cuts))}" if self.cuts else "0"
+
+    def case(self, name: str, ways: tuple[str, ...] = ()) -> Case:
+        """The case that asks for it."""
+        offered = tuple(
+            {
+                "type": "function",
+                "function": {"name": tool, "parameters": {"type": "object", "properties": properties}},
+            }
+            for tool, properties in self.tools.items()
+        )
+        return Case(name=name, text=self.text, tools=offered, quoted=self.quoted, ways=ways)
 
 
 def made(family: Family, budget: int, seed: int) -> list[Made]:
-    """So many meanings that the family can say, from a seed; shortest texts first."""
-    source = random.Random(seed)
-    found = [one for one in (_one(family, source, number) for number in range(budget)) if one]
-    return sorted(found, key=lambda one: len(one.case.text))
+    """So many meanings that the family can say, or fewer, from a seed; shortest texts first."""
+    found: dict[str, Made] = {}
+
+    def keep(one: Made) -> bool:
+        found.setdefault(one.text, one)
+        return False
+
+    _smallest(family, keep, budget, seed)
+    return sorted(found.values(), key=lambda one: len(one.text))
 
 
-def _one(family: Family, source: random.Random, number: int) -> Made | None:
-    """One meaning; None where the format had no way to say any of those that were tried."""
-    for _ in range(TRIES):
-        size = 1 + number % 5
-        tools = [_tool(source, f"tool_{letter}", size) for letter in "ab"]
-        meaning = Meaning(tuple(_parts(source, family, tools, size)))
-        try:
-            text = render(family.dialect, meaning)
-        except DialectError:
-            continue
-        return Made(
-            Case(name=f"property {number}", text=text, tools=tuple(t.offered for t in tools)), meaning
-        )
-    return None
+def failures(
+    family: Family, kinds: Callable[[Made], list[Kind]], budget: int, seed: int
+) -> Iterator[tuple[Kind, Made]]:
+    """Each kind of failure of a family that a budget of meanings finds, with the smallest that shows it.
+
+    Args:
+        kinds: what is wrong with a meaning, the same each time.
+    """
+    known: list[Kind] = []
+    while len(known) < MOST:
+        first = _First(kinds, tuple(known))
+        smallest = _smallest(family, first.shows, budget, seed)
+        if smallest is None or first.kind is None:
+            return
+        known.append(first.kind)
+        yield first.kind, smallest
 
 
-@dataclass(frozen=True)
-class _Tool:
-    name: str
-    schema: dict[str, Any]
+class _First:
+    """The first kind of failure that is not known, and whether another meaning shows it as well."""
 
-    @property
-    def offered(self) -> dict[str, Any]:
-        return {"type": "function", "function": {"name": self.name, "parameters": self.schema}}
+    def __init__(self, kinds: Callable[[Made], list[Kind]], known: tuple[Kind, ...]) -> None:
+        self.kind: Kind | None = None
+        self._kinds = kinds
+        self._known = known
 
-
-def _tool(source: random.Random, name: str, size: int) -> _Tool:
-    properties = {f"p{index}": _schema(source, depth=2) for index in range(source.randint(0, size))}
-    return _Tool(name, {"type": "object", "properties": properties})
-
-
-def _schema(source: random.Random, depth: int) -> dict[str, Any]:
-    simple: list[dict[str, Any]] = [{"type": kind} for kind in ("string", "integer", "number", "boolean")]
-    if depth == 0 or source.random() < 0.7:
-        return source.choice([*simple, {"type": "string", "enum": ["red", "7", "null", "a b"]}])
-    if source.random() < 0.5:
-        return {"type": "array", "items": _schema(source, depth - 1)}
-    keys = {f"k{index}": _schema(source, depth - 1) for index in range(source.randint(0, 2))}
-    return {"type": "object", "properties": keys}
+    def shows(self, one: Made) -> bool:
+        wrong = self._kinds(one)
+        if self.kind is None:
+            self.kind = next((kind for kind in wrong if kind not in self._known), None)
+        return self.kind in wrong
 
 
-def _parts(source: random.Random, family: Family, tools: list[_Tool], size: int) -> Iterator[Part]:
+def _smallest(family: Family, shows: Callable[[Made], bool], budget: int, seed: int) -> Made | None:
+    """The smallest for which this holds; None: there is none among so many."""
+    chosen = settings(
+        max_examples=budget,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    try:
+        return find(_made(family), shows, settings=chosen, random=Random(seed))
+    except NoSuchExample:
+        return None
+
+
+@st.composite
+def _made(draw: st.DrawFn, family: Family) -> Made:
+    parts: list[Part] = []
+    tools: dict[str, dict[str, Schema]] = {}
+    if family.reasoning_parser and draw(st.booleans()):
+        parts.append(Reasoning(draw(_words)))
+    given = draw(st.lists(_arguments(family), max_size=len(NAMES))) if family.tool_parser else []
+    speaks = draw(st.booleans())
+    if speaks or not given:
+        parts.append(Text(draw(_words)))
+    for name, arguments in zip(NAMES, given or [[]], strict=False):
+        tools[name] = {f"p{index}": schema for index, (schema, _) in enumerate(arguments)}
+        if given:
+            parts.append(ToolCall(name, {f"p{index}": value for index, (_, value) in enumerate(arguments)}))
+    meaning = Meaning(tuple(parts))
+    try:
+        text = render(family.dialect, meaning)
+    except DialectError:
+        assume(False)
+        raise
+    cuts = draw(st.lists(st.integers(1, len(text.encode())), max_size=4, unique=True))
+    quoted = quotes(family, meaning, _markers(family))
+    return Made(meaning, tools if family.tool_parser else {}, text, quoted, tuple(sorted(cuts)))
+
+
+def quotes(family: Family, meaning: Meaning, markers: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """Where the text of a meaning has markers that stand within arguments: from, to."""
+    letters = {marker: chr(_PRIVATE + number) for number, marker in enumerate(markers)}
+    told = {letter: marker for marker, letter in letters.items()}
+    parts = [
+        ToolCall(part.name, _swapped(part.arguments, letters)) if isinstance(part, ToolCall) else part
+        for part in meaning.parts
+    ]
+    found, place = [], 0
+    for letter in render(family.dialect, Meaning(tuple(parts))):
+        length = len(told.get(letter, letter))
+        if letter in told:
+            found.append((place, place + length))
+        place += length
+    return tuple(found)
+
+
+def _swapped(value: Any, letters: dict[str, str]) -> Any:
+    """The same with a letter for each marker in its strings."""
+    match value:
+        case str():
+            for marker in sorted(letters, key=len, reverse=True):
+                value = value.replace(marker, letters[marker])
+            return value
+        case dict():
+            return {key: _swapped(inner, letters) for key, inner in value.items()}
+        case list():
+            return [_swapped(inner, letters) for inner in value]
+    return value
+
+
+def _arguments(family: Family) -> st.SearchStrategy[list[tuple[Schema, Any]]]:
+    """Each with its schema, so that they shrink together."""
     pieces = (*PIECES, *_markers(family))
-    if family.reasoning_parser and source.random() < 0.5:
-        yield Reasoning(_words(source, PIECES, size))
-    calls = source.randint(0, 3) if family.tool_parser else 0
-    if not calls or source.random() < 0.3:
-        yield Text(_words(source, PIECES, size))
-    for _ in range(calls):
-        tool = source.choice(tools)
-        arguments = {
-            name: _value(source, schema, pieces, size) for name, schema in tool.schema["properties"].items()
-        }
-        yield ToolCall(tool.name, arguments)
+    one = _schema.flatmap(lambda schema: st.tuples(st.just(schema), _value(schema, pieces)))
+    return st.lists(one, max_size=4)
+
+
+def _object(inner: list[Schema]) -> Schema:
+    return {"type": "object", "properties": {f"k{index}": one for index, one in enumerate(inner)}}
+
+
+_simple: st.SearchStrategy[Schema] = st.sampled_from(
+    [
+        *({"type": kind} for kind in ("string", "integer", "number", "boolean")),
+        {"type": "string", "enum": ["red", "7", "null", "a b"]},
+    ]
+)
+_schema = st.recursive(
+    _simple,
+    lambda inner: st.one_of(
+        inner.map(lambda items: {"type": "array", "items": items}),
+        st.lists(inner, max_size=3).map(_object),
+    ),
+    max_leaves=3,
+)
+# blanks around a text may go, so it begins and ends with a word
+_words = st.lists(st.sampled_from(PIECES), max_size=8).map(lambda said: f"So {''.join(said)} it is.")
 
 
 def _markers(family: Family) -> tuple[str, ...]:
@@ -104,24 +224,18 @@ def _markers(family: Family) -> tuple[str, ...]:
     return (*family.form.calls.tokens, family.form.calls.close.strip() or "]")
 
 
-def _words(source: random.Random, pieces: tuple[str, ...], size: int) -> str:
-    """Begins and ends with a word, since blanks around a text may go."""
-    inner = "".join(source.choice(pieces) for _ in range(source.randint(0, 2 * size)))
-    return f"So {inner} it is."
-
-
-def _value(source: random.Random, schema: dict[str, Any], pieces: tuple[str, ...], size: int) -> Any:
+def _value(schema: Schema, pieces: tuple[str, ...]) -> st.SearchStrategy[Any]:
     if "enum" in schema:
-        return source.choice(schema["enum"])
+        return st.sampled_from(schema["enum"])
     match schema["type"]:
         case "string":
-            return "".join(source.choice(pieces) for _ in range(source.randint(0, 2 * size)))
+            return st.lists(st.sampled_from(pieces), max_size=8).map("".join)
         case "integer":
-            return source.choice(NUMBERS)
+            return st.sampled_from(NUMBERS)
         case "number":
-            return source.choice(FLOATS)
+            return st.sampled_from(FLOATS)
         case "boolean":
-            return source.random() < 0.5
+            return st.booleans()
         case "array":
-            return [_value(source, schema["items"], pieces, size) for _ in range(source.randint(0, 2))]
-    return {key: _value(source, inner, pieces, size) for key, inner in schema["properties"].items()}
+            return st.lists(_value(schema["items"], pieces), max_size=2)
+    return st.fixed_dictionaries({key: _value(inner, pieces) for key, inner in schema["properties"].items()})

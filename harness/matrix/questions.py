@@ -9,13 +9,14 @@ from typing import Literal, get_args
 from harness.matrix.malformed import broken_texts
 from harness.matrix.meanings import MeaningCase, Meanings, sayable
 from harness.matrix.over_http import INTERVALS
-from harness.matrix.properties import BUDGET, made
+from harness.matrix.properties import BUDGET, Made, made, quotes
 from harness.matrix.results import Engine
-from harness.scripted.dialects import render
+from harness.scripted.dialects import DialectError, render
 from harness.scripted.dialects.form import Form
 from harness.scripted.families import Family
 from harness.scripted.in_process import Case
 from harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
+from harness.scripted.synthetic import PAD
 
 Group = Literal["canonical", "forced", "chunks", "malformed", "properties", "load"]
 GROUPS: tuple[Group, ...] = get_args(Group)
@@ -42,6 +43,7 @@ LOAD = 32
 _SPELLED_WAYS = ("whole", "1", "0", "cuts")
 _STRICT = {"call", "call without arguments", "two calls", "reasoning and call"}
 _FORBIDDEN = {"call", "text and call", "reasoning and call"}
+_STRAYED = {"text", "reasoning and text"}
 _QUOTED = {"call", "reasoning and text", "reasoning and call"}
 _SPELLED = {"call", "two calls", "text and call", "reasoning and text", "reasoning and call"}
 _CUT = ("whole", "1", "0")
@@ -120,11 +122,46 @@ def _canonical(family: Family, meanings: Meanings) -> Questions:
     cases, left_out = sayable(family, meanings)
     asked = [_meant(family, case, known[case.name].topic, known[case.name].meaning) for case in cases]
     for case in cases:
+        meaning = known[case.name].meaning
         if case.name in _QUOTED and family.form:
             quoted = {"name": f"{case.name}, markers in the prompt", "asked": _quoting(family.form)}
-            changed = case.model_copy(update=quoted)
-            asked.append(_meant(family, changed, "prompt", known[case.name].meaning))
+            asked.append(_meant(family, case.model_copy(update=quoted), "prompt", meaning))
+        if case.name in _STRAYED and family.form and "skip_special_tokens" not in family.request:
+            asked.append(_meant(family, _strayed(case), "special token", meaning))
+    held = _held_in_strings(family, meanings)
+    return Questions((*asked, *held.asked), {**left_out, **held.left_out})
+
+
+def _held_in_strings(family: Family, meanings: Meanings) -> Questions:
+    """Calls with one of the family's markers in a string, where it is data and no token of its own."""
+    asked, left_out = [], {}
+    for marker in _markers(family) if "f" in meanings.tools else ():
+        name, said = f"call, {marker} in a string", f"a {marker} b"
+        meaning = Meaning.of(calls=(ToolCall("f", {"s": said, "i": 1}),))
+        try:
+            text = render(family.dialect, meaning)
+        except DialectError as error:
+            left_out[name] = error.message
+            continue
+        quoted = quotes(family, meaning, (marker,))
+        case = Case(name=name, text=text, tools=meanings.tools_offered(), quoted=quoted)
+        asked.append(_meant(family, case, "marker in a string", meaning))
     return Questions(tuple(asked), left_out)
+
+
+def _markers(family: Family) -> tuple[str, ...]:
+    """What a family's calls begin and end with, one token or several."""
+    if family.form is None or family.tool_parser is None:
+        return ()
+    calls = family.form.calls
+    spelled = (calls.open.strip(), calls.marker.strip(), calls.close.strip())
+    return tuple(dict.fromkeys(filter(None, calls.tokens or spelled)))
+
+
+def _strayed(case: Case) -> Case:
+    """With a special token that means nothing within its text, which vLLM leaves out by default."""
+    changed = {"name": f"{case.name}, special token", "text": case.text.replace("there", f"{PAD}there")}
+    return case.model_copy(update=changed)
 
 
 def _quoting(form: Form) -> str:
@@ -283,11 +320,14 @@ def _malformed(family: Family, meanings: Meanings) -> Questions:
 
 
 def _properties(family: Family, search: Search) -> Questions:
-    asked = [
-        _meant(family, one.case, "property", one.meaning)
-        for one in (made(family, search.budget, search.seed) if family.form else ())
-    ]
+    found = made(family, search.budget, search.seed) if family.form else []
+    asked = [made_question(family, one, f"property {number}") for number, one in enumerate(found)]
     return Questions(tuple(asked), {})
+
+
+def made_question(family: Family, one: Made, name: str, ways: tuple[str, ...] = ()) -> Question:
+    """What was made up, as a question; in these ways, or those of its group."""
+    return _meant(family, one.case(name, ways), "property", one.meaning)
 
 
 _MAKERS: dict[Group, Callable[[Family, Meanings], Questions]] = {

@@ -129,9 +129,12 @@ class Run:
         half.write_text(cell.model_dump_json(indent=1, exclude_defaults=True))
         half.replace(path)
 
+    def place(self, environment: str) -> Path:
+        """The folder of what was run on an environment."""
+        return self.folder / environment.replace(os.sep, "_").replace(":", "_")
+
     def _path(self, environment: str, engine: Engine, family: str, group: str) -> Path:
-        name = environment.replace(os.sep, "_").replace(":", "_")
-        return self.folder / name / engine / f"{family}.{group}.json"
+        return self.place(environment) / engine / f"{family}.{group}.json"
 
 
 def short_digest(value: object) -> str:

@@ -234,7 +234,7 @@ def _result(question: Question, answers: Sequence[Parsed]) -> CaseResult:
     wrong: dict[str, dict[str, None]] = {}
     seen: dict[str, str] = {}
     judged = question.meaning is not None
-    for one, kinds in _judged(question, answers):
+    for one, kinds in wrongs(question, answers):
         if kinds:
             wrong.setdefault(str(one.way), {}).update(dict.fromkeys(kinds))
             seen.setdefault(str(one.way), _shown(one))
@@ -248,7 +248,7 @@ def _result(question: Question, answers: Sequence[Parsed]) -> CaseResult:
     )
 
 
-def _judged(question: Question, answers: Sequence[Parsed]) -> Iterator[tuple[Parsed, tuple[str, ...]]]:
+def wrongs(question: Question, answers: Sequence[Parsed]) -> Iterator[tuple[Parsed, tuple[str, ...]]]:
     """Each answer and what is wrong with it; without a meaning, against the one that was not streamed."""
     wholes: dict[object, Parsed] = {}
     for one in answers:

@@ -9,12 +9,13 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from threading import Timer
-from typing import Any
+from typing import IO, Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -59,10 +60,11 @@ class Case(_Strict):
         instead: said in place of the text where the request's grammar does not let it through: the first of
             these that it does.
         ways: how it is parsed: `whole`; a number of tokens a delta (0: all), `+end` where the token that ends
-            the turn comes with the last; `late`: one token a delta, its text some characters later, as a stop
-            string in the request has it; `cuts`: two deltas, cut at every place; `random`: deltas of random
-            sizes, the same ones each time. The last two give each outcome once, with the first place that
-            led to it.
+            the turn comes with the last; `at 3,7`: deltas that end after these tokens; `late`: one token a
+            delta, its text some characters later, as a stop string in the request has it; `cuts`: two deltas,
+            cut at every place; `random`: deltas of random sizes, the same ones each time. The last two give
+            each outcome once, with the first place that led to it.
+        quoted: where the text has what is spelled with ordinary tokens, whatever it looks like: from, to.
         spelled: whether markers are spelled with ordinary tokens.
         cut: whether it is parsed cut off after each of its tokens, in place of once to its end.
         ids: what its calls are identified by, where the text says it.
@@ -75,9 +77,19 @@ class Case(_Strict):
     choice: str | None = None
     instead: tuple[str, ...] = ()
     ways: tuple[str, ...] = ()
+    quoted: tuple[tuple[int, int], ...] = ()
     spelled: bool = False
     cut: bool = False
     ids: tuple[str, ...] = ()
+
+    @property
+    def pieces(self) -> list[str]:
+        """The text in the pieces that are encoded each by itself: what is quoted a letter at a time."""
+        edges = [0, *(edge for span in self.quoted for edge in span), len(self.text)]
+        found = []
+        for number, (start, end) in enumerate(pairwise(edges)):
+            found += list(self.text[start:end]) if number % 2 else [self.text[start:end]]
+        return list(filter(None, found))
 
 
 class Call(_Strict):
@@ -170,14 +182,73 @@ def lines_of(
     Raises:
         InProcessError: it fails, or the whole takes longer than the limit.
     """
-    with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryFile("w+") as asked:
+    with tempfile.TemporaryFile("w+") as asked:
         json.dump(given, asked)
         asked.seek(0)
+        with _interpreter(
+            environment, arguments, asked, environ or environment.environ(), limit_s
+        ) as running:
+            assert running.stdout is not None
+            yield from running.stdout
+            running.wait()
+
+
+Ask = Callable[[Family, Sequence[Case]], list[Parsed]]
+
+
+@contextmanager
+def conversing(environment: Environment, *, limit_s: float) -> Iterator[Ask]:
+    """An interpreter that is asked again and again: gives what parses a family's cases.
+
+    Raises:
+        InProcessError: vLLM does not import, or the whole takes longer than the limit.
+    """
+    jobs: dict[str, dict[str, Any]] = {}
+    code = ("-c", _SCRIPT.read_text())
+    with _interpreter(environment, code, subprocess.PIPE, environment.environ(), limit_s) as running:
+        asking, answers = running.stdin, running.stdout
+        assert asking is not None
+        assert answers is not None
+
+        def ask(family: Family, cases: Sequence[Case]) -> list[Parsed]:
+            job = jobs.setdefault(family.name, in_process_job(family, ()))
+            asked = {**job, "cases": [_told(case) for case in cases]}
+            asking.write(json.dumps({"families": [asked]}) + "\n")
+            asking.flush()
+            *lines, end = _until_empty(answers)
+            if end:
+                raise BrokenPipeError("the interpreter has ended")
+            return [Parsed.model_validate_json(line) for line in lines]
+
+        with suppress(BrokenPipeError):  # told below, with its last words
+            yield ask
+            asking.close()
+        running.wait()
+
+
+def _until_empty(lines: Iterable[str]) -> Iterator[str]:
+    """Lines, up to and with the first that is empty."""
+    for line in lines:
+        yield line.strip()
+        if not line.strip():
+            return
+    yield "no empty line"
+
+
+@contextmanager
+def _interpreter(
+    environment: Environment,
+    arguments: Sequence[str],
+    given: IO[str] | int,
+    environ: Mapping[str, str],
+    limit_s: float,
+) -> Iterator[subprocess.Popen[str]]:
+    with tempfile.TemporaryFile("w+") as errors:
         running = subprocess.Popen(
             [environment.python, *arguments],
             cwd=INTERPRETERS_FOLDER,
-            env={**(environ or environment.environ()), "VLLM_LOGGING_STREAM": "ext://sys.stderr"},
-            stdin=asked,
+            env={**environ, "VLLM_LOGGING_STREAM": "ext://sys.stderr"},
+            stdin=given,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -185,9 +256,7 @@ def lines_of(
         too_long = Timer(limit_s, running.kill)
         too_long.start()
         try:
-            assert running.stdout is not None
-            yield from running.stdout
-            running.wait()
+            yield running
         finally:
             expired = not too_long.is_alive()
             too_long.cancel()
@@ -207,7 +276,7 @@ def lines_of(
 
 
 def _by_job(lines: Iterable[str]) -> Iterator[list[Parsed]]:
-    parsed = (Parsed.model_validate_json(line) for line in lines)
+    parsed = (Parsed.model_validate_json(line) for line in lines if line.strip())
     for _, results in groupby(parsed, key=lambda one: one.job):
         yield list(results)
 
@@ -223,5 +292,9 @@ def in_process_job(family: Family, cases: Sequence[Case]) -> dict[str, Any]:
         "plugin": family.plugin,
         "tokenizer": str(build_stand_in(entry, Path(entry.stand_in.tokenizer))),
         "request": family.request,
-        "cases": [case.model_dump() for case in cases],
+        "cases": [_told(case) for case in cases],
     }
+
+
+def _told(case: Case) -> dict[str, Any]:
+    return {**case.model_dump(), "pieces": case.pieces}

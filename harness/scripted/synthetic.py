@@ -15,6 +15,8 @@ from typing import Any
 
 from harness.scripted.dialects.form import Form
 
+PAD = "<|pad|>"
+"""A special token that no format has a use for, as every tokenizer has one."""
 _TEMPLATE = Path(__file__).parent.parent / "templates" / "family.jinja"
 _PRINTABLE = (range(ord("!"), ord("~") + 1), range(ord("¡"), ord("¬") + 1), range(ord("®"), ord("ÿ") + 1))
 
@@ -28,12 +30,13 @@ class Token:
 
 
 def tokens_of(form: Form) -> tuple[Token, ...]:
-    """The markers of a format that are one token each in its family's tokenizer."""
+    """The markers of a format that are one token each in its family's tokenizer, and one of no use."""
     thoughts = form.thoughts
     marked = {
         **dict.fromkeys(form.frame.tokens, True),
         **dict.fromkeys(form.calls.tokens, form.calls.special),
         **(dict.fromkeys(thoughts.tokens, thoughts.special) if thoughts else {}),
+        PAD: True,
     }
     return tuple(Token(text, special) for text, special in marked.items())
 
@@ -120,6 +123,7 @@ def write_tokenizer(
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": stop_of(form),
+        "pad_token": PAD,
         "clean_up_tokenization_spaces": False,
         "model_max_length": 8192,
         **(config or {}),

@@ -15,7 +15,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from functools import _lru_cache_wrapper, cache, partial
+from functools import _lru_cache_wrapper, partial
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
@@ -23,7 +23,6 @@ from types import CodeType, FrameType
 from typing import IO, Any
 
 import vllm_harness_parse as parse
-from vllm.tokenizers import get_tokenizer
 
 MOST = 40
 MEMORY = 2 << 30
@@ -170,14 +169,13 @@ def main() -> None:
     _end_with_parent()
     signal.signal(signal.SIGALRM, _hangs)
     parse.HANG_S = HANG_S
-    parse.get_tokenizer = cache(get_tokenizer)
     asked = json.load(sys.stdin)
     spec = find_spec(asked["module"])
     assert spec is not None
     assert spec.origin is not None
     path = spec.origin
     for job in asked["families"]:
-        parse.get_tokenizer(job["tokenizer"])
+        parse.tokenizer_of(job["tokenizer"])
     reading, writing = os.pipe()
     known: Known = {}
     with os.fdopen(reading) as lines, os.fdopen(writing, "w") as own, answer:

@@ -1,8 +1,9 @@
 """Drives vLLM's parser objects over given texts, without a server. Run by a server's interpreter.
 
-Standard input has one JSON object: `{"families": [...]}`, each with parsers, tokenizer folder, request fields
-and cases (`harness.scripted.in_process`). Standard output gets one JSON object a result. What this calls
-is what vLLM's chat endpoint calls, in its order, for vLLM 0.24 to 0.33.
+Standard input has a JSON object a line: `{"families": [...]}`, each with parsers, tokenizer folder, request
+fields and cases (`harness.scripted.in_process`). Standard output gets one JSON object a result, and an empty
+line after those of a line. What this calls is what vLLM's chat endpoint calls, in its order, for vLLM 0.24
+to 0.33.
 """
 
 import json
@@ -11,7 +12,7 @@ import random
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -32,6 +33,7 @@ SHOWN = 40
 """Characters of a text around the place where a grammar stops it."""
 
 Spans = list[tuple[int, int]]
+tokenizer_of = cache(get_tokenizer)
 
 
 def _decoded(tokenizer: Any, ids: list[int], skip_special_tokens: bool) -> list[str]:
@@ -120,6 +122,9 @@ def _segmentations(way: str, said: _Said) -> Iterator[Spans]:
     if way == "cuts":
         for place in range(1, last):
             yield [(0, place), (place, last), *ending]
+    elif way.startswith("at "):
+        places = [int(place) for place in way.removeprefix("at ").split(",") if place]
+        yield [*pairwise([0, *(place for place in places if place < last), last]), *ending]
     elif way == "random":
         for seed in range(RANDOM_CUTS):
             sizes = random.Random(seed)
@@ -199,7 +204,7 @@ class _Family:
             ToolParserManager.import_tool_parser(job["plugin"])
         self.number = number
         self.job = job
-        self.tokenizer = get_tokenizer(job["tokenizer"])
+        self.tokenizer = tokenizer_of(job["tokenizer"])
         self.kwargs = job["request"].get("chat_template_kwargs", {})
         self.parser_class = ParserManager.get_parser(
             tool_parser_name=job["tool_parser"],
@@ -282,7 +287,11 @@ class _Family:
         return prompt
 
     def _said(self, case: dict[str, Any]) -> list[_Said]:
-        ids = self.tokenizer.encode(case["text"], add_special_tokens=False)
+        ids = [
+            number
+            for piece in case["pieces"]
+            for number in self.tokenizer.encode(piece, add_special_tokens=False)
+        ]
         if case["spelled"]:
             ids = [*self._spelled(ids[:-1]), ids[-1]]
         if not case["cut"]:
@@ -333,16 +342,21 @@ def main() -> None:
     os.dup2(2, 1)
     signal.signal(signal.SIGALRM, _hangs)
     with answer:
-        for number, job in enumerate(json.load(sys.stdin)["families"]):
-            try:
-                family = _Family(number, job)
-                for case in job["cases"]:
-                    for result in family.results(case):
-                        print(json.dumps(result), file=answer)
-            except Exception as error:
-                refused = {"family": job["name"], "job": number, "error": f"{type(error).__name__}: {error}"}
-                print(json.dumps(refused), file=answer)
-            answer.flush()
+        for line in sys.stdin:
+            for number, job in enumerate(json.loads(line)["families"]):
+                for result in _results(number, job):
+                    print(json.dumps(result), file=answer)
+                answer.flush()
+            print(file=answer, flush=True)
+
+
+def _results(number: int, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    try:
+        family = _Family(number, job)
+        for case in job["cases"]:
+            yield from family.results(case)
+    except Exception as error:
+        yield {"family": job["name"], "job": number, "error": f"{type(error).__name__}: {error}"}
 
 
 if __name__ == "__main__":
