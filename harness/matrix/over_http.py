@@ -30,6 +30,8 @@ INTERVALS = {"chat, 3 a chunk": 3, "chat, one chunk": 1000}
 NEVER_SAID = "NEVERSAID"
 """A stop string: vLLM holds back as many characters, less one, while it may begin there."""
 REQUEST_S = 120.0
+_NO_MARKER = str.maketrans("<>[]|｜", "()()!!")
+"""A case's name is what the user says, and its markers would stand in the prompt."""
 Wrong = Callable[[Parsed], bool]
 
 
@@ -204,8 +206,9 @@ class _Asker:
 
 def _texts(case: Case) -> dict[str, str]:
     """What may be said, the first that the grammar lets through, by the words that ask for it."""
-    others = {f"{case.name} ({number})": text for number, text in enumerate(case.instead, start=2)}
-    return {case.name: case.text, **others}
+    name = case.name.translate(_NO_MARKER)
+    others = {f"{name} ({number})": text for number, text in enumerate(case.instead, start=2)}
+    return {name: case.text, **others}
 
 
 def _chat(case: Case, name: str, *, stream: bool) -> dict[str, Any]:

@@ -294,6 +294,8 @@ def _chunks(family: Family, meanings: Meanings) -> Questions:
         if case.name in _SPELLED and any(token in case.text for token in tokens):
             spelled = {"name": f"{case.name}, markers spelled", "spelled": True, "ways": _SPELLED_WAYS}
             asked.append(Question(case.model_copy(update=spelled), "markers spelled", None))
+    for held in _held_in_strings(family, meanings).asked[:1]:
+        asked.append(Question(held.case, held.topic, None))
     return Questions(tuple(asked), {name: why for name, why in left_out.items() if name in cut})
 
 

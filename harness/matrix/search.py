@@ -69,14 +69,14 @@ def search(
     def share(some: Iterable[Family]) -> None:
         with conversing(environment, limit_s=LIMIT_S) as ask:
             for family in some:
-                _keep(environment, family, _found(ask, family, how), how, folder / family.name)
+                keep(environment, family, _found(ask, family, how), how, folder / family.name)
                 done(family)
 
     every = [family for family in families if family.form]
     left = [family for family in every if not (folder / family.name).is_dir()]
     with ThreadPoolExecutor(parallel) as pool:
         list(pool.map(share, shares(left, parallel)))
-    return [one for family in every for one in _read(family, folder / family.name)]
+    return [one for family in every for one in kept(family, folder / family.name)]
 
 
 def _found(ask: Ask, family: Family, how: Search) -> Iterator[tuple[Kind, Made]]:
@@ -101,9 +101,10 @@ def _kinds(ask: Ask, family: Family, one: Made) -> list[Kind]:
     return [(way, kind) for kind, way in found.items()]
 
 
-def _keep(
+def keep(
     environment: Environment, family: Family, found: Iterable[tuple[Kind, Made]], how: Search, folder: Path
 ) -> None:
+    """Writes a file of meanings for each; the folder is there once all are."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     half = Path(tempfile.mkdtemp(dir=folder.parent, prefix="."))
     try:
@@ -132,7 +133,8 @@ def _file(one: Made, wrong: str, way: str) -> dict[str, Any]:
     return {"tools": one.tools, "cases": [case]}
 
 
-def _read(family: Family, folder: Path) -> Iterator[Found]:
+def kept(family: Family, folder: Path) -> Iterator[Found]:
+    """What a folder has, in the order it was found."""
     for file in sorted(folder.iterdir(), key=lambda path: int(path.stem)):
         (case,) = load_meanings(file).cases
         yield Found(family.name, case.ways[0], case.name, file)

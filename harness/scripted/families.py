@@ -331,6 +331,7 @@ _ROWS = (
     Family("minicpm5", "minicpm5", "openbmb/MiniCPM5", "minicpm5"),
     Family("muse_glimmer", "muse_glimmer", "MuseGlimmer", "muse_glimmer", "muse_glimmer"),
     Family("inkling", "inkling", "Inkling", "inkling", "inkling"),
+    Family("inkling_reasoning", "inkling", "Inkling", None, "inkling"),
     Family("step3", "step3", "stepfun-ai/step3", "step3", "step3"),
     Family("kimi_k2", "kimi_k2", "moonshotai/Kimi-K2-Thinking", "kimi_k2", "kimi_k2"),
     Family("kimi_k2_instruct", "kimi_k2_instruct", "moonshotai/Kimi-K2-Instruct", "kimi_k2"),

@@ -6,7 +6,6 @@ import pytest
 
 from harness.matrix.malformed import Change, broken_texts, load_malformed
 from harness.matrix.meanings import load_meanings
-from harness.matrix.properties import made
 from harness.matrix.questions import GROUPS, WAYS, Questions, questions
 from harness.matrix.results import Engine
 from harness.scripted.families import FAMILIES
@@ -83,14 +82,29 @@ def test_a_family_that_shows_its_thoughts_is_to_show_them() -> None:
     assert meaning.parts == (Text("<think>Let me think.\n</think>\n\nHello there."),)
 
 
-@pytest.mark.parametrize("family", [name for name, one in FAMILIES.items() if one.form])
-def test_made_up_meanings_come_again_from_their_seed(family: str) -> None:
-    once = made(FAMILIES[family], budget=15, seed=3)
-    assert once == made(FAMILIES[family], budget=15, seed=3)
-    assert len(once) >= 10
-    lengths = [len(one.case.text) for one in once]
-    assert lengths == sorted(lengths)
-    assert once != made(FAMILIES[family], budget=15, seed=4)
+def test_a_marker_in_a_string_is_spelled_with_ordinary_tokens() -> None:
+    found = {question.case.name: question for question in asked("canonical", "hermes").asked}
+    case = found["call, </tool_call> in a string"].case
+    ((start, end),) = case.quoted
+    assert case.text[start:end] == "</tool_call>"
+    assert case.pieces == [case.text[:start], *"</tool_call>", case.text[end:]]
+    assert found["call"].case.pieces == [found["call"].case.text]
+
+
+def test_a_marker_that_a_format_cannot_quote_is_left_out() -> None:
+    found = asked("canonical", "glm47")
+    assert "call, </arg_value> in a string" in found.left_out
+    assert "call, <arg_value> in a string" in {question.case.name for question in found.asked}
+
+
+def test_a_special_token_is_asked_where_the_request_leaves_them_out() -> None:
+    def strayed(family: str) -> set[str]:
+        return {q.case.name for q in asked("canonical", family).asked if q.topic == "special token"}
+
+    assert strayed("kimi_k2") == {"text, special token", "reasoning and text, special token"}
+    assert strayed("hermes") == {"text, special token"}
+    assert "skip_special_tokens" in FAMILIES["inkling"].request
+    assert not strayed("inkling")
 
 
 def test_a_forced_call_offers_what_it_calls_and_every_text_it_may_be() -> None:
