@@ -26,6 +26,7 @@ LIKE = {
     "chat stream, stop": "late",
     "chat, 3 a chunk": "3",
     "chat, one chunk": "0+end",
+    "chat stream, together": "random",
 }
 """Way of asking a server -> the way of parsing in process that it is like."""
 
@@ -56,7 +57,7 @@ class Finding(_Strict):
     why: str
     families: tuple[str, ...]
     case: str
-    groups: tuple[Group, ...] = ("canonical", "forced", "chunks", "malformed")
+    groups: tuple[Group, ...] = ("canonical", "forced", "chunks", "malformed", "load")
     cases: tuple[str, ...] = ()
     ways: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()

@@ -264,7 +264,8 @@ def wrongs(question: Question, answers: Sequence[Parsed]) -> Iterator[tuple[Pars
         whole = wholes.setdefault(_compared_within(question, one), one)
         named = (*strangers(question.names, one), *(called(one) if question.uncalled else ()))
         if whole is not one:
-            yield one, (*disagreement(whole, one), *named)
+            alone = disagreement(whole, whole) if question.topic == "load" else ()
+            yield one, (*(kind for kind in disagreement(whole, one) if kind not in alone), *named)
             continue
         may_be_dropped = question.case.cut or question.topic == "load"  # markup that was cut off
         lost = () if may_be_dropped and one.error is None else (*losses(one), *unsaid(question.words, one))

@@ -11,8 +11,11 @@ from harness.cli import app
 from harness.errors import UsageError
 from harness.matrix.compare import against, baseline_of, changes, disagreements, read_baseline, write_baseline
 from harness.matrix.meanings import load_meanings, sayable
+from harness.matrix.questions import Question
 from harness.matrix.results import CaseResult, Cell, Run
+from harness.matrix.run import wrongs
 from harness.scripted.families import FAMILIES
+from harness.scripted.in_process import Case, Parsed
 
 RIGHT = CaseResult(topic="calls", text="x", ways=9)
 WRONG = CaseResult(topic="calls", text="x", ways=9, wrong={"1": ("call lost",)})
@@ -131,3 +134,12 @@ def test_every_family_says_some_meanings_and_gives_reasons_for_the_others() -> N
         assert len(cases) + len(left_out) == len(meanings.cases)
         assert len(cases) >= 5, family.name
         assert all(left_out.values())
+
+
+def test_under_load_only_what_load_changes_is_wrong() -> None:
+    case = Case(name="any", text="Hm.</think>Hello.", ways=("chat",))
+    alone = Parsed(family="any", case="any", way="chat, alone", reasoning="Hm.", content="Hello.", thought=0)
+    together = alone.model_copy(update={"way": "chat, together"})
+    cut = together.model_copy(update={"content": "Hel"})
+    question = Question(case, "load", None)
+    assert [kinds for _, kinds in wrongs(question, [alone, together, cut])][1:] == [(), ("text cut",)]
