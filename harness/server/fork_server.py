@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ READ_EARLY = (
     *("CUDA_", "NCCL_", "GLOO_", "PYTHON", "LD_", "XDG_", "HOME", "TOKENIZERS_", "TRITON_", "TIKTOKEN_"),
 )
 
+MODELS_HELD = 8
+"""Templates with a model's tokenizer that one process keeps; each takes some 300 MB."""
 _held: dict[Path, socket.socket] = {}
 
 
@@ -127,7 +130,17 @@ def template(launch: Launch, environ: Mapping[str, str], progress: Callable[[str
             request = {"op": "template", "socket": str(special), "model": launch.model, "env": late}
             _ask(base, {**request, "harmony": launch.entry.harmony}, [])
             _await(special, lambda: _connects(base), base.with_suffix(".log"))
+        _held[special] = _held.pop(special)
+        _leave_the_oldest()
     return special
+
+
+def _leave_the_oldest() -> None:
+    """Ends templates of models that were asked for longest ago, unless somebody else holds them."""
+    models = [path for path in _held if "-" in path.stem]
+    for path in models[:-MODELS_HELD]:
+        with _held.pop(path) as client, suppress(OSError):
+            client.sendall(b'{"op": "leave"}\n')
 
 
 def _key(launch: Launch, environ: Mapping[str, str]) -> str:

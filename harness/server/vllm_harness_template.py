@@ -8,6 +8,8 @@ CUDA contexts do not survive a fork. A client connects to the socket (one JSON l
         forks a supervisor, which forks the server; supervisor.py says what goes over the two pipes
     {"op": "template", "socket": PATH, "model": FOLDER, "harmony": BOOL, "env": {...}}
         forks a template that has the model's tokenizer loaded as well
+    {"op": "leave"}
+        from now on ends as soon as nobody is connected
 
 A template ends when nobody has been connected for LINGER_S seconds; servers live on with their owners.
 """
@@ -155,6 +157,9 @@ class Template:
             client.close()
             return None
         request = json.loads(data)
+        if request["op"] == "leave":
+            self._linger_s = 0.0
+            return None
         pid = os.fork()
         if pid == 0:
             return self._become(request, descriptors)

@@ -15,7 +15,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from functools import _lru_cache_wrapper, partial
+from functools import _lru_cache_wrapper, cache, partial
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
@@ -23,6 +23,7 @@ from types import CodeType, FrameType
 from typing import IO, Any
 
 import vllm_harness_parse as parse
+from vllm.tokenizers import get_tokenizer
 
 MOST = 40
 MEMORY = 2 << 30
@@ -169,6 +170,7 @@ def main() -> None:
     _end_with_parent()
     signal.signal(signal.SIGALRM, _hangs)
     parse.HANG_S = HANG_S
+    parse.tokenizer_of = cache(get_tokenizer)
     asked = json.load(sys.stdin)
     spec = find_spec(asked["module"])
     assert spec is not None

@@ -12,7 +12,7 @@ import random
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -33,7 +33,7 @@ SHOWN = 40
 """Characters of a text around the place where a grammar stops it."""
 
 Spans = list[tuple[int, int]]
-tokenizer_of = cache(get_tokenizer)
+tokenizer_of = lru_cache(2)(get_tokenizer)
 
 
 def _decoded(tokenizer: Any, ids: list[int], skip_special_tokens: bool) -> list[str]:
@@ -245,7 +245,9 @@ class _Family:
         for text in dict.fromkeys((case["text"], *case["instead"])):
             refusal = self._refusal(compiled, text, prompt)
             if refusal is None:
-                return {**case, "text": text}, {} if text == case["text"] else {"said": text}
+                if text == case["text"]:
+                    return case, {}
+                return {**case, "text": text, "pieces": [text]}, {"said": text}
             refusals.append(refusal)
         raise _Refused(refusals[0])
 
