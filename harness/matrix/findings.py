@@ -26,6 +26,8 @@ LIKE = {
     "chat stream, stop": "late",
     "chat, 3 a chunk": "3",
     "chat, one chunk": "0+end",
+    "chat, alone": "whole",
+    "chat stream, alone": "1",
     "chat stream, together": "random",
 }
 """Way of asking a server -> the way of parsing in process that it is like."""
