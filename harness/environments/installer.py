@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
+from filelock import FileLock
+
 from harness.environments.pip_settings import for_uv
 from harness.environments.progress import Progress
 from harness.errors import HarnessError
@@ -92,10 +94,12 @@ def package_folder(package: str, python: str | Path, version: str, progress: Pro
         InstallError: it cannot be had.
     """
     folder = cache_dir() / f"{package.replace('==', '-')}-py{version}"
-    if not folder.exists():
-        half = folder.with_suffix(".half")
-        run_uv("pip", "install", "--python", python, "--target", half, package, progress=progress)
-        half.rename(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            half = Path(f"{folder}.half")
+            run_uv("pip", "install", "--python", python, "--target", half, package, progress=progress)
+            half.rename(folder)
     return folder
 
 
