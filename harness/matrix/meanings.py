@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from harness.errors import UsageError
 from harness.scripted.dialects import DialectError, render
+from harness.scripted.dialects.form import Form
 from harness.scripted.families import Family
 from harness.scripted.in_process import Case
 from harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
@@ -19,6 +20,8 @@ from harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
 Topic = Literal["plain", "calls", "arguments", "mixed", "looks", "found"]
 FILE = Path(__file__).with_name("meanings.yaml")
 _DEFS = {"point": {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}}}
+_PRIVATE = 0xE000
+"""The first of the characters that Unicode leaves to private use."""
 _ORDER: tuple[Literal["reasoning", "text", "calls"], ...] = ("reasoning", "text", "calls")
 
 
@@ -125,5 +128,53 @@ def sayable(family: Family, meanings: Meanings) -> tuple[list[Case], dict[str, s
                 left_out[case.name] = error.message
             else:
                 tools = meanings.offered(case) if family.tool_parser else ()
-                cases.append(Case(name=case.name, text=text, tools=tools, ways=case.ways))
+                quoted = quotes(family, case.meaning)
+                cases.append(Case(name=case.name, text=text, tools=tools, quoted=quoted, ways=case.ways))
     return cases, left_out
+
+
+def markers(family: Family) -> tuple[str, ...]:
+    """What a family's calls begin and end with, one token or several."""
+    if family.form is None or family.tool_parser is None:
+        return ()
+    calls = family.form.calls
+    spelled = (calls.open.strip(), calls.marker.strip(), calls.close.strip())
+    return tuple(dict.fromkeys(filter(None, calls.tokens or spelled)))
+
+
+def quotes(family: Family, meaning: Meaning) -> tuple[tuple[int, int], ...]:
+    """Where the text of a meaning has, within arguments, what elsewhere is one token: from, to."""
+    tokens = (*family.form.calls.tokens, *_thought_tokens(family.form)) if family.form else ()
+    letters = {token: chr(_PRIVATE + number) for number, token in enumerate(dict.fromkeys(tokens))}
+    told = {letter: token for token, letter in letters.items()}
+    parts = [
+        ToolCall(part.name, _swapped(part.arguments, letters)) if isinstance(part, ToolCall) else part
+        for part in meaning.parts
+    ]
+    if parts == list(meaning.parts):
+        return ()
+    found, place = [], 0
+    for letter in render(family.dialect, Meaning(tuple(parts))):
+        length = len(told.get(letter, letter))
+        if letter in told:
+            found.append((place, place + length))
+        place += length
+    return tuple(found)
+
+
+def _thought_tokens(form: Form) -> tuple[str, ...]:
+    return form.thoughts.tokens if form.thoughts else ()
+
+
+def _swapped(value: Any, letters: dict[str, str]) -> Any:
+    """The same with a letter for each token in its strings."""
+    match value:
+        case str():
+            for token in sorted(letters, key=len, reverse=True):
+                value = value.replace(token, letters[token])
+            return value
+        case dict():
+            return {key: _swapped(inner, letters) for key, inner in value.items()}
+        case list():
+            return [_swapped(inner, letters) for inner in value]
+    return value

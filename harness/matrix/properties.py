@@ -6,7 +6,7 @@ are data (RFC 8259).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, assume, find, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
+from harness.matrix.meanings import markers, quotes
 from harness.scripted.dialects import DialectError, render
 from harness.scripted.families import Family
 from harness.scripted.in_process import Case
@@ -30,8 +31,6 @@ PIECES = (
 )
 NUMBERS = (0, 1, -1, 7, 2**31, 2**53 + 1, -(2**63))
 FLOATS = (0.5, -0.25, 1e-7, 1e21, 3.0)
-_PRIVATE = 0xE000
-"""The first of the characters that Unicode leaves to private use."""
 NAMES = ("tool_a", "tool_b", "tool_c")
 Schema = dict[str, Any]
 Kind = tuple[str, str]
@@ -154,44 +153,13 @@ def _made(draw: st.DrawFn, family: Family) -> Made:
         assume(False)
         raise
     cuts = draw(st.lists(st.integers(1, len(text.encode())), max_size=4, unique=True))
-    quoted = quotes(family, meaning, _markers(family))
-    return Made(meaning, tools if family.tool_parser else {}, text, quoted, tuple(sorted(cuts)))
-
-
-def quotes(family: Family, meaning: Meaning, markers: Sequence[str]) -> tuple[tuple[int, int], ...]:
-    """Where the text of a meaning has markers that stand within arguments: from, to."""
-    letters = {marker: chr(_PRIVATE + number) for number, marker in enumerate(markers)}
-    told = {letter: marker for marker, letter in letters.items()}
-    parts = [
-        ToolCall(part.name, _swapped(part.arguments, letters)) if isinstance(part, ToolCall) else part
-        for part in meaning.parts
-    ]
-    found, place = [], 0
-    for letter in render(family.dialect, Meaning(tuple(parts))):
-        length = len(told.get(letter, letter))
-        if letter in told:
-            found.append((place, place + length))
-        place += length
-    return tuple(found)
-
-
-def _swapped(value: Any, letters: dict[str, str]) -> Any:
-    """The same with a letter for each marker in its strings."""
-    match value:
-        case str():
-            for marker in sorted(letters, key=len, reverse=True):
-                value = value.replace(marker, letters[marker])
-            return value
-        case dict():
-            return {key: _swapped(inner, letters) for key, inner in value.items()}
-        case list():
-            return [_swapped(inner, letters) for inner in value]
-    return value
+    offered = tools if family.tool_parser else {}
+    return Made(meaning, offered, text, quotes(family, meaning), tuple(sorted(cuts)))
 
 
 def _arguments(family: Family) -> st.SearchStrategy[list[tuple[Schema, Any]]]:
     """Each with its schema, so that they shrink together."""
-    pieces = (*PIECES, *_markers(family))
+    pieces = (*PIECES, *markers(family))
     one = _schema.flatmap(lambda schema: st.tuples(st.just(schema), _value(schema, pieces)))
     return st.lists(one, max_size=4)
 
@@ -216,12 +184,6 @@ _schema = st.recursive(
 )
 # blanks around a text may go, so it begins and ends with a word
 _words = st.lists(st.sampled_from(PIECES), max_size=8).map(lambda said: f"So {''.join(said)} it is.")
-
-
-def _markers(family: Family) -> tuple[str, ...]:
-    if family.form is None:
-        return ()
-    return (*family.form.calls.tokens, family.form.calls.close.strip() or "]")
 
 
 def _value(schema: Schema, pieces: tuple[str, ...]) -> st.SearchStrategy[Any]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from harness.matrix.malformed import broken_texts
-from harness.matrix.meanings import MeaningCase, Meanings, sayable
+from harness.matrix.meanings import MeaningCase, Meanings, markers, quotes, sayable
 from harness.matrix.over_http import INTERVALS
-from harness.matrix.properties import BUDGET, Made, made, quotes
+from harness.matrix.properties import BUDGET, Made, made
 from harness.matrix.results import Engine
 from harness.scripted.dialects import DialectError, render
 from harness.scripted.dialects.form import Form
@@ -135,7 +135,7 @@ def _canonical(family: Family, meanings: Meanings) -> Questions:
 def _held_in_strings(family: Family, meanings: Meanings) -> Questions:
     """Calls with one of the family's markers in a string, where it is data and no token of its own."""
     asked, left_out = [], {}
-    for marker in _markers(family) if "f" in meanings.tools else ():
+    for marker in markers(family) if "f" in meanings.tools else ():
         name, said = f"call, {marker} in a string", f"a {marker} b"
         meaning = Meaning.of(calls=(ToolCall("f", {"s": said, "i": 1}),))
         try:
@@ -143,19 +143,10 @@ def _held_in_strings(family: Family, meanings: Meanings) -> Questions:
         except DialectError as error:
             left_out[name] = error.message
             continue
-        quoted = quotes(family, meaning, (marker,))
+        quoted = quotes(family, meaning)
         case = Case(name=name, text=text, tools=meanings.tools_offered(), quoted=quoted)
         asked.append(_meant(family, case, "marker in a string", meaning))
     return Questions(tuple(asked), left_out)
-
-
-def _markers(family: Family) -> tuple[str, ...]:
-    """What a family's calls begin and end with, one token or several."""
-    if family.form is None or family.tool_parser is None:
-        return ()
-    calls = family.form.calls
-    spelled = (calls.open.strip(), calls.marker.strip(), calls.close.strip())
-    return tuple(dict.fromkeys(filter(None, calls.tokens or spelled)))
 
 
 def _strayed(case: Case) -> Case:

@@ -61,7 +61,7 @@ def test_every_kind_is_shrunk_by_itself_and_no_more_than_most() -> None:
 
 
 def test_what_is_kept_asks_the_same_again(tmp_path: Path) -> None:
-    one = next(one for one in made(HERMES, budget=200, seed=1) if len(one.meaning.calls) > 1 and one.cuts)
+    one = next(one for one in made(HERMES, budget=200, seed=1) if one.quoted and one.cuts)
     found: list[tuple[Kind, Made]] = [((CUT, "call lost"), one), (("whole", "text lost"), one)]
     keep(VLLM, HERMES, found, Search(200, 1), tmp_path / "hermes")
     first, second = kept(HERMES, tmp_path / "hermes")
@@ -70,6 +70,7 @@ def test_what_is_kept_asks_the_same_again(tmp_path: Path) -> None:
     (case,), _ = sayable(HERMES, load_meanings(first.file))
     assert (case.text, case.ways) == (one.text, (one.cut,))
     assert case.tools == one.case("made").tools
+    assert case.quoted == one.quoted
     assert "--budget 200 --seed 1" in first.file.read_text()
 
 
