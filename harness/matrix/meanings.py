@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from harness.errors import UsageError
 from harness.scripted.dialects import DialectError, render
-from harness.scripted.dialects.form import Form
 from harness.scripted.families import Family
 from harness.scripted.in_process import Case
 from harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
@@ -142,10 +141,18 @@ def markers(family: Family) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, calls.tokens or spelled)))
 
 
+def marker_tokens(family: Family) -> tuple[str, ...]:
+    """The markers of its calls and thoughts that are one token each."""
+    form = family.form
+    if form is None:
+        return ()
+    return (*form.calls.tokens, *(form.thoughts.tokens if form.thoughts else ()))
+
+
 def quotes(family: Family, meaning: Meaning) -> tuple[tuple[int, int], ...]:
     """Where the text of a meaning has, within arguments, what elsewhere is one token: from, to."""
-    tokens = (*family.form.calls.tokens, *_thought_tokens(family.form)) if family.form else ()
-    letters = {token: chr(_PRIVATE + number) for number, token in enumerate(dict.fromkeys(tokens))}
+    tokens = dict.fromkeys(marker_tokens(family))
+    letters = {token: chr(_PRIVATE + number) for number, token in enumerate(tokens)}
     told = {letter: token for token, letter in letters.items()}
     parts = [
         ToolCall(part.name, _swapped(part.arguments, letters)) if isinstance(part, ToolCall) else part
@@ -160,10 +167,6 @@ def quotes(family: Family, meaning: Meaning) -> tuple[tuple[int, int], ...]:
             found.append((place, place + length))
         place += length
     return tuple(found)
-
-
-def _thought_tokens(form: Form) -> tuple[str, ...]:
-    return form.thoughts.tokens if form.thoughts else ()
 
 
 def _swapped(value: Any, letters: dict[str, str]) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from harness.matrix.malformed import broken_texts
-from harness.matrix.meanings import MeaningCase, Meanings, markers, quotes, sayable
+from harness.matrix.meanings import MeaningCase, Meanings, marker_tokens, markers, quotes, sayable
 from harness.matrix.over_http import INTERVALS
 from harness.matrix.properties import BUDGET, Made, made
 from harness.matrix.results import Engine
@@ -280,7 +280,7 @@ def _chunks(family: Family, meanings: Meanings) -> Questions:
     cases, left_out = sayable(family, meanings)
     cases = [case for case in cases if case.name in cut]
     asked = [Question(case, "segmentation", None) for case in cases]
-    tokens = _marker_tokens(family)
+    tokens = marker_tokens(family)
     for case in cases:
         if case.name in _SPELLED and any(token in case.text for token in tokens):
             spelled = {"name": f"{case.name}, markers spelled", "spelled": True, "ways": _SPELLED_WAYS}
@@ -288,13 +288,6 @@ def _chunks(family: Family, meanings: Meanings) -> Questions:
     for held in _held_in_strings(family, meanings).asked[:1]:
         asked.append(Question(held.case, held.topic, None))
     return Questions(tuple(asked), {name: why for name, why in left_out.items() if name in cut})
-
-
-def _marker_tokens(family: Family) -> tuple[str, ...]:
-    form = family.form
-    if form is None:
-        return ()
-    return (*form.calls.tokens, *(form.thoughts.tokens if form.thoughts else ()))
 
 
 def _malformed(family: Family, meanings: Meanings) -> Questions:

@@ -211,8 +211,9 @@ def conversing(environment: Environment, *, limit_s: float) -> Iterator[Ask]:
         assert answers is not None
 
         def ask(family: Family, cases: Sequence[Case]) -> list[Parsed]:
-            job = jobs.setdefault(family.name, in_process_job(family, ()))
-            asked = {**job, "cases": [_told(case) for case in cases]}
+            if family.name not in jobs:
+                jobs[family.name] = in_process_job(family, ())
+            asked = {**jobs[family.name], "cases": [_told(case) for case in cases]}
             asking.write(json.dumps({"families": [asked]}) + "\n")
             asking.flush()
             *lines, end = _until_empty(answers)
