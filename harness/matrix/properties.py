@@ -22,6 +22,8 @@ from harness.scripted.in_process import Case
 from harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
 
 BUDGET = 40
+TRIES = 5
+"""Meanings that are made up for one that says something new."""
 MOST = 12
 """Kinds of failure that are looked for in one family."""
 PIECES = (
@@ -76,11 +78,12 @@ def made(family: Family, budget: int, seed: int) -> list[Made]:
     """So many meanings that the family can say, or fewer, from a seed; shortest texts first."""
     found: dict[str, Made] = {}
 
-    def keep(one: Made) -> bool:
-        found.setdefault(one.text, one)
-        return False
+    def enough(one: Made) -> bool:
+        if len(found) < budget:
+            found.setdefault(one.text, one)
+        return len(found) == budget
 
-    _smallest(family, keep, budget, seed)
+    _smallest(family, enough, TRIES * budget, seed)
     return sorted(found.values(), key=lambda one: len(one.text))
 
 
