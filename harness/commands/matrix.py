@@ -29,6 +29,7 @@ from harness.matrix.findings import explain, load_findings
 from harness.matrix.meanings import FILE as MEANINGS
 from harness.matrix.meanings import load_meanings
 from harness.matrix.mutants import Judged, judged, kept, load_reasons, mutants_of, parted, reasoned, score
+from harness.matrix.mutants_over_http import drawn, judged_over_http
 from harness.matrix.properties import BUDGET
 from harness.matrix.questions import BY_DEFAULT, GROUPS, Group, Search
 from harness.matrix.results import Cell, Engine, Run
@@ -202,18 +203,21 @@ def mutants(
     again: Annotated[
         Path | None, typer.Option(help="What an earlier run kept: those that it killed are not asked again.")
     ] = None,
+    http: Annotated[
+        int, typer.Option(help="How many of those that live, drawn by the seed, servers are asked.", min=0)
+    ] = 0,
 ) -> None:
     """Change one of vLLM's files in every way cosmic-ray knows, and list the changes that no case notices."""
     known = load_reasons()
     before = kept(again) if again else []
     environment = resolve(vllm, create=True, progress=console.print)
     meanings = load_meanings()
-    asked = [
-        some
-        for group in _groups(cases)
-        for family in _families(parsers, "in-process")
-        if (some := Asked.of(family, group, meanings, "in-process")).questions.asked
-    ]
+    chosen = _families(parsers, "in-process")
+
+    def asked(engine: Engine) -> list[Asked]:
+        every = (Asked.of(one, group, meanings, engine) for group in _groups(cases) for one in chosen)
+        return [some for some in every if some.questions.asked]
+
     found = mutants_of(environment, file, _quietly, sample=sample, seed=seed)
     dead, left = parted(found, before)
     path = keep or state_dir() / "mutants" / f"{file.replace('/', '.').removesuffix('.py')}.jsonl"
@@ -221,15 +225,24 @@ def mutants(
     with _progress() as progress, path.open("w") as lines:
         task = progress.add_task("mutants", total=len(found))
 
-        def done(one: Judged) -> None:
+        def keeping(one: Judged) -> None:
             print(one.model_dump_json(exclude={"mutant": {"code"}}), file=lines, flush=True)
+
+        def done(one: Judged) -> None:
+            keeping(one)
             progress.advance(task)
 
         for one in dead:
             done(one)
-        told = reasoned(
-            [*dead, *judged(environment, file, left, asked, parallel=parallel, done=done)], file, known
+        fates = judged(environment, file, left, asked("in-process"), parallel=parallel, done=done)
+        told = reasoned([*dead, *fates], file, known)
+        served = judged_over_http(
+            environment, file, drawn(told, http, seed), asked("http"), parallel=parallel
         )
+        for one in served:
+            keeping(one)
+    of = {one.mutant.told: one for one in served}
+    told = [of.get(one.mutant.told, one) for one in told]
     for one in told:
         if one.fate != "killed":
             _show_survivor(one)
@@ -237,14 +250,18 @@ def mutants(
     share = 100 * killed / counted if counted else 100.0
     equivalent = f", {len(told) - counted} equivalent" if counted < len(told) else ""
     console.print(f"{file}: {killed} of {counted} mutants killed, {share:.1f} %{equivalent}")
+    if served:
+        noticed = sum(one.fate == "killed" for one in served)
+        console.print(f"over HTTP: {noticed} of {len(served)} asked of servers killed there")
     console.print(f"kept: {path}")
     raise typer.Exit(1 if share < least else 0)
 
 
 def _show_survivor(one: Judged) -> None:
     noticed = f"noticed by {one.by}, but no worse" if one.by else "not noticed"
+    where = ", by servers neither" if one.served else ""
     why = f"; {'equivalent: ' if one.reason.equivalent else ''}{one.reason.why}" if one.reason else ""
-    told = f"line {one.mutant.line}, {one.mutant.operator}: {noticed}{why}"
+    told = f"line {one.mutant.line}, {one.mutant.operator}: {noticed}{where}{why}"
     console.print(told, markup=False, soft_wrap=True)
     console.print(one.mutant.change, markup=False, soft_wrap=True, style="dim")
 

@@ -97,12 +97,14 @@ class Judged(_Strict):
         mutant: which.
         fate: `killed`; `differs` where cases came out otherwise, but none was right before and is wrong now.
         by: the first case that tells.
+        served: whether servers were asked, too.
         reason: why it was not killed, if that is known.
     """
 
     mutant: Mutant
     fate: Fate
     by: str = ""
+    served: bool = False
     reason: Reason | None = None
 
 
@@ -178,6 +180,11 @@ def mutants_of(
     if not 0 < sample < len(found):
         return found
     return sorted(random.Random(seed).sample(found, sample), key=lambda one: (one.line, one.operator))
+
+
+def module_of(file: str) -> str:
+    """The name that a file of vLLM's is imported by."""
+    return "vllm." + file.removesuffix(".py").replace("/", ".")
 
 
 def judged(
@@ -275,9 +282,8 @@ def _driven(
     families = [
         in_process_job(one.family, [question.case for question in one.questions.asked]) for one in asked
     ]
-    module = "vllm." + file.removesuffix(".py").replace("/", ".")
     put = [mutant.model_dump(include={"code", "statement"}) for mutant in mutants]
-    given = {"families": families, "module": module, "mutants": put}
+    given = {"families": families, "module": module_of(file), "mutants": put}
     lines = lines_of(environment, (str(_DRIVER),), given, limit_s=LIMIT_S * (1 + len(mutants)))
     for number, some in groupby(map(json.loads, lines), key=lambda line: line["mutant"]):
         yield number, [_without_mutant(line) for line in some]

@@ -7,7 +7,8 @@ import pytest
 from harness.environments import Environment, resolve
 from harness.environments.progress import quiet
 from harness.matrix.meanings import load_meanings
-from harness.matrix.mutants import Mutant, judged, mutants_of
+from harness.matrix.mutants import Judged, Mutant, judged, mutants_of
+from harness.matrix.mutants_over_http import judged_over_http
 from harness.matrix.run import Asked
 from harness.scripted.families import FAMILIES
 
@@ -51,3 +52,17 @@ def test_what_breaks_the_parser_is_killed_and_the_file_itself_survives(
     found = judged(environment, FILE, [same, broken, unimportable], asked)
     fates = {one.mutant.code: one.fate for one in found}
     assert fates == {same.code: "survived", broken.code: "killed", unimportable.code: "killed"}
+
+
+def test_a_server_is_asked_what_no_case_noticed(environment: Environment, made: list[Mutant]) -> None:
+    assert environment.package is not None
+    code = (environment.package / FILE).read_text()
+    same = Judged(mutant=made[0].model_copy(update={"code": code}), fate="survived")
+    worse = code.replace("content=content if content else None", "content=None")
+    broken = Judged(mutant=made[0].model_copy(update={"code": worse}), fate="survived")
+    asked = [Asked.of(FAMILIES["hermes"], "canonical", load_meanings(), "http", ("text and call",))]
+    found = judged_over_http(environment, FILE, [same, broken], asked)
+    assert [(one.fate, one.by, one.served) for one in found] == [
+        ("survived", "", True),
+        ("killed", "hermes, canonical, text and call", True),
+    ]

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from harness.errors import UsageError
 from harness.matrix.mutants import Judged, Mutant, Reason, kept, load_reasons, parted, reasoned, score
+from harness.matrix.mutants_over_http import drawn
 
 FILE = "tool_parsers/x.py"
 REASONS = (
@@ -55,6 +56,18 @@ def test_what_a_run_killed_is_not_asked_again() -> None:
     dead, left = parted([before[1].mutant, new, before[0].mutant], before)
     assert dead == [before[0]]
     assert left == [before[1].mutant, new]
+
+
+def test_servers_are_asked_of_what_lives_within_functions_and_could_be_noticed() -> None:
+    fates = {"- a\n+ b": "survived", "- e\n+ f": "differs", "- i\n+ j": "killed", "- k\n+ l": "survived"}
+    told = reasoned([judged(change, fate) for change, fate in fates.items()], FILE, REASONS)
+    assert drawn(told, 5, seed=0) == []
+    within = [
+        one.model_copy(update={"mutant": one.mutant.model_copy(update={"statement": (1, 1)})}) for one in told
+    ]
+    assert {one.mutant.change for one in drawn(within, 5, seed=0)} == {"- e\n+ f", "- k\n+ l"}
+    assert drawn(within, 1, seed=3) == drawn(within, 1, seed=3)
+    assert len(drawn(within, 1, seed=3)) == 1
 
 
 def test_no_change_has_two_reasons() -> None:
