@@ -66,9 +66,10 @@ class _Said:
         self.ended = ended
 
     def texts(self, request: Any) -> list[str]:
-        """The token that ends the turn adds nothing."""
+        """The token that ends the turn adds nothing; special tokens do where a parser asks for them."""
         spoken = self.ids[:-1] if self.ended else self.ids
-        return [*_decoded(self.tokenizer, spoken, request.skip_special_tokens), *([""] if self.ended else [])]
+        skipped = request.skip_special_tokens is not False  # since 0.33.0 a request that says nothing has None
+        return [*_decoded(self.tokenizer, spoken, skipped), *([""] if self.ended else [])]
 
 
 def _whole(parser: Any, request: Any, said: _Said, prompt: list[int]) -> dict[str, Any]:
