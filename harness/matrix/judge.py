@@ -61,6 +61,13 @@ def unsaid(words: Collection[str], result: Parsed) -> tuple[str, ...]:
     return () if all(word in said for word in words) else ("lost without a word",)
 
 
+def dropped(values: Collection[str], result: Parsed) -> tuple[str, ...]:
+    """Whether an answer with calls leaves out any of the values that were said."""
+    said = f"{result.reasoning or ''}{result.content or ''}{''.join(call.arguments for call in result.calls)}"
+    lost = result.calls and not all(value in said for value in values)
+    return ("a value lost without a word",) if lost else ()
+
+
 def called(result: Parsed) -> tuple[str, ...]:
     """Whether there is a call where the request allows none."""
     return ("a call where none is allowed",) if result.calls else ()

@@ -43,6 +43,7 @@ class Change(_Strict):
     Attributes:
         names: of functions that are called only in the changed text.
         words: that stand only in the changed text.
+        values: that must come, whatever else does.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Change(_Strict):
     first: bool = False
     names: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
 
     def apply(self, text: str) -> str:
         """The changed text; the same where nothing matches."""
@@ -84,6 +86,7 @@ class Broken(NamedTuple):
         cut: whether it is right, and cut off after each of its tokens.
         names: the functions that it calls.
         words: of it, none of them a marker.
+        values: of its arguments, those that an answer with calls must have.
     """
 
     name: str
@@ -91,6 +94,7 @@ class Broken(NamedTuple):
     cut: bool
     names: frozenset[str]
     words: frozenset[str] = frozenset()
+    values: frozenset[str] = frozenset()
 
 
 def broken_texts(family: Family) -> Iterator[Broken]:
@@ -122,4 +126,5 @@ def broken_texts(family: Family) -> Iterator[Broken]:
                     cut=False,
                     names=called.union(change.names),
                     words=frozenset(word for word in {*called, *cities, *change.words} if word in changed),
+                    values=frozenset(change.values),
                 )

@@ -60,6 +60,7 @@ class Question:
         barred: whether the request's grammar must keep the model from saying it.
         names: the functions that are called where there is no meaning; none: any may be.
         words: what an answer without calls must say where there is no meaning.
+        values: what one with calls must say there.
         uncalled: whether the request allows no call.
     """
 
@@ -69,13 +70,14 @@ class Question:
     barred: bool = False
     names: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()
+    values: frozenset[str] = frozenset()
     uncalled: bool = False
 
     @property
     def told(self) -> list[object]:
         """All that decides its result but vLLM, as JSON."""
         kinds = [kind for kind in ("barred", "uncalled") if getattr(self, kind)]
-        held_to = [*kinds, *sorted(self.names), *sorted(self.words)]
+        held_to = [*kinds, *sorted(self.names), *sorted(self.words), *sorted(self.values)]
         return [self.case.model_dump(), repr(self.meaning), *held_to]
 
 
@@ -301,7 +303,8 @@ def _malformed(family: Family, meanings: Meanings) -> Questions:
             cut=broken.cut,
         )
         topic = "cut off" if broken.cut else "malformed"
-        asked.append(Question(case, topic, None, names=broken.names, words=broken.words))
+        question = Question(case, topic, None, names=broken.names, words=broken.words, values=broken.values)
+        asked.append(question)
     return Questions(tuple(asked), {})
 
 

@@ -16,6 +16,7 @@ from harness.matrix.judge import (
     called,
     differences,
     disagreement,
+    dropped,
     losses,
     misnamed,
     not_barred,
@@ -262,7 +263,11 @@ def wrongs(question: Question, answers: Sequence[Parsed]) -> Iterator[tuple[Pars
             yield one, ()
             continue
         whole = wholes.setdefault(_compared_within(question, one), one)
-        named = (*strangers(question.names, one), *(called(one) if question.uncalled else ()))
+        named = (
+            *strangers(question.names, one),
+            *dropped(question.values, one),
+            *(called(one) if question.uncalled else ()),
+        )
         if whole is not one:
             alone = disagreement(whole, whole) if question.topic == "load" else ()
             yield one, (*(kind for kind in disagreement(whole, one) if kind not in alone), *named)

@@ -68,7 +68,7 @@ class _Said:
     def texts(self, request: Any) -> list[str]:
         """The token that ends the turn adds nothing; special tokens do where a parser asks for them."""
         spoken = self.ids[:-1] if self.ended else self.ids
-        skipped = request.skip_special_tokens is not False  # since 0.33.0 a request that says nothing has None
+        skipped = request.skip_special_tokens is not False  # vLLM 0.33.0: None where nothing is said
         return [*_decoded(self.tokenizer, spoken, skipped), *([""] if self.ended else [])]
 
 

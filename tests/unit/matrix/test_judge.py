@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.matrix.judge import called, differences, losses, misnamed, not_barred, strangers, unsaid
+from harness.matrix.judge import called, differences, dropped, losses, misnamed, not_barred, strangers, unsaid
 from harness.scripted.in_process import Call, Parsed
 from harness.scripted.meaning import Meaning, Text, ToolCall
 
@@ -116,6 +116,14 @@ def test_what_was_said_is_in_an_answer_without_calls() -> None:
     assert unsaid({"Paris", "Rome"}, Parsed(family="f", content="In Paris.")) == ("lost without a word",)
     assert unsaid({"Paris"}, Parsed(family="f", calls=(SAID,))) == ()
     assert unsaid({"Paris"}, Parsed(family="f", error="TypeError: no")) == ()
+
+
+def test_a_value_that_was_said_is_in_an_answer_with_calls() -> None:
+    call = Call(name="f", arguments='{"city": "Paris"}')
+    assert dropped({"Paris"}, Parsed(family="f", calls=(call,))) == ()
+    assert dropped({"Rome"}, Parsed(family="f", content="Rome", calls=(call,))) == ()
+    assert dropped({"Paris", "3"}, Parsed(family="f", calls=(call,))) == ("a value lost without a word",)
+    assert dropped({"3"}, Parsed(family="f", content="3 days")) == ()
 
 
 def test_a_call_that_the_request_forbids() -> None:
