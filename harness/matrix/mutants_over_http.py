@@ -15,7 +15,7 @@ from harness.matrix.results import Cell, Run
 from harness.matrix.run import Asked, Subject, jobs, work
 from harness.scripted.families import Family
 
-_AS_IT_IS = "as it is"
+_SOUND = "-sound"
 
 
 def drawn(found: Sequence[Judged], count: int, seed: int) -> list[Judged]:
@@ -39,6 +39,8 @@ def judged_over_http(
     Raises:
         HarnessError: the first of those that kept the cases from being asked.
     """
+    if not lives:
+        return []
     with tempfile.TemporaryDirectory(prefix="vllm-harness-mutants-") as folder:
         plugins = [
             _plugin(Path(folder), number, file, one.mutant) for number, one in enumerate(lives, start=1)
@@ -47,7 +49,7 @@ def judged_over_http(
             replace(some, family=family)
             for some in asked
             for family in (
-                replace(some.family, name=f"{some.family.name} {_AS_IT_IS}"),
+                replace(some.family, name=some.family.name + _SOUND),
                 *(_with(some.family, plugin) for plugin in plugins),
             )
         ]
@@ -56,8 +58,10 @@ def judged_over_http(
         if errors := work(run, todo, parallel=parallel, done=lambda _: None):
             raise errors[0]
         cells = list(run.cells())
-    before = _of(cells, _AS_IT_IS)
-    return [_again(one, before, _of(cells, plugin.stem)) for one, plugin in zip(lives, plugins, strict=True)]
+    before = _of(cells, _SOUND)
+    return [
+        _again(one, before, _of(cells, f"-{plugin.stem}")) for one, plugin in zip(lives, plugins, strict=True)
+    ]
 
 
 def _plugin(folder: Path, number: int, file: str, mutant: Mutant) -> Path:
@@ -71,15 +75,15 @@ def _plugin(folder: Path, number: int, file: str, mutant: Mutant) -> Path:
 def _with(family: Family, plugin: Path) -> Family:
     kind = "tool" if family.tool_parser else "reasoning"
     args = (*family.args, f"--{kind}-parser-plugin", str(plugin))
-    return replace(family, name=f"{family.name} {plugin.stem}", args=args)
+    return replace(family, name=f"{family.name}-{plugin.stem}", args=args)
 
 
-def _of(cells: Sequence[Cell], which: str) -> list[Cell]:
+def _of(cells: Sequence[Cell], suffix: str) -> list[Cell]:
     """The cells of one variant, under the names of the families."""
     return [
-        cell.model_copy(update={"family": cell.family.removesuffix(f" {which}")})
+        cell.model_copy(update={"family": cell.family.removesuffix(suffix)})
         for cell in cells
-        if cell.family.endswith(f" {which}")
+        if cell.family.endswith(suffix)
     ]
 
 
