@@ -15,8 +15,6 @@ from harness.matrix.results import Cell, Run
 from harness.matrix.run import Asked, Subject, jobs, work
 from harness.scripted.families import Family
 
-_SOUND = "-sound"
-
 
 def drawn(found: Sequence[Judged], count: int, seed: int) -> list[Judged]:
     """So many of the mutants that live and could be noticed; a server takes only those within functions."""
@@ -41,27 +39,23 @@ def judged_over_http(
     """
     if not lives:
         return []
-    with tempfile.TemporaryDirectory(prefix="vllm-harness-mutants-") as folder:
-        plugins = [
-            _plugin(Path(folder), number, file, one.mutant) for number, one in enumerate(lives, start=1)
-        ]
-        every = [
-            replace(some, family=family)
-            for some in asked
-            for family in (
-                replace(some.family, name=some.family.name + _SOUND),
-                *(_with(some.family, plugin) for plugin in plugins),
-            )
-        ]
-        run = Run(Path(folder, "run"))
-        todo = jobs(run, [Subject("any", environment)], every, engine="http", parallel=parallel)
-        if errors := work(run, todo, parallel=parallel, done=lambda _: None):
-            raise errors[0]
-        cells = list(run.cells())
-    before = _of(cells, _SOUND)
-    return [
-        _again(one, before, _of(cells, f"-{plugin.stem}")) for one, plugin in zip(lives, plugins, strict=True)
-    ]
+    with tempfile.TemporaryDirectory(prefix="vllm-harness-mutants-") as told:
+        folder = Path(told)
+        before = _cells(environment, asked, folder / "sound", parallel)
+        found = []
+        for number, one in enumerate(lives, start=1):
+            plugin = _plugin(folder, number, file, one.mutant)
+            changed = [replace(some, family=_with(some.family, plugin)) for some in asked]
+            found.append(_again(one, before, _cells(environment, changed, folder / plugin.stem, parallel)))
+    return found
+
+
+def _cells(environment: Environment, asked: Sequence[Asked], folder: Path, parallel: int) -> list[Cell]:
+    run = Run(folder)
+    todo = jobs(run, [Subject("any", environment)], asked, engine="http", parallel=parallel)
+    if errors := work(run, todo, parallel=parallel, done=lambda _: None):
+        raise errors[0]
+    return list(run.cells())
 
 
 def _plugin(folder: Path, number: int, file: str, mutant: Mutant) -> Path:
@@ -74,20 +68,14 @@ def _plugin(folder: Path, number: int, file: str, mutant: Mutant) -> Path:
 
 def _with(family: Family, plugin: Path) -> Family:
     kind = "tool" if family.tool_parser else "reasoning"
-    args = (*family.args, f"--{kind}-parser-plugin", str(plugin))
-    return replace(family, name=f"{family.name}-{plugin.stem}", args=args)
-
-
-def _of(cells: Sequence[Cell], suffix: str) -> list[Cell]:
-    """The cells of one variant, under the names of the families."""
-    return [
-        cell.model_copy(update={"family": cell.family.removesuffix(suffix)})
-        for cell in cells
-        if cell.family.endswith(suffix)
-    ]
+    return replace(family, args=(*family.args, f"--{kind}-parser-plugin", str(plugin)))
 
 
 def _again(one: Judged, before: Sequence[Cell], after: Sequence[Cell]) -> Judged:
+    if any(
+        cell.refused for cell in after
+    ):  # in process its parsers could be made, so this tells nothing of it
+        return one
     worse = next((change for change in changes(before, after) if change.worse), None)
     if worse is None:
         return one.model_copy(update={"served": True})
