@@ -36,8 +36,8 @@ from harness.matrix.results import Cell, Engine, Run
 from harness.matrix.run import Asked, Subject, jobs, work
 from harness.matrix.search import Found, search
 from harness.paths import state_dir
-from harness.registry import Frontend
-from harness.scripted.families import FAMILIES, Family, on_real_tokenizer
+from harness.registry import Frontend, load_registry
+from harness.scripted.families import FAMILIES, Family, families_of_model, on_real_tokenizer
 
 app = typer.Typer(help="Run every parser over versions of vLLM, without a GPU; compare runs.")
 console = Console(highlight=False)
@@ -49,6 +49,9 @@ def matrix(
     context: typer.Context,
     parsers: Annotated[
         str, typer.Option(help="Families or vLLM's parser names, by commas; default all.")
+    ] = "",
+    models: Annotated[
+        str, typer.Option(help="Entries of models.yaml, by commas: the families with their parsers.")
     ] = "",
     vllm: Annotated[
         str, typer.Option(help="Environments, by commas: 0.32.0,0.33.0@0.32.0,tree:DIR.")
@@ -100,7 +103,7 @@ def matrix(
         raise UsageError("--write-baseline takes one environment", hint="give one to --vllm")
     if known and known.engine != engine:
         raise UsageError(f"the baseline {baseline} is of the engine {known.engine}")
-    families, groups = _on_tokenizers(_families(parsers, engine), tokenizers), _groups(cases)
+    families, groups = _on_tokenizers(chosen(parsers, models, engine), tokenizers), _groups(cases)
     meant, how = load_meanings(meanings), Search(budget, seed)
     asked = [
         Asked.of(family, group, meant, engine, only or (), how) for group in groups for family in families
@@ -294,8 +297,32 @@ def _known(text: str, known: Sequence[str], refusal: str) -> list[str]:
     return names
 
 
+def chosen(parsers: str, models: str, engine: Engine) -> list[Family]:
+    """The families of these parsers and of these models' parsers; all where neither is given."""
+    named = _families(parsers, engine) if parsers or not models else []
+    of_models = (family for model in _split(models) for family in _families_of(model, engine))
+    return list({family.name: family for family in (*named, *of_models)}.values())
+
+
+def _families_of(model: str, engine: Engine) -> list[Family]:
+    entry = load_registry().get(model)
+    found = families_of_model(entry)
+    if not found:
+        raise UsageError(
+            f"no family has the parsers of {model}: {entry.tool_call_parser} and {entry.reasoning_parser}",
+            hint="name families or parsers with --parsers",
+        )
+    if not (served := [family for family in found if family in _served(engine)]):
+        raise UsageError(f"{model} is not driven in process: its format is code", hint="add --engine http")
+    return served
+
+
+def _served(engine: Engine) -> list[Family]:
+    return [family for family in FAMILIES.values() if family.form or engine == "http"]
+
+
 def _families(parsers: str, engine: Engine) -> list[Family]:
-    served = [family for family in FAMILIES.values() if family.form or engine == "http"]
+    served = _served(engine)
     wanted = _split(parsers)
     if not wanted:
         return served

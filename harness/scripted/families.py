@@ -421,6 +421,12 @@ REAL = "+real"
 """What the name of a family on its real tokenizer ends with."""
 
 
+def families_of_model(entry: ModelEntry) -> tuple[Family, ...]:
+    """Those with both parsers of a model."""
+    both = (entry.tool_call_parser, entry.reasoning_parser)
+    return tuple(f for f in FAMILIES.values() if (f.tool_parser, f.reasoning_parser) == both)
+
+
 def on_real_tokenizer(family: Family) -> Family | None:
     """The same family on its real tokenizer, where that can be had and is not what it runs on anyway."""
     if family.form is None or family.tokenizer is None:
