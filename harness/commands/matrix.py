@@ -169,6 +169,9 @@ def findings(
     every: Annotated[
         bool, typer.Option("--all", help="List every failure that no finding explains.")
     ] = False,
+    commands: Annotated[
+        bool, typer.Option("--commands", help="Print what shows each of the run's findings again.")
+    ] = False,
 ) -> None:
     """Sort a run's failures by root cause (findings.yaml); exit 1 where one has no finding."""
     known = load_findings()
@@ -180,6 +183,13 @@ def findings(
         numbers = (str(counts.get(place, "-")) for place in places)
         table.add_row(one.name, one.verdict, one.reference, ", ".join(one.families), *numbers)
     console.print(table)
+    if commands:
+        for one in known:
+            if one.name in told.seen:
+                console.print(
+                    f"{one.name} ({one.verdict}; {', '.join(one.versions)})", markup=False, soft_wrap=True
+                )
+                console.print(one.command, markup=False, soft_wrap=True, style="dim")
     true = sum(one.verdict == "true" for one in known)
     console.print(
         f"{true} true, {len(known) - true} arguable; {len(told.unexplained)} failures without a finding"

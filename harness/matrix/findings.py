@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from harness.matrix.questions import Group, unforced
 from harness.matrix.results import Cell
@@ -44,6 +45,9 @@ class Finding(_Strict):
         name: unique.
         verdict: `true`, or `arguable` where the format's documentation leaves it open.
         reference: upstream issue or pull request, or `unreported`.
+        versions: those of 0.30.0, 0.31.0, 0.32.0 and 0.33.0@0.32.0 that show it; what only servers show was
+            asked of 0.32.0 alone.
+        served: whether only servers show it.
         why: what goes wrong, and why that is wrong.
         families: whose failures it explains.
         case: the smallest one that shows it.
@@ -56,6 +60,8 @@ class Finding(_Strict):
     name: str
     verdict: Verdict
     reference: str
+    versions: tuple[str, ...] = Field(min_length=1)
+    served: bool = False
     why: str
     families: tuple[str, ...]
     case: str
@@ -63,6 +69,12 @@ class Finding(_Strict):
     cases: tuple[str, ...] = ()
     ways: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """What shows it again."""
+        told = ["--parsers", self.families[0], "--cases", self.groups[0], "--only", self.case]
+        return shlex.join(["vllm-harness", "matrix", *told, *(("--engine", "http") if self.served else ())])
 
     def explains(self, failure: Failure) -> bool:
         """Whether a failure is one of its."""

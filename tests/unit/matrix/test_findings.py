@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from harness.matrix.findings import Finding, explain, load_findings
 from harness.matrix.meanings import load_meanings
 from harness.matrix.questions import questions
@@ -12,6 +14,7 @@ FINDING = Finding(
     name="lost",
     verdict="true",
     reference="unreported",
+    versions=("0.32.0",),
     why="any",
     families=("hermes",),
     case="call",
@@ -45,6 +48,19 @@ def test_findings_name_families_and_cases_that_there_are() -> None:
             assert asked.asked, finding.name
         first = questions(finding.groups[0], FAMILIES[finding.families[0]], load_meanings(), "in-process")
         assert finding.case in {question.case.name for question in first.asked}, finding.name
+
+
+def test_every_finding_is_one_of_0_32_0_and_says_where_else_it_shows() -> None:
+    known = ("0.30.0", "0.31.0", "0.32.0", "0.33.0@0.32.0")
+    for finding in load_findings():
+        assert "0.32.0" in finding.versions, finding.name
+        assert set(finding.versions) <= set(known), finding.name
+
+
+def test_a_finding_is_shown_by_a_command() -> None:
+    line_ends = FINDING.model_copy(update={"case": "call, it's\n<x> in a string", "served": True})
+    assert FINDING.command == "vllm-harness matrix --parsers hermes --cases canonical --only call"
+    assert shlex.split(line_ends.command)[-3:] == ["call, it's\n<x> in a string", "--engine", "http"]
 
 
 def test_a_finding_names_a_forced_case_without_what_forces_it() -> None:
