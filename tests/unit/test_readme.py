@@ -35,6 +35,8 @@ def test_commands_exist(command: str, pytestconfig: pytest.Config) -> None:
         assert all(option.lstrip("-").replace("-", "_") in vars(pytestconfig.option) for option in options)
         return
     known = typer.main.get_command(app).commands[words[1]]  # type: ignore[attr-defined]
+    if words[2:] and words[2] in getattr(known, "commands", {}):
+        known = known.commands[words[2]]
     assert set(options) <= {name for parameter in known.params for name in parameter.opts}
 
 
