@@ -103,7 +103,7 @@ def matrix(
         raise UsageError("--write-baseline takes one environment", hint="give one to --vllm")
     if known and known.engine != engine:
         raise UsageError(f"the baseline {baseline} is of the engine {known.engine}")
-    families, groups = _on_tokenizers(chosen(parsers, models, engine), tokenizers), _groups(cases)
+    families, groups = _on_tokenizers(families_asked(parsers, models, engine), tokenizers), _groups(cases)
     meant, how = load_meanings(meanings), Search(budget, seed)
     asked = [
         Asked.of(family, group, meant, engine, only or (), how) for group in groups for family in families
@@ -249,9 +249,8 @@ def mutants(
             done(one)
         fates = judged(environment, file, left, asked("in-process"), parallel=parallel, done=done)
         told = reasoned([*dead, *fates], file, known)
-        served = judged_over_http(
-            environment, file, drawn(told, http, seed), asked("http"), parallel=parallel
-        )
+        lives = drawn(told, http, seed)
+        served = judged_over_http(environment, file, lives, asked("http"), parallel=parallel) if lives else []
         for one in served:
             keeping(one)
     of = {one.mutant.told: one for one in served}
@@ -307,7 +306,7 @@ def _known(text: str, known: Sequence[str], refusal: str) -> list[str]:
     return names
 
 
-def chosen(parsers: str, models: str, engine: Engine) -> list[Family]:
+def families_asked(parsers: str, models: str, engine: Engine) -> list[Family]:
     """The families of these parsers and of these models' parsers; all where neither is given."""
     named = _families(parsers, engine) if parsers or not models else []
     of_models = (family for model in _split(models) for family in _families_of(model, engine))
@@ -322,17 +321,17 @@ def _families_of(model: str, engine: Engine) -> list[Family]:
             f"no family has the parsers of {model}: {entry.tool_call_parser} and {entry.reasoning_parser}",
             hint="name families or parsers with --parsers",
         )
-    if not (served := [family for family in found if family in _served(engine)]):
+    if not (served := [family for family in found if _is_served(family, engine)]):
         raise UsageError(f"{model} is not driven in process: its format is code", hint="add --engine http")
     return served
 
 
-def _served(engine: Engine) -> list[Family]:
-    return [family for family in FAMILIES.values() if family.form or engine == "http"]
+def _is_served(family: Family, engine: Engine) -> bool:
+    return family.form is not None or engine == "http"
 
 
 def _families(parsers: str, engine: Engine) -> list[Family]:
-    served = _served(engine)
+    served = [family for family in FAMILIES.values() if _is_served(family, engine)]
     wanted = _split(parsers)
     if not wanted:
         return served

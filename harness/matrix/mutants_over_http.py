@@ -37,8 +37,6 @@ def judged_over_http(
     Raises:
         HarnessError: the first of those that kept the cases from being asked.
     """
-    if not lives:
-        return []
     with tempfile.TemporaryDirectory(prefix="vllm-harness-mutants-") as told:
         folder = Path(told)
         before = _cells(environment, asked, folder / "sound", parallel)

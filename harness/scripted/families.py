@@ -417,14 +417,14 @@ def families_of(parser: str) -> tuple[Family, ...]:
     )
 
 
-REAL = "+real"
-"""What the name of a family on its real tokenizer ends with."""
-
-
 def families_of_model(entry: ModelEntry) -> tuple[Family, ...]:
     """Those with both parsers of a model."""
     both = (entry.tool_call_parser, entry.reasoning_parser)
     return tuple(f for f in FAMILIES.values() if (f.tool_parser, f.reasoning_parser) == both)
+
+
+REAL = "+real"
+"""What the name of a family on its real tokenizer ends with."""
 
 
 def on_real_tokenizer(family: Family) -> Family | None:

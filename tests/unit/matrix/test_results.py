@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from harness.cli import app
-from harness.commands.matrix import chosen
+from harness.commands.matrix import families_asked
 from harness.errors import UsageError
 from harness.matrix.compare import against, baseline_of, changes, disagreements, read_baseline, write_baseline
 from harness.matrix.meanings import load_meanings, sayable
@@ -136,16 +136,19 @@ def test_diff_exits_by_what_is_worse(tmp_path: Path) -> None:
 )
 def test_a_model_that_cannot_be_asked_is_a_wrong_use(models: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        chosen("", models, "in-process")
+        families_asked("", models, "in-process")
 
 
 def test_models_are_asked_through_the_families_with_their_parsers() -> None:
-    assert [family.name for family in chosen("", "qwen3", "in-process")] == ["qwen3_thinking"]
-    assert [family.name for family in chosen("", "gpt-oss,llama3.1", "http")] == ["openai", "llama3_json"]
-    both = chosen("hermes,longcat", "hermes3,qwen3", "http")
+    assert [family.name for family in families_asked("", "qwen3", "in-process")] == ["qwen3_thinking"]
+    assert [family.name for family in families_asked("", "gpt-oss,llama3.1", "http")] == [
+        "openai",
+        "llama3_json",
+    ]
+    both = families_asked("hermes,longcat", "hermes3,qwen3", "http")
     assert len(both) == len({family.name for family in both})
     assert {"hermes", "hermes_special", "longcat", "qwen3_thinking"} <= {family.name for family in both}
-    assert [family.name for family in chosen("", "", "http")] == list(FAMILIES)
+    assert [family.name for family in families_asked("", "", "http")] == list(FAMILIES)
 
 
 def test_every_family_says_some_meanings_and_gives_reasons_for_the_others() -> None:
