@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
-from filelock import FileLock
-
+from harness.environments.locking import half_made, one_maker
 from harness.environments.pip_settings import for_uv
 from harness.environments.progress import Progress
 from harness.errors import HarnessError
@@ -94,12 +93,11 @@ def package_folder(package: str, python: str | Path, version: str, progress: Pro
         InstallError: it cannot be had.
     """
     folder = cache_dir() / f"{package.replace('==', '-')}-py{version}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
+    with one_maker(folder, progress):
         if not folder.exists():
-            half = Path(f"{folder}.half")
-            run_uv("pip", "install", "--python", python, "--target", half, package, progress=progress)
-            half.rename(folder)
+            with half_made(folder) as half:
+                run_uv("pip", "install", "--python", python, "--target", half, package, progress=progress)
+                half.rename(folder)
     return folder
 
 
