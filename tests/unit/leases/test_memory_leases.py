@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.server import lease, node_memory
+from harness.server import lease
 from harness.server.lease import LeaseTimeout, NotEnoughHardware
 from harness.server.memory_leases import lease_memory
 from harness.server.node_memory import NodeMemory
@@ -75,17 +75,3 @@ def test_a_server_that_starts_has_not_taken_its_memory_yet() -> None:
     starting.settle()
     lease_memory(3, memory=machine(available=5)).release()
     starting.release()
-
-
-def test_this_machine_has_memory() -> None:
-    memory = node_memory.node_memory()
-    assert 0 < memory.available <= memory.total
-
-
-def test_a_node_is_counted_as_vllm_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {5, 9}, raising=False)
-    meminfo = tmp_path / "cpu/cpu5/node1/meminfo"
-    meminfo.parent.mkdir(parents=True)
-    lines = {"MemTotal": 9000, "MemFree": 100, "Active(file)": 20, "Inactive(file)": 3, "SReclaimable": 1}
-    meminfo.write_text("".join(f"Node 1 {name}: {kib} kB\n" for name, kib in lines.items()))
-    assert node_memory._node(tmp_path) == NodeMemory(9000 * 1024, 124 * 1024)
