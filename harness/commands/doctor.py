@@ -9,11 +9,21 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from harness.doctor import Report, examine
+from harness.doctor import Report, examine, in_the_way
+from harness.errors import UsageError
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    servers: Annotated[
+        int | None, typer.Option(help="Only say, in one line, what keeps so many servers from running here.")
+    ] = None,
+) -> None:
     """Print what this machine can run and what is missing, with remedies. Exit code 1: nothing can run."""
+    if servers is not None:
+        if why := in_the_way(servers):
+            raise UsageError(f"this machine cannot run {servers} CPU servers at once: {why}")
+        return
     report = examine()
     if as_json:
         print(json.dumps(report.as_json(), indent=2))

@@ -12,12 +12,12 @@ from contextlib import contextmanager, suppress
 
 import psutil
 import requests
-from filelock import FileLock
 
 from harness.server.fork_server import READ_EARLY, TEMPLATE
 from harness.server.launch import IN_SERVER, Launch
 from harness.server.process_tree import kill_in
 from harness.server.records import ServerRecord, records_folder, running
+from harness.waiting import locked
 
 CHECK_S = 5.0
 END_S = 30.0
@@ -44,7 +44,7 @@ def _counts(name: str, launch: Launch) -> bool:
 @contextmanager
 def one_start(wanted: str) -> Iterator[None]:
     """Lets one run at a time look for a server of an identity and start it, so that others then find it."""
-    with FileLock(records_folder() / f"{wanted}.lock", thread_local=False):
+    with locked(records_folder() / f"{wanted}.lock", "another run that starts the same server, to share it"):
         yield
 
 

@@ -89,7 +89,7 @@ def room(used_gib: float, ready_gib: float = 0.0) -> Room:
 
 @dataclass(frozen=True)
 class Capacity:
-    """How many stand-ins this machine holds at once: in all, and beside what runs now; a server's need."""
+    """How many stand-ins this machine holds at once beside what strangers use: in all, and more now."""
 
     in_all: int
     now: int
@@ -99,12 +99,13 @@ class Capacity:
 def capacity() -> Capacity:
     """How many forked stand-ins fit, by the same figures that their leases go by."""
     accounts = memory_leases.accounts()
-    there = room(sum(account.used for account in accounts), ready_gib=1.0)
+    used, coming = sum(each.used for each in accounts), sum(each.coming for each in accounts)
+    there = room(used, ready_gib=1.0)
     ahead = 0.0 if fork_servers_gib() else FORK_SERVER_GIB
-    each, coming = STAND_IN_GIB["forked"], sum(account.coming for account in accounts)
+    each = STAND_IN_GIB["forked"]
     return Capacity(
-        in_all=max(0, floor((there.total - ahead) / each)),
-        now=max(0, floor((min(there.available, there.total) - ahead - coming) / each)),
+        in_all=max(0, floor((min(there.total, there.available + used) - ahead) / each)),
+        now=max(0, floor((there.available - coming - ahead) / each)),
         each_gib=each,
     )
 
