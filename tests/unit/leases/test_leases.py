@@ -107,7 +107,7 @@ def test_how_many_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "node_memory", lambda: NodeMemory(6 * GIB, 5 * GIB))
     each = STAND_IN_GIB["forked"]
     assert leases.capacity() == leases.Capacity(
-        int((6 - FORK_SERVER_GIB) // each), int((5 - FORK_SERVER_GIB) // each), each
+        int((5 - FORK_SERVER_GIB) // each), int((5 - FORK_SERVER_GIB) // each), each
     )
 
 
