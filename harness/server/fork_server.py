@@ -149,7 +149,7 @@ def _key(launch: Launch, environ: Mapping[str, str]) -> str:
         for name, value in environ.items()
         if name.startswith(READ_EARLY) and name not in READ_LATE
     }
-    code = [path.read_text() for path in (TEMPLATE, TEMPLATE.with_name("supervisor.py"))]
+    code = [path.read_text() for path in (TEMPLATE, *map(TEMPLATE.with_name, ("supervisor.py", "blocks.py")))]
     told = json.dumps(
         [str(launch.environment.python), launch.environment.fingerprint(), early, code], sort_keys=True
     )

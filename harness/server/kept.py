@@ -16,7 +16,6 @@ from filelock import FileLock
 
 from harness.server.fork_server import READ_EARLY, TEMPLATE
 from harness.server.launch import IN_SERVER, Launch
-from harness.server.process_tree import kill_in
 from harness.server.records import ServerRecord, records_folder, running
 
 CHECK_S = 5.0
@@ -68,9 +67,7 @@ def end(record: ServerRecord) -> list[int]:
             if time.monotonic() > deadline:
                 break
             time.sleep(0.05)
-    left = kill_in(record.tmp)
-    record.remove()
-    return left
+    return record.clear()
 
 
 def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
