@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 from filelock import FileLock
 
 from harness.errors import HarnessError
@@ -128,8 +129,8 @@ def template(launch: Launch, environ: Mapping[str, str], progress: Callable[[str
             progress("fork server: tokenizer")
             late = {name: environ[name] for name in READ_LATE if name in environ}
             request = {"op": "template", "socket": str(special), "model": launch.model, "env": late}
-            _ask(base, {**request, "harmony": launch.entry.harmony}, [])
-            _await(special, lambda: _connects(base), base.with_suffix(".log"))
+            pid = _ask(base, {**request, "harmony": launch.entry.harmony}, [])["pid"]
+            _await(special, lambda: psutil.pid_exists(pid) and _connects(base), base.with_suffix(".log"))
         _held[special] = _held.pop(special)
         _leave_the_oldest()
     return special
@@ -149,7 +150,7 @@ def _key(launch: Launch, environ: Mapping[str, str]) -> str:
         for name, value in environ.items()
         if name.startswith(READ_EARLY) and name not in READ_LATE
     }
-    code = [path.read_text() for path in (TEMPLATE, TEMPLATE.with_name("supervisor.py"))]
+    code = [path.read_text() for path in (TEMPLATE, *map(TEMPLATE.with_name, ("supervisor.py", "blocks.py")))]
     told = json.dumps(
         [str(launch.environment.python), launch.environment.fingerprint(), early, code], sort_keys=True
     )

@@ -15,7 +15,6 @@ import requests
 
 from harness.server.fork_server import READ_EARLY, TEMPLATE
 from harness.server.launch import IN_SERVER, Launch
-from harness.server.process_tree import kill_in
 from harness.server.records import ServerRecord, records_folder, running
 from harness.waiting import locked
 
@@ -68,9 +67,7 @@ def end(record: ServerRecord) -> list[int]:
             if time.monotonic() > deadline:
                 break
             time.sleep(0.05)
-    left = kill_in(record.tmp)
-    record.remove()
-    return left
+    return record.clear()
 
 
 def _serves(record: ServerRecord, name: str, api_key: str) -> bool:

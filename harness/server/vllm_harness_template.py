@@ -35,6 +35,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -153,6 +154,7 @@ class Template:
         except OSError:
             data, descriptors = b"", []
         if not data:
+            _close(descriptors)
             self._clients.remove(client)
             client.close()
             return None
@@ -160,21 +162,24 @@ class Template:
         if request["op"] == "leave":
             self._linger_s = 0.0
             return None
+        template = os.getpid()
         pid = os.fork()
         if pid == 0:
-            return self._become(request, descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        client.sendall(json.dumps({"pid": pid}).encode() + b"\n")
+            return self._become(template, request, descriptors)
+        _close(descriptors)
+        with suppress(OSError):  # the client may have been killed meanwhile
+            client.sendall(json.dumps({"pid": pid}).encode() + b"\n")
         return None
 
-    def _become(self, request: dict[str, Any], descriptors: list[int]) -> Callable[[], int] | Again:
+    def _become(
+        self, template: int, request: dict[str, Any], descriptors: list[int]
+    ) -> Callable[[], int] | Again:
         self._listener.close()
         for client in self._clients:
             client.close()
         os.setsid()
         if request["op"] == "template":
-            self._supervisor.die_with_parent()
+            self._supervisor.die_with_parent(template)
             return Again(request)
         for target, descriptor in enumerate(descriptors):
             os.dup2(descriptor, target)
@@ -210,9 +215,10 @@ class ForkedServer:
         reader, writer = os.pipe()
         self.returncode: int | None = None
         self.stdout: IO[bytes] | None = None
+        parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
-            supervisor.die_with_parent()
+            supervisor.die_with_parent(parent)
             os.setsid()
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -247,8 +253,8 @@ def _serve(config: Any) -> int:
     """Becomes `vllm serve`."""
     os.environ.clear()
     os.environ.update(config.env)
-    os.chdir(config.cwd)
     tempfile.tempdir = None
+    importlib.import_module("vllm_harness_shm").name_blocks(config.server_id)
     sys.argv = ["vllm", *config.argv[config.argv.index("vllm.entrypoints.cli.main") + 1 :]]
     entry = importlib.import_module("vllm.entrypoints.cli.main")
     return entry.main() or 0
@@ -417,6 +423,11 @@ def _receive(client: socket.socket) -> tuple[bytes, list[int]]:
             return b"", list(descriptors)
         data += more
     return data, list(descriptors)
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _reap() -> None:
