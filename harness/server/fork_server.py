@@ -13,7 +13,6 @@ import json
 import os
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -25,8 +24,10 @@ import psutil
 from filelock import FileLock
 
 from harness.errors import HarnessError
-from harness.paths import state_dir
+from harness.folders import private_folder
+from harness.paths import STATE, state_dir
 from harness.server.launch import Launch
+from harness.server.private_socket import connect
 from harness.server.supervised import Handle
 
 TEMPLATE = Path(__file__).with_name("vllm_harness_template.py")
@@ -76,15 +77,18 @@ def spawn(config: dict[str, Any], path: Path) -> Handle:
 
     Raises:
         ForkServerFailed: the template does not answer.
+        StrangerAnswers: another user's process does.
     """
     control_read, control_write = os.pipe()
     status_read, status_write = os.pipe()
     try:
         _ask(path, {"op": "fork", "config": config}, [control_read, status_write])
-    except OSError as error:
+    except BaseException as error:
         for descriptor in (control_write, status_read):
             os.close(descriptor)
-        raise ForkServerFailed(f"the fork server does not answer: {error}") from error
+        if isinstance(error, OSError):
+            raise ForkServerFailed(f"the fork server does not answer: {error}") from error
+        raise
     finally:
         os.close(control_read)
         os.close(status_write)
@@ -116,6 +120,7 @@ def template(launch: Launch, environ: Mapping[str, str], progress: Callable[[str
 
     Raises:
         ForkServerFailed: it cannot be made.
+        StrangerAnswers: another user's process listens in its place.
     """
     base = _folder() / f"{_key(launch, environ)}.sock"
     with FileLock(base.with_suffix(".lock")):
@@ -214,18 +219,14 @@ def _connects(path: Path) -> bool:
 
 
 def _connected(path: Path) -> socket.socket | None:
-    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        client.connect(str(path))
-        return client
+        return connect(path)
     except OSError:
-        client.close()
         return None
 
 
 def _ask(path: Path, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.connect(str(path))
+    with connect(path) as client:
         client.settimeout(60)
         data = json.dumps(request).encode() + b"\n"
         rights = (
@@ -240,12 +241,5 @@ def _ask(path: Path, request: dict[str, Any], descriptors: list[int]) -> dict[st
 
 
 def _folder() -> Path:
-    """A private folder whose path leaves room for a socket's name."""
-    folder = state_dir() / "fork"
-    if len(str(folder)) > 75:
-        name = hashlib.sha256(str(folder).encode()).hexdigest()[:8]
-        folder = Path(
-            tempfile.gettempdir() if len(tempfile.gettempdir()) < 60 else "/tmp", f"vhf-{os.getuid()}-{name}"
-        )
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
+    """Sockets, logs and notes of this user's fork servers; nobody else may look into it."""
+    return private_folder(state_dir() / "fork", STATE)

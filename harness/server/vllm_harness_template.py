@@ -30,6 +30,7 @@ import re
 import select
 import signal
 import socket
+import struct
 import sys
 import tempfile
 import time
@@ -71,6 +72,7 @@ MODULES = (
 
 
 FIRST_CLIENT_S = 60.0
+CREDENTIALS = struct.Struct("3i")  # of the other end of a Unix socket: pid, uid, gid
 # where vLLM names the cores of a worker, by the OpenMP library that it finds
 BINDINGS = {"OMP_PLACES": r"(.+)", "GOMP_CPU_AFFINITY": r"(.+)", "KMP_AFFINITY": r"proclist=\[(.+?)\]"}
 LOOK_EVERY_S = 0.0002
@@ -125,11 +127,7 @@ class Template:
         self._supervisor = supervisor
         self._clients: list[socket.socket] = []
         self._path = Path(path)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        half = Path(f"{path}.{os.getpid()}")
-        self._listener.bind(str(half))
-        self._listener.listen(64)
-        half.rename(path)
+        self._listener = _listener(self._path)
 
     def serve(self) -> Callable[[], int] | Again | None:
         """Returns in a fork with what it is to become, in the template itself at its end with None."""
@@ -142,7 +140,7 @@ class Template:
             _reap()
             for each in ready:
                 if each is self._listener:
-                    self._clients.append(self._listener.accept()[0])
+                    self._clients += _accepted(self._listener)
                 elif (become := self._hear(each)) is not None:
                     return become
         self._path.unlink(missing_ok=True)
@@ -407,6 +405,30 @@ def _preload_harmony() -> None:
             return
         except (ImportError, AttributeError):
             continue
+
+
+def _listener(path: Path) -> socket.socket:
+    """Listens at a path, named through its folder: a socket's name has at most 107 bytes."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    half = f"{path.name}.{os.getpid()}"
+    listener.bind(f"/proc/self/fd/{folder}/{half}")
+    listener.listen(64)
+    os.rename(half, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+    os.close(folder)
+    return listener
+
+
+def _accepted(listener: socket.socket) -> list[socket.socket]:
+    """The next client; none where it is another user's, of whom nothing is read."""
+    client = listener.accept()[0]
+    credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    pid, uid, _ = CREDENTIALS.unpack(credentials)
+    if uid == os.geteuid():
+        return [client]
+    print(f"refused: a client of another user (pid {pid}, uid {uid})", flush=True)
+    client.close()
+    return []
 
 
 def _receive(client: socket.socket) -> tuple[bytes, list[int]]:
