@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
 Cell = str | Text
 """A text as it stands, or one with a style; markup in a `str` is not read."""
 
+NOTHING = ("", "-")
+"""Cells that say nothing."""
 _UNLIMITED = 100_000
 _NARROWEST = 24
 """Columns of the terminal that the last column of a table needs at least to be folded."""
@@ -30,8 +33,8 @@ def show_table(
     """Prints a table without a frame.
 
     Where the output is not a terminal, each row is one whole line, however long. On a terminal that is too
-    narrow for that, the last column is folded; where this does not suffice, each row becomes a block of its
-    own with one line a heading.
+    narrow for that, the last column is folded; where this does not suffice, each row becomes a block: the
+    first cell, and below it a line for each of the others that says something.
 
     Args:
         headings: of the columns; a heading may have several lines.
@@ -41,7 +44,7 @@ def show_table(
     """
     table = _table(headings, rows, numbers)
     if whole or not console.is_terminal or fits(console, headings, rows):
-        console.print(_Whole(table), soft_wrap=True)
+        show_whole(console, table)
     elif _width(console, _table(headings[:-1], [row[:-1] for row in rows])) + _NARROWEST <= console.width:
         table.columns[-1].no_wrap, table.columns[-1].overflow = False, "fold"
         console.print(table, soft_wrap=False)
@@ -65,14 +68,29 @@ def one_line(text: str, width: int | None = None) -> str:
     return line if width is None or len(line) <= width else line[: max(0, width - 3)] + "..."
 
 
+def show_whole(console: Console, table: Table) -> None:
+    """Prints a table at the width that it needs, not the console's."""
+    console.print(_Whole(table), soft_wrap=True)
+
+
 @dataclass(frozen=True)
 class _Whole:
-    """A table at the width that it needs, not the console's."""
+    """A table at the width that it needs."""
 
     table: Table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from console.render(self.table, options.update(width=_UNLIMITED))
+        for line in console.render_lines(self.table, options.update(width=_UNLIMITED), pad=False):
+            yield from _without_end(line)
+            yield Segment.line()
+
+
+def _without_end(line: Sequence[Segment]) -> list[Segment]:
+    """A line without the white space at its end."""
+    kept = list(line)
+    while kept and not kept[-1].text.strip():
+        kept.pop()
+    return [*kept[:-1], Segment(kept[-1].text.rstrip(), kept[-1].style)] if kept else []
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[Cell]], numbers: Collection[str] = ()) -> Table:
@@ -95,7 +113,8 @@ def _show_blocks(console: Console, headings: Sequence[str], rows: Sequence[Seque
         console.print(_text(row[0]), soft_wrap=False)
         grid = Table.grid(Column(no_wrap=True, style="dim"), Column(overflow="fold"), padding=(0, 2, 0, 0))
         for heading, cell in zip(headings[1:], row[1:], strict=True):
-            grid.add_row(heading.replace("\n", " "), _text(cell))
+            if str(cell) not in NOTHING:
+                grid.add_row(heading.replace("\n", " "), _text(cell))
         console.print(Padding(grid, (0, 0, 0, 2)), soft_wrap=False)
 
 
