@@ -47,7 +47,7 @@ def show(
             _show_repeats(console, name, summed)
     for line in [*_about_servers(results), *_about_tests(results)]:
         console.print(line)
-    for line in _failures(results, report, console.width if console.is_terminal else _LINE, listed):
+    for line in _failures(results, console.width if console.is_terminal else _LINE, listed):
         console.print(line)
     console.print(f"every failure, known defect and skip by test: {report}")
     console.print(f"logs and results: {report.parent}")
@@ -93,20 +93,19 @@ def _about_tests(results: Mapping[str, TargetResult]) -> list[str]:
     for name, result in results.items():
         if summed := quality.summary(result.tally, result.reference):
             lines.append(f"{name}: {quality.line(summed)}")
-    shown = {reference for result in results.values() for reference in result.defects}
-    if tests := sum(len(some) for result in results.values() for some in result.defects.values()):
-        lines.append(
-            f"known defects of vLLM: {_number(tests, 'test')} failed as expected, by {len(shown)} defects"
-        )
+    defects = {reference for result in results.values() for reference in result.defects}
+    tests = sum(len(some) for result in results.values() for some in result.defects.values())
+    if defects:
+        lines.append(f"{_seen(len(defects), 'known defect', 'vLLM')}, in {_number(tests, 'test')}")
     if known := {reference for result in results.values() for reference in result.known}:
-        lines.append(f"known deviations of models.yaml that were seen: {len(known)}")
+        lines.append(_seen(len(known), "known deviation", "models.yaml"))
     skips = sum((result.skips for result in results.values()), Counter[str]())
     if skips:
         lines.append(f"skipped: {_first([f'{code} {count}' for code, count in skips.most_common()])}")
     return lines
 
 
-def _failures(results: Mapping[str, TargetResult], report: Path, width: int, listed: bool) -> list[str]:
+def _failures(results: Mapping[str, TargetResult], width: int, listed: bool) -> list[str]:
     tests = [f"{test}: {why}" for result in results.values() for test, why in result.failures.items()]
     gone = [f"{name}: {each}" for name, result in results.items() for each in result.gone]
     every = [*gone, *([] if listed and len(tests) <= SHOWN else tests)]
@@ -115,6 +114,10 @@ def _failures(results: Mapping[str, TargetResult], report: Path, width: int, lis
     lines = [f"{_number(len(gone) + len(tests), 'failure')}:"]
     lines += ["  " + one_line(each, width - 2) for each in every[:SHOWN]]
     return [*lines, f"  ... and {len(every) - SHOWN} more"] if len(every) > SHOWN else lines
+
+
+def _seen(count: int, what: str, of: str) -> str:
+    return f"{_number(count, what)} of {of} {'was' if count == 1 else 'were'} seen"
 
 
 def _first(some: Sequence[str]) -> str:
