@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
-from rich.console import Console
 
 from harness.gpus import gpus
 from harness.scripted.book import Book, Script
@@ -41,6 +40,7 @@ from harness.suite.skips import SLOW, coded
 from harness.suite.summary import show
 from harness.suite.wire import Tap
 from harness.targets import Target
+from harness.terminal import plain_console
 
 Check = Callable[..., None]
 StreamCheck = Check
@@ -349,8 +349,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Ite
         return
     run, writer = config.stash[RUN], terminalreporter._tw
     terminalreporter.write_sep("=", "vLLM servers")
-    console = Console(
-        file=writer._file, width=writer.fullwidth, highlight=False, markup=False, soft_wrap=True, emoji=False
-    )
+    console = plain_console(writer._file, width=writer.fullwidth)
     listed = not config.option.no_summary and {"f", "E"} <= {*terminalreporter.reportchars}
     show(console, run.choice.targets, run.results, run_folder() / REPORT, listed=listed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import IO
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
@@ -20,6 +21,24 @@ NOTHING = ("", "-")
 _UNLIMITED = 100_000
 _NARROWEST = 24
 """Columns of the terminal that the last column of a table needs at least to be folded."""
+
+
+def plain_console(file: IO[str] | None = None, *, stderr: bool = False, width: int | None = None) -> Console:
+    """A console that prints texts as they stand: no markup, no emoji codes, and no line ends of its own.
+
+    Args:
+        file: where to; else standard output.
+        stderr: standard error instead.
+        width: columns; else those of the terminal.
+    """
+    return Console(
+        file=file, stderr=stderr, width=width, markup=False, emoji=False, highlight=False, soft_wrap=True
+    )
+
+
+def on_terminal(console: Console) -> bool:
+    """Whether somebody watches; a log with forced colours is no terminal."""
+    return console.file.isatty()
 
 
 def show_table(
@@ -43,7 +62,7 @@ def show_table(
         whole: each row is one line on a terminal as well.
     """
     table = _table(headings, rows, numbers)
-    if whole or not console.is_terminal or fits(console, headings, rows):
+    if whole or not on_terminal(console) or fits(console, headings, rows):
         show_whole(console, table)
     elif _width(console, _table(headings[:-1], [row[:-1] for row in rows])) + _NARROWEST <= console.width:
         table.columns[-1].no_wrap, table.columns[-1].overflow = False, "fold"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from harness.environments import assets
 from harness.environments.progress import shown
-from harness.terminal import show_table
+from harness.terminal import plain_console, show_table
 
 app = typer.Typer(
     no_args_is_help=True, help="Fetch tokenizers, encodings and the small model into the cache."
@@ -33,4 +32,4 @@ def list_() -> None:
         fetched = assets.cached(name)
         have = f"{fetched.size / 1e6:.1f} MB from {fetched.source}" if fetched else "no"
         rows.append((name, have, asset.description))
-    show_table(Console(), ("name", "in the cache", "what it is"), rows)
+    show_table(plain_console(), ("name", "in the cache", "what it is"), rows)

@@ -17,6 +17,7 @@ from rich.progress import (
 )
 
 from harness.pace import Pace, minutes
+from harness.terminal import on_terminal, plain_console
 
 EVERY_S = 10.0
 _REMEMBERED_S = 600.0
@@ -32,10 +33,10 @@ def counted(what: str, total: int, every_s: float = EVERY_S) -> Iterator[Callabl
         total: how many there are.
         every_s: seconds between two lines where there is no terminal.
     """
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console = plain_console(stderr=True)
     if not total:
         yield lambda: None
-    elif console.is_terminal:
+    elif on_terminal(console):
         with _bar() as progress:
             task = progress.add_task(what, total=total)
             yield lambda: progress.advance(task)

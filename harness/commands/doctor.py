@@ -6,12 +6,11 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
 from harness.doctor import Report, examine
-from harness.terminal import show_whole
+from harness.terminal import on_terminal, plain_console, show_whole
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
@@ -25,14 +24,14 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="print JSON")] =
 
 
 def _print(report: Report) -> None:
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console = plain_console()
     table = Table.grid(Column(no_wrap=True), Column(no_wrap=True), Column(), padding=(0, 2, 0, 0))
     for check in report.checks:
         mark = Text("ok", "green") if check.state == "ok" else Text("--", "yellow")
         table.add_row(mark, Text(check.topic), Text(check.found))
         if check.remedy:
             table.add_row("", "", Text(check.remedy, "yellow"))
-    if console.is_terminal:
+    if on_terminal(console):
         console.print(table, soft_wrap=False)
     else:
         show_whole(console, table)

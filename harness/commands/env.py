@@ -6,13 +6,12 @@ from collections import Counter
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from harness.environments import locks, made, operators, resolve, upstream
 from harness.environments.progress import shown
 from harness.environments.spec import Device
 from harness.environments.verify import verify as verify_environment
-from harness.terminal import show_table
+from harness.terminal import plain_console, show_table
 
 app = typer.Typer(no_args_is_help=True, help="Make, check and remove the environments that servers run in.")
 
@@ -80,7 +79,7 @@ def list_() -> None:
     for lock in locks.locks():
         if not any(entry.folder.name.startswith(f"{lock.name}-") for entry in here):
             rows.append((lock.name, "-", "-", "not made"))
-    show_table(Console(), ("name", "size", "own size", "what it is"), rows, {"size", "own size"})
+    show_table(plain_console(), ("name", "size", "own size", "what it is"), rows, {"size", "own size"})
     print("own size: what removing it frees; the rest is shared with uv's cache (`uv cache prune`)")
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
-from rich.console import Console
 
 from harness.commands.counting import counted
 from harness.commands.matrix_table import show_cells
@@ -38,11 +37,10 @@ from harness.matrix.search import Found, search
 from harness.paths import state_dir
 from harness.registry import Frontend, load_registry
 from harness.scripted.families import FAMILIES, Family, families_of_model, on_real_tokenizer
-from harness.terminal import show_table
+from harness.terminal import plain_console, show_table
 
 app = typer.Typer(help="Run every parser over versions of vLLM, without a GPU; compare runs.")
-console = Console(highlight=False, soft_wrap=True, markup=False)
-notes = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+console, notes = plain_console(), plain_console(stderr=True)
 
 
 @app.callback(invoke_without_command=True)
@@ -185,11 +183,10 @@ def findings(
     told = explain(known, Run.named(run).cells())
     places = list(dict.fromkeys(place for counts in told.seen.values() for place in counts))
     listed = [one for one in known if every or one.name in told.seen]
-    numbers = ("\n".join(place) for place in places)
-    headings = (*numbers, "verdict", "reference", "families", "finding")
-    show_table(
-        console, headings, [_finding_row(one, told, places) for one in listed], headings[:-4], whole=True
-    )
+    counts = ["\n".join(place) for place in places]
+    rows = [_finding_row(one, told, places) for one in listed]
+    headings = (*counts, "families", "verdict", "reference", "finding")
+    show_table(console, headings, rows, [*counts, "families"], whole=True)
     if commands:
         for one in listed:
             console.print(f"{one.name} ({one.verdict}; {', '.join(one.versions)}; {', '.join(one.families)})")
@@ -210,7 +207,7 @@ def findings(
 def _finding_row(one: Finding, told: Explained, places: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     counts = told.seen.get(one.name, {})
     numbers = (str(counts.get(place, "-")) for place in places)
-    return (*numbers, one.verdict, one.reference, str(len(one.families)), one.name)
+    return (*numbers, str(len(one.families)), one.verdict, one.reference, one.name)
 
 
 @app.command()

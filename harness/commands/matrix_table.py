@@ -11,7 +11,7 @@ from harness.matrix.compare import Baseline, against
 from harness.matrix.questions import GROUPS
 from harness.matrix.results import Cell, Engine
 from harness.terminal import Cell as Shown
-from harness.terminal import fits, one_line, show_table
+from harness.terminal import fits, on_terminal, one_line, show_table
 
 HOW: dict[Engine, str] = {"in-process": "driven in process", "http": "asked over HTTP"}
 LEGEND = "passed / known / failed / left out, because the format has no way to say it"
@@ -38,9 +38,9 @@ def show_cells(console: Console, cells: Sequence[Cell], known: Baseline | None) 
     headings, rows = _table(cells, columns, known, len(environments) > 1)
     parsers = zip(rows, _parsers(cells), strict=True)
     wide_headings, wide_rows = (*headings, *PARSERS), [(*row, *more) for row, more in parsers]
-    if not console.is_terminal or fits(console, wide_headings, wide_rows):
+    if not on_terminal(console) or fits(console, wide_headings, wide_rows):
         headings, rows = wide_headings, wide_rows
-    if len(environments) == 1 or not console.is_terminal or fits(console, headings, rows):
+    if len(environments) == 1 or not on_terminal(console) or fits(console, headings, rows):
         show_table(console, headings, rows, headings[1 : 1 + len(columns)])
     else:
         for environment in environments:

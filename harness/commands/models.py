@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 
 from harness.environments import resolve
 from harness.environments.progress import shown
 from harness.model_check import names_of, unknown_names
 from harness.registry import ModelEntry, load_registry
-from harness.terminal import show_table
+from harness.terminal import plain_console, show_table
 
 app = typer.Typer(help="List the model entries of models.yaml, and check them against a vLLM.")
 
@@ -34,7 +33,7 @@ def list_(
         print(json.dumps([_plain(entry) for entry in entries], indent=2))
         return
     headings = ("name", "lanes", "hardware", "parsers", "hub id", "capabilities")
-    show_table(Console(), headings, [_row(entry) for entry in entries])
+    show_table(plain_console(), headings, [_row(entry) for entry in entries])
 
 
 @app.command()
@@ -55,7 +54,7 @@ def check(
         print(f"{environment.describe()} knows all that {len(entries)} entries name")
         return
     rows = [(each.model, each.key, each.name, ", ".join(each.near)) for each in unknown]
-    show_table(Console(), ("model", "key", "unknown", "nearest"), rows)
+    show_table(plain_console(), ("model", "key", "unknown", "nearest"), rows)
     print(f"{environment.describe()}: {len(unknown)} unknown names")
     raise typer.Exit(1)
 

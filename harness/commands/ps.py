@@ -7,16 +7,15 @@ import signal
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from harness.errors import UsageError
 from harness.server import kept
 from harness.server.errors import StopFailed
 from harness.server.fork_server import templates
 from harness.server.records import running, sweep
-from harness.terminal import show_table
+from harness.terminal import plain_console, show_table
 
-console = Console(highlight=False, soft_wrap=True, markup=False)
+console = plain_console()
 
 
 def ps() -> None:

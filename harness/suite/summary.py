@@ -14,7 +14,7 @@ from harness.endpoint import API_PATHS
 from harness.suite import quality, repeats
 from harness.suite.results import TargetResult
 from harness.targets import Target
-from harness.terminal import Cell, one_line, show_table
+from harness.terminal import Cell, on_terminal, one_line, show_table
 
 SHOWN = 10
 """Failures that are listed, and reason codes of skips, and cases of repeats."""
@@ -47,7 +47,7 @@ def show(
             _show_repeats(console, name, summed)
     for line in [*_about_servers(results), *_about_tests(results)]:
         console.print(line)
-    for line in _failures(results, console.width if console.is_terminal else _LINE, listed):
+    for line in _failures(results, console.width if on_terminal(console) else _LINE, listed):
         console.print(line)
     console.print(f"every failure, known defect and skip by test: {report}")
     console.print(f"logs and results: {report.parent}")

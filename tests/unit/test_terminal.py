@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
-from rich.console import Console
 from rich.text import Text
 
-from harness.terminal import one_line, show_table
+from harness.terminal import one_line, plain_console, show_table
+from tests.screens import Screen
 
 HEADINGS = ("name", "size", "what it is")
 ROWS = [("first", "12", "a text of some length that needs its room"), ("second", "-", "short")]
 
 
 def shown(width: int, *, terminal: bool = True, whole: bool = False) -> list[str]:
-    file = io.StringIO()
-    console = Console(
-        file=file,
-        width=width,
-        force_terminal=terminal,
-        color_system=None,
-        highlight=False,
-        legacy_windows=False,
-    )
-    show_table(console, HEADINGS, ROWS, {"size"}, whole=whole)
-    return file.getvalue().splitlines()
+    screen = Screen(terminal=terminal)
+    show_table(plain_console(screen, width=width), HEADINGS, ROWS, {"size"}, whole=whole)
+    return screen.lines
 
 
 WHOLE = [
@@ -46,8 +36,7 @@ def test_a_terminal_that_is_wide_enough_shows_the_same() -> None:
 
 
 def test_a_narrower_terminal_folds_the_last_column() -> None:
-    lines = shown(40)
-    assert [line.rstrip() for line in lines] == [
+    assert shown(40) == [
         "name    size  what it is",
         "first     12  a text of some length that",
         "              needs its room",
@@ -56,8 +45,7 @@ def test_a_narrower_terminal_folds_the_last_column() -> None:
 
 
 def test_a_terminal_with_no_room_for_columns_shows_blocks_without_what_says_nothing() -> None:
-    lines = [line.rstrip() for line in shown(30)]
-    assert lines == [
+    assert shown(30) == [
         "first",
         "  size        12",
         "  what it is  a text of some",
@@ -69,9 +57,9 @@ def test_a_terminal_with_no_room_for_columns_shows_blocks_without_what_says_noth
 
 
 def test_markup_in_a_cell_is_text() -> None:
-    file = io.StringIO()
-    show_table(Console(file=file, width=80), ("a", "b"), [("[red]x[/]", Text("y", "red"))])
-    assert "[red]x[/]  y" in file.getvalue()
+    screen = Screen(terminal=True)
+    show_table(plain_console(screen, width=80), ("a", "b"), [("[red]x[/]", Text(":key:", "red"))])
+    assert screen.lines[1] == "[red]x[/]  :key:"
 
 
 @pytest.mark.parametrize(

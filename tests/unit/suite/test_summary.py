@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from harness.protocol import Finding, Severity
 from harness.registry import load_registry
@@ -15,6 +13,8 @@ from harness.suite.report import REPORT, write_report
 from harness.suite.results import TargetResult
 from harness.suite.summary import SHOWN, show
 from harness.targets import Target
+from harness.terminal import plain_console
+from tests.screens import Screen
 
 MODELS = ("qwen3", "gpt-oss")
 FOLDER = Path("/state/runs/20261122-001200-4242")
@@ -49,18 +49,10 @@ def shown(
     models: tuple[str, ...] = MODELS,
 ) -> list[str]:
     """The lines of the terminal."""
-    file = io.StringIO()
-    console = Console(
-        file=file,
-        width=80,
-        force_terminal=terminal,
-        color_system=None,
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    screen = Screen(terminal=terminal)
+    console = plain_console(screen, width=80)
     show(console, [target(name) for name in models], results, FOLDER / REPORT, listed=listed)
-    return file.getvalue().splitlines()
+    return screen.lines
 
 
 def by_target(**results: TargetResult) -> dict[str, TargetResult]:
