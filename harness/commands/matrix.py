@@ -185,8 +185,8 @@ def findings(
     listed = [one for one in known if every or one.name in told.seen]
     counts = ["\n".join(place) for place in places]
     rows = [_finding_row(one, told, places) for one in listed]
-    headings = (*counts, "families", "verdict", "reference", "finding")
-    show_table(console, headings, rows, [*counts, "families"], whole=True)
+    headings = (*counts, "families", "verdict", "finding (reference)")
+    show_table(console, headings, rows, [*counts, "families"], whole=len(places) > 3)
     if commands:
         for one in listed:
             console.print(f"{one.name} ({one.verdict}; {', '.join(one.versions)}; {', '.join(one.families)})")
@@ -207,7 +207,7 @@ def findings(
 def _finding_row(one: Finding, told: Explained, places: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     counts = told.seen.get(one.name, {})
     numbers = (str(counts.get(place, "-")) for place in places)
-    return (*numbers, str(len(one.families)), one.verdict, one.reference, one.name)
+    return (*numbers, str(len(one.families)), one.verdict, f"{one.name} ({one.reference})")
 
 
 @app.command()
