@@ -19,15 +19,12 @@ from harness.environments.sources import hub_reachable
 from harness.errors import HarnessError
 from harness.gpus import driver_version, gpus
 from harness.paths import cache_dir
+from harness.server.leases import BOUND_VARIABLE, capacity
+from harness.server.node_memory import node_memory
 
 GIB = 2**30
-SERVER_MEMORY = 5 * GIB
-"""What one cold stand-in or SmolLM2 server on CPU takes at most, KV cache included."""
 ENVIRONMENT_DISK = 6 * GIB
 """What a first CPU environment and the assets take, with uv's cache."""
-
-_CPU_MEMORY = Path("/sys/fs/cgroup/memory.max")
-_NODES = Path("/sys/devices/system/node")
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ def examine() -> Report:
     checks = [
         Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         _processor(),
-        *_memory(),
+        _memory(),
         *_gpus(),
         *_vllm(environments),
         *_tools(),
@@ -77,27 +74,18 @@ def _processor() -> Check:
     return Check("processor", "missing", found, "vLLM's CPU build needs AVX2: use another machine")
 
 
-def _memory() -> Iterator[Check]:
-    memory = psutil.virtual_memory()
-    limit = _text(_CPU_MEMORY).strip()
-    free = min(memory.available, int(limit)) if limit.isdigit() else memory.available
-    found = f"{_gib(memory.total)}, {_gib(free)} free"
-    if limit.isdigit():
-        found += f" (control group limit {_gib(int(limit))})"
-    if free >= SERVER_MEMORY:
-        yield Check("memory", "ok", f"{found}: about {free // SERVER_MEMORY} CPU servers at once")
-    else:
-        yield Check(
-            "memory", "missing", found, f"free memory: one CPU server takes up to {_gib(SERVER_MEMORY)}"
-        )
-    nodes = {
-        file.parent.name: int(match[1]) * 1024
-        for file in sorted(_NODES.glob("node*/meminfo"))
-        if (match := re.search(r"MemTotal:\s+(\d+) kB", _text(file)))
-    }
-    if len(nodes) > 1:
-        each = ", ".join(f"{name} {_gib(size)}" for name, size in nodes.items())
-        yield Check("NUMA memory", "ok", f"{each} (vLLM on CPU takes shares of one node's)")
+def _memory() -> Check:
+    """By the figures that the leases of CPU servers go by."""
+    memory, machine, fit = node_memory(), psutil.virtual_memory().total, capacity()
+    found = f"{_gib(memory.total)}, {_gib(memory.available)} free"
+    if memory.total < machine:
+        found += f" (of the machine's {_gib(machine)}: a NUMA node, or a control group's limit)"
+    if bound := os.environ.get(BOUND_VARIABLE):
+        found += f", bound to {bound} GiB by {BOUND_VARIABLE}"
+    found += f": holds {fit.in_all} forked stand-ins of {fit.each_gib:g} GiB, {fit.now} more now"
+    if fit.in_all:
+        return Check("memory", "ok", found)
+    return Check("memory", "missing", found, "free memory, or raise the limit that is named")
 
 
 def _gpus() -> Iterator[Check]:

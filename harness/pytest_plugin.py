@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
 from rich.console import Console
 
+from harness import notices
 from harness.gpus import gpus
 from harness.scripted.book import Book, Script
+from harness.server.idle import offered
 from harness.server.records import run_folder
 from harness.server.remote import RemoteServer
 from harness.suite import options, tokens
@@ -22,7 +25,7 @@ from harness.suite.quality import Observed, observe, write_reference
 from harness.suite.recorder import TARGET_OF, TRIAL_OF, settle
 from harness.suite.repeats import sampled
 from harness.suite.results import MISSED, show, write
-from harness.suite.servers import Server, make_ready, serve
+from harness.suite.servers import Server, make_ready, serve, uncaptured
 from harness.suite.session import (
     BODY,
     RUN,
@@ -33,6 +36,7 @@ from harness.suite.session import (
     is_for,
     needed_by,
     result_of,
+    servers_of,
     target_of,
     the_run,
 )
@@ -150,6 +154,21 @@ def _recording(item: pytest.Item) -> Path | None:
     return folder and tokens.file_in(folder / f"live-{target.entry.name}", item.nodeid, target.id)
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
+    """Shows who is waited for, whatever is captured; offers the run's idle servers to whoever would wait."""
+
+    def show(text: str) -> None:
+        with uncaptured(session.config):
+            print(f"\nvllm-harness: {text}", file=sys.stderr, flush=True)
+
+    def give_back() -> bool:
+        return RUN in session.config.stash and session.config.stash[RUN].pool.give_back()
+
+    with notices.shown_by(show), offered(give_back):
+        yield
+
+
 @pytest.fixture(scope="session")
 def _target_server(request: pytest.FixtureRequest) -> Iterator[Server]:
     option = request.config.option
@@ -163,7 +182,19 @@ def _seed(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def vllm_server(_target_server: Server, _seed: int, request: pytest.FixtureRequest) -> Iterator[Server]:
+def _reservation(_target_server: Server, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Sets aside the memory of the test's servers while none is in use: no test waits holding another's."""
+    if not isinstance(_target_server, RemoteServer):
+        yield
+        return
+    with the_run(request.config).pool.reserved(_target_server, servers_of(request.node)):
+        yield
+
+
+@pytest.fixture
+def vllm_server(
+    _target_server: Server, _seed: int, _reservation: None, request: pytest.FixtureRequest
+) -> Iterator[Server]:
     """A ready server of the target; one that died in an earlier test is started anew, which is counted."""
     server, item = _target_server, request.node
     make_ready(the_run(request.config), target_of(item), server, needed_by(item))

@@ -3,36 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 
 import pytest
 
+from harness.endpoint import API_PATHS
 from harness.pytest_plugin import Server
+from harness.registry import ModelEntry
 from harness.server.remote import RemoteServer
+from harness.suite.session import needed_by, the_run
+from harness.suite.skips import NOT_SERVED, skip
 
-Running = tuple[ExitStack, dict[tuple[str, ...], RemoteServer]]
+Running = dict[tuple[str, ...], RemoteServer]  # by their flags, variables and entries
 OwnServer = Callable[..., RemoteServer]
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A test with a server of its own uses two at most, as long as it says nothing else."""
+    fixtures = {"own_server", "mortal"} & set(getattr(item, "fixturenames", ()))
+    if fixtures and not item.get_closest_marker("servers"):
+        item.add_marker(pytest.mark.servers(2))
+
+
 @pytest.fixture(scope="module")
-def _running() -> Iterator[Running]:
-    with ExitStack() as stack:
-        yield stack, {}
+def _running(request: pytest.FixtureRequest) -> Iterator[Running]:
+    running: Running = {}
+    yield running
+    for server in running.values():
+        the_run(request.config).pool.stop(server)
 
 
 @pytest.fixture
-def own_server(vllm_server: Server, _running: Running) -> OwnServer:
+def own_server(
+    _target_server: Server, _seed: int, _reservation: None, _running: Running, request: pytest.FixtureRequest
+) -> OwnServer:
     """Starts a server like the target's with other flags; tests of a module that want the same share it."""
-    stack, running = _running
-    assert isinstance(vllm_server, RemoteServer)
-    target = vllm_server
+    assert isinstance(_target_server, RemoteServer)
+    target, pool = _target_server, the_run(request.config).pool
+    needed = needed_by(request.node) & set(API_PATHS)
 
-    def start(args: Sequence[str] = (), env: Mapping[str, str] | None = None) -> RemoteServer:
+    def start(
+        args: Sequence[str] = (), env: Mapping[str, str] | None = None, entry: ModelEntry = target.entry
+    ) -> RemoteServer:
         given = [f"{name}={value}" for name, value in (env or {}).items()]
-        key = (target.model, target.environment.describe(), *args, *given)
-        if key not in running or not running[key].alive():
-            server = RemoteServer(target.entry, lane="scripted", vllm=target.environment, args=args, env=env)
-            running[key] = stack.enter_context(server)
-        return running[key]
+        key = (target.model, target.environment.describe(), entry.model_dump_json(), *args, *given)
+        server = _running.setdefault(
+            key, RemoteServer(entry, lane="scripted", vllm=target.environment, args=args, env=env)
+        )
+        pool.use(server)
+        if needed and (lacking := needed & server.endpoint.lacking()):
+            skip(NOT_SERVED, f"this server does not serve {', '.join(sorted(lacking))}")
+        return server
 
     return start

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,6 +53,12 @@ class Claim:
             return False
         return True
 
+    def held(self) -> bool:
+        """Whether somebody has the lock."""
+        if taken := self.take():
+            self.let_go()
+        return not taken
+
     def note(self) -> dict[str, Any]:
         """What the holder wrote; after `take`, what one that was killed has left; empty otherwise."""
         with suppress(OSError, ValueError):
@@ -85,3 +92,24 @@ class Claim:
         self._note.unlink(missing_ok=True)
         Path(self._lock.lock_file).unlink(missing_ok=True)
         self._lock.release()
+
+
+def enter(folder: Path, **note: object) -> Claim:
+    """A claim of this process's own in a folder of such entries."""
+    folder.mkdir(exist_ok=True)
+    claim = Claim(folder / uuid.uuid4().hex)
+    claim.take()
+    claim.write(note)
+    return claim
+
+
+def entries(folder: Path) -> list[Claim]:
+    """The claims in a folder that somebody holds; what is left of the others is removed."""
+    held = []
+    for path in sorted(folder.glob("*.lock")):
+        claim = Claim(path.with_suffix(""))
+        if claim.take():
+            claim.remove()
+        else:
+            held.append(claim)
+    return held

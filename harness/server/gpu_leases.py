@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +15,9 @@ from filelock import FileLock
 
 from harness.gpus import NOMINAL_SHARE, TOLERANCE_BYTES, VISIBLE_VARIABLE, Gpu, describe_gpus, visible_gpus
 from harness.paths import state_dir
-from harness.server.claims import Claim
-from harness.server.lease import Busy, Lease, NotEnoughHardware, Waiting, unheard, wait_for
+from harness.server.claims import Claim, enter, entries
+from harness.server.lease import Busy, Lease, NotEnoughHardware, wait_for
+from harness.server.ledger import Account, can_end
 from harness.server.process_tree import MARKER
 
 LEFTOVER_S = 30.0
@@ -26,7 +29,6 @@ def lease_gpus(
     gib: float,
     *,
     visible: Callable[[], list[Gpu]] = visible_gpus,
-    waiting: Waiting = unheard,
     wait_s: float = 3600.0,
 ) -> Lease:
     """Leases GPUs for one server; those with most free memory first. Its `env` binds the server to them.
@@ -35,19 +37,23 @@ def lease_gpus(
         count: how many.
         gib: free memory of each, GiB.
         visible: the GPUs to choose from.
-        waiting: told who holds them.
         wait_s: seconds to wait for other leases.
 
     Raises:
         NotEnoughHardware: at once, where the GPUs are too few or too small.
+        WaitCannotEnd: at once, where those who hold them wait for this process.
         LeaseTimeout: naming who holds them.
         UsageError: CUDA_VISIBLE_DEVICES names a GPU that is not there.
     """
     wanted = f"{count} {'GPU' if count == 1 else 'GPUs'} with {gib:g} GiB"
-    return wait_for(partial(_attempt, count, gib, visible), wanted, waiting, wait_s)
+    wait = enter(_waits(), count=0)
+    try:
+        return wait_for(partial(_attempt, count, gib, visible, wait), wanted, wait_s)
+    finally:
+        wait.remove()
 
 
-def _attempt(count: int, gib: float, visible: Callable[[], list[Gpu]]) -> Lease | Busy:
+def _attempt(count: int, gib: float, visible: Callable[[], list[Gpu]], wait: Claim) -> Lease | Busy:
     """All GPUs or none, so that two who wait never hold a part each."""
     need = int(gib * NOMINAL_SHARE * 2**30)
     with FileLock(_folder() / "turn.lock", thread_local=False):
@@ -67,8 +73,23 @@ def _attempt(count: int, gib: float, visible: Callable[[], list[Gpu]]) -> Lease 
                 return _lease(taken)
         for claim in taken:
             claim.release()
+        wait.write({"count": count})
+        endless = not can_end(count, os.getpid(), _accounts(large), len(large))
     reason = "; ".join(text for text, _ in obstacles)
-    return Busy(reason, any(leased for _, leased in obstacles), partial(describe_gpus, devices))
+    leased = any(leased for _, leased in obstacles)
+    return Busy(reason, leased, partial(describe_gpus, devices), endless)
+
+
+def _accounts(devices: Sequence[Gpu]) -> list[Account]:
+    """How many of these GPUs each process holds and awaits."""
+    found: dict[int, Account] = {}
+    leased = {claim: "leased" for claim in (Claim(_folder() / gpu.uuid) for gpu in devices) if claim.held()}
+    for claim, what in {**leased, **dict.fromkeys(entries(_waits()), "wanted")}.items():
+        if holder := claim.holder():
+            account = found.setdefault(holder.pid, Account(holder.pid))
+            number = getattr(account, what) + claim.note().get("count", 1)
+            found[holder.pid] = replace(account, **{what: number})
+    return list(found.values())
 
 
 def _take(claim: Claim, gpu: Gpu, need: int) -> tuple[str, bool] | None:
@@ -123,3 +144,7 @@ def _folder() -> Path:
     folder = state_dir() / "gpus"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+def _waits() -> Path:
+    return _folder() / "waiting"

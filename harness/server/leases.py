@@ -1,7 +1,7 @@
 """What a server needs of the machine, leased to it alone until it has ended.
 
-Whole GPUs on CUDA, a share of one NUMA node's memory on CPU. Leases are file locks in the state folder: two
-runs never get the same as long as they share that folder (one user, or VLLM_HARNESS_STATE).
+Whole GPUs on CUDA, a share of the memory on CPU. Leases are file locks in the state folder: two runs never
+get the same as long as they share that folder (one user, or VLLM_HARNESS_STATE).
 """
 
 from __future__ import annotations
@@ -10,21 +10,24 @@ import os
 from argparse import ArgumentError, ArgumentParser
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from math import prod
+from math import floor, prod
 
 from harness.errors import UsageError
 from harness.gpus import visible_gpus
+from harness.server import memory_leases
 from harness.server.gpu_leases import lease_gpus
 from harness.server.launch import Launch
-from harness.server.lease import Lease, Waiting, unheard
-from harness.server.memory_leases import lease_memory
+from harness.server.lease import Lease
+from harness.server.ledger import Room
+from harness.server.needs import FORK_SERVER_GIB, STAND_IN_GIB, Start, fork_servers_gib
+from harness.server.node_memory import node_memory
 
 WAIT_VARIABLE = "VLLM_HARNESS_LEASE_WAIT_S"
 WAIT_S = 3600.0
+BOUND_VARIABLE = "VLLM_HARNESS_MEMORY_GIB"
 STAND_IN_GPU_GIB = 4.0
-STAND_IN_CPU_GIB = 3.0
-"""Started cold it takes 2.0 GiB, and more as its KV cache of 1 GiB fills."""
 PARALLEL = (
     ("-tp", "--tensor-parallel-size"),
     ("-pp", "--pipeline-parallel-size"),
@@ -32,23 +35,78 @@ PARALLEL = (
 )
 
 
-def lease_for(launch: Launch, waiting: Waiting = unheard) -> Lease:
+def lease_for(launch: Launch, *, forked: bool = False) -> Lease:
     """Leases what a launch needs, waiting for other leases up to VLLM_HARNESS_LEASE_WAIT_S (3600) seconds.
 
+    Args:
+        forked: whether it is to be started from the fork server.
+
     Raises:
-        NotEnoughHardware, LeaseTimeout: see `lease_gpus` and `lease_memory`.
+        NotEnoughHardware, WaitCannotEnd, LeaseTimeout: see `lease_gpus` and `lease_memory`.
         UsageError: a variable makes no sense.
     """
-    environ = launch.environ()
     wait_s = _number(os.environ, WAIT_VARIABLE, WAIT_S)
-    live, hardware = launch.lane == "live", launch.entry.hardware
     if launch.environment.device == "cuda":
+        live, hardware = launch.lane == "live", launch.entry.hardware
         gib = hardware.gpu_memory_gib if live else STAND_IN_GPU_GIB
-        visible = partial(visible_gpus, environ)
-        return lease_gpus(gpus_needed(launch.args), gib, visible=visible, waiting=waiting, wait_s=wait_s)
-    cache = _number(environ, "VLLM_CPU_KVCACHE_SPACE", 1.0)
-    gib = (hardware.cpu_memory_gib if live else STAND_IN_CPU_GIB) + max(0.0, cache - 1)
-    return lease_memory(gib, waiting=waiting, wait_s=wait_s)
+        visible = partial(visible_gpus, launch.environ())
+        return lease_gpus(gpus_needed(launch.args), gib, visible=visible, wait_s=wait_s)
+    start = Start(launch, forked)
+    gib = start.need_gib() + start.ahead_gib()
+    return memory_leases.lease_memory(gib, room=partial(room, ready_gib=start.cache_gib), wait_s=wait_s)
+
+
+def reserve_for(launch: Launch, count: int, *, forked: bool) -> Lease:
+    """Sets aside what servers of a launch need at once, on CPU; on CUDA a server's own lease does.
+
+    To be asked for while no server of this process is in use. Raises as `lease_for`.
+    """
+    if launch.environment.device == "cuda" or not count:
+        return Lease([])
+    start = Start(launch, forked)
+    wait_s = _number(os.environ, WAIT_VARIABLE, WAIT_S)
+    gib = count * start.need_gib() + start.ahead_gib()
+    return memory_leases.reserve_memory(gib, room=room, wait_s=wait_s)
+
+
+def room(used_gib: float, ready_gib: float = 0.0) -> Room:
+    """What CPU servers may have in all, and what is available to them now.
+
+    That is what the kernel would give, without the fork servers; VLLM_HARNESS_MEMORY_GIB bounds what servers
+    and fork servers take together.
+
+    Args:
+        used_gib: what the servers that hold leases have taken.
+        ready_gib: what must be free besides for vLLM to start: its KV cache, though it is taken later.
+    """
+    memory, fork_servers = node_memory(), fork_servers_gib()
+    total, available = memory.total / 2**30, memory.available / 2**30
+    if available < ready_gib:
+        available = 0.0
+    bound = _number(os.environ, BOUND_VARIABLE, total)
+    return Room(min(total, bound) - fork_servers, min(available, bound - used_gib - fork_servers))
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many stand-ins this machine holds at once: in all, and beside what runs now; a server's need."""
+
+    in_all: int
+    now: int
+    each_gib: float
+
+
+def capacity() -> Capacity:
+    """How many forked stand-ins fit, by the same figures that their leases go by."""
+    accounts = memory_leases.accounts()
+    there = room(sum(account.used for account in accounts), ready_gib=1.0)
+    ahead = 0.0 if fork_servers_gib() else FORK_SERVER_GIB
+    each, coming = STAND_IN_GIB["forked"], sum(account.coming for account in accounts)
+    return Capacity(
+        in_all=max(0, floor((there.total - ahead) / each)),
+        now=max(0, floor((min(there.available, there.total) - ahead - coming) / each)),
+        each_gib=each,
+    )
 
 
 def gpus_needed(args: Sequence[str]) -> int:

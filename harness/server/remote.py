@@ -29,6 +29,7 @@ from harness.server.launch import Launch, plan_launch
 from harness.server.lease import Lease
 from harness.server.leases import lease_for
 from harness.server.memory import oom_kills
+from harness.server.needs import Start, taken_gib
 from harness.server.phases import PhaseTracker
 from harness.server.ports import PortLease, describe_holder, is_free, lease_port, listeners
 from harness.server.process_tree import MARKER, tree_pids
@@ -101,7 +102,7 @@ class RemoteServer:
             self.launch = plan_launch(entry, environment, lane=lane, args=args, env=env, frontend=frontend)
         self._fixed_port = port
         self._cold_start = cold_start
-        self._keep = keep
+        self.keep = keep
         self.adopted = False
         self.forked = False
         self._startup_s = startup_s or self.entry.limits.startup_s
@@ -223,7 +224,7 @@ class RemoteServer:
         """Starts the server and waits until it is ready."""
         sweep()
         self._books.clear()
-        if not self._keep:
+        if not self.keep:
             self._start()
             return
         identity = kept.identity(self.launch)
@@ -236,7 +237,7 @@ class RemoteServer:
         self.log_path = _unused(folder, f"{self.model}-{self.lane}")
         self._lease = lease_port(self._fixed_port)
         try:
-            self._hardware = lease_for(self.launch, partial(self._progress.phase, self.model))
+            self._hardware = lease_for(self.launch, forked=self.forkable)
             self._spawn()
             self._wait_until_ready()
             self._leave_if_kept()
@@ -255,7 +256,7 @@ class RemoteServer:
         return True
 
     def _leave_if_kept(self) -> None:
-        if self._keep and self._process is not None and self._record is not None:
+        if self.keep and self._process is not None and self._record is not None:
             self._process.keep()
             self._record = replace(self._record, kept=True)
             self._record.write()
@@ -275,16 +276,19 @@ class RemoteServer:
 
         A kept server that still runs is left alone; `vllm-harness stop` ends it.
         """
-        if self._keep and self._process is not None and not self._process.ended:
+        if self.keep and self._process is not None and not self._process.ended:
             self._process, self._pid, self._record = None, None, None
             self._release_leases()
             return
         self._end()
 
     def _end(self) -> None:
-        process, self._process = self._process, None
+        process = self._process
         if process is None:
             return
+        if self._pid is not None and self._hardware and self.environment.device == "cpu" and self.alive():
+            self._learn()
+        self._process = None
         try:
             survivors = process.end()
             if self._record is not None:
@@ -365,10 +369,15 @@ class RemoteServer:
                 log_path=self.log_path,
             )
 
+    @property
+    def forkable(self) -> bool:
+        """Whether it is to be started from the fork server."""
+        on_cpu, in_python = self.environment.device == "cpu", self.launch.frontend == "python"
+        return on_cpu and in_python and not self._cold_start
+
     def _template(self) -> Path | None:
         """The fork server's template for this launch; None where it cannot serve."""
-        forkable = self.environment.device == "cpu" and self.launch.frontend == "python"
-        if not forkable or self._cold_start:
+        if not self.forkable:
             return None
         try:
             return fork_server.template(self.launch, self.launch.environ(), self._say)
@@ -412,10 +421,22 @@ class RemoteServer:
                 )
             time.sleep(POLL_S)
         self._check_name()
-        if self._hardware:
-            self._hardware.settle()
+        self._settle()
         self.startup_seconds = time.monotonic() - self._started
         self._progress.done(self.model, self.startup_seconds)
+
+    def _settle(self) -> None:
+        """Has the lease say what the server has taken by now, and what it may still take."""
+        if self._hardware and self.environment.device == "cpu":
+            taken = self._learn()
+            self._hardware.settle(gib=max(taken, Start(self.launch, self.forked).need_gib()), used=taken)
+
+    def _learn(self) -> float:
+        """What the server takes now, GiB, which later leases go by."""
+        assert self._process is not None
+        taken = taken_gib(self._process.supervisor_pid or self.pid)
+        Start(self.launch, self.forked).learn(taken)
+        return taken
 
     def _healthy(self) -> bool:
         """Whether our own server answers; another process on the port is an error, never an answer."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+
+import pytest
 
 from harness.endpoint import API_PATHS, attach
 from harness.server.attached import AttachedServer
@@ -17,7 +20,7 @@ Server = RemoteServer | AttachedServer
 
 
 def serve(run: Run, target: Target, args: tuple[str, ...]) -> Iterator[Server]:
-    """A ready server, stopped afterwards where it is ours; what it is goes into the target's record.
+    """A target's server, not started yet where it is ours, and stopped afterwards.
 
     Args:
         args: server arguments besides the entry's.
@@ -27,7 +30,6 @@ def serve(run: Run, target: Target, args: tuple[str, ...]) -> Iterator[Server]:
         yield _attached(run, target)
         return
     assert run.environment is not None
-    capture: Any = run.config.pluginmanager.getplugin("capturemanager")
     server = RemoteServer(
         target.entry,
         lane=target.lane,
@@ -40,26 +42,31 @@ def serve(run: Run, target: Target, args: tuple[str, ...]) -> Iterator[Server]:
     )
     result = run.result(target.id)
     result.environment, result.vllm = server.launch.describe(), _short(server)
-    with capture.global_and_fixture_disabled():
-        server.start()
-    result.startup_s, result.lacking = server.startup_seconds, server.endpoint.lacking()
-    result.logs.append(str(server.log_path))
     try:
         yield server
     finally:
-        server.stop()
+        run.pool.stop(server)
 
 
 def make_ready(run: Run, target: Target, server: Server, needed: set[str]) -> None:
-    """Before each test: skips what the server does not serve, and starts one that died anew, which counts."""
+    """Before each test: starts the server where it does not run, and skips what it does not serve."""
     result = run.result(target.id)
+    if isinstance(server, RemoteServer):
+        log = server.log_path
+        with uncaptured(run.config):
+            result.restarts += run.pool.use(server)
+        if result.startup_s is None:
+            result.startup_s, result.lacking = server.startup_seconds, server.endpoint.lacking()
+        if server.log_path != log:
+            result.logs.append(str(server.log_path))
     if missing := sorted(result.lacking & needed):
         skip(NOT_SERVED, f"this server does not serve {', '.join(API_PATHS[name] for name in missing)}")
-    if isinstance(server, RemoteServer) and not server.alive():
-        result.restarts += 1
-        server.stop()
-        server.start()
-        result.logs.append(str(server.log_path))
+
+
+def uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
+    """Lets what is printed through to the terminal."""
+    capture: Any = config.pluginmanager.getplugin("capturemanager")
+    return capture.global_and_fixture_disabled() if capture else nullcontext()
 
 
 def _attached(run: Run, target: Target) -> AttachedServer:

@@ -16,6 +16,7 @@ from harness.registry import load_registry
 from harness.suite import deviations
 from harness.suite.attempts import refuse_more
 from harness.suite.checks import protocol_known
+from harness.suite.pool import Pool
 from harness.suite.quality import Decisions, read_reference
 from harness.suite.recorder import Recorder
 from harness.suite.results import TargetResult
@@ -34,6 +35,7 @@ class Run:
         reference: decisions to call tools that this run's are held against.
         narrowed: whether tests were left out.
         results: what was seen of each target, by its id.
+        pool: the servers that it has started.
     """
 
     config: pytest.Config
@@ -42,6 +44,7 @@ class Run:
     reference: Decisions | None = None
     narrowed: bool = False
     results: dict[str, TargetResult] = field(default_factory=dict)
+    pool: Pool = field(default_factory=Pool)
 
     @property
     def repeats(self) -> int:
@@ -137,6 +140,12 @@ def case_anywhere(item: pytest.Item) -> str:
 def needed_by(item: pytest.Item | pytest.Function) -> set[str]:
     """What a test asks of its model entry and server."""
     return {name for marker in item.iter_markers("needs") for name in marker.args}
+
+
+def servers_of(item: pytest.Item) -> int:
+    """How many servers a test uses at once: as its mark says, else the target's where it asks for it."""
+    mark = item.get_closest_marker("servers")
+    return int(mark.args[0]) if mark else int("vllm_server" in getattr(item, "fixturenames", ()))
 
 
 def is_for(item: pytest.Item | pytest.Function, target: Target, lane: RunLane) -> bool:

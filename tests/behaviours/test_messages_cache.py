@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.pytest_plugin import Server
 from harness.scripted.book import Book
 from harness.server.remote import RemoteServer
 from tests.messages_api import Messages, messages_on
@@ -23,7 +22,7 @@ LONG = "This is a long prompt that fills several blocks of the cache. " * 60
 
 
 @pytest.fixture
-def server(vllm_server: Server, own_server: OwnServer) -> RemoteServer:
+def server(own_server: OwnServer) -> RemoteServer:
     """A server that tells how much of a prompt was cached."""
     return own_server(["--enable-prompt-tokens-details"])
 

@@ -427,10 +427,12 @@ def all_lines(http: Http, said: str) -> list[str]:
 
 
 @pytest.fixture
-def mortal(vllm_server: Server, request: pytest.FixtureRequest) -> Iterator[Callable[..., Own]]:
+def mortal(
+    _target_server: Server, _seed: int, _reservation: None, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., Own]]:
     """A server for one test, which the test may end."""
-    assert isinstance(vllm_server, RemoteServer)
-    target = vllm_server
+    assert isinstance(_target_server, RemoteServer)
+    target = _target_server
     with contextlib.ExitStack() as stack:
 
         def start(*args: str) -> Own:

@@ -7,16 +7,16 @@ delta may hold the end of one item and the start of the next. No blank line stan
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter, Server
+from harness.pytest_plugin import ScriptWriter
 from harness.scripted.meaning import Meaning, ToolCall
 from harness.server.remote import RemoteServer
 from tests.behaviours.tools import RESPONSES_TOOL
 from tests.case_files import cases
+from tests.own_server import OwnServer
 from tests.responses_api import Responses, Stream, shape
 
 pytestmark = [pytest.mark.needs("responses"), pytest.mark.scripted]
@@ -100,34 +100,10 @@ def test_split_characters_count_as_thoughts(responses: Responses, script: Script
     check_reasoning_tokens(body, stream, thoughtful=True)
 
 
-@pytest.fixture(scope="module")
-def _stepping() -> Iterator[dict[tuple[str, int], RemoteServer]]:
-    """Servers by entry and tokens a step, made when first asked for."""
-    servers: dict[tuple[str, int], RemoteServer] = {}
-    yield servers
-    for server in servers.values():
-        server.stop()
-
-
 @pytest.fixture(params=TOKENS_A_STEP, ids=lambda tokens: f"{tokens} tokens a step")
-def stepping_server(
-    request: pytest.FixtureRequest, vllm_server: Server, _stepping: dict[tuple[str, int], RemoteServer]
-) -> RemoteServer:
+def stepping_server(request: pytest.FixtureRequest, own_server: OwnServer) -> RemoteServer:
     """A server like the target's that hands out several tokens at a time."""
-    assert isinstance(vllm_server, RemoteServer)
-    key = (vllm_server.entry.name, request.param)
-    for other in [other for other in _stepping if other != key]:
-        _stepping.pop(other).stop()
-    if key not in _stepping:
-        server = RemoteServer(
-            vllm_server.entry,
-            lane="scripted",
-            vllm=vllm_server.environment,
-            args=["--stream-interval", str(request.param)],
-        )
-        server.start()
-        _stepping[key] = server
-    return _stepping[key]
+    return own_server(["--stream-interval", str(request.param)])
 
 
 @pytest.mark.model("gpt-oss", "qwen3")

@@ -85,7 +85,7 @@ def test_too_little_cpu_memory(
     much = launch(env={"VLLM_CPU_KVCACHE_SPACE": "100000"})
     with pytest.raises(NotEnoughHardware, match="asked for"):
         RemoteServer(much).start()
-    monkeypatch.setattr(remote, "lease_for", lambda *_: None)
+    monkeypatch.setattr(remote, "lease_for", lambda *_, **__: None)
     fails(much, errors.CpuMemoryTooSmall)
 
 
@@ -217,7 +217,7 @@ def memory_group(limit_bytes: int) -> Iterator[None]:
 
 def test_oom_killer(launch: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Our lease knows the control group's limit and would refuse it."""
-    monkeypatch.setattr(remote, "lease_for", lambda *_: None)
+    monkeypatch.setattr(remote, "lease_for", lambda *_, **__: None)
     planned = launch()
     with memory_group(500 * 2**20):
         error = fails(planned, errors.KilledByOom, cold_start=True)

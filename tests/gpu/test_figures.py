@@ -16,7 +16,7 @@ from harness.environments.spec import Environment
 from harness.gpus import gpus, visible_gpus
 from harness.registry import ModelEntry, load_registry
 from harness.server.gpu_leases import lease_gpus
-from harness.server.lease import LeaseTimeout
+from harness.server.lease import WaitCannotEnd
 from harness.server.remote import RemoteServer
 
 pytestmark = (
@@ -106,7 +106,7 @@ def _tokens_a_second(server: RemoteServer) -> float:
 
 def test_a_leased_gpu_is_not_shared(environment: Environment) -> None:
     with RemoteServer("qwen3", lane="scripted", vllm=environment) as server:
-        with pytest.raises(LeaseTimeout, match=f"leased by pid {os.getpid()}"):
+        with pytest.raises(WaitCannotEnd, match=f"leased by pid {os.getpid()}"):
             lease_gpus(len(visible_gpus()), 1, wait_s=0)
         assert server.alive()
     lease_gpus(len(visible_gpus()), 1, wait_s=0).release()

@@ -213,6 +213,7 @@ async def test_concurrent_scripts_never_mix(vllm_server: Server) -> None:
 
 
 @pytest.mark.model("qwen3")
+@pytest.mark.servers(2)
 async def test_scripts_survive_preemption(vllm_server: Server) -> None:
     """With room for a few requests only, vLLM preempts and resumes; prefix caching is on by default."""
     server = lane(vllm_server)

@@ -15,6 +15,7 @@ from harness.protocol import validate_body, validate_stream
 from harness.scripted.book import Book, Raw
 from harness.server.remote import RemoteServer
 from tests.chat_api import ASK, FREE, named, said, streamed
+from tests.own_server import OwnServer
 
 pytestmark = [pytest.mark.standard, pytest.mark.scripted, pytest.mark.model("qwen3")]
 
@@ -27,12 +28,11 @@ FLAGS = (
 )
 
 
-@pytest.fixture(scope="module")
-def server(_target_server: RemoteServer, _seed: int) -> Iterator[RemoteServer]:
+@pytest.fixture
+def server(_target_server: RemoteServer, own_server: OwnServer) -> RemoteServer:
     """A server of the same entry without parsers and with FLAGS."""
     bare = _target_server.entry.model_copy(update={"tool_call_parser": None, "reasoning_parser": None})
-    with RemoteServer(bare, lane="scripted", vllm=_target_server.environment, args=FLAGS) as own:
-        yield own
+    return own_server(FLAGS, entry=bare)
 
 
 @pytest.fixture

@@ -19,40 +19,55 @@ from harness.server import lease
 GIB = 2**30
 
 OWNER = """
-import sys, time
+import sys
+from harness import notices
+from harness.server import lease
 from harness.server.gpu_leases import lease_gpus
-from harness.server.memory_leases import lease_memory
-from harness.server.node_memory import NodeMemory
-kind, amount = sys.argv[1], float(sys.argv[2])
-if kind == "gpus":
-    held = lease_gpus(int(amount), 16, waiting=lambda text, _: print(text, flush=True))
-    print("has " + held.env["CUDA_VISIBLE_DEVICES"], flush=True)
-else:
-    memory = lambda: NodeMemory(16 * 2**30, 16 * 2**30)
-    held = lease_memory(amount, memory=memory, waiting=lambda text, _: print(text, flush=True))
-    print("has memory", flush=True)
-sys.stdin.readline()
-held.release()
-print("released", flush=True)
-sys.stdin.read()
+from harness.server.ledger import Room
+from harness.server.memory_leases import lease_memory, reserve_memory
+lease.POLL_S = 0.02
+room = lambda used: Room(16, 16)
+held = []
+def take(kind, amount):
+    match kind:
+        case "gpus":
+            held.append(lease_gpus(int(amount), 16))
+            return held[-1].env["CUDA_VISIBLE_DEVICES"]
+        case "memory":
+            held.append(lease_memory(float(amount), room=room))
+        case "reserve":
+            held.append(reserve_memory(float(amount), room=room))
+    return kind
+with notices.shown_by(lambda text: print(text, flush=True)):
+    for line in sys.stdin:
+        match line.split():
+            case ["release"]:
+                held.pop().release()
+                print("released", flush=True)
+            case [kind, amount]:
+                try:
+                    print("has", take(kind, amount), flush=True)
+                except Exception as error:
+                    print(type(error).__name__, str(error).splitlines()[0], flush=True)
 """
 
 
 class Owner:
     """Another process that leases something, keeps it, and gives it back when told to."""
 
-    def __init__(self, kind: str, amount: float) -> None:
+    def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", OWNER, kind, str(amount)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     @property
     def pid(self) -> int:
         """Its process id."""
         return self.process.pid
+
+    def asks(self, kind: str, amount: float) -> None:
+        """Has it lease something: `memory`, `reserve` (GiB) or `gpus`."""
+        self._do(f"{kind} {amount:g}")
 
     def says(self) -> str:
         """The next line it says."""
@@ -62,15 +77,18 @@ class Owner:
     def has(self) -> str:
         """What it has got, skipping its words about waiting."""
         while not (line := self.says()).startswith("has "):
-            assert line, "the owner ended"
+            assert line.startswith("waiting"), line or "the owner ended"
         return line.removeprefix("has ")
 
     def release(self) -> None:
-        """Has it give the lease back."""
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
+        """Has it give back what it leased last."""
+        self._do("release")
         assert self.says() == "released"
+
+    def _do(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
 
     def kill(self) -> None:
         """Ends it as a crash would."""
@@ -117,7 +135,8 @@ def owner() -> Iterator[Callable[[str, float], Owner]]:
     owners: list[Owner] = []
 
     def start(kind: str, amount: float) -> Owner:
-        owners.append(Owner(kind, amount))
+        owners.append(Owner())
+        owners[-1].asks(kind, amount)
         return owners[-1]
 
     yield start

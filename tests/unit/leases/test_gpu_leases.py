@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import notices
 from harness.errors import UsageError
 from harness.gpus import visible_gpus
 from harness.server import gpu_leases, lease
@@ -68,10 +69,25 @@ def test_all_or_none_and_waiting_is_shown(table: Table, owner: Start) -> None:
     first = owner("gpus", 1)
     first.has()
     both = owner("gpus", 2)
-    assert both.says().startswith(f"waiting for 2 GPUs with 16 GiB: GPU 0 is leased by pid {first.pid} (-c")
+    assert both.says().startswith(
+        f"waiting for 2 GPUs with 16 GiB (0 s): GPU 0 is leased by pid {first.pid} (-c"
+    )
     lease_gpus(1, 16).release()  # the one that waits for two holds none
     first.release()
     assert both.has() == "0,1"
+
+
+def test_two_who_want_each_other_s_gpu_do_not_wait_for_ever(table: Table, owner: Start) -> None:
+    first, second = owner("gpus", 1), owner("gpus", 1)
+    assert {first.has(), second.has()} == {"0", "1"}
+    first.asks("gpus", 1)
+    assert first.says().startswith("waiting for 1 GPU")
+    second.asks("gpus", 1)
+    error = second.says()
+    assert error.startswith("WaitCannotEnd a wait for 1 GPU with 16 GiB cannot end: ")
+    assert f"is leased by pid {first.pid}" in error
+    second.release()
+    assert first.has() in {"0", "1"}
 
 
 def test_a_killed_owner_lets_go(table: Table, owner: Start) -> None:
@@ -103,7 +119,8 @@ def test_memory_of_a_killed_run_must_be_back_first(table: Table, owner: Start) -
     first.kill()
     said: list[str] = []
     threading.Timer(0.3, lambda: table({"gib": 80})).start()
-    held = lease_gpus(1, 16, waiting=lambda text, _: said.append(text))
+    with notices.shown_by(said.append):
+        held = lease_gpus(1, 16)
     assert f"GPU 0 gets back the memory of pid {first.pid}" in said[0]
     assert held.gpus[0].used_bytes == 0
 

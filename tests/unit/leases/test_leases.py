@@ -15,6 +15,10 @@ from harness.registry import load_registry
 from harness.server import leases
 from harness.server.launch import Launch
 from harness.server.leases import gpus_needed, lease_for
+from harness.server.ledger import Room
+from harness.server.needs import FORK_SERVER_GIB, MARGIN, SPARE_GIB, STAND_IN_GIB, Start
+from harness.server.node_memory import NodeMemory
+from tests.unit.leases.conftest import GIB
 
 
 @pytest.mark.parametrize(
@@ -37,7 +41,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What is asked of the two kinds of leases."""
     heard: list[Any] = []
     monkeypatch.setattr(leases, "lease_gpus", lambda *asked, **options: heard.append((*asked, options)))
-    monkeypatch.setattr(leases, "lease_memory", lambda gib, **options: heard.append((gib, options)))
+    monkeypatch.setattr(
+        leases.memory_leases, "lease_memory", lambda gib, **options: heard.append((gib, options))
+    )
     return heard
 
 
@@ -61,13 +67,48 @@ def test_a_stand_in_on_cuda(asked: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "lane", "gib"),
-    [("smollm2-135m", "live", 6), ("qwen3", "scripted", leases.STAND_IN_CPU_GIB)],
+    ("model", "lane", "forked", "gib"),
+    [
+        ("smollm2-135m", "live", False, 6),
+        ("qwen3", "scripted", False, STAND_IN_GIB["cold"]),
+        ("qwen3", "scripted", True, STAND_IN_GIB["forked"] + FORK_SERVER_GIB),
+    ],
 )
-def test_memory_on_cpu_grows_with_the_kv_cache(asked: list[Any], model: str, lane: str, gib: float) -> None:
-    lease_for(launch(model, lane, "cpu"))
-    lease_for(launch(model, lane, "cpu", env={"VLLM_CPU_KVCACHE_SPACE": "4"}))
-    assert [each[0] for each in asked] == [gib, gib + 3]
+def test_memory_on_cpu_grows_with_the_kv_cache(
+    asked: list[Any], model: str, lane: str, forked: bool, gib: float
+) -> None:
+    lease_for(launch(model, lane, "cpu"), forked=forked)
+    lease_for(launch(model, lane, "cpu", env={"VLLM_CPU_KVCACHE_SPACE": "4"}), forked=forked)
+    assert [each[0] for each in asked] == pytest.approx([gib, gib + 3])
+
+
+def test_a_lease_asks_for_what_was_measured(asked: list[Any]) -> None:
+    planned = launch("qwen3", "scripted", "cpu")
+    for gib in (0.4, 1.0, 0.3):
+        Start(planned, forked=False).learn(gib)
+    lease_for(planned)
+    assert asked[0][0] == 1.0 * MARGIN + SPARE_GIB
+    others = [Start(planned, forked=True), Start(launch("qwen3", "live", "cpu"), forked=False)]
+    assert all(other.key != Start(planned, forked=False).key for other in others)
+
+
+def test_a_user_may_bound_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "node_memory", lambda: NodeMemory(16 * GIB, 12 * GIB))
+    assert leases.room(used_gib=2) == Room(16, 12)
+    monkeypatch.setenv("VLLM_HARNESS_MEMORY_GIB", "6")
+    assert leases.room(used_gib=2) == Room(6, 4)
+    assert leases.room(used_gib=2, ready_gib=13) == Room(6, 0)  # vLLM would refuse to start
+    monkeypatch.setenv("VLLM_HARNESS_MEMORY_GIB", "much")
+    with pytest.raises(UsageError, match="VLLM_HARNESS_MEMORY_GIB is 'much', not a number"):
+        leases.room(used_gib=2)
+
+
+def test_how_many_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "node_memory", lambda: NodeMemory(6 * GIB, 5 * GIB))
+    each = STAND_IN_GIB["forked"]
+    assert leases.capacity() == leases.Capacity(
+        int((6 - FORK_SERVER_GIB) // each), int((5 - FORK_SERVER_GIB) // each), each
+    )
 
 
 def test_how_long_to_wait(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Memory leases: promises never pass what there is, and a dead holder's promise is gone."""
+"""Memory leases: promises never pass what there is, and nobody waits for somebody who waits for him."""
 
 from __future__ import annotations
 
@@ -8,18 +8,26 @@ from pathlib import Path
 
 import pytest
 
+from harness import notices
 from harness.server import lease
-from harness.server.lease import LeaseTimeout, NotEnoughHardware
-from harness.server.memory_leases import lease_memory
-from harness.server.node_memory import NodeMemory
-from tests.unit.leases.conftest import GIB, Owner
+from harness.server.idle import offered
+from harness.server.lease import LeaseTimeout, NotEnoughHardware, WaitCannotEnd
+from harness.server.ledger import Room
+from harness.server.memory_leases import (
+    Measure,
+    accounts,
+    lease_memory,
+    others_have_waited_s,
+    reserve_memory,
+)
+from tests.unit.leases.conftest import Owner
 
 Start = Callable[[str, float], Owner]
 
 
-def machine(total: float = 16, available: float = 16) -> Callable[[], NodeMemory]:
+def machine(total: float = 16, available: float = 16) -> Measure:
     """A machine with that much memory, GiB."""
-    return lambda: NodeMemory(int(total * GIB), int(available * GIB))
+    return lambda _: Room(total, available)
 
 
 def test_promises_add_up(owner: Start) -> None:
@@ -27,19 +35,97 @@ def test_promises_add_up(owner: Start) -> None:
     first.has()
     second.has()
     with pytest.raises(LeaseTimeout) as busy:
-        lease_memory(3, memory=machine(), wait_s=0)
-    assert f"7 GiB are leased by pid {first.pid}" in str(busy.value)
+        lease_memory(3, room=machine(), wait_s=0)
+    assert f"7.0 GiB are leased by pid {first.pid}" in str(busy.value)
     assert f"pid {second.pid}" in str(busy.value)
-    lease_memory(2, memory=machine()).release()
+    lease_memory(2, room=machine()).release()
 
 
 def test_waiting_ends_when_one_gives_back(owner: Start) -> None:
     first = owner("memory", 12)
     first.has()
     second = owner("memory", 6)
-    assert second.says().startswith(f"waiting for 6 GiB of memory: 12 GiB are leased by pid {first.pid}")
+    words = f"waiting for 6.0 GiB of memory (0 s): 12.0 GiB are leased by pid {first.pid}"
+    assert second.says().startswith(words)
     first.release()
     assert second.has() == "memory"
+
+
+def test_a_wait_is_told_again_and_again(owner: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "TELL_EVERY_S", 0.05)
+    first = owner("memory", 12)
+    first.has()
+    said: list[str] = []
+    with notices.shown_by(said.append), pytest.raises(LeaseTimeout):
+        lease_memory(6, room=machine(), wait_s=0.5)
+    assert len(said) > 2
+    assert all(f"pid {first.pid}" in words for words in said)
+
+
+def test_a_wait_in_a_circle_is_an_error_at_once(owner: Start) -> None:
+    """Two hold two thirds and each wants another; the one that asks last is told who holds what."""
+    first, second = owner("memory", 6), owner("memory", 6)
+    first.has()
+    second.has()
+    first.asks("memory", 6)
+    assert first.says().startswith("waiting for 6.0 GiB")
+    second.asks("memory", 6)
+    error = second.says()
+    assert error.startswith("WaitCannotEnd a wait for 6.0 GiB of memory cannot end: ")
+    assert f"6.0 GiB are leased by pid {first.pid}" in error
+    assert "and waits for 6.0 GiB" in error
+    assert f"pid {second.pid} (-c, this very process)" in error
+    second.release()
+    assert first.has() == "memory"
+
+
+def test_a_process_does_not_wait_for_itself() -> None:
+    held = lease_memory(12, room=machine())
+    with pytest.raises(WaitCannotEnd, match="this very process"):
+        lease_memory(6, room=machine())
+    held.release()
+
+
+def test_idle_servers_are_given_back_before_a_wait(owner: Start) -> None:
+    idle = [lease_memory(6, room=machine()), lease_memory(6, room=machine())]
+
+    def give_back() -> bool:
+        if idle:
+            idle.pop(0).release()
+            return True
+        return False
+
+    with offered(give_back):
+        held = lease_memory(6, room=machine(), wait_s=0)
+    assert len(idle) == 1
+    held.release()
+    idle[0].release()
+
+
+def test_servers_take_from_what_was_reserved(owner: Start) -> None:
+    reserved = reserve_memory(12, room=machine())
+    other = owner("memory", 6)
+    assert other.says().startswith("waiting for 6.0 GiB")
+    leased = [lease_memory(6, room=machine()), lease_memory(6, room=machine())]
+    assert [(each.leased, each.reserved) for each in accounts() if each.held] == [(12, 12)]
+    reserved.release()
+    leased[0].release()
+    assert other.has() == "memory"
+    leased[1].release()
+
+
+def test_who_came_first_gets_it_first(owner: Start) -> None:
+    """One that wants little does not slip past one that has waited for much."""
+    held = lease_memory(12, room=machine())
+    much = owner("reserve", 10)
+    assert much.says().startswith("waiting for 10.0 GiB")
+    assert others_have_waited_s() > 0
+    little = owner("reserve", 4)
+    assert f"pid {much.pid}" in little.says()
+    held.release()
+    assert much.has() == "reserve"
+    assert little.has() == "reserve"
+    assert others_have_waited_s() == 0
 
 
 def test_a_killed_owner_s_promise_is_gone_at_once(owner: Start, tmp_path: Path) -> None:
@@ -47,17 +133,16 @@ def test_a_killed_owner_s_promise_is_gone_at_once(owner: Start, tmp_path: Path) 
     first.has()
     start = time.monotonic()
     first.kill()
-    held = lease_memory(16, memory=machine())
+    held = lease_memory(16, room=machine())
     assert time.monotonic() - start < 1
     held.release()
-    lease_memory(1, memory=machine()).release()
-    assert len(list((tmp_path / "state" / "memory").glob("*.json"))) == 0
-    assert len(list((tmp_path / "state" / "memory").glob("*.lock"))) <= 1
+    assert accounts() == []
+    assert list((tmp_path / "state" / "memory").glob("*")) == []
 
 
 def test_what_can_never_be_had_is_refused_at_once() -> None:
-    with pytest.raises(NotEnoughHardware, match=r"asked for 20 GiB of memory; there are 16.0 GiB"):
-        lease_memory(20, memory=machine())
+    with pytest.raises(NotEnoughHardware, match=r"asked for 20.0 GiB of memory; there are 16.0 GiB"):
+        lease_memory(20, room=machine())
 
 
 def test_strangers_are_named_and_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,13 +150,14 @@ def test_strangers_are_named_and_not_waited_for_long(monkeypatch: pytest.MonkeyP
     with pytest.raises(
         LeaseTimeout, match=r"other processes use it; 5.0 of 16.0 GiB are free, .* pid \d+ \("
     ):
-        lease_memory(6, memory=machine(available=5))
+        lease_memory(6, room=machine(available=5))
 
 
-def test_a_server_that_starts_has_not_taken_its_memory_yet() -> None:
-    starting = lease_memory(3, memory=machine(available=5))
+def test_a_server_that_starts_has_not_taken_its_memory_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "STRANGER_WAIT_S", 0.05)
+    starting = lease_memory(3, room=machine(available=5))
     with pytest.raises(LeaseTimeout):
-        lease_memory(3, memory=machine(available=5), wait_s=0)
-    starting.settle()
-    lease_memory(3, memory=machine(available=5)).release()
+        lease_memory(3, room=machine(available=5))
+    starting.settle(used=3)
+    lease_memory(3, room=machine(available=5)).release()
     starting.release()

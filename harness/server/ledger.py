@@ -1,0 +1,90 @@
+"""The ledger of memory: who holds and awaits what, and whether a request fits or can ever fit.
+
+Pure arithmetic over accounts, one a process. All figures are GiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Account:
+    """What one process holds and awaits.
+
+    Attributes:
+        pid: the process.
+        holder: its description, for people.
+        leased: promised to its servers.
+        used: what those servers had taken once they were ready.
+        reserved: set aside for the servers of its current test, those that it has leased included.
+        wanted: what it waits for beyond that; 0 when it does not wait.
+        since: when that wait began, seconds since the epoch.
+    """
+
+    pid: int
+    holder: str = ""
+    leased: float = 0.0
+    used: float = 0.0
+    reserved: float = 0.0
+    wanted: float = 0.0
+    since: float = 0.0
+
+    @property
+    def held(self) -> float:
+        """What others cannot have."""
+        return max(self.leased, self.reserved)
+
+    @property
+    def coming(self) -> float:
+        """What it holds and has not taken from the machine yet."""
+        return max(0.0, self.held - self.used)
+
+
+@dataclass(frozen=True)
+class Room:
+    """What servers may have in all (`total`), and what the machine could give now (`available`)."""
+
+    total: float
+    available: float
+
+
+SLACK = 1e-6  # GiB; sums of fractions
+
+
+def fits(extra: float, pid: int, accounts: Iterable[Account], room: Room, *, queue: bool) -> bool:
+    """Whether a process may have so much more now.
+
+    Args:
+        extra: beyond what it holds.
+        queue: whether those who have waited for longer come first, as they must where it holds nothing that
+            it could not give back.
+    """
+    every = list(accounts)
+    own = next((account for account in every if account.pid == pid), Account(pid))
+    first = [account for account in every if account.wanted and account.pid != pid and _before(account, own)]
+    ahead = sum(account.wanted for account in first) if queue else 0.0
+    held = sum(account.held for account in every)
+    coming = sum(account.coming for account in every)
+    return held + ahead + extra <= room.total + SLACK and coming + ahead + extra <= room.available + SLACK
+
+
+def _before(other: Account, own: Account) -> bool:
+    return not own.wanted or (other.since, other.pid) < (own.since, own.pid)
+
+
+def can_end(extra: float, pid: int, accounts: Iterable[Account], total: float) -> bool:
+    """Whether a wait for so much more can end: whether all the others could finish one after the other.
+
+    Those who do not wait finish and give back what they hold; of those who wait, each that then gets what it
+    wants. (The safety test of Dijkstra's banker's algorithm, with what is awaited now in place of a claim
+    made ahead.)
+    """
+    waiting = {account.pid: account for account in accounts}
+    own = waiting.pop(pid, Account(pid))
+    free = total - own.held - sum(account.held for account in waiting.values())
+    while done := [account for account in waiting.values() if account.wanted <= max(0.0, free) + SLACK]:
+        for account in done:
+            free += waiting.pop(account.pid).held
+    return extra <= free + SLACK

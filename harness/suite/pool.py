@@ -1,0 +1,67 @@
+"""The servers of one run: those that the current test uses, and those that are idle and can be given back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from harness.server.lease import Lease
+from harness.server.leases import reserve_for
+from harness.server.memory_leases import others_have_waited_s
+from harness.server.remote import RemoteServer
+
+SHARE_S = 20.0
+"""How long another run may wait for memory before this one gives back its idle servers, the target's too."""
+
+
+class Pool:
+    """Servers that outlive a test: started when a test uses them, given back where memory is wanted."""
+
+    def __init__(self) -> None:
+        self._started: list[RemoteServer] = []  # the one used longest ago first
+        self._used: set[RemoteServer] = set()
+
+    @contextmanager
+    def reserved(self, target: RemoteServer, servers: int) -> Iterator[None]:
+        """For one test: sets aside what its servers need, while none is in use; they are idle afterwards."""
+        lease = self._reserve(target, servers)
+        try:
+            yield
+        finally:
+            self._used.clear()
+            lease.release()
+
+    def use(self, server: RemoteServer) -> bool:
+        """Has a server ready for the current test; whether it was started anew after it had died."""
+        died = server in self._started and not server.alive()
+        if server in self._started:
+            self._started.remove(server)
+        if not server.alive():
+            server.stop()
+            server.start()
+        self._started.append(server)
+        self._used.add(server)
+        return died
+
+    def stop(self, server: RemoteServer) -> None:
+        """Ends a server that no test will use any more."""
+        self._used.discard(server)
+        if server in self._started:
+            self._started.remove(server)
+        server.stop()
+
+    def give_back(self) -> bool:
+        """Ends the idle server that was used longest ago; False where there is none."""
+        for server in self._started:
+            if server not in self._used and not server.keep:
+                self.stop(server)
+                return True
+        return False
+
+    def _reserve(self, target: RemoteServer, servers: int) -> Lease:
+        waited_s = others_have_waited_s()
+        while waited_s and (waited_s >= SHARE_S or self._started != [target]) and self.give_back():
+            pass
+        if servers < 2 and target.alive():
+            return Lease([])
+        return reserve_for(target.launch, servers, forked=target.forkable)

@@ -1,0 +1,46 @@
+"""Two runs on a machine that holds few servers: both finish."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.environments.spec import Environment
+from harness.registry import load_registry
+from harness.server.launch import Launch
+from harness.server.needs import MARGIN, SPARE_GIB, Start
+
+SUITES = Path(__file__).parents[2] / "scripts" / "suites"
+TESTS = "shutdown_finishes or larger_steps or load_counts or basics"
+MEASURED_GIB = 1.5
+FORK_SERVERS_GIB = 1.9
+"""Room for the fork server and two models' tokenizers, which is less than a server's need."""
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("servers", [3, 2])
+def test_two_runs_finish(servers: int, environment: Environment, tmp_path: Path) -> None:
+    """The two pytest processes of scripts/suites; some of their tests use two servers each."""
+    if environment.device != "cpu":
+        pytest.skip("needs a CPU environment: on CUDA a server takes a GPU")
+    models = [load_registry().get(name) for name in ("gpt-oss", "qwen3")]
+    starts = [Start(Launch(model, "scripted", environment, "", ()), forked=True) for model in models]
+    (tmp_path / "needs.json").write_text(json.dumps({start.key: MEASURED_GIB for start in starts}))
+    bound = servers * (MEASURED_GIB * MARGIN + SPARE_GIB) + FORK_SERVERS_GIB
+    ran = subprocess.run(
+        [str(SUITES), "--", "-k", TESTS, f"--vllm=installed:{environment.python}"],
+        env={**os.environ, "VLLM_HARNESS_STATE": str(tmp_path), "VLLM_HARNESS_MEMORY_GIB": f"{bound:g}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    print(ran.stdout)
+    passed = {model: int(n) for model, n in re.findall(r"^(\S+) \| .*?(\d+) passed", ran.stdout, re.M)}
+    assert ran.returncode == 0, ran.stderr
+    assert passed.keys() == {"gpt-oss", "qwen3"}
+    assert min(passed.values()) > 10
