@@ -1,0 +1,62 @@
+"""Which cases of the suites a short run takes, and on which model: some of each test and behaviour."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case of a test.
+
+    Attributes:
+        name: its id without a model.
+        test: the test that it is a case of.
+        models: the models that can run it, in the order of the run.
+        covers: the behaviours that it covers.
+    """
+
+    name: str
+    test: str
+    models: tuple[str, ...]
+    covers: frozenset[str] = frozenset()
+
+
+def choose(cases: Iterable[Case], most: int, seed: int) -> dict[str, str]:
+    """The cases of a short run, each with the model that runs it; the same seed always gives the same.
+
+    Args:
+        cases: the cases that could run.
+        most: the number of cases of each test; 0 for all. A behaviour that none of these covers adds one.
+        seed: another seed takes other cases and other models.
+    """
+    every = sorted(cases, key=lambda case: lot(seed, case.name))
+    taken = _some_of_each_test(every, most)
+    seen = {behaviour for case in taken for behaviour in case.covers}
+    for case in every:
+        if case.covers - seen:
+            taken.append(case)
+            seen |= case.covers
+    return {case.name: case.models[lot(seed, f"{case.name} on") % len(case.models)] for case in taken}
+
+
+def lot(seed: int, name: str) -> int:
+    """The number that a name draws with a seed."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8])
+
+
+def uncovered(behaviours: Iterable[str], cases: Iterable[Case], chosen: Mapping[str, str]) -> list[str]:
+    """The behaviours that no chosen case covers."""
+    covered = {behaviour for case in cases if case.name in chosen for behaviour in case.covers}
+    return sorted(set(behaviours) - covered)
+
+
+def _some_of_each_test(cases: Iterable[Case], most: int) -> list[Case]:
+    taken: dict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        if not most or len(taken[case.test]) < most:
+            taken[case.test].append(case)
+    return [case for some in taken.values() for case in some]

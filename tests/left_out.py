@@ -1,0 +1,53 @@
+"""What a run of the suites leaves out, counted by target and reason."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class LeftOut:
+    """The cases that a run does not run.
+
+    Attributes:
+        total: the number of cases of each target.
+        cases: target -> case -> the reason.
+        uncovered: the behaviours that are left without a case.
+    """
+
+    total: Counter[str] = field(default_factory=Counter)
+    cases: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
+    uncovered: Sequence[str] = ()
+
+    def add(self, target: str, case: str, reason: str) -> None:
+        """Counts a case; the first reason holds."""
+        self.cases[target].setdefault(case, reason)
+
+    def forget(self, target: str) -> None:
+        """Leaves a target to those who run it."""
+        self.total.pop(target, None)
+        self.cases.pop(target, None)
+
+    def lines(self) -> list[str]:
+        """One line a target, and one for the behaviours."""
+        lines = [
+            f"{target}: {self.total[target] - len(cases)} of {self.total[target]} cases run; "
+            f"left out: {_counted(cases)}"
+            for target, cases in self.cases.items()
+            if cases
+        ]
+        if self.uncovered:
+            lines.append(f"behaviours without a case: {', '.join(self.uncovered)}")
+        return lines
+
+    def write(self, path: Path) -> None:
+        """Keeps every case with its reason as JSON."""
+        path.write_text(json.dumps({"cases": self.cases, "uncovered": list(self.uncovered)}, indent=2))
+
+
+def _counted(cases: Mapping[str, str]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(Counter(cases.values()).items()))

@@ -1,0 +1,147 @@
+"""Which of the collected tests run: what is settled and, in a short run, what is drawn."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.server.records import run_folder
+from harness.suite.session import TARGET, case_anywhere, is_for
+from tests.choice import Case, choose, uncovered
+from tests.left_out import LeftOut
+
+UNSETTLED = Path(__file__).with_name("unsettled.txt")
+LEFT_OUT = pytest.StashKey[LeftOut]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the choice."""
+    parser.addoption("--unsettled", action="store_true", help="run the tests of unsettled.txt as well")
+    parser.addoption(
+        "--dealt", metavar="MODEL", help="of tests that several models could run, this one's share"
+    )
+    parser.addoption("--most", type=int, default=0, help="with --dealt: so many cases of one test; 0: all")
+    parser.addoption(
+        "--seed", type=int, default=_seed_of_today(), help="with --dealt: which cases; default: the date"
+    )
+
+
+def _seed_of_today() -> int:
+    return int(os.environ.get("VLLM_HARNESS_SEED") or time.strftime("%Y%m%d"))
+
+
+def unsettled() -> set[str]:
+    """Tests, as file::function or one case of it, that were not yet seen to be right on a real server."""
+    lines = UNSETTLED.read_text().splitlines()
+    return {line.split("#")[0].strip() for line in lines} - {""}
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Says how many tests are not settled."""
+    count = len(unsettled())
+    if not count or config.option.unsettled:
+        return None
+    return f"not run: {count} unsettled tests (tests/unsettled.txt; --unsettled runs them)"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Leaves out what is not settled or, in a short run, not drawn; counts what is left out, and why."""
+    behaviours = {name for item in items for name in covered_by(item)}
+    of_targets = [item for item in items if TARGET in item.stash and _is_for_its_target(item)]
+    yield
+    unwanted = LeftOut(Counter(item.stash[TARGET].id for item in of_targets))
+    asked = set(items)
+    for item in of_targets:
+        if item not in asked:
+            unwanted.add(item.stash[TARGET].id, item.nodeid, "not asked for")
+    names = set() if config.option.unsettled else unsettled()
+    _leave_out(
+        items, [item for item in items if {item.nodeid, function_of(item)} & names], "unsettled", unwanted
+    )
+    if config.option.dealt:
+        unwanted.uncovered = _choose(config, items, behaviours, unwanted)
+    for item in items:
+        if TARGET in item.stash and _is_skipped_as_slow(item):
+            unwanted.add(item.stash[TARGET].id, item.nodeid, "slow (--slow)")
+    config.stash[LEFT_OUT] = unwanted
+
+
+def _choose(
+    config: pytest.Config, items: list[pytest.Item], behaviours: set[str], unwanted: LeftOut
+) -> list[str]:
+    """Keeps this model's share of the chosen cases; gives the behaviours that no model has a case of."""
+    of_cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if TARGET in item.stash and not _is_skipped_as_slow(item):
+            of_cases[case_anywhere(item)].append(item)
+    cases = [_case(name, same) for name, same in of_cases.items()]
+    chosen = choose(cases, config.option.most, config.option.seed)
+    every = [item for same in of_cases.values() for item in same]
+    ours = [item for item in every if _model(item) == config.option.dealt]
+    drawn = [item for item in ours if case_anywhere(item) in chosen]
+    elsewhere = [item for item in drawn if chosen[case_anywhere(item)] != config.option.dealt]
+    _leave_out(items, [item for item in ours if case_anywhere(item) not in chosen], "not drawn", unwanted)
+    _leave_out(items, elsewhere, "drawn for another model", unwanted)
+    _leave_to_others(items, [item for item in every if _model(item) != config.option.dealt], unwanted)
+    return uncovered(behaviours, cases, chosen)
+
+
+def _leave_to_others(items: list[pytest.Item], theirs: list[pytest.Item], unwanted: LeftOut) -> None:
+    """Another process runs these, and counts them."""
+    _leave_out(items, theirs, "another process's", unwanted)
+    for target in {item.stash[TARGET].id for item in theirs}:
+        unwanted.forget(target)
+
+
+def _model(item: pytest.Item) -> str:
+    return str(item.stash[TARGET].entry.name)
+
+
+def _case(name: str, items: list[pytest.Item]) -> Case:
+    return Case(name, function_of(items[0]), tuple(map(_model, items)), frozenset(covered_by(items[0])))
+
+
+def _leave_out(items: list[pytest.Item], some: list[pytest.Item], reason: str, unwanted: LeftOut) -> None:
+    if not some:
+        return
+    gone = set(some)
+    items[:] = [item for item in items if item not in gone]
+    for item in some:
+        if TARGET in item.stash:
+            unwanted.add(item.stash[TARGET].id, item.nodeid, reason)
+    some[0].config.hook.pytest_deselected(items=some)
+
+
+def function_of(item: pytest.Item) -> str:
+    """The test that an item is a case of."""
+    return item.nodeid.split("[")[0]
+
+
+def covered_by(item: pytest.Item) -> list[str]:
+    """The behaviours that an item covers."""
+    return [name for mark in item.iter_markers("covers") for name in mark.args]
+
+
+def _is_for_its_target(item: pytest.Item) -> bool:
+    return is_for(item, item.stash[TARGET], item.stash[TARGET].lane)
+
+
+def _is_skipped_as_slow(item: pytest.Item) -> bool:
+    return not item.config.option.slow and item.get_closest_marker("slow") is not None
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    """Says what a run leaves out; all of it stands in the run's folder."""
+    unwanted = config.stash[LEFT_OUT]
+    lines = unwanted.lines()
+    if lines and not config.option.collectonly:
+        unwanted.write(run_folder() / "left-out.json")
+    if config.option.dealt:
+        lines.append(f"drawn with --seed {config.option.seed}")
+    return lines
