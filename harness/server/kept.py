@@ -15,6 +15,8 @@ import requests
 
 from harness.server.fork_server import READ_EARLY, TEMPLATE
 from harness.server.launch import IN_SERVER, Launch
+from harness.server.ports import listeners
+from harness.server.process_tree import tree_pids
 from harness.server.records import ServerRecord, records_folder, running
 from harness.waiting import locked
 
@@ -71,6 +73,8 @@ def end(record: ServerRecord) -> list[int]:
 
 
 def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
+    if listeners(record.port) - tree_pids(record.supervisor):  # a stranger's, who would get the key
+        return False
     try:
         headers = {"Authorization": f"Bearer {api_key}"}
         answer = requests.get(f"http://127.0.0.1:{record.port}/v1/models", headers=headers, timeout=CHECK_S)

@@ -518,5 +518,5 @@ def _unused(folder: Path, stem: str) -> Path:
     number = 1
     while (path := folder / f"{stem}-{number}.log").exists():
         number += 1
-    path.touch()
+    path.touch(mode=0o600)
     return path
