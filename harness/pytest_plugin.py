@@ -64,7 +64,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Names what a run was asked for."""
     option = config.option
-    asked = {"model": option.model, "lane": option.lane, "vllm": option.vllm, "server": option.server_url}
+    asked = {
+        "model": ", ".join(option.model),
+        "lane": option.lane,
+        "vllm": option.vllm,
+        "server": option.server_url,
+    }
     return [
         f"vllm-harness: {', '.join(f'{k} {v}' for k, v in asked.items() if v) or 'all this machine can run'}"
     ]

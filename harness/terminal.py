@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 Cell = str | Text
-"""A text as it stands, or one with a style; markup in a `str` is not read."""
+"""A text, whose markup is not read and whose control characters are escaped, or one with a style as it is."""
 
 NOTHING = ("", "-")
 """Cells that say nothing."""
@@ -82,9 +82,13 @@ def one_line(text: str, width: int | None = None) -> str:
     Args:
         width: the text is cut to this many characters, and ends with `...` then.
     """
-    line = text.strip().partition("\n")[0]
-    line = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
+    line = escaped(text.strip().partition("\n")[0])
     return line if width is None or len(line) <= width else line[: max(0, width - 3)] + "..."
+
+
+def escaped(text: str) -> str:
+    """A text from outside, all of it, with its control characters and line ends escaped."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def show_whole(console: Console, table: Table) -> None:
@@ -129,7 +133,7 @@ def _width(console: Console, table: Table) -> int:
 
 def _show_blocks(console: Console, headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
     for row in rows:
-        console.print(_text(row[0]), soft_wrap=False)
+        console.print(_text(row[0]), style="bold", soft_wrap=False)
         grid = Table.grid(Column(no_wrap=True, style="dim"), Column(overflow="fold"), padding=(0, 2, 0, 0))
         for heading, cell in zip(headings[1:], row[1:], strict=True):
             if str(cell) not in NOTHING:
@@ -138,4 +142,4 @@ def _show_blocks(console: Console, headings: Sequence[str], rows: Sequence[Seque
 
 
 def _text(cell: Cell) -> Text:
-    return cell if isinstance(cell, Text) else Text(cell)
+    return cell if isinstance(cell, Text) else Text(escaped(cell))

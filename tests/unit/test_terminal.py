@@ -56,10 +56,10 @@ def test_a_terminal_with_no_room_for_columns_shows_blocks_without_what_says_noth
     ]
 
 
-def test_markup_in_a_cell_is_text() -> None:
+def test_a_cell_is_text_on_one_line_whatever_it_holds() -> None:
     screen = Screen(terminal=True)
-    show_table(plain_console(screen, width=80), ("a", "b"), [("[red]x[/]", Text(":key:", "red"))])
-    assert screen.lines[1] == "[red]x[/]  :key:"
+    show_table(plain_console(screen, width=80), ("a", "b"), [("[red]x\x1b\n[/]", Text(":key:", "red"))])
+    assert screen.lines[1:] == [r"[red]x\x1b\n[/]  :key:"]
 
 
 @pytest.mark.parametrize(
