@@ -84,11 +84,12 @@ def _age(name: str) -> float:
 class Native:
     """What native code of a server has made, remembered as long as the server runs.
 
-    A block that was there before the server is a stranger's, even where the server maps it.
+    Args:
+        strangers: what was there before the server: not its own, even where it maps it.
     """
 
-    def __init__(self) -> None:
-        self._before = names()
+    def __init__(self, strangers: Iterable[str]) -> None:
+        self._before = set(strangers)
         self._looked_for: set[str] = set()
         self.found: set[str] = set()
 

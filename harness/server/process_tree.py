@@ -53,19 +53,26 @@ def _is_of(process: psutil.Process, server_id: str) -> bool:
     return any(blocks.server_of(name) == server_id for name in blocks.mapped([process.pid]))
 
 
-def clear(server_id: str, folder: str, wait_s: float = 10.0) -> list[int]:
-    """Ends and removes all that is left of a server whose supervisor was killed; returns ids of survivors."""
-    native: set[str] = set()
+def clear(server_id: str, folder: str, strangers: list[str], wait_s: float = 10.0) -> list[int]:
+    """Ends and removes all that is left of a server whose supervisor was killed; returns ids of survivors.
+
+    Args:
+        server_id, folder: the server's own.
+        strangers: shared memory that was there before it.
+        wait_s: seconds to wait for its processes.
+    """
+    native = blocks.Native(strangers)
     deadline = time.monotonic() + wait_s
     while left := [p for p in processes_of(server_id, folder) if p.pid != os.getpid() and _runs(p)]:
-        native |= blocks.mapped(process.pid for process in left)
+        pids = [process.pid for process in left]
+        native.look(lambda: pids, again=True)  # noqa: B023
         if time.monotonic() > deadline:
             break
         for process in left:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         time.sleep(0.02)
-    blocks.remove_of(server_id, native)
+    blocks.remove_of(server_id, native.found)
     shutil.rmtree(folder, ignore_errors=True)
     return [process.pid for process in left]
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from harness.paths import state_dir
@@ -33,6 +33,7 @@ class ServerRecord:
         identity: what it serves and how, for a later run to find it again; see `kept`.
         kept: whether it outlives the run that started it.
         owner: process id of the run that started it, with `owner_started`.
+        strangers: shared memory that was there before the server.
     """
 
     server_id: str
@@ -49,6 +50,7 @@ class ServerRecord:
     kept: bool = False
     owner: int = 0
     owner_started: int = 0
+    strangers: list[str] = field(default_factory=list)
 
     def path(self) -> Path:
         """Where the record stands."""
@@ -74,7 +76,7 @@ class ServerRecord:
 
     def clear(self) -> list[int]:
         """Ends and removes what is left of the server; returns ids of processes that are left."""
-        left = clear(self.server_id, self.tmp)
+        left = clear(self.server_id, self.tmp, self.strangers)
         self.remove()
         return left
 

@@ -21,7 +21,7 @@ from harness.environments.resolve import resolve
 from harness.environments.spec import Environment
 from harness.registry import Frontend, KnownDeviation, Lane, ModelEntry, load_registry
 from harness.scripted.book import Book, Script
-from harness.server import errors, fork_server, kept
+from harness.server import blocks, errors, fork_server, kept
 from harness.server.diagnosis import diagnose, log_lines
 from harness.server.launch import Launch, plan_launch
 from harness.server.lease import Lease
@@ -113,6 +113,7 @@ class RemoteServer:
         self._hardware: Lease | None = None
         self._books: dict[str, Book] = {}
         self.log_path = Path()
+        self.server_id = ""
         self.startup_seconds = 0.0
         self.phases: dict[str, float] = {}
 
@@ -349,6 +350,7 @@ class RemoteServer:
     def _supervised(self, spawn: Spawn) -> tuple[Supervised, ServerRecord]:
         """A supervisor with a server; its record is there before anything else."""
         record = self._new_record()
+        self.server_id = record.server_id
         environ = {
             **self.launch.environ(),
             **(self._hardware.env if self._hardware else {}),
@@ -361,6 +363,7 @@ class RemoteServer:
             "owner": record.owner,
             "owner_started": record.owner_started,
             "server_id": record.server_id,
+            "strangers": record.strangers,
             "record": str(record.path()),
             "argv": argv,
             "env": environ,
@@ -393,6 +396,7 @@ class RemoteServer:
             identity=kept.identity(self.launch),
             owner=os.getpid(),
             owner_started=started(os.getpid()) or 0,
+            strangers=sorted(blocks.names()),
         )
 
     @property

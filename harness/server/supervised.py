@@ -62,6 +62,7 @@ class Supervised:
         self._grace_s: float = config["grace_s"]
         self._server_id: str = config["server_id"]
         self._folder: str = config["tmp"]
+        self._strangers: list[str] = config["strangers"]
         self._record = Path(config["record"])
         self._kept = False
         self._messages: dict[str, Any] = {}
@@ -125,7 +126,7 @@ class Supervised:
 
     def _clear(self) -> None:
         """Does what the supervisor would have done, had it not been killed."""
-        self._note({"ended": {"survivors": clear(self._server_id, self._folder)}})
+        self._note({"ended": {"survivors": clear(self._server_id, self._folder, self._strangers)}})
         self._record.unlink(missing_ok=True)
 
     def _note(self, message: dict[str, Any]) -> None:

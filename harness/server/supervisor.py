@@ -68,6 +68,7 @@ class Config:
     Attributes:
         owner: process id of the owner, with `owner_started` to tell it from a later one; see `started`.
         server_id: what the server's shared memory is named after.
+        strangers: shared memory that was there before the server, which is not to be removed.
         record: file that the owner has made for the server; removed at the end.
         argv, env: the server's command and its whole environment.
         log: file that its output is appended to, redacted.
@@ -80,6 +81,7 @@ class Config:
     owner: int
     owner_started: int
     server_id: str
+    strangers: list[str]
     record: str
     argv: list[str]
     env: dict[str, str]
@@ -125,7 +127,7 @@ def supervise(config: Config, launch: Callable[[Config], Server]) -> int:
     if owner_end is None:
         _forget(config)
         return 1
-    native = blocks.Native()
+    native = blocks.Native(config.strangers)
     try:
         os.mkdir(config.tmp, 0o700)  # noqa: PTH102
     except OSError as error:

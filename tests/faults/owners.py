@@ -155,7 +155,7 @@ class Owner:
 
     def wait_until_serving(self) -> None:
         """Returns when the server has answered a request."""
-        wait_for(self.serving, self)
+        wait_for(self.serving, self, every_s=0.1)
 
     def said(self) -> str:
         """The last of what it wrote."""
@@ -188,7 +188,7 @@ class Owner:
             return left + [str(path) for path in self.tmp.iterdir()]
 
         with suppress(AssertionError):
-            wait_for(lambda: not found(), within_s=GONE_WITHIN_S)
+            wait_for(lambda: not found(), within_s=GONE_WITHIN_S, every_s=0.2)
         return found()
 
     def kill(self) -> list[str]:
@@ -203,6 +203,7 @@ def wait_for(
     owner: Owner | None = None,
     *,
     within_s: float = HAPPENS_WITHIN_S,
+    every_s: float = 0.05,
 ) -> T:
     """What `look` finds in the end; an owner that ends meanwhile is an error."""
     deadline = time.monotonic() + within_s
@@ -213,5 +214,5 @@ def wait_for(
             return found
         if owner is not None and not owner.alive():
             raise AssertionError(f"the owner ended: {owner.said()}")
-        time.sleep(0.05)
+        time.sleep(every_s)
     raise AssertionError("it did not happen in time")
