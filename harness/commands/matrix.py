@@ -37,9 +37,16 @@ from harness.matrix.search import Found, search
 from harness.paths import state_dir
 from harness.registry import Frontend, load_registry
 from harness.scripted.families import FAMILIES, Family, families_of_model, on_real_tokenizer
+from harness.server.leases import interpreters
 from harness.terminal import plain_console, show_table
 
 app = typer.Typer(help="Run every parser over versions of vLLM, without a GPU; compare runs.")
+JOBS = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs", help="Interpreters or servers at a time; default: two, one on a small machine.", min=1
+    ),
+]
 console, notes = plain_console(), plain_console(stderr=True)
 
 
@@ -80,7 +87,7 @@ def matrix(
     engine: Annotated[
         Engine, typer.Option(help="The parser objects in their interpreter, or servers over HTTP.")
     ] = "in-process",
-    parallel: Annotated[int, typer.Option("--jobs", help="Interpreters or servers at a time.", min=1)] = 2,
+    jobs_at_a_time: JOBS = None,
     run: Annotated[str, typer.Option(help="Name of the run; one that was interrupted goes on.")] = "",
     coverage: Annotated[
         bool, typer.Option("--coverage", help="Measure which lines of vLLM's parsers the cases run.")
@@ -95,6 +102,7 @@ def matrix(
     """Parse what a model of each family means with vLLM's own parsers; exit 1 where it does not come back."""
     if context.invoked_subcommand:
         return
+    parallel = jobs_at_a_time or interpreters()
     known = read_baseline(baseline) if baseline else None
     folder = Run.named(run or time.strftime("%Y%m%d-%H%M%S"))
     subjects = _subjects(vllm, frontend, engine)
@@ -218,7 +226,7 @@ def mutants(
     cases: Annotated[str, typer.Option(help="Groups of cases, by commas.")] = ",".join(BY_DEFAULT),
     sample: Annotated[int, typer.Option(help="How many mutants, drawn by the seed; 0: all.", min=0)] = 0,
     seed: Annotated[int, typer.Option(help="What they are drawn by.")] = 0,
-    parallel: Annotated[int, typer.Option("--jobs", help="Interpreters at a time.", min=1)] = 2,
+    jobs_at_a_time: JOBS = None,
     least: Annotated[float, typer.Option(help="Percentage killed below which this fails.")] = 0,
     keep: Annotated[
         Path | None, typer.Option(help="Where each mutant's fate is written, one JSON object a line.")
@@ -231,6 +239,7 @@ def mutants(
     ] = 0,
 ) -> None:
     """Change one of vLLM's files in every way cosmic-ray knows, and list the changes that no case notices."""
+    parallel = jobs_at_a_time or interpreters()
     known = load_reasons()
     before = kept(again) if again else []
     environment = resolve(vllm, create=True, progress=notes.print)

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from filelock import FileLock
 
 from harness.errors import HarnessError
 from harness.folders import private_folder
@@ -29,6 +28,7 @@ from harness.paths import STATE, state_dir
 from harness.server.launch import Launch
 from harness.server.private_socket import connect
 from harness.server.supervised import Handle
+from harness.waiting import locked
 
 TEMPLATE = Path(__file__).with_name("vllm_harness_template.py")
 LINGER = "VLLM_HARNESS_LINGER_S"
@@ -45,7 +45,7 @@ READ_EARLY = (
 )
 
 MODELS_HELD = 8
-"""Templates with a model's tokenizer that one process keeps; each takes some 300 MB."""
+"""Templates with a model's tokenizer that one process keeps at most; each takes some 0.3 GiB."""
 _held: dict[Path, socket.socket] = {}
 
 
@@ -111,19 +111,22 @@ def templates() -> list[TemplateInfo]:
     return found
 
 
-def template(launch: Launch, environ: Mapping[str, str], progress: Callable[[str], None]) -> Path:
+def template(
+    launch: Launch, environ: Mapping[str, str], progress: Callable[[str], None], *, held: int = MODELS_HELD
+) -> Path:
     """The socket of a running template for a launch; one is started where there is none.
 
     Args:
         environ: the server's environment.
         progress: told what is waited for.
+        held: how many models' templates this process keeps, this one included.
 
     Raises:
         ForkServerFailed: it cannot be made.
         StrangerAnswers: another user's process listens in its place.
     """
     base = _folder() / f"{_key(launch, environ)}.sock"
-    with FileLock(base.with_suffix(".lock")):
+    with locked(base.with_suffix(".lock"), "another run that starts the same fork server"):
         if not _hold(base):
             progress("fork server: import")
             _start(base, launch, environ)
@@ -137,14 +140,14 @@ def template(launch: Launch, environ: Mapping[str, str], progress: Callable[[str
             pid = _ask(base, {**request, "harmony": launch.entry.harmony}, [])["pid"]
             _await(special, lambda: psutil.pid_exists(pid) and _connects(base), base.with_suffix(".log"))
         _held[special] = _held.pop(special)
-        _leave_the_oldest()
+        _leave_the_oldest(held)
     return special
 
 
-def _leave_the_oldest() -> None:
+def _leave_the_oldest(held: int) -> None:
     """Ends templates of models that were asked for longest ago, unless somebody else holds them."""
     models = [path for path in _held if "-" in path.stem]
-    for path in models[:-MODELS_HELD]:
+    for path in models[:-held]:
         with _held.pop(path) as client, suppress(OSError):
             client.sendall(b'{"op": "leave"}\n')
 

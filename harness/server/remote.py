@@ -25,7 +25,7 @@ from harness.server import blocks, errors, fork_server, kept
 from harness.server.diagnosis import diagnose, log_lines
 from harness.server.launch import Launch, plan_launch
 from harness.server.lease import Lease
-from harness.server.leases import lease_for
+from harness.server.leases import lease_for, models_held
 from harness.server.memory import oom_kills
 from harness.server.needs import Start, taken_gib
 from harness.server.phases import PhaseTracker
@@ -410,7 +410,8 @@ class RemoteServer:
         if not self.forkable:
             return None
         try:
-            return fork_server.template(self.launch, self.launch.environ(), self._say)
+            environ = self.launch.environ()
+            return fork_server.template(self.launch, environ, self._say, held=models_held())
         except (fork_server.ForkServerFailed, OSError) as error:
             self._say(f"cold start, since {error}")
             return None
