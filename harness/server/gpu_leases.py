@@ -72,8 +72,8 @@ def _attempt(count: int, gib: float, visible: Callable[[], list[Gpu]], wait: Cla
                 return _lease(taken)
         for claim in taken:
             claim.release()
-        wait.write({"count": count})
         endless = not can_end(count, Holder.this_process().who, _accounts(large), len(large))
+        wait.write({"count": 0 if endless else count})
     reason = "; ".join(text for text, _ in obstacles)
     leased = any(leased for _, leased in obstacles)
     return Busy(reason, leased, partial(describe_gpus, devices), endless)

@@ -82,8 +82,9 @@ def _attempt(kind: Literal["lease", "reserve"], gib: float, measure: Measure, wa
         queue = kind == "reserve" or not own.leased
         if fits(extra, own.who, every, room, queue=queue):
             return Lease([enter(_folder(), kind=kind, gib=gib)])
-        wait.write({"kind": "wait", "gib": extra, "since": own.since or time.time()})
-    endless = not can_end(extra, own.who, every, room.total)
+        # of those who wait for each other only the one that closes the circle is refused
+        endless = not can_end(extra, own.who, every, room.total)
+        wait.write({"kind": "wait", "gib": 0 if endless else extra, "since": own.since or time.time()})
     leased = any(each.held or each.wanted for each in every if each.who != own.who)
     return Busy(_reason(every, own.who), leased, partial(_figures, room), endless)
 
