@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import psutil
 
 from harness.server import blocks
+from harness.server.ports import is_free, listeners
 from harness.server.process_tree import ids_alive
 
+FOLDER_NAME = re.compile("vh-[0-9a-f]{12}")
 Pids = Callable[[], set[int]]
 
 
@@ -29,7 +32,6 @@ class Machine:
         self._ours = ours
         self._folder = Path(tempfile.gettempdir())
         self._folders = self._server_folders()
-        self._ports = listening()
         self._blocks = blocks.names()
         self._strangers: set[str] = set()
 
@@ -41,11 +43,12 @@ class Machine:
             everybody = {int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()}
             self._strangers |= blocks.mapped(everybody - ours - self._ours() - {os.getpid()}) & new
 
-    def left(self, excused: set[int]) -> list[str]:
+    def left(self, excused: set[int], ports: set[int]) -> list[str]:
         """What there is that was not there before.
 
         Args:
             excused: processes that are meant to live.
+            ports: those that our servers were given.
         """
         self.look()
         ours, alive = self._ours(), ids_alive()
@@ -53,11 +56,7 @@ class Machine:
         new_blocks = blocks.names() - self._blocks - self._strangers
         return [
             *(describe(pid) for pid in sorted(ours - excused)),
-            *(
-                f"port {port} of {pid}"
-                for port, pid in sorted(listening() - self._ports)
-                if pid == 0 or pid in ours - excused
-            ),
+            *(f"port {port}" for port in sorted(ports) if is_held(port, ours)),
             *(f"/dev/shm/{name}" for name in sorted(new_blocks) if blocks.server_of(name) not in alive),
             *(
                 str(path)
@@ -67,16 +66,12 @@ class Machine:
         ]
 
     def _server_folders(self) -> set[Path]:
-        return set(self._folder.glob("vh-*"))
+        return {path for path in self._folder.glob("vh-*") if FOLDER_NAME.fullmatch(path.name)}
 
 
-def listening() -> set[tuple[int, int]]:
-    """Ports that somebody listens on, with the process's id; 0 for one that we may not look into."""
-    return {
-        (connection.laddr.port, connection.pid or 0)
-        for connection in psutil.net_connections(kind="tcp")
-        if connection.status == psutil.CONN_LISTEN and connection.laddr
-    }
+def is_held(port: int, ours: set[int]) -> bool:
+    """Whether a port is in use, and not by a living stranger, who may be given it as soon as it is free."""
+    return not is_free(port) and not listeners(port) - ours - {None}
 
 
 def describe(pid: int) -> str:

@@ -33,7 +33,7 @@ class Owners:
         # short, so that the servers' own folders are made below: a socket's path has its limit
         self.folder = Path(tempfile.mkdtemp(prefix="vhk-", dir="/tmp"))
         self.state = self.folder / "state"
-        own = {"VLLM_HARNESS_STATE": str(self.state), "VLLM_HARNESS_LINGER_S": "600"}
+        own = {"VLLM_HARNESS_STATE": str(self.state), "VLLM_HARNESS_LINGER_S": "300"}
         self._process = subprocess.Popen(
             [sys.executable, str(OWNING), f"installed:{environment.python}"],
             env={**os.environ, **own},
@@ -43,9 +43,13 @@ class Owners:
             start_new_session=True,
         )
         self._made = 0
-        with self.owner() as owner:  # the first waits for the fork server's imports
+
+    def warm_up(self) -> None:
+        """Starts the fork server, which is meant to outlive an owner that is killed while it imports."""
+        with self.owner() as owner:
             owner.wait_until_serving()
-            assert not owner.kill()
+            left = owner.kill()
+            assert not left, left
 
     @contextmanager
     def owner(self) -> Iterator[Owner]:
@@ -140,6 +144,14 @@ class Owner:
         self.tmp = folder / "tmp"
         self.machine = machine
         self._folder = folder
+        self._ports: set[int] = set()
+
+    def look(self) -> None:
+        """Notes what cannot be known any more when all is over: strangers' memory, the server's port."""
+        self.machine.look()
+        for record in (self.owners.state / "servers").glob("*.json"):
+            with suppress(FileNotFoundError):
+                self._ports.add(json.loads(record.read_text())["port"])
 
     def alive(self) -> bool:
         """Whether it has not ended."""
@@ -184,7 +196,7 @@ class Owner:
         """
 
         def found() -> list[str]:
-            left = self.machine.left(excused | self.owners.templates())
+            left = self.machine.left(excused | self.owners.templates(), self._ports)
             return left + [str(path) for path in self.tmp.iterdir()]
 
         with suppress(AssertionError):
@@ -209,7 +221,7 @@ def wait_for(
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         if owner is not None:
-            owner.machine.look()
+            owner.look()
         if found := look():
             return found
         if owner is not None and not owner.alive():

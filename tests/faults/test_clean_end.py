@@ -34,8 +34,12 @@ SHOWN_EVERY = 5
 def owners(environment: Environment) -> Iterator[Owners]:
     """Owners with a fork server of their own, which is killed at the end, and leaves nothing either."""
     owners = Owners(environment)
-    yield owners
-    assert not owners.end()
+    try:
+        owners.warm_up()
+        yield owners
+    finally:
+        left = owners.end()
+    assert not left
 
 
 Victim = Callable[[Owner], int | None]
