@@ -60,13 +60,17 @@ def _kind(body: dict[str, Any], api: Api | None) -> Kind | None:
         return "error"
     if kind == "error":
         return "bare error"
-    if api == "chat" or (kind == "chat.completion" and "output" not in body):
-        return "completion"
-    if api is None and "choices" in body and kind != "text_completion":
+    if api == "chat" or (api is None and _is_completion(body)):
         return "completion"
     if isinstance(kind, str) and kind.startswith("response."):
         return None
     return "response" if api == "responses" or kind == "response" or "output" in body else None
+
+
+def _is_completion(body: dict[str, Any]) -> bool:
+    if body.get("object") == "chat.completion" and "output" not in body:
+        return True
+    return "choices" in body and body.get("object") != "text_completion"
 
 
 def _check(report: Report, body: dict[str, Any], api: Api | None, request: dict[str, Any] | None) -> None:
