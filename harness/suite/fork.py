@@ -165,7 +165,6 @@ def _run(
     """Runs chunks until none is left; never comes back, so that nothing of the parent's is ended here."""
     try:
         die_with_parent()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         teller = _Teller(session.config, writer)
         _tell_only(session.config, teller)
         starts = [0, *accumulate(map(len, chunks))]
