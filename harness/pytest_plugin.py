@@ -17,6 +17,7 @@ from harness.server.idle import offered
 from harness.server.records import run_folder
 from harness.server.remote import RemoteServer
 from harness.suite import options, progress, tokens
+from harness.suite.at_once import AtOnce
 from harness.suite.attempts import attempts_of, limit
 from harness.suite.checks import Checker, protocol_known
 from harness.suite.defects import defect_of
@@ -59,6 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Registers the markers."""
     for marker in options.MARKERS:
         config.addinivalue_line("markers", marker)
+    if config.option.at_once:
+        config.pluginmanager.register(AtOnce(config.option.at_once))
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -24,6 +24,9 @@ def run(
     frontend: FRONTEND = None,
     cold_start: COLD_START = False,
     keep_servers: Annotated[bool, typer.Option(help="Leave servers running for a later run.")] = False,
+    at_once: Annotated[
+        int, typer.Option(help="Forks that share a server's tests on the scripted lane; 0: none.")
+    ] = 3,
     repeat: Annotated[int | None, typer.Option(help="Run each live test so often; pass@k, pass^k.")] = None,
     server_url: Annotated[str | None, typer.Option(help="Test a server that somebody else started.")] = None,
     server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
@@ -45,6 +48,7 @@ def run(
         "--server-model": server_model,
         "--api-key-env": api_key_env,
         "--models-file": models_file,
+        "--at-once": at_once,
         "--repeat": repeat,
     }
     given = [f"{name}={value}" for name, value in options.items() if value is not None]

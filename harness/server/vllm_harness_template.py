@@ -76,6 +76,7 @@ CREDENTIALS = struct.Struct("3i")  # of the other end of a Unix socket: pid, uid
 # where vLLM names the cores of a worker, by the OpenMP library that it finds
 BINDINGS = {"OMP_PLACES": r"(.+)", "GOMP_CPU_AFFINITY": r"(.+)", "KMP_AFFINITY": r"proclist=\[(.+?)\]"}
 LOOK_EVERY_S = 0.0002
+LISTEN_MS = 10
 SPARE_COPIES = 2  # of a tokenizer: as many as the API server takes for its render threads
 
 
@@ -317,10 +318,26 @@ def _override_kernels() -> None:
 
 
 def _wait_asleep() -> None:
-    """Has engine and worker sleep between looks at their queue; vLLM spins, which takes a core from each."""
-    queue = sys.modules.get("vllm.distributed.device_communicators.shm_broadcast")
+    """Has engine and worker sleep until their queue has something; vLLM spins, which takes a core."""
+    queue: Any = sys.modules.get("vllm.distributed.device_communicators.shm_broadcast")
     if hasattr(queue, "sched_yield"):
-        queue.sched_yield = lambda: time.sleep(LOOK_EVERY_S)  # type: ignore[union-attr]
+        queue.sched_yield = lambda: time.sleep(LOOK_EVERY_S)
+    if condition := getattr(queue, "SpinCondition", None):
+        _wait_for_word(condition)
+
+
+def _wait_for_word(condition: Any) -> None:
+    """Waits for the writer's word, as vLLM does when idle; at first not long, since it may not hear yet."""
+    idle_wait = condition.wait
+
+    def wait(self: Any, timeout_ms: int | None = None) -> None:
+        last_read = self.last_read
+        recent = time.monotonic() <= last_read + self.busy_loop_s
+        self.last_read = float("-inf")
+        idle_wait(self, min(timeout_ms or LISTEN_MS, LISTEN_MS) if recent else timeout_ms)
+        self.last_read = last_read
+
+    condition.wait = wait
 
 
 def _bind_openmp() -> None:

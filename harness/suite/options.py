@@ -16,6 +16,7 @@ MARKERS = (
     "model(*names): only for these model entries",
     "needs(*names): only for entries with these capabilities, and servers with these APIs (responses, ...)",
     "servers(n): uses so many servers at once (default: the target's), whose memory is set aside before it",
+    "alone: no other test may use the server meanwhile (--at-once)",
     "slow: takes minutes; run with --slow",
     "covers(*ids): behaviours that the test covers, as tests/coverage.yaml lists them",
     "known_defect(reference, *, versions, why, models=(), raises=...): a fault of vLLM that the test shows",
@@ -47,6 +48,13 @@ def add(group: pytest.OptionGroup) -> None:
     group.addoption("--api-key-env", metavar="NAME", help="variable that holds that server's API key")
     group.addoption("--cold-start", action="store_true", help="start servers without the fork server")
     group.addoption("--keep-servers", action="store_true", help="leave servers running for a later run")
+    group.addoption(
+        "--at-once",
+        type=int,
+        default=0,
+        metavar="N",
+        help="scripted lane: N forks share a target's server, beside tests with servers of their own",
+    )
     group.addoption("--slow", action="store_true", help="run tests marked slow as well")
     group.addoption(
         "--repeat", type=int, default=1, metavar="K", help="run each live test with K seeds: pass@k, pass^k"

@@ -20,15 +20,31 @@ class Pool:
     def __init__(self) -> None:
         self._started: list[RemoteServer] = []  # the one used longest ago first
         self._used: set[RemoteServer] = set()
+        self._lent: RemoteServer | None = None
+
+    @property
+    def last_used(self) -> RemoteServer | None:
+        """The server that was used last."""
+        return self._started[-1] if self._started else None
 
     @contextmanager
     def reserved(self, target: RemoteServer, servers: int) -> Iterator[None]:
         """For one test: sets aside what its servers need, while none is in use; they are idle afterwards."""
-        lease = self._reserve(target, servers)
+        lease = self._reserve(target, servers) if self._lent is None else Lease([])
         try:
             yield
         finally:
             self._used.clear()
+            lease.release()
+
+    @contextmanager
+    def lent(self, target: RemoteServer, servers: int) -> Iterator[None]:
+        """While others use the target's server: it is not given back, and so much memory is set aside."""
+        lease, self._lent = self._reserve(target, servers), target
+        try:
+            yield
+        finally:
+            self._lent = None
             lease.release()
 
     def use(self, server: RemoteServer) -> bool:
@@ -53,7 +69,7 @@ class Pool:
     def give_back(self) -> bool:
         """Ends the idle server that was used longest ago; False where there is none."""
         for server in self._started:
-            if server not in self._used and not server.keep:
+            if server not in self._used and server is not self._lent and not server.keep:
                 self.stop(server)
                 return True
         return False

@@ -8,7 +8,6 @@ harness.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,13 +25,13 @@ class Generation:
     Args:
         ids: the tokens to say; none where the request has no script, or no take for this turn.
         output: vLLM's live list of the tokens said so far.
-        status: the file that tells what became of it.
+        progress: tells what becomes of it.
     """
 
-    def __init__(self, ids: list[int], output: list[int], status: Path) -> None:
+    def __init__(self, ids: list[int], output: list[int], progress: uses.Progress) -> None:
         self.ids = ids
         self.output = output
-        self.status = status
+        self.progress = progress
         self.refused = False
 
     def narrow(self, row: torch.Tensor) -> None:
@@ -50,27 +49,19 @@ class Generation:
             return
         row.fill_(float("-inf"))
         row[token] = kept
-        self._note(position + 1)
-
-    def _note(self, said: int) -> None:
-        length = len(self.ids)
-        # one step past the end is vLLM's asynchronous scheduling; more, a server that ignores the stop token
-        state = "running" if said < length else "done" if said <= length + 1 else "overrun"
-        uses.write_status(self.status, {"state": state, "position": min(said, length), "length": length})
+        self.progress.said(position)
 
     def _refuse(self, position: int, token: int | None, row: torch.Tensor) -> None:
         self.refused = True
         allowed = torch.isfinite(row).nonzero().flatten()
-        uses.write_status(
-            self.status,
+        self.progress.refused(
             {
-                "state": "refused",
                 "position": position,
                 "length": len(self.ids),
                 "token": token,
                 "allowed": allowed[:SHOWN_ALLOWED].tolist(),
                 "allowed_count": int(allowed.numel()),
-            },
+            }
         )
 
 
@@ -134,7 +125,7 @@ class ScriptedLogits(LogitsProcessor):
         take = 0 if args.get(uses.BY_CHOICE) else self._turn(use, len(prompt or ()))
         index = choice if args.get(uses.BY_CHOICE) else take
         ids = takes[index] if index < len(takes) else []
-        return Generation(ids, output, uses.status_path(use, take, choice))
+        return Generation(ids, output, uses.Progress(use, take, choice, len(ids)))
 
     def _turn(self, use: str, prompt_length: int) -> int:
         """Number of this generation within its request: every further turn has a longer prompt."""

@@ -6,6 +6,7 @@ server, so it imports nothing of the harness.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "VH_SCRIPT_DIR"
+REFUSED = ".refused"
 
 # keys of vllm_xargs
 USE = "harness_use"  # id of this use of a script
@@ -33,34 +35,83 @@ def is_use(use: object) -> bool:
 
 def folder(use: str) -> Path:
     """The folder of one use; looking into it takes as long on the server's first request as on its last."""
-    path = Path(os.environ[FOLDER]) / "uses" / use
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+    return Path(os.environ[FOLDER]) / "uses" / use
 
 
-def status_path(use: str, take: int, choice: int) -> Path:
-    """File of one generation of a use."""
-    return folder(use) / f"{take}.{choice}"
+class Progress:
+    """One generation, as the engine tells of it.
 
+    A file holds a line with the script's length and then a byte for each token said, so that telling of one
+    more takes no time; a second file, which appears at once, tells of a refusal.
 
-def write_status(path: Path, status: dict[str, Any]) -> None:
-    """Replaces the status of one generation at once, so that nobody reads half of it."""
-    fresh = path.with_name(f".{path.name}")
-    fresh.write_text(json.dumps(status))
-    fresh.replace(path)
+    Args:
+        use, take, choice: which generation it is.
+        length: tokens of its script.
+    """
+
+    def __init__(self, use: str, take: int, choice: int, length: int) -> None:
+        self._path = folder(use) / f"{take}.{choice}"
+        self._head = json.dumps({"length": length}).encode() + b"\n"
+        self._file: io.FileIO | None = None
+
+    def said(self, position: int) -> None:
+        """Tells that a token was said."""
+        if self._file is None:
+            self._file = self._begin()
+        os.pwrite(self._file.fileno(), b".", len(self._head) + position)
+
+    def refused(self, status: dict[str, Any]) -> None:
+        """Tells that a token was refused."""
+        fresh = self._fresh()
+        fresh.write_text(json.dumps({"state": "refused", **status}))
+        fresh.replace(self._path.with_name(f"{self._path.name}{REFUSED}"))
+
+    def _begin(self) -> io.FileIO:
+        fresh = self._fresh()
+        file = io.FileIO(fresh, "w")
+        file.write(self._head)
+        fresh.replace(self._path)
+        return file
+
+    def _fresh(self) -> Path:
+        """A file that nobody reads until it has its name, so that nobody reads half of it."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        return self._path.with_name(f".{self._path.name}")
 
 
 def read_statuses(use: str) -> list[dict[str, Any]]:
     """The statuses of all generations of a use, in order."""
-    generations = sorted(
-        tuple(map(int, path.name.split("."))) for path in folder(use).iterdir() if path.name[0] != "."
-    )
+    names = {name.removesuffix(REFUSED) for name in _names(use)}
+    generations = sorted(tuple(map(int, name.split("."))) for name in names)
     return [
-        {"take": take, "choice": choice, **json.loads(status_path(use, take, choice).read_text())}
-        for take, choice in generations
+        {"take": take, "choice": choice, **_status(use, f"{take}.{choice}")} for take, choice in generations
     ]
 
 
 def refusal(use: str) -> dict[str, Any] | None:
     """The first refused generation of a use."""
-    return next((status for status in read_statuses(use) if status.get("state") == "refused"), None)
+    if not any(name.endswith(REFUSED) for name in _names(use)):
+        return None
+    return next(status for status in read_statuses(use) if status["state"] == "refused")
+
+
+def _names(use: str) -> list[str]:
+    try:
+        return [path.name for path in folder(use).iterdir() if not path.name.startswith(".")]
+    except FileNotFoundError:
+        return []
+
+
+def _status(use: str, name: str) -> dict[str, Any]:
+    try:
+        refused: dict[str, Any] = json.loads((folder(use) / f"{name}{REFUSED}").read_text())
+    except FileNotFoundError:
+        head, _, tokens = (folder(use) / name).read_text().partition("\n")
+        return _progress(json.loads(head)["length"], len(tokens))
+    return refused
+
+
+def _progress(length: int, said: int) -> dict[str, Any]:
+    # one step past the end is vLLM's asynchronous scheduling; more, a server that ignores the stop token
+    state = "running" if said < length else "done" if said <= length + 1 else "overrun"
+    return {"state": state, "position": min(said, length), "length": length}

@@ -1,0 +1,85 @@
+"""How a target's tests are divided between forks and this process, and in which order they are reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.suite.at_once import CHUNK, WORTH, Received, chunks, plan
+from harness.suite.fork import Message, Turns
+
+
+class Item:
+    """A test, as far as it is looked at."""
+
+    def __init__(self, module: str, servers: int, marks: tuple[str, ...]) -> None:
+        self.path = Path(module)
+        self.get_closest_marker = {"servers": pytest.mark.servers(servers), **dict.fromkeys(marks, True)}.get
+
+
+def items(count: int, module: str = "a.py", servers: int = 1, *marks: str) -> list[Any]:
+    """Tests of a module."""
+    return [Item(module, servers, marks) for _ in range(count)]
+
+
+def received(count: int) -> Received:
+    """Nothing of so many tests, whose names are their numbers."""
+    names: list[Any] = [str(number) for number in range(count)]
+    return Received(names)
+
+
+def test_tests_are_divided_by_what_they_use() -> None:
+    shared, own, alone = items(WORTH), items(2, "b.py", 2), items(1, "c.py", 1, "alone")
+    divided = plan([*shared[:5], *own, *alone, *shared[5:]])
+    assert divided is not None
+    assert divided.first is shared[0]
+    assert [item for chunk in divided.shared for item in chunk] == shared[1:]
+    assert (divided.own, divided.alone) == (own, alone)
+
+
+def test_a_test_that_is_alone_with_its_own_server_runs_with_those() -> None:
+    own = items(1, "b.py", 2, "alone")
+    divided = plan([*items(WORTH), *own])
+    assert divided is not None
+    assert (divided.own, divided.alone) == (own, [])
+
+
+def test_a_test_without_the_target_s_server_runs_here() -> None:
+    without = items(1, "b.py", 0)
+    divided = plan([*items(WORTH), *without])
+    assert divided is not None
+    assert divided.own == without
+
+
+def test_few_tests_are_not_worth_a_fork() -> None:
+    assert plan([*items(WORTH - 1), *items(100, "b.py", 2)]) is None
+
+
+def test_a_chunk_is_of_one_module_and_no_larger_than_it_may_be() -> None:
+    first, second = items(CHUNK + 3, "a.py"), items(2, "b.py")
+    assert list(chunks([*first, *second])) == [first[:CHUNK], first[CHUNK:], second]
+
+
+def test_each_turn_is_taken_once() -> None:
+    turns = Turns(3)
+    assert [turns.take() for _ in range(5)] == [0, 1, 2, None, None]
+
+
+def test_reports_keep_the_order_of_collection() -> None:
+    told = received(3)
+    for message in (Message(1, "begin"), Message(1, "end"), Message(0, "begin")):
+        told.take(message)
+    assert list(told.ready()) == []
+    told.take(Message(0, "end"))
+    assert [(item, len(messages)) for item, messages in told.ready()] == [("0", 2), ("1", 2)]
+    assert list(told.rest()) == [("2", [])]
+
+
+def test_what_was_begun_and_not_ended_is_told_from_what_never_began() -> None:
+    told = received(3)
+    told.take(Message(1, "begin"))
+    assert list(told.ready()) == []
+    assert list(told.rest()) == [("0", []), ("1", [Message(1, "begin")]), ("2", [])]
+    assert list(told.rest()) == []
