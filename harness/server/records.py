@@ -99,7 +99,9 @@ def sweep() -> list[ServerRecord]:
             record.clear()
             swept.append(record)
     _sweep_halves()
-    blocks.remove(blocks.orphans({*(path.stem for path in _records()), *ids_alive()}))
+    if orphans := blocks.orphans(path.stem for path in _records()):
+        alive = ids_alive()
+        blocks.remove(name for name in orphans if blocks.server_of(name) not in alive)
     return swept
 
 

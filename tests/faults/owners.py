@@ -153,6 +153,13 @@ class Owner:
             with suppress(FileNotFoundError):
                 self._ports.add(json.loads(record.read_text())["port"])
 
+    def rest(self, seconds: float) -> None:
+        """Lets time go by."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.look()
+            time.sleep(0.05)
+
     def alive(self) -> bool:
         """Whether it has not ended."""
         return self.pid in self.owners.pids()

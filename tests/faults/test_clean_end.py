@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -112,7 +111,7 @@ def kill(victim: Victim, owners: Owners, moments: random.Random, *, patient: boo
     with owners.owner() as owner:
         if moments.random() < 0.5:
             pid = wait_for(lambda: victim(owner), owner)
-            time.sleep(moments.uniform(0, 1.5))
+            owner.rest(moments.uniform(0, 1.5))
         else:
             owner.wait_until_serving()
             pid = wait_for(lambda: victim(owner), owner)
@@ -123,7 +122,7 @@ def kill(victim: Victim, owners: Owners, moments: random.Random, *, patient: boo
         if victim in OUTLIVED and (serving or patient):
             owner.wait_until_serving()
             assert requests.get(owner.health_url(), timeout=60).ok
-        time.sleep(moments.uniform(0, 1))
+        owner.rest(moments.uniform(0, 1))
         left += owner.kill()
     return left
 
