@@ -166,7 +166,6 @@ def _run(
 ) -> NoReturn:
     """Runs chunks until none is left; never comes back, so that nothing of the parent's is ended here."""
     try:
-        die_with_parent()
         teller = _Teller(session.config, writer)
         _tell_only(session.config, teller)
         starts = [0, *accumulate(map(len, chunks))]
