@@ -161,7 +161,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def started(pid: int) -> int | None:
-    """When a process was started, in clock ticks since the machine was; None when it is gone.
+    """When a process was started, in clock ticks since the machine was; None once it has ended.
 
     Together with the process id it names one process for good: setting the clock does not change it.
     """
@@ -169,7 +169,8 @@ def started(pid: int) -> int | None:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    return int(status.rpartition(")")[2].split()[19])
+    state, *fields = status.rpartition(")")[2].split()
+    return None if state in "ZX" else int(fields[18])
 
 
 def _watch_owner(config: Config) -> int | None:

@@ -50,19 +50,18 @@ class Machine:
             excused: processes that are meant to live.
             ports: those that our servers were given.
         """
+        # what there is comes before who has it: what comes between is looked at the next time
+        new_blocks = blocks.names() - self._blocks
+        new_folders = self._server_folders() - self._folders
         self.look()
         ours, alive = self._ours(), ids_alive()
         others = {f"vh-{server_id}" for server_id in alive}
-        new_blocks = blocks.names() - self._blocks - self._strangers
+        new_blocks -= self._strangers
         return [
             *(describe(pid) for pid in sorted(ours - excused)),
             *(f"port {port}" for port in sorted(ports) if is_held(port, ours)),
             *(f"/dev/shm/{name}" for name in sorted(new_blocks) if blocks.server_of(name) not in alive),
-            *(
-                str(path)
-                for path in sorted(self._server_folders() - self._folders)
-                if path.name not in others
-            ),
+            *(str(path) for path in sorted(new_folders) if path.name not in others),
         ]
 
     def _server_folders(self) -> set[Path]:

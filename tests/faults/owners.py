@@ -202,13 +202,13 @@ class Owner:
             excused: processes that are meant to live; those of the fork server always are.
         """
 
-        def found() -> list[str]:
+        deadline = time.monotonic() + GONE_WITHIN_S
+        while True:
             left = self.machine.left(excused | self.owners.templates(), self._ports)
-            return left + [str(path) for path in self.tmp.iterdir()]
-
-        with suppress(AssertionError):
-            wait_for(lambda: not found(), within_s=GONE_WITHIN_S, every_s=0.2)
-        return found()
+            left += [str(path) for path in self.tmp.iterdir()]
+            if not left or time.monotonic() > deadline:
+                return left
+            time.sleep(0.2)
 
     def kill(self) -> list[str]:
         """Kills it with -9, if it lives; returns what is left."""

@@ -136,6 +136,7 @@ def test_next_run_clears_what_owner_and_supervisor_left(owners: Owners) -> None:
         os.kill(owner.pid, signal.SIGSTOP)
         os.kill(supervisor, signal.SIGKILL)
         os.kill(owner.pid, signal.SIGKILL)
+        wait_for(lambda: not {owner.pid, supervisor} & owners.pids())
         assert list(owner.tmp.glob("vh-*"))
         owners.sweep()
         assert not owner.left(excused=set())

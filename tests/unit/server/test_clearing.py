@@ -244,5 +244,7 @@ def test_a_process_is_told_by_when_it_started() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         assert (started(child.pid) or 0) >= (started(os.getpid()) or 0)
         child.kill()
+        wait_until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
+        assert started(child.pid) is None
     assert not psutil.pid_exists(child.pid)
     assert started(child.pid) is None
