@@ -22,6 +22,7 @@ from harness.commands import (
     validate,
 )
 from harness.errors import HarnessError
+from harness.printable import printable
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(assets.app, name="assets")
@@ -51,7 +52,7 @@ def main() -> None:
         app()
     except HarnessError as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(
-            f"[bold red]error[/]: {escape(str(error))}", markup=True
+            f"[bold red]error[/]: {escape(printable(str(error)))}", markup=True
         )
         sys.exit(error.exit_code)
 

@@ -57,12 +57,22 @@ def examine() -> Report:
         _memory(),
         *_gpus(),
         *_vllm(environments),
-        *_tools(),
+        _uv(),
+        _npm(),
         *_assets(),
         _hub(),
         _disk(),
     ]
     return Report(checks, _can_run(environments))
+
+
+def in_the_way(servers: int) -> str:
+    """What keeps so many forked stand-ins from running here at once; empty where nothing does."""
+    wanted = [_processor()] if any(_environments()) else [_processor(), _uv(), _disk()]
+    missing = [check for check in wanted if check.state == "missing"]
+    if capacity().in_all < servers:
+        missing.append(_memory())
+    return "; ".join(f"{check.topic}: {check.found}" for check in missing)
 
 
 def _processor() -> Check:
@@ -121,17 +131,17 @@ def _vllm(environments: list[Environment]) -> Iterator[Check]:
         yield Check("CPU torch", "missing", found, "none is needed where uv can reach PyTorch's CPU index")
 
 
-def _tools() -> Iterator[Check]:
+def _uv() -> Check:
     try:
-        yield Check("uv", "ok", str(uv_path()))
+        return Check("uv", "ok", str(uv_path()))
     except InstallError as error:
-        yield Check("uv", "missing", error.message, error.hint)
+        return Check("uv", "missing", error.message, error.hint)
+
+
+def _npm() -> Check:
     if npm := shutil.which("npm"):
-        yield Check("npm", "ok", npm)
-    else:
-        yield Check(
-            "npm", "missing", "not on PATH", "none is needed: one is taken from a Python package then"
-        )
+        return Check("npm", "ok", npm)
+    return Check("npm", "missing", "not on PATH", "none is needed: one is taken from a Python package then")
 
 
 def _assets() -> Iterator[Check]:

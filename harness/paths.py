@@ -7,7 +7,11 @@ from pathlib import Path
 
 import platformdirs
 
+from harness.folders import Purpose, own_folder, shared_folder
+
 APP = "vllm-harness"
+CACHE = Purpose("the cache", "VLLM_HARNESS_CACHE")
+STATE = Purpose("the state folder", "VLLM_HARNESS_STATE")
 
 
 def data_path(name: str) -> Path:
@@ -22,15 +26,18 @@ def data_path(name: str) -> Path:
 
 
 def cache_dir() -> Path:
-    """Folder of downloads and environments, kept between runs (`VLLM_HARNESS_CACHE` overrides it)."""
-    return _made(Path(os.environ.get("VLLM_HARNESS_CACHE") or platformdirs.user_cache_dir(APP)))
+    """Folder of downloads and environments, kept between runs (`VLLM_HARNESS_CACHE` overrides it).
+
+    Raises:
+        UntrustedFolder: a stranger could have put something into it.
+    """
+    return shared_folder(Path(os.environ.get(CACHE.variable) or platformdirs.user_cache_dir(APP)), CACHE)
 
 
 def state_dir() -> Path:
-    """Folder of logs, leases and run records (`VLLM_HARNESS_STATE` overrides it)."""
-    return _made(Path(os.environ.get("VLLM_HARNESS_STATE") or platformdirs.user_state_dir(APP)))
+    """Folder of logs, leases and run records (`VLLM_HARNESS_STATE` overrides it).
 
-
-def _made(path: Path) -> Path:
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+    Raises:
+        UntrustedFolder: a stranger could have put something into it.
+    """
+    return own_folder(Path(os.environ.get(STATE.variable) or platformdirs.user_state_dir(APP)), STATE)

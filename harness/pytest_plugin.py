@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
-from rich.console import Console
 
 from harness import notices
 from harness.gpus import gpus
@@ -17,7 +16,7 @@ from harness.scripted.book import Book, Script
 from harness.server.idle import offered
 from harness.server.records import run_folder
 from harness.server.remote import RemoteServer
-from harness.suite import options, tokens
+from harness.suite import options, progress, tokens
 from harness.suite.at_once import AtOnce
 from harness.suite.attempts import attempts_of, limit
 from harness.suite.checks import Checker, protocol_known
@@ -25,7 +24,8 @@ from harness.suite.defects import defect_of
 from harness.suite.quality import Observed, observe, write_reference
 from harness.suite.recorder import TARGET_OF, TRIAL_OF, settle
 from harness.suite.repeats import sampled
-from harness.suite.results import MISSED, show, write
+from harness.suite.report import REPORT, write_report
+from harness.suite.results import MISSED, write
 from harness.suite.servers import Server, make_ready, serve, uncaptured
 from harness.suite.session import (
     BODY,
@@ -42,8 +42,10 @@ from harness.suite.session import (
     the_run,
 )
 from harness.suite.skips import SLOW, coded
+from harness.suite.summary import show
 from harness.suite.wire import Tap
 from harness.targets import Target
+from harness.terminal import plain_console
 
 Check = Callable[..., None]
 StreamCheck = Check
@@ -65,7 +67,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Names what a run was asked for."""
     option = config.option
-    asked = {"model": option.model, "lane": option.lane, "vllm": option.vllm, "server": option.server_url}
+    asked = {
+        "model": ", ".join(option.model),
+        "lane": option.lane,
+        "vllm": option.vllm,
+        "server": option.server_url,
+    }
     return [
         f"vllm-harness: {', '.join(f'{k} {v}' for k, v in asked.items() if v) or 'all this machine can run'}"
     ]
@@ -133,6 +140,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         pytest.exit(
             f"-m gpu: {why}, so nothing ran; `vllm-harness doctor` tells what is missing", returncode=2
         )
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Shows how far the run is, where it has targets and nobody watches a terminal."""
+    if RUN in session.config.stash:
+        progress.follow(session, lambda item: item.stash[TARGET].id if TARGET in item.stash else "")
 
 
 def _leave_out(items: list[pytest.Item], unwanted: Callable[[pytest.Item], bool]) -> None:
@@ -361,15 +374,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if run.find_gone(session) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     write(run.results, run_folder() / "results.json")
+    write_report(run.results, run_folder() / REPORT)
     if path := run.config.option.write_quality_reference:
         for name, result in run.results.items():
             write_reference(path, {"target": name, "vllm": result.vllm}, result.tally)
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The result table, one row a target."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Iterator[None]:
+    """What became of the targets, below all that pytest itself has to say."""
+    yield
     if RUN not in config.stash or not config.stash[RUN].results:
         return
-    run = config.stash[RUN]
-    console = Console(file=terminalreporter._tw._file, width=max(120, terminalreporter._tw.fullwidth))
-    show(console, run.choice.targets, run.results, run_folder())
+    run, writer = config.stash[RUN], terminalreporter._tw
+    terminalreporter.write_sep("=", "vLLM servers")
+    console = plain_console(writer._file, width=writer.fullwidth)
+    listed = not config.option.no_summary and {"f", "E"} <= {*terminalreporter.reportchars}
+    show(console, run.choice.targets, run.results, run_folder() / REPORT, listed=listed)

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from harness.environments.resolve import resolve, spec_of
 from harness.environments.spec import Environment
 from harness.registry import load_registry
 from harness.server.launch import Launch, plan_launch
 
+settings.register_profile("steady", deadline=None, derandomize=True)
+settings.load_profile("steady")
 pytest.register_assert_rewrite(
     "tests.behaviours", "tests.chat_api", "tests.messages_api", "tests.responses_api"
 )

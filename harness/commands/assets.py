@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from harness.environments import assets
 from harness.environments.progress import shown
+from harness.terminal import plain_console, show_table
 
 app = typer.Typer(
     no_args_is_help=True, help="Fetch tokenizers, encodings and the small model into the cache."
@@ -28,8 +27,9 @@ def fetch(names: Annotated[list[str], typer.Argument(help="names from `assets li
 @app.command("list")
 def list_() -> None:
     """The assets there are, and which of them the cache has."""
-    console = Console(highlight=False, soft_wrap=True)
+    rows = []
     for name, asset in assets.definitions().items():
         fetched = assets.cached(name)
-        have = f"{fetched.size / 1e6:.1f} MB from {fetched.source}" if fetched else "not in the cache"
-        console.print(f"[bold]{name}[/]: {have}\n    {escape(asset.description)}")
+        have = f"{fetched.size / 1e6:.1f} MB from {fetched.source}" if fetched else "no"
+        rows.append((name, have, asset.description))
+    show_table(plain_console(), ("name", "in the cache", "what it is"), rows)

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from harness.commands.options import (
     COLD_START,
@@ -24,15 +22,17 @@ from harness.environments.progress import shown
 from harness.errors import UsageError
 from harness.registry import load_registry
 from harness.server.launch import plan_launch
+from harness.terminal import Cell, plain_console, show_table
 from harness.truth.check import Checked, check, questions
 from harness.truth.verdict import Candidate, Flip, Spread
 
 DTYPES = ("float32", "bfloat16", "float16")
 SAID = {
-    "agrees": "[green]agrees[/]",
-    "rounding": "[yellow]rounding[/]",
-    "wrong": "[bold red]wrong[/]",
+    "agrees": Text("agrees", "green"),
+    "rounding": Text("rounding", "yellow"),
+    "wrong": Text("wrong", "bold red"),
 }
+HEADINGS = ("dtype", "start", "same", "shortest", "difference", "noise", "verdict")
 
 
 def check_weights(
@@ -65,11 +65,14 @@ def check_weights(
         checked = list(
             check(launch, dtypes, asked, weights=weights, cold_start=cold_start, progress=progress)
         )
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(_table(f"{entry.name} on {launch.describe()}", checked))
+    console = plain_console()
+    console.print(f"{entry.name} on {launch.describe()}")
+    show_table(console, HEADINGS, [_row(each) for each in checked], HEADINGS[1:-1])
+    console.print("same: the answers that are the same; shortest: the tokens before the earliest difference")
+    console.print("difference, noise: of the log-probabilities, the largest / the mean")
     for each in checked:
         for flip in each.comparison.flips:
-            console.print(escape(_told(each.comparison.dtype, asked.prompts[flip.prompt], flip)))
+            console.print(_told(each.comparison.dtype, asked.prompts[flip.prompt], flip))
     if any(each.comparison.verdict == "wrong" for each in checked):
         console.print(
             "wrong: differences beyond what the dtype's rounding explains; suspect kernels or weights"
@@ -77,37 +80,22 @@ def check_weights(
         raise typer.Exit(1)
 
 
-def _table(title: str, checked: list[Checked]) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("dtype")
-    for heading in (
-        "start",
-        "same answers",
-        "shortest prefix",
-        "difference max",
-        "mean",
-        "noise max",
-        "mean",
-    ):
-        table.add_column(heading, justify="right")
-    table.add_column("verdict")
-    for each in checked:
-        comparison = each.comparison
-        common, length = min(comparison.prefixes, key=lambda prefix: prefix[0] / max(prefix[1], 1))
-        table.add_row(
-            comparison.dtype,
-            f"{each.startup_s:.1f} s",
-            f"{comparison.same} of {len(comparison.prefixes)}",
-            f"{common} of {length}",
-            *_figures(comparison.difference),
-            *_figures(comparison.noise),
-            SAID[comparison.verdict],
-        )
-    return table
+def _row(each: Checked) -> tuple[Cell, ...]:
+    comparison = each.comparison
+    common, length = min(comparison.prefixes, key=lambda prefix: prefix[0] / max(prefix[1], 1))
+    return (
+        comparison.dtype,
+        f"{each.startup_s:.1f} s",
+        f"{comparison.same} of {len(comparison.prefixes)}",
+        f"{common} of {length}",
+        _figures(comparison.difference),
+        _figures(comparison.noise),
+        SAID[comparison.verdict],
+    )
 
 
-def _figures(spread: Spread) -> tuple[str, str]:
-    return f"{spread.largest:.2g}", f"{spread.mean:.2g}"
+def _figures(spread: Spread) -> str:
+    return f"{spread.largest:.2g} / {spread.mean:.2g}"
 
 
 def _told(dtype: str, prompt: str, flip: Flip) -> str:

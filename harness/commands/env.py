@@ -6,13 +6,12 @@ from collections import Counter
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
 from harness.environments import locks, made, operators, resolve, upstream
 from harness.environments.progress import shown
 from harness.environments.spec import Device
 from harness.environments.verify import verify as verify_environment
+from harness.terminal import plain_console, show_table
 
 app = typer.Typer(no_args_is_help=True, help="Make, check and remove the environments that servers run in.")
 
@@ -71,17 +70,16 @@ def _print_comparison(comparison: upstream.Comparison, version: str) -> None:
 @app.command("list")
 def list_() -> None:
     """The environments made on this machine, with sizes, and the releases that could be."""
-    plain = (Column(name, no_wrap=True) for name in ("size", "own size"))
-    table = Table(Column("name", no_wrap=True), Column("what it is", overflow="fold"), *plain, box=None)
+    rows = []
     here = list(made.made())
     for entry in here:
         whole, own = entry.sizes()
         state = entry.environment.describe() if entry.environment else "half-made: remove it"
-        table.add_row(entry.folder.name, state, f"{whole / 1e9:.2f} GB", f"{own / 1e9:.2f} GB")
+        rows.append((entry.folder.name, f"{whole / 1e9:.2f} GB", f"{own / 1e9:.2f} GB", state))
     for lock in locks.locks():
         if not any(entry.folder.name.startswith(f"{lock.name}-") for entry in here):
-            table.add_row(lock.name, "not made", "", "")
-    Console(width=max(Console().width, 140)).print(table)
+            rows.append((lock.name, "-", "-", "not made"))
+    show_table(plain_console(), ("name", "size", "own size", "what it is"), rows, {"size", "own size"})
     print("own size: what removing it frees; the rest is shared with uv's cache (`uv cache prune`)")
 
 

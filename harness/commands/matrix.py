@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
-from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from harness.commands.counting import counted
+from harness.commands.matrix_table import show_cells
 from harness.environments.resolve import resolve
+from harness.environments.spec import Environment
 from harness.errors import HarnessError, UsageError
 from harness.matrix.compare import (
-    Baseline,
     Change,
     against,
     baseline_of,
@@ -25,7 +24,7 @@ from harness.matrix.compare import (
     write_baseline,
 )
 from harness.matrix.coverage import FileCoverage, measure
-from harness.matrix.findings import explain, load_findings
+from harness.matrix.findings import Explained, Finding, explain, load_findings
 from harness.matrix.meanings import FILE as MEANINGS
 from harness.matrix.meanings import load_meanings
 from harness.matrix.mutants import Judged, judged, kept, load_reasons, mutants_of, parted, reasoned, score
@@ -38,10 +37,17 @@ from harness.matrix.search import Found, search
 from harness.paths import state_dir
 from harness.registry import Frontend, load_registry
 from harness.scripted.families import FAMILIES, Family, families_of_model, on_real_tokenizer
+from harness.server.leases import interpreters
+from harness.terminal import plain_console, show_table
 
 app = typer.Typer(help="Run every parser over versions of vLLM, without a GPU; compare runs.")
-console = Console(highlight=False)
-HOW: dict[Engine, str] = {"in-process": "driven in process", "http": "asked over HTTP"}
+JOBS = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs", help="Interpreters or servers at a time; default: two, one on a small machine.", min=1
+    ),
+]
+console, notes = plain_console(), plain_console(stderr=True)
 
 
 @app.callback(invoke_without_command=True)
@@ -81,7 +87,7 @@ def matrix(
     engine: Annotated[
         Engine, typer.Option(help="The parser objects in their interpreter, or servers over HTTP.")
     ] = "in-process",
-    parallel: Annotated[int, typer.Option("--jobs", help="Interpreters or servers at a time.", min=1)] = 2,
+    jobs_at_a_time: JOBS = None,
     run: Annotated[str, typer.Option(help="Name of the run; one that was interrupted goes on.")] = "",
     coverage: Annotated[
         bool, typer.Option("--coverage", help="Measure which lines of vLLM's parsers the cases run.")
@@ -96,6 +102,7 @@ def matrix(
     """Parse what a model of each family means with vLLM's own parsers; exit 1 where it does not come back."""
     if context.invoked_subcommand:
         return
+    parallel = jobs_at_a_time or interpreters()
     known = read_baseline(baseline) if baseline else None
     folder = Run.named(run or time.strftime("%Y%m%d-%H%M%S"))
     subjects = _subjects(vllm, frontend, engine)
@@ -122,11 +129,11 @@ def matrix(
         and cell.group in groups
         and cell.engine == engine
     ]
-    _show(cells, known)
+    show_cells(console, cells, known)
     found = []
     if "properties" in groups and engine == "in-process" and known is None:
         found = _search(folder, subjects, families, how, parallel)
-    console.print(f"run: {folder.folder}", soft_wrap=True)
+    console.print(f"run: {folder.folder}")
     if write:
         write_baseline(baseline_of(subjects[0].name, cells), write)
         console.print(f"baseline: {write}")
@@ -153,12 +160,12 @@ def diff(
 def engines(run: Annotated[str, typer.Argument(help="A run with cells of both engines.")]) -> None:
     """List where servers over HTTP answer otherwise than the parsers in process; exit 1 where any does."""
     compared, found = disagreements(Run.named(run).cells())
-    table = Table("environment", "family", "case", "asked", "in process", "over HTTP")
+    rows = []
     for one in found:
         wrong = (", ".join(kinds) or "right" for kinds in (one.in_process, one.http))
-        table.add_row(one.environment, one.family, one.case, one.way, *wrong)
+        rows.append((one.case, one.family, one.environment, one.way, *wrong))
     if found:
-        console.print(table)
+        show_table(console, ("case", "family", "environment", "asked", "in process", "over HTTP"), rows)
     console.print(f"{compared} answers compared, {len(found)} differ")
     raise typer.Exit(1 if found else 0)
 
@@ -167,37 +174,48 @@ def engines(run: Annotated[str, typer.Argument(help="A run with cells of both en
 def findings(
     run: Annotated[str, typer.Argument(help="A run, by name or folder.")],
     every: Annotated[
-        bool, typer.Option("--all", help="List every failure that no finding explains.")
+        bool,
+        typer.Option(
+            "--all", help="List the findings that do not show too, and every failure without a finding."
+        ),
     ] = False,
     commands: Annotated[
-        bool, typer.Option("--commands", help="Print what shows each of the run's findings again.")
+        bool,
+        typer.Option(
+            "--commands", help="Print the families of each finding, and the command that shows it again."
+        ),
     ] = False,
 ) -> None:
     """Sort a run's failures by root cause (findings.yaml); exit 1 where one has no finding."""
     known = load_findings()
     told = explain(known, Run.named(run).cells())
     places = list(dict.fromkeys(place for counts in told.seen.values() for place in counts))
-    table = Table("finding", "verdict", "reference", "families", *map("\n".join, places))
-    for one in known:
-        counts = told.seen.get(one.name, {})
-        numbers = (str(counts.get(place, "-")) for place in places)
-        table.add_row(one.name, one.verdict, one.reference, ", ".join(one.families), *numbers)
-    console.print(table)
+    listed = [one for one in known if every or one.name in told.seen]
+    counts = ["\n".join(place) for place in places]
+    rows = [_finding_row(one, told, places) for one in listed]
+    headings = (*counts, "families", "verdict", "finding (reference)")
+    show_table(console, headings, rows, [*counts, "families"], whole=len(places) > 3)
     if commands:
-        for one in known:
-            if one.name in told.seen:
-                console.print(
-                    f"{one.name} ({one.verdict}; {', '.join(one.versions)})", markup=False, soft_wrap=True
-                )
-                console.print(one.command, markup=False, soft_wrap=True, style="dim")
+        for one in listed:
+            console.print(f"{one.name} ({one.verdict}; {', '.join(one.versions)}; {', '.join(one.families)})")
+            console.print(one.command, style="dim")
     true = sum(one.verdict == "true" for one in known)
     console.print(
-        f"{true} true, {len(known) - true} arguable; {len(told.unexplained)} failures without a finding"
+        f"{len(told.seen)} of {len(known)} findings show ({true} of all are true, the others arguable); "
+        f"{len(told.unexplained)} failures are without a finding"
     )
     for environment, engine, failure in told.unexplained[: None if every else 20]:
         place = f"{environment}, {engine}: {failure.family}, {failure.group}, {failure.case}, {failure.way}"
         console.print(f"{place}: {failure.wrong}")
+    if more := 0 if every else max(0, len(told.unexplained) - 20):
+        console.print(f"... and {more} more; --all lists them")
     raise typer.Exit(1 if told.unexplained else 0)
+
+
+def _finding_row(one: Finding, told: Explained, places: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    counts = told.seen.get(one.name, {})
+    numbers = (str(counts.get(place, "-")) for place in places)
+    return (*numbers, str(len(one.families)), one.verdict, f"{one.name} ({one.reference})")
 
 
 @app.command()
@@ -208,7 +226,7 @@ def mutants(
     cases: Annotated[str, typer.Option(help="Groups of cases, by commas.")] = ",".join(BY_DEFAULT),
     sample: Annotated[int, typer.Option(help="How many mutants, drawn by the seed; 0: all.", min=0)] = 0,
     seed: Annotated[int, typer.Option(help="What they are drawn by.")] = 0,
-    parallel: Annotated[int, typer.Option("--jobs", help="Interpreters at a time.", min=1)] = 2,
+    jobs_at_a_time: JOBS = None,
     least: Annotated[float, typer.Option(help="Percentage killed below which this fails.")] = 0,
     keep: Annotated[
         Path | None, typer.Option(help="Where each mutant's fate is written, one JSON object a line.")
@@ -221,9 +239,10 @@ def mutants(
     ] = 0,
 ) -> None:
     """Change one of vLLM's files in every way cosmic-ray knows, and list the changes that no case notices."""
+    parallel = jobs_at_a_time or interpreters()
     known = load_reasons()
     before = kept(again) if again else []
-    environment = resolve(vllm, create=True, progress=console.print)
+    environment = resolve(vllm, create=True, progress=notes.print)
     meanings = load_meanings()
     chosen = _families(parsers, "in-process")
 
@@ -235,33 +254,36 @@ def mutants(
     dead, left = parted(found, before)
     path = keep or state_dir() / "mutants" / f"{file.replace('/', '.').removesuffix('.py')}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _progress() as progress, path.open("w") as lines:
-        task = progress.add_task("mutants", total=len(found))
+    if dead:
+        notes.print(f"{len(dead)} of {len(found)} mutants were killed by the earlier run")
+    with path.open("w") as lines:
 
-        def keeping(one: Judged) -> None:
+        def keep_line(one: Judged) -> None:
             print(one.model_dump_json(exclude={"mutant": {"code"}}), file=lines, flush=True)
 
-        def done(one: Judged) -> None:
-            keeping(one)
-            progress.advance(task)
-
         for one in dead:
-            done(one)
-        fates = judged(environment, file, left, asked("in-process"), parallel=parallel, done=done)
+            keep_line(one)
+        with counted("mutants", len(left)) as advance:
+
+            def done(one: Judged) -> None:
+                keep_line(one)
+                advance()
+
+            fates = judged(environment, file, left, asked("in-process"), parallel=parallel, done=done)
         told = reasoned([*dead, *fates], file, known)
         lives = drawn(told, http, seed)
-        served = judged_over_http(environment, file, lives, asked("http"), parallel=parallel) if lives else []
+        served = _served(environment, file, lives, asked("http"), parallel) if lives else []
         for one in served:
-            keeping(one)
+            keep_line(one)
     of = {one.mutant.told: one for one in served}
     told = [of.get(one.mutant.told, one) for one in told]
     for one in told:
         if one.fate != "killed":
             _show_survivor(one)
-    killed, counted = score(told)
-    share = 100 * killed / counted if counted else 100.0
-    equivalent = f", {len(told) - counted} equivalent" if counted < len(told) else ""
-    console.print(f"{file}: {killed} of {counted} mutants killed, {share:.1f} %{equivalent}")
+    killed, of_all = score(told)
+    share = 100 * killed / of_all if of_all else 100.0
+    equivalent = f", {len(told) - of_all} equivalent" if of_all < len(told) else ""
+    console.print(f"{file}: {killed} of {of_all} mutants killed, {share:.1f} %{equivalent}")
     if served:
         noticed = sum(one.fate == "killed" for one in served)
         console.print(f"over HTTP: {noticed} of {len(served)} asked of servers killed there")
@@ -269,18 +291,20 @@ def mutants(
     raise typer.Exit(1 if share < least else 0)
 
 
+def _served(
+    environment: Environment, file: str, lives: list[Judged], asked: list[Asked], parallel: int
+) -> list[Judged]:
+    with counted("mutants over HTTP", len(lives)) as advance:
+        return judged_over_http(environment, file, lives, asked, parallel=parallel, done=lambda _: advance())
+
+
 def _show_survivor(one: Judged) -> None:
     noticed = f"noticed by {one.by}, but no worse" if one.by else "not noticed"
     where = ", by servers neither" if one.served else ""
     why = f"; {'equivalent: ' if one.reason.equivalent else ''}{one.reason.why}" if one.reason else ""
     told = f"line {one.mutant.line}, {one.mutant.operator}: {noticed}{where}{why}"
-    console.print(told, markup=False, soft_wrap=True)
-    console.print(one.mutant.change, markup=False, soft_wrap=True, style="dim")
-
-
-def _progress() -> Progress:
-    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console)
+    console.print(told)
+    console.print(one.mutant.change, style="dim")
 
 
 def _cells(told: str) -> list[Cell]:
@@ -361,7 +385,7 @@ def _subjects(vllm: str, frontend: str, engine: Engine) -> list[Subject]:
     chosen = _known(frontend, known, "vLLM has no front end")
     if engine != "http" and chosen != ["python"]:
         raise UsageError("parsers driven in process have no front end", hint="add --engine http")
-    environments = [(spec, resolve(spec, create=True, progress=console.print)) for spec in _split(vllm)]
+    environments = [(spec, resolve(spec, create=True, progress=notes.print)) for spec in _split(vllm)]
     for _, environment in environments:
         if missing := set(chosen) - set(environment.frontends):
             raise UsageError(
@@ -387,10 +411,9 @@ def _work(
     total = sum(len(job.asked) for job in todo)
     kept = len(subjects) * sum(bool(one.questions.asked) for one in everything) - total
     if kept:
-        console.print(f"{kept} cells of this run have finished before")
-    with _progress() as progress:
-        task = progress.add_task("cells", total=total)
-        return work(folder, todo, parallel=parallel, done=lambda _: progress.advance(task))
+        notes.print(f"{kept} cells of this run have finished before")
+    with counted("cells", total) as advance:
+        return work(folder, todo, parallel=parallel, done=lambda _: advance())
 
 
 def _search(
@@ -398,8 +421,7 @@ def _search(
 ) -> list[Found]:
     """The smallest meanings that show each kind of failure, kept beside the cells."""
     found = []
-    with _progress() as progress:
-        task = progress.add_task("searched", total=len(subjects) * len(families))
+    with counted("families searched", len(subjects) * len(families)) as advance:
         for subject in subjects:
             place = folder.place(subject.name) / f"found-{how.budget}-{how.seed}"
             found += search(
@@ -408,44 +430,29 @@ def _search(
                 how,
                 place,
                 parallel=parallel,
-                done=lambda _: progress.advance(task),
+                done=lambda _: advance(),
             )
-    table = Table("family", "parsed", "wrong", "file")
-    for one in found:
-        table.add_row(one.family, one.way, one.wrong, str(one.file.relative_to(folder.folder)))
+    rows = [(one.family, one.way, one.wrong, str(one.file.relative_to(folder.folder))) for one in found]
     if found:
-        console.print(table)
-        console.print("the smallest of each; again: --parsers FAMILY --cases canonical --meanings FILE")
+        show_table(console, ("family", "parsed", "wrong", "file"), rows)
+        console.print("these are the smallest of each kind; what asks one again:")
+        console.print("  --parsers FAMILY --cases canonical --meanings FILE")
     return found
 
 
-def _show(cells: list[Cell], known: Baseline | None) -> None:
-    columns = list(dict.fromkeys((cell.environment, cell.group) for cell in cells))
-    columns.sort(key=lambda column: (column[0], GROUPS.index(column[1])))
-    table = Table("family", "tool parser", "reasoning parser", "tokenizer", *map("\n".join, columns))
-    for family in dict.fromkeys(cell.family for cell in sorted(cells, key=lambda cell: cell.family)):
-        of = {(cell.environment, cell.group): cell for cell in cells if cell.family == family}
-        first = next(iter(of.values()))
-        words = (family, first.tool_parser or "-", first.reasoning_parser or "-", first.tokenizer)
-        table.add_row(*words, *(_counts(of.get(column), known) for column in columns))
-    console.print(table)
-    console.print("passed / known / failed / left out, since the format has no way to say it")
-    for described in dict.fromkeys(f"{cell.described}; parsers {HOW[cell.engine]}" for cell in cells):
-        console.print(f"server environment: {described}")
-
-
 def _quietly(said: str) -> None:
-    console.print(said, style="dim")
+    notes.print(said, style="dim")
 
 
 def _show_coverage(files: list[FileCoverage]) -> None:
-    table = Table("file", "lines", "or reason", "branches", "of", "run by", "did not run, and has no reason")
+    rows = []
     for one in files:
         branches = "-" if one.branches is None else f"{one.branches:.0f} %"
         some = one.families[:3] + (("...",) if len(one.families) > 3 else ())
         shares = (f"{one.lines:.0f} %", f"{one.explained:.0f} %", branches, str(one.statements))
-        table.add_row(one.name, *shares, ", ".join(some), one.missing)
-    console.print(table)
+        rows.append((one.name, *shares, ", ".join(some), one.missing))
+    headings = ("file", "lines", "or reason", "branches", "of", "run by", "did not run, and has no reason")
+    show_table(console, headings, rows, headings[1:5])
     for why in dict.fromkeys(why for one in files for why in one.reasons):
         console.print(f"{sum(one.reasons.get(why, 0) for one in files)} lines: {why}")
     statements = sum(one.statements for one in files)
@@ -455,37 +462,14 @@ def _show_coverage(files: list[FileCoverage]) -> None:
     console.print(f"{over} of {len(files)} files at 90 % or more, {with_reason} with what has a reason")
 
 
-def _counts(cell: Cell | None, known: Baseline | None) -> str:
-    if cell is None:
-        return "-"
-    if cell.refused:
-        return f"[red]refused: {cell.refused[:40]}[/]"
-    failed = cell.count("fail")
-    compared = known is not None and known.covers_cell(cell)
-    worse = sum(change.worse for change in against(known, [cell])) if known and compared else failed
-    text = f"{cell.count('pass')} / {failed - worse} / {worse} / {cell.count('left out')}"
-    return f"[red]{text}[/]" if worse else f"[green]{text}[/]"
-
-
 def _tell(changed: list[Change], than: str) -> int:
     worse = [change for change in changed if change.worse]
     better = [change for change in changed if not change.worse]
     for title, some in (("worse", worse), ("better", better)):
         if some:
-            table = Table(
-                "family",
-                "group",
-                "case",
-                "before",
-                "after",
-                title=f"{title} than {than}",
-                title_justify="left",
-            )
-            for change in some:
-                table.add_row(
-                    change.family, change.group, change.case, _ways(change.before), _ways(change.after)
-                )
-            console.print(table)
+            console.print(f"{title} than {than}:")
+            rows = [(one.case, one.family, one.group, _ways(one.before), _ways(one.after)) for one in some]
+            show_table(console, ("case", "family", "group", "before", "after"), rows)
     console.print(f"{len(worse)} worse, {len(better)} better than {than}")
     return 1 if worse else 0
 

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
 from harness.environments import resolve
 from harness.environments.progress import shown
 from harness.model_check import names_of, unknown_names
 from harness.registry import ModelEntry, load_registry
+from harness.terminal import plain_console, show_table
 
 app = typer.Typer(help="List the model entries of models.yaml, and check them against a vLLM.")
 
@@ -33,14 +32,8 @@ def list_(
     if as_json:
         print(json.dumps([_plain(entry) for entry in entries], indent=2))
         return
-    hub_id = Column("hub id", overflow="fold")
-    table = Table("name", hub_id, "lanes", "parsers", "hardware", "capabilities", box=None)
-    for entry in entries:
-        hub = f"{entry.hub.id} (gated)" if entry.hub.gated else entry.hub.id
-        parsers = " / ".join(filter(None, (entry.tool_call_parser, entry.reasoning_parser)))
-        capabilities = ", ".join(sorted(entry.capabilities))
-        table.add_row(entry.name, hub, ", ".join(entry.lanes), parsers, _hardware(entry), capabilities)
-    Console().print(table)
+    headings = ("name", "lanes", "hardware", "parsers", "hub id", "capabilities")
+    show_table(plain_console(), headings, [_row(entry) for entry in entries])
 
 
 @app.command()
@@ -60,12 +53,17 @@ def check(
     if not unknown:
         print(f"{environment.describe()} knows all that {len(entries)} entries name")
         return
-    table = Table("model", "key", "unknown", "nearest", box=None)
-    for each in unknown:
-        table.add_row(each.model, each.key, each.name, ", ".join(each.near))
-    Console().print(table)
+    rows = [(each.model, each.key, each.name, ", ".join(each.near)) for each in unknown]
+    show_table(plain_console(), ("model", "key", "unknown", "nearest"), rows)
     print(f"{environment.describe()}: {len(unknown)} unknown names")
     raise typer.Exit(1)
+
+
+def _row(entry: ModelEntry) -> tuple[str, ...]:
+    hub = f"{entry.hub.id} (gated)" if entry.hub.gated else entry.hub.id
+    parsers = " / ".join(filter(None, (entry.tool_call_parser, entry.reasoning_parser)))
+    lanes, capabilities = ", ".join(entry.lanes), ", ".join(sorted(entry.capabilities))
+    return entry.name, lanes, _hardware(entry), parsers, hub, capabilities
 
 
 def _hardware(entry: ModelEntry) -> str:

@@ -7,29 +7,31 @@ import signal
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from harness.errors import UsageError
 from harness.server import kept
 from harness.server.errors import StopFailed
 from harness.server.fork_server import templates
 from harness.server.records import running, sweep
+from harness.terminal import plain_console, show_table
 
-console = Console(highlight=False, soft_wrap=True)
+console = plain_console()
 
 
 def ps() -> None:
     """List servers (kept, or in use by a run) and fork servers."""
     sweep()
-    table = Table("name", "lane", "state", "url", "pid", "environment", "log")
+    rows = []
     for record in running():
         state = "kept" if record.kept else "in use"
         url = f"http://127.0.0.1:{record.port}/v1"
-        table.add_row(record.name, record.lane, state, url, str(record.pid), record.environment, record.log)
+        rows.append((record.name, record.lane, state, str(record.pid), url, record.environment, record.log))
     for template in templates():
-        table.add_row("fork server", "", "", "", str(template.pid), template.environment, "")
-    console.print(table if table.row_count else "nothing runs")
+        rows.append(("fork server", "-", "-", str(template.pid), "-", template.environment, "-"))
+    if rows:
+        show_table(console, ("name", "lane", "state", "pid", "url", "environment", "log"), rows, {"pid"})
+    else:
+        console.print("nothing runs")
 
 
 def stop(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from harness.errors import UsageError
+from harness.printable import printable
 
 
 class Format(StrEnum):
@@ -32,20 +33,34 @@ def validate(
         str, typer.Option(help="responses, chat or messages; judged by the content where not given.")
     ] = "",
 ) -> None:
-    """Check recorded streams and bodies; exit 0 when clean, 1 with errors or warnings, 2 on bad input."""
-    from harness.protocol.captures import read_capture, validate_capture
+    """Check recorded streams and bodies; exit 0 when clean, 1 with errors or warnings, 2 on bad input.
+
+    Bad input is also a file in which there is nothing to check. The other files are still reported.
+    """
+    from harness.protocol.captures import check_not_empty, read_capture, validate_capture
+    from harness.protocol.errors import ProtocolInputError
     from harness.protocol.formats import FORMATS, Placed
 
     if api not in ("", "responses", "chat", "messages"):
         raise UsageError(f"--api {api!r} is neither responses, chat nor messages")
     wanted, unwanted = _codes(select), _codes(ignore)
-    found = []
+    found: list[Placed] = []
+    bad: list[ProtocolInputError] = []
+    known: Any = api or None
     for file in files:
-        capture = read_capture(file)
-        for line, finding in validate_capture(capture, api=api or None):  # type: ignore[arg-type]
+        try:
+            capture = read_capture(file)
+            check_not_empty(capture, api=known)
+        except ProtocolInputError as error:
+            bad.append(error)
+            continue
+        for line, finding in validate_capture(capture, api=known):
             if finding.code.startswith(wanted or ("",)) and not finding.code.startswith(unwanted):
                 found.append(Placed(capture.source, line, finding))
-    _write(FORMATS[format](found))
+    if len(bad) < len(files):
+        _write(FORMATS[format](found))
+    if bad:
+        raise bad[0] if len(bad) == 1 else UsageError("\n".join(map(str, bad)))
     if any(placed.finding.counts for placed in found):
         raise typer.Exit(1)
 
@@ -88,6 +103,6 @@ def _codes(text: str) -> tuple[str, ...]:
 
 
 def _write(text: str) -> None:
-    """Prints text that may hold what the terminal's encoding cannot say."""
+    """Prints text that may hold what the terminal cannot say, or would obey."""
     encoding = sys.stdout.encoding or "utf-8"
-    typer.echo(text.encode(encoding, "backslashreplace").decode(encoding))
+    typer.echo(printable(text).encode(encoding, "backslashreplace").decode(encoding))

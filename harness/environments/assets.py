@@ -117,6 +117,8 @@ def adopt(name: str, folder: Path, *, progress: Progress = quiet) -> Path:
 
 
 def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environment | None) -> Path:
+    if _cached(folder, asset):  # without a lock: the cache may be another's, to be read only
+        return folder
     with one_maker(folder, progress):
         if _cached(folder, asset):
             return folder

@@ -22,5 +22,6 @@ def stub_metadata(version: str) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as half:
             half.write(f"Metadata-Version: 2.1\nName: vllm\nVersion: {local}\n")
+        Path(half.name).chmod(0o644)  # whoever may read the cache may read this
         Path(half.name).replace(file)
     return folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,12 +27,19 @@ def drawn(found: Sequence[Judged], count: int, seed: int) -> list[Judged]:
 
 
 def judged_over_http(
-    environment: Environment, file: str, lives: Sequence[Judged], asked: Sequence[Asked], *, parallel: int = 1
+    environment: Environment,
+    file: str,
+    lives: Sequence[Judged],
+    asked: Sequence[Asked],
+    *,
+    parallel: int = 1,
+    done: Callable[[Judged], None] = lambda _: None,
 ) -> list[Judged]:
     """Asks each mutant of a server; one is killed where a case is worse than on the server as it is.
 
     Args:
         asked: cases for the engine `http`.
+        done: called with each mutant that was asked.
 
     Raises:
         HarnessError: the first of those that kept the cases from being asked.
@@ -45,6 +52,7 @@ def judged_over_http(
             plugin = _plugin(folder, number, file, one.mutant)
             changed = [replace(some, family=_with(some.family, plugin)) for some in asked]
             found.append(_again(one, before, _cells(environment, changed, folder / plugin.stem, parallel)))
+            done(found[-1])
     return found
 
 

@@ -31,6 +31,7 @@ from harness.matrix.results import CaseResult, Cell, Engine, Run, short_digest
 from harness.registry import Frontend
 from harness.scripted.families import Family
 from harness.scripted.in_process import Parsed, parsing
+from harness.server.claims import own_task
 
 T = TypeVar("T")
 LIMIT_S = 3600.0
@@ -131,9 +132,10 @@ def work(run: Run, todo: Iterable[Job], *, parallel: int, done: Callable[[Cell],
     """Does jobs side by side, keeps each cell as it finishes; returns the errors of those that failed."""
 
     def do(job: Job) -> None:
-        for cell in _cells(job):
-            run.write(cell)
-            done(cell)
+        with own_task(f"{id(job)}"):
+            for cell in _cells(job):
+                run.write(cell)
+                done(cell)
 
     errors = []
     with ThreadPoolExecutor(parallel) as pool:

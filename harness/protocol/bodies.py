@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -15,6 +15,8 @@ from harness.protocol.messages_objects import check_message
 from harness.protocol.rules import SEVERITIES
 from harness.protocol.stream import Api, plain
 
+Kind = Literal["message", "error", "bare error", "completion", "response"]
+_WITHOUT_RULES = {"list", "text_completion", "chat.completion.deleted"}
 _ERROR_KEYS = ("message", "type", "param", "code")
 
 
@@ -42,24 +44,54 @@ def validate_body(
     return report.findings
 
 
-def _check(report: Report, body: dict[str, Any], api: Api | None, request: dict[str, Any] | None) -> None:
+def has_kind(body: Mapping[str, Any] | BaseModel, *, api: Api | None = None) -> bool:
+    """Whether a body is of a kind that `validate_body` knows, with rules or without."""
+    value = plain(body)
+    kind = value.get("object")
+    named = isinstance(kind, str) and (kind in _WITHOUT_RULES or kind.startswith("response."))
+    return named or _kind(value, api) is not None
+
+
+def _kind(body: dict[str, Any], api: Api | None) -> Kind | None:
     kind = body.get("object")
     if api == "messages" or (api is None and kind is None and body.get("type") in ("message", "error")):
-        _check_messages(report, body)
-    elif "error" in body and "id" not in body and body["error"] is not None:
-        _check_error(report, body["error"])
-    elif kind == "error":
-        report.add("RO119", "the error stands at the top of the body", "$", "{error: {...}}", brief(body))
-    elif api == "chat" or (api is None and "choices" in body and kind != "text_completion"):
-        check_completion(report, body, request)
-    elif api == "responses" or kind == "response" or "output" in body:
-        if isinstance(kind, str) and kind.startswith("response."):
-            return
-        check_response(report, body, "$", request)
-        status = body.get("status")
-        check_output(
-            report, body.get("output"), "$.output", status if isinstance(status, str) else None, request
-        )
+        return "message"
+    if "error" in body and "id" not in body and body["error"] is not None:
+        return "error"
+    if kind == "error":
+        return "bare error"
+    if api == "chat" or (api is None and _is_completion(body)):
+        return "completion"
+    if isinstance(kind, str) and kind.startswith("response."):
+        return None
+    return "response" if api == "responses" or kind == "response" or "output" in body else None
+
+
+def _is_completion(body: dict[str, Any]) -> bool:
+    if body.get("object") == "chat.completion" and "output" not in body:
+        return True
+    return "choices" in body and body.get("object") != "text_completion"
+
+
+def _check(report: Report, body: dict[str, Any], api: Api | None, request: dict[str, Any] | None) -> None:
+    match _kind(body, api):
+        case "message":
+            _check_messages(report, body)
+        case "error":
+            _check_error(report, body["error"])
+        case "bare error":
+            report.add("RO119", "the error stands at the top of the body", "$", "{error: {...}}", brief(body))
+        case "completion":
+            check_completion(report, body, request)
+        case "response":
+            _check_response(report, body, request)
+
+
+def _check_response(report: Report, body: dict[str, Any], request: dict[str, Any] | None) -> None:
+    check_response(report, body, "$", request)
+    status = body.get("status")
+    known = status if isinstance(status, str) else None
+    check_output(report, body.get("output"), "$.output", known, request)
 
 
 def _check_messages(report: Report, body: dict[str, Any]) -> None:

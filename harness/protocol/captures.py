@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.protocol.bodies import validate_body
+from harness.protocol.bodies import has_kind, validate_body
 from harness.protocol.conversation import Exchange, validate_conversation
 from harness.protocol.errors import ProtocolInputError
 from harness.protocol.findings import Finding
@@ -27,6 +27,9 @@ from harness.protocol.sse import SSEEvent, parse_sse
 from harness.protocol.stream import Api, validate_stream
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
+# of a cassette, each as often as aliases repeat it: a few lines of YAML can stand for more than any memory
+MAX_PARTS = 10_000_000
+_PATHS = ("/responses", "/chat/completions", "/messages")
 _SSE_FIELDS = ("data:", "event:", "id:", "retry:", ":")
 
 
@@ -86,6 +89,25 @@ def validate_capture(capture: Capture, *, api: Api | None = None) -> Iterator[tu
             yield 1, finding
 
 
+def check_not_empty(capture: Capture, *, api: Api | None = None) -> None:
+    """Raises ProtocolInputError where nothing of a capture can be checked: that is not clean."""
+    if any(_is_checkable(exchange, api) for exchange in capture.exchanges):
+        return
+    hint = "see what it holds; --api names the API where a body does not tell it"
+    if not capture.exchanges:
+        hint = f"of a cassette those exchanges are read whose URI has one of {', '.join(_PATHS)}"
+    raise ProtocolInputError(
+        f"nothing to check among {len(capture.exchanges)} exchanges: looked for streams of events, and for "
+        "bodies of the Responses, Chat Completions and Messages APIs",
+        source=capture.source,
+        hint=hint,
+    )
+
+
+def _is_checkable(exchange: Exchange, api: Api | None) -> bool:
+    return exchange.events is not None or (exchange.body is not None and has_kind(exchange.body, api=api))
+
+
 def validate_exchange(exchange: Exchange, *, api: Api | None = None) -> list[Finding]:
     """Checks the answer of one exchange with what its request tells."""
     request = exchange.request if exchange.method == "POST" and exchange.request else None
@@ -109,7 +131,7 @@ def _read(path: Path | str, source: str) -> bytes:
             f"larger than {MAX_FILE_BYTES} bytes", source=source, hint="split the capture"
         )
     if not data.strip():
-        raise ProtocolInputError("empty", source=source)
+        raise ProtocolInputError("empty: neither events nor bodies to check", source=source)
     return data
 
 
@@ -213,17 +235,32 @@ def _cassette(text: str, source: str) -> list[Exchange]:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 1
         raise ProtocolInputError("not YAML", source=source, line=line) from error
+    if _size(value, {}) > MAX_PARTS:
+        raise ProtocolInputError(f"its aliases make more than {MAX_PARTS} parts", source=source, line=1)
     interactions = value.get("interactions") if isinstance(value, dict) else None
     if not isinstance(interactions, list):
         raise ProtocolInputError("no `interactions`: not a VCR cassette", source=source, line=1)
     return [_vcr_exchange(one, source) for one in interactions if _of_the_apis(one)]
 
 
+def _size(value: object, known: dict[int, int]) -> int:
+    """The parts of a value, each as often as aliases repeat it.
+
+    Args:
+        known: sizes by the id of their value.
+    """
+    if not isinstance(value, (dict, list)):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = MAX_PARTS  # until it is known: what contains itself has no end
+        parts = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_size(part, known) for part in parts)
+    return known[id(value)]
+
+
 def _of_the_apis(interaction: object) -> bool:
     uri = _get(interaction, "request", "uri")
-    return isinstance(uri, str) and any(
-        path in uri for path in ("/responses", "/chat/completions", "/messages")
-    )
+    return isinstance(uri, str) and any(path in uri for path in _PATHS)
 
 
 def _vcr_exchange(value: object, source: str) -> Exchange:

@@ -7,8 +7,9 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -18,21 +19,57 @@ from filelock import FileLock, Timeout
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a claim: process id, its command, and since when (seconds since the epoch)."""
+    """Who holds a claim.
+
+    Attributes:
+        pid: process id.
+        command: its command, for people.
+        since: seconds since the epoch.
+        task: a task of the process that waits by itself; see `own_task`.
+    """
 
     pid: int
     command: str
     since: float
+    task: str = ""
+
+    @property
+    def who(self) -> str:
+        """Equal for all that one process, or one task of it, holds."""
+        return f"{self.pid} {self.task}".strip()
 
     @classmethod
     def this_process(cls) -> Self:
-        """The process now running."""
-        return cls(os.getpid(), " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])[:80], time.time())
+        """The process and task now running."""
+        return cls(os.getpid(), _command(), time.time(), _task.get())
 
     def __str__(self) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(self.since))
         itself = ", this very process" if self.pid == os.getpid() else ""
         return f"pid {self.pid} ({self.command}{itself}) since {since}"
+
+
+def _command() -> str:
+    """The command line as a person would have typed it, cut."""
+    program, here = Path(sys.argv[0]), f"{Path.cwd()}/"
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    return " ".join([name, *(argument.replace(here, "") for argument in sys.argv[1:])])[:80]
+
+
+_task: ContextVar[str] = ContextVar("task", default="")
+
+
+@contextmanager
+def own_task(name: str) -> Iterator[None]:
+    """Has what is claimed meanwhile belong to a task of its own.
+
+    For threads that each start and end their own servers: none of them holds what another waits for for ever.
+    """
+    before = _task.set(name)
+    try:
+        yield
+    finally:
+        _task.reset(before)
 
 
 class Claim:

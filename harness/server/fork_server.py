@@ -13,7 +13,6 @@ import json
 import os
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,12 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+import psutil
 
 from harness.errors import HarnessError
-from harness.paths import state_dir
+from harness.folders import private_folder
+from harness.paths import STATE, state_dir
 from harness.server.launch import Launch
+from harness.server.private_socket import connect
 from harness.server.supervised import Handle
+from harness.waiting import locked
 
 TEMPLATE = Path(__file__).with_name("vllm_harness_template.py")
 LINGER = "VLLM_HARNESS_LINGER_S"
@@ -43,7 +45,7 @@ READ_EARLY = (
 )
 
 MODELS_HELD = 8
-"""Templates with a model's tokenizer that one process keeps; each takes some 300 MB."""
+"""Templates with a model's tokenizer that one process keeps at most; each takes some 0.3 GiB."""
 _held: dict[Path, socket.socket] = {}
 
 
@@ -75,15 +77,18 @@ def spawn(config: dict[str, Any], path: Path) -> Handle:
 
     Raises:
         ForkServerFailed: the template does not answer.
+        StrangerAnswers: another user's process does.
     """
     control_read, control_write = os.pipe()
     status_read, status_write = os.pipe()
     try:
         _ask(path, {"op": "fork", "config": config}, [control_read, status_write])
-    except OSError as error:
+    except BaseException as error:
         for descriptor in (control_write, status_read):
             os.close(descriptor)
-        raise ForkServerFailed(f"the fork server does not answer: {error}") from error
+        if isinstance(error, OSError):
+            raise ForkServerFailed(f"the fork server does not answer: {error}") from error
+        raise
     finally:
         os.close(control_read)
         os.close(status_write)
@@ -106,18 +111,22 @@ def templates() -> list[TemplateInfo]:
     return found
 
 
-def template(launch: Launch, environ: Mapping[str, str], progress: Callable[[str], None]) -> Path:
+def template(
+    launch: Launch, environ: Mapping[str, str], progress: Callable[[str], None], *, held: int = MODELS_HELD
+) -> Path:
     """The socket of a running template for a launch; one is started where there is none.
 
     Args:
         environ: the server's environment.
         progress: told what is waited for.
+        held: how many models' templates this process keeps, this one included.
 
     Raises:
         ForkServerFailed: it cannot be made.
+        StrangerAnswers: another user's process listens in its place.
     """
     base = _folder() / f"{_key(launch, environ)}.sock"
-    with FileLock(base.with_suffix(".lock")):
+    with locked(base.with_suffix(".lock"), "another run that starts the same fork server"):
         if not _hold(base):
             progress("fork server: import")
             _start(base, launch, environ)
@@ -128,17 +137,17 @@ def template(launch: Launch, environ: Mapping[str, str], progress: Callable[[str
             progress("fork server: tokenizer")
             late = {name: environ[name] for name in READ_LATE if name in environ}
             request = {"op": "template", "socket": str(special), "model": launch.model, "env": late}
-            _ask(base, {**request, "harmony": launch.entry.harmony}, [])
-            _await(special, lambda: _connects(base), base.with_suffix(".log"))
+            pid = _ask(base, {**request, "harmony": launch.entry.harmony}, [])["pid"]
+            _await(special, lambda: psutil.pid_exists(pid) and _connects(base), base.with_suffix(".log"))
         _held[special] = _held.pop(special)
-        _leave_the_oldest()
+        _leave_the_oldest(held)
     return special
 
 
-def _leave_the_oldest() -> None:
+def _leave_the_oldest(held: int) -> None:
     """Ends templates of models that were asked for longest ago, unless somebody else holds them."""
     models = [path for path in _held if "-" in path.stem]
-    for path in models[:-MODELS_HELD]:
+    for path in models[:-held]:
         with _held.pop(path) as client, suppress(OSError):
             client.sendall(b'{"op": "leave"}\n')
 
@@ -149,7 +158,7 @@ def _key(launch: Launch, environ: Mapping[str, str]) -> str:
         for name, value in environ.items()
         if name.startswith(READ_EARLY) and name not in READ_LATE
     }
-    code = [path.read_text() for path in (TEMPLATE, TEMPLATE.with_name("supervisor.py"))]
+    code = [path.read_text() for path in (TEMPLATE, *map(TEMPLATE.with_name, ("supervisor.py", "blocks.py")))]
     told = json.dumps(
         [str(launch.environment.python), launch.environment.fingerprint(), early, code], sort_keys=True
     )
@@ -213,18 +222,14 @@ def _connects(path: Path) -> bool:
 
 
 def _connected(path: Path) -> socket.socket | None:
-    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        client.connect(str(path))
-        return client
+        return connect(path)
     except OSError:
-        client.close()
         return None
 
 
 def _ask(path: Path, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.connect(str(path))
+    with connect(path) as client:
         client.settimeout(60)
         data = json.dumps(request).encode() + b"\n"
         rights = (
@@ -239,12 +244,5 @@ def _ask(path: Path, request: dict[str, Any], descriptors: list[int]) -> dict[st
 
 
 def _folder() -> Path:
-    """A private folder whose path leaves room for a socket's name."""
-    folder = state_dir() / "fork"
-    if len(str(folder)) > 75:
-        name = hashlib.sha256(str(folder).encode()).hexdigest()[:8]
-        folder = Path(
-            tempfile.gettempdir() if len(tempfile.gettempdir()) < 60 else "/tmp", f"vhf-{os.getuid()}-{name}"
-        )
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
+    """Sockets, logs and notes of this user's fork servers; nobody else may look into it."""
+    return private_folder(state_dir() / "fork", STATE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ from filelock import FileLock
 
 from harness.gpus import NOMINAL_SHARE, TOLERANCE_BYTES, VISIBLE_VARIABLE, Gpu, describe_gpus, visible_gpus
 from harness.paths import state_dir
-from harness.server.claims import Claim, enter, entries
+from harness.server.claims import Claim, Holder, enter, entries
 from harness.server.lease import Busy, Lease, NotEnoughHardware, wait_for
 from harness.server.ledger import Account, can_end
 from harness.server.process_tree import MARKER
@@ -73,8 +72,8 @@ def _attempt(count: int, gib: float, visible: Callable[[], list[Gpu]], wait: Cla
                 return _lease(taken)
         for claim in taken:
             claim.release()
-        wait.write({"count": count})
-        endless = not can_end(count, os.getpid(), _accounts(large), len(large))
+        endless = not can_end(count, Holder.this_process().who, _accounts(large), len(large))
+        wait.write({"count": 0 if endless else count})
     reason = "; ".join(text for text, _ in obstacles)
     leased = any(leased for _, leased in obstacles)
     return Busy(reason, leased, partial(describe_gpus, devices), endless)
@@ -82,13 +81,13 @@ def _attempt(count: int, gib: float, visible: Callable[[], list[Gpu]], wait: Cla
 
 def _accounts(devices: Sequence[Gpu]) -> list[Account]:
     """How many of these GPUs each process holds and awaits."""
-    found: dict[int, Account] = {}
+    found: dict[str, Account] = {}
     leased = {claim: "leased" for claim in (Claim(_folder() / gpu.uuid) for gpu in devices) if claim.held()}
     for claim, what in {**leased, **dict.fromkeys(entries(_waits()), "wanted")}.items():
         if holder := claim.holder():
-            account = found.setdefault(holder.pid, Account(holder.pid))
+            account = found.setdefault(holder.who, Account(holder.who))
             number = getattr(account, what) + claim.note().get("count", 1)
-            found[holder.pid] = replace(account, **{what: number})
+            found[holder.who] = replace(account, **{what: number})
     return list(found.values())
 
 

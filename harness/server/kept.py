@@ -12,12 +12,13 @@ from contextlib import contextmanager, suppress
 
 import psutil
 import requests
-from filelock import FileLock
 
 from harness.server.fork_server import READ_EARLY, TEMPLATE
 from harness.server.launch import IN_SERVER, Launch
-from harness.server.process_tree import kill_in
+from harness.server.ports import listeners
+from harness.server.process_tree import tree_pids
 from harness.server.records import ServerRecord, records_folder, running
+from harness.waiting import locked
 
 CHECK_S = 5.0
 END_S = 30.0
@@ -44,7 +45,7 @@ def _counts(name: str, launch: Launch) -> bool:
 @contextmanager
 def one_start(wanted: str) -> Iterator[None]:
     """Lets one run at a time look for a server of an identity and start it, so that others then find it."""
-    with FileLock(records_folder() / f"{wanted}.lock", thread_local=False):
+    with locked(records_folder() / f"{wanted}.lock", "another run that starts the same server, to share it"):
         yield
 
 
@@ -68,12 +69,12 @@ def end(record: ServerRecord) -> list[int]:
             if time.monotonic() > deadline:
                 break
             time.sleep(0.05)
-    left = kill_in(record.tmp)
-    record.remove()
-    return left
+    return record.clear()
 
 
 def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
+    if listeners(record.port) - tree_pids(record.supervisor):  # a stranger's, who would get the key
+        return False
     try:
         headers = {"Authorization": f"Bearer {api_key}"}
         answer = requests.get(f"http://127.0.0.1:{record.port}/v1/models", headers=headers, timeout=CHECK_S)

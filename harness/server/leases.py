@@ -17,6 +17,7 @@ from math import floor, prod
 from harness.errors import UsageError
 from harness.gpus import visible_gpus
 from harness.server import memory_leases
+from harness.server.fork_server import MODELS_HELD
 from harness.server.gpu_leases import lease_gpus
 from harness.server.launch import Launch
 from harness.server.lease import Lease
@@ -28,6 +29,8 @@ WAIT_VARIABLE = "VLLM_HARNESS_LEASE_WAIT_S"
 WAIT_S = 3600.0
 BOUND_VARIABLE = "VLLM_HARNESS_MEMORY_GIB"
 STAND_IN_GPU_GIB = 4.0
+TEMPLATE_GIB = 0.3  # of the fork server, with one model's tokenizer
+INTERPRETER_GIB = 1.0  # with vLLM's parsers, torch and tokenizers imported
 PARALLEL = (
     ("-tp", "--tensor-parallel-size"),
     ("-pp", "--pipeline-parallel-size"),
@@ -79,17 +82,32 @@ def room(used_gib: float, ready_gib: float = 0.0) -> Room:
         used_gib: what the servers that hold leases have taken.
         ready_gib: what must be free besides for vLLM to start: its KV cache, though it is taken later.
     """
-    memory, fork_servers = node_memory(), fork_servers_gib()
-    total, available = memory.total / 2**30, memory.available / 2**30
+    total, fork_servers = _total_gib(), fork_servers_gib()
+    available = node_memory().available / 2**30
     if available < ready_gib:
         available = 0.0
-    bound = _number(os.environ, BOUND_VARIABLE, total)
-    return Room(min(total, bound) - fork_servers, min(available, bound - used_gib - fork_servers))
+    return Room(total - fork_servers, min(available, total - used_gib - fork_servers))
+
+
+def models_held() -> int:
+    """How many models' templates of the fork server a process keeps: an eighth of the memory at most."""
+    return max(1, min(MODELS_HELD, int(_total_gib() / 8 / TEMPLATE_GIB)))
+
+
+def interpreters() -> int:
+    """How many interpreters with vLLM a command runs side by side where nobody says: two at most."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    return max(1, min(2, cores, int(_total_gib() / 2 / INTERPRETER_GIB)))
+
+
+def _total_gib() -> float:
+    total = node_memory().total / 2**30
+    return min(total, _number(os.environ, BOUND_VARIABLE, total))
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """How many stand-ins this machine holds at once: in all, and beside what runs now; a server's need."""
+    """How many stand-ins this machine holds at once beside what strangers use: in all, and more now."""
 
     in_all: int
     now: int
@@ -99,12 +117,13 @@ class Capacity:
 def capacity() -> Capacity:
     """How many forked stand-ins fit, by the same figures that their leases go by."""
     accounts = memory_leases.accounts()
-    there = room(sum(account.used for account in accounts), ready_gib=1.0)
+    used, coming = sum(each.used for each in accounts), sum(each.coming for each in accounts)
+    there = room(used, ready_gib=1.0)
     ahead = 0.0 if fork_servers_gib() else FORK_SERVER_GIB
-    each, coming = STAND_IN_GIB["forked"], sum(account.coming for account in accounts)
+    each = STAND_IN_GIB["forked"]
     return Capacity(
-        in_all=max(0, floor((there.total - ahead) / each)),
-        now=max(0, floor((min(there.available, there.total) - ahead - coming) / each)),
+        in_all=max(0, floor((min(there.total, there.available + used) - ahead) / each)),
+        now=max(0, floor((there.available - coming - ahead) / each)),
         each_gib=each,
     )
 

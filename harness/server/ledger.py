@@ -1,6 +1,6 @@
 """The ledger of memory: who holds and awaits what, and whether a request fits or can ever fit.
 
-Pure arithmetic over accounts, one a process. All figures are GiB.
+Pure arithmetic over accounts, one a process (or a task of one, see `claims.own_task`). All figures are GiB.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Account:
-    """What one process holds and awaits.
+    """What one process, or one task of it, holds and awaits.
 
     Attributes:
-        pid: the process.
+        who: tells it from others; see `claims.Holder.who`.
         holder: its description, for people.
         leased: promised to its servers.
         used: what those servers had taken once they were ready.
@@ -23,7 +23,7 @@ class Account:
         since: when that wait began, seconds since the epoch.
     """
 
-    pid: int
+    who: str
     holder: str = ""
     leased: float = 0.0
     used: float = 0.0
@@ -53,7 +53,7 @@ class Room:
 SLACK = 1e-6  # GiB; sums of fractions
 
 
-def fits(extra: float, pid: int, accounts: Iterable[Account], room: Room, *, queue: bool) -> bool:
+def fits(extra: float, who: str, accounts: Iterable[Account], room: Room, *, queue: bool) -> bool:
     """Whether a process may have so much more now.
 
     Args:
@@ -62,8 +62,8 @@ def fits(extra: float, pid: int, accounts: Iterable[Account], room: Room, *, que
             it could not give back.
     """
     every = list(accounts)
-    own = next((account for account in every if account.pid == pid), Account(pid))
-    first = [account for account in every if account.wanted and account.pid != pid and _before(account, own)]
+    own = next((account for account in every if account.who == who), Account(who))
+    first = [account for account in every if account.wanted and account.who != who and _before(account, own)]
     ahead = sum(account.wanted for account in first) if queue else 0.0
     held = sum(account.held for account in every)
     coming = sum(account.coming for account in every)
@@ -71,20 +71,20 @@ def fits(extra: float, pid: int, accounts: Iterable[Account], room: Room, *, que
 
 
 def _before(other: Account, own: Account) -> bool:
-    return not own.wanted or (other.since, other.pid) < (own.since, own.pid)
+    return not own.wanted or (other.since, other.who) < (own.since, own.who)
 
 
-def can_end(extra: float, pid: int, accounts: Iterable[Account], total: float) -> bool:
+def can_end(extra: float, who: str, accounts: Iterable[Account], total: float) -> bool:
     """Whether a wait for so much more can end: whether all the others could finish one after the other.
 
     Those who do not wait finish and give back what they hold; of those who wait, each that then gets what it
     wants. (The safety test of Dijkstra's banker's algorithm, with what is awaited now in place of a claim
     made ahead.)
     """
-    waiting = {account.pid: account for account in accounts}
-    own = waiting.pop(pid, Account(pid))
+    waiting = {account.who: account for account in accounts}
+    own = waiting.pop(who, Account(who))
     free = total - own.held - sum(account.held for account in waiting.values())
     while done := [account for account in waiting.values() if account.wanted <= max(0.0, free) + SLACK]:
         for account in done:
-            free += waiting.pop(account.pid).held
+            free += waiting.pop(account.who).held
     return extra <= free + SLACK

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ import psutil
 from filelock import FileLock
 
 from harness.paths import state_dir
-from harness.server.claims import Claim, enter, entries
+from harness.server.claims import Claim, Holder, enter, entries
 from harness.server.lease import Busy, Lease, NotEnoughHardware, wait_for
 from harness.server.ledger import Account, Room, can_end, fits
 
@@ -56,7 +55,8 @@ def reserve_memory(gib: float, *, room: Measure, wait_s: float = 3600.0) -> Leas
 def others_have_waited_s() -> float:
     """For how many seconds another process has waited for memory by now; 0 where none waits."""
     with _locked():
-        since = [each.since for each in _accounts() if each.wanted and each.pid != os.getpid()]
+        who = Holder.this_process().who
+        since = [each.since for each in _accounts() if each.wanted and each.who != who]
     return max(0.0, time.time() - min(since)) if since else 0.0
 
 
@@ -69,7 +69,8 @@ def accounts() -> list[Account]:
 def _attempt(kind: Literal["lease", "reserve"], gib: float, measure: Measure, wait: Claim) -> Lease | Busy:
     with _locked():
         every = _accounts()
-        own = next((each for each in every if each.pid == os.getpid()), Account(os.getpid()))
+        who = Holder.this_process().who
+        own = next((each for each in every if each.who == who), Account(who))
         after = max(own.leased + gib, own.reserved) if kind == "lease" else max(own.leased, gib)
         extra = after - own.held
         if extra <= 0:
@@ -79,12 +80,13 @@ def _attempt(kind: Literal["lease", "reserve"], gib: float, measure: Measure, wa
             raise _never(gib, room)
         # a process that holds servers in use must not queue behind those who wait for it
         queue = kind == "reserve" or not own.leased
-        if fits(extra, own.pid, every, room, queue=queue):
+        if fits(extra, own.who, every, room, queue=queue):
             return Lease([enter(_folder(), kind=kind, gib=gib)])
-        wait.write({"kind": "wait", "gib": extra, "since": own.since or time.time()})
-    endless = not can_end(extra, own.pid, every, room.total)
-    leased = any(each.held or each.wanted for each in every if each.pid != own.pid)
-    return Busy(_reason(every), leased, partial(_figures, room), endless)
+        # of those who wait for each other only the one that closes the circle is refused
+        endless = not can_end(extra, own.who, every, room.total)
+        wait.write({"kind": "wait", "gib": 0 if endless else extra, "since": own.since or time.time()})
+    leased = any(each.held or each.wanted for each in every if each.who != own.who)
+    return Busy(_reason(every, own.who), leased, partial(_figures, room), endless)
 
 
 @contextmanager
@@ -100,13 +102,13 @@ def _asking() -> Iterator[Claim]:
 
 
 def _accounts() -> list[Account]:
-    """One a process; what is left of dead ones is removed."""
-    found: dict[int, Account] = {}
+    """One a process or task; what is left of dead ones is removed."""
+    found: dict[str, Account] = {}
     for claim in entries(_folder()):
         note, holder = claim.note(), claim.holder()
         if holder is not None:
-            account = found.get(holder.pid, Account(holder.pid, str(holder)))
-            found[holder.pid] = _with(account, note["kind"], note)
+            account = found.get(holder.who, Account(holder.who, str(holder)))
+            found[holder.who] = _with(account, note["kind"], note)
     return list(found.values())
 
 
@@ -132,14 +134,14 @@ def _never(gib: float, room: Room) -> NotEnoughHardware:
     )
 
 
-def _reason(every: list[Account]) -> str:
+def _reason(every: list[Account], own: str) -> str:
     """Who holds what; the same words as long as nothing changes."""
     words = []
     for each in every:
         waits = f" and waits for {each.wanted:.1f} GiB" if each.wanted else ""
         if each.held:
             words.append(f"{each.held:.1f} GiB are leased by {each.holder}{waits}")
-        elif each.wanted and each.pid != os.getpid():
+        elif each.wanted and each.who != own:
             words.append(f"{each.holder} has waited for {each.wanted:.1f} GiB for longer")
     return "; ".join(words) or "other processes use it"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import time
 import uuid
@@ -14,7 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import psutil
 import requests
 
 from harness import gpus
@@ -23,11 +21,11 @@ from harness.environments.resolve import resolve
 from harness.environments.spec import Environment
 from harness.registry import Frontend, KnownDeviation, Lane, ModelEntry, load_registry
 from harness.scripted.book import Book, Script
-from harness.server import errors, fork_server, kept
+from harness.server import blocks, errors, fork_server, kept
 from harness.server.diagnosis import diagnose, log_lines
 from harness.server.launch import Launch, plan_launch
 from harness.server.lease import Lease
-from harness.server.leases import lease_for
+from harness.server.leases import lease_for, models_held
 from harness.server.memory import oom_kills
 from harness.server.needs import Start, taken_gib
 from harness.server.phases import PhaseTracker
@@ -36,7 +34,8 @@ from harness.server.process_tree import MARKER, tree_pids
 from harness.server.progress import NoProgress, StartProgress
 from harness.server.records import ServerRecord, run_folder, sweep
 from harness.server.redaction import secret_values
-from harness.server.supervised import Handle, Supervised, spawn_cold
+from harness.server.supervised import Spawn, Supervised, spawn_cold
+from harness.server.supervisor import started
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
@@ -114,6 +113,7 @@ class RemoteServer:
         self._hardware: Lease | None = None
         self._books: dict[str, Book] = {}
         self.log_path = Path()
+        self.server_id = ""
         self.startup_seconds = 0.0
         self.phases: dict[str, float] = {}
 
@@ -292,7 +292,6 @@ class RemoteServer:
         try:
             survivors = process.end()
             if self._record is not None:
-                shutil.rmtree(self._record.tmp, ignore_errors=True)
                 self._record.remove()
             if survivors:
                 raise errors.StopFailed(f"processes {survivors} survived KILL", log_path=self.log_path)
@@ -317,57 +316,88 @@ class RemoteServer:
 
     def _spawn(self) -> None:
         self._started = time.monotonic()
-        template = self._template()
-        server_id = uuid.uuid4().hex[:12]
-        tmp = _own_tmp()
-        environ = {
-            **self.launch.environ(),
-            **(self._hardware.env if self._hardware else {}),
-            "TMPDIR": str(tmp),
-            "VH_SCRIPT_DIR": str(tmp),
-            MARKER: server_id,
-        }
-        argv = self.launch.argv(self.port)
-        config = {
-            "owner": os.getpid(),
-            "argv": argv,
-            "env": environ,
-            "cwd": str(tmp),
-            "log": str(self.log_path),
-            "log_limit": LOG_LIMIT,
-            "tmp": str(tmp),
-            "secrets": secret_values(environ, argv),
-            "grace_s": GRACE_S,
-        }
         self._oom_before = oom_kills()
         self._tracker = PhaseTracker(self.log_path)
-        try:
-            self._process = Supervised(config, partial(self._spawn_by, template))
-        except BaseException:
-            shutil.rmtree(tmp, ignore_errors=True)
-            raise
-        supervisor, self._pid = self._process.supervisor_pid, self._process.pid()
+        template = self._template()
+        self.forked = template is not None
+        if template is None:
+            process, record = self._supervised(spawn_cold)
+        else:
+            try:
+                process, record = self._supervised(partial(fork_server.spawn, path=template))
+            except fork_server.ForkServerFailed as error:
+                # it may have forked all the same: the next one gets an id and a folder of its own
+                self._say(f"cold start, since {error}")
+                self.forked = False
+                process, record = self._supervised(spawn_cold)
+        self._process, self._record = process, record
+        supervisor, self._pid = process.supervisor_pid, process.pid()
         if supervisor:
-            self._record = ServerRecord(
-                server_id=server_id,
+            self._record = replace(
+                record,
                 supervisor=supervisor,
-                supervisor_started=psutil.Process(supervisor).create_time(),
-                tmp=str(tmp),
-                name=self.model,
-                lane=self.lane,
-                environment=self.environment.describe(),
-                log=str(self.log_path),
-                port=self.port,
+                supervisor_started=started(supervisor) or 0,
                 pid=self._pid or 0,
-                identity=kept.identity(self.launch),
             )
             self._record.write()
-        if self._process.failure:
+        if process.failure:
             raise errors.MissingPackage(
-                f"cannot run {argv[0]}: {self._process.failure}",
+                f"cannot run {self.launch.argv(self.port)[0]}: {process.failure}",
                 hint="`vllm-harness env list` shows the environments there are",
                 log_path=self.log_path,
             )
+
+    def _supervised(self, spawn: Spawn) -> tuple[Supervised, ServerRecord]:
+        """A supervisor with a server; its record is there before anything else."""
+        record = self._new_record()
+        self.server_id = record.server_id
+        environ = {
+            **self.launch.environ(),
+            **(self._hardware.env if self._hardware else {}),
+            "TMPDIR": record.tmp,
+            "VH_SCRIPT_DIR": record.tmp,
+            MARKER: record.server_id,
+        }
+        argv = self.launch.argv(self.port)
+        config = {
+            "owner": record.owner,
+            "owner_started": record.owner_started,
+            "server_id": record.server_id,
+            "strangers": record.strangers,
+            "record": str(record.path()),
+            "argv": argv,
+            "env": environ,
+            "log": str(self.log_path),
+            "log_limit": LOG_LIMIT,
+            "tmp": record.tmp,
+            "secrets": secret_values(environ, argv),
+            "grace_s": GRACE_S,
+        }
+        record.write()
+        try:
+            return Supervised(config, spawn), record
+        except BaseException:
+            record.remove()
+            raise
+
+    def _new_record(self) -> ServerRecord:
+        server_id = uuid.uuid4().hex[:12]
+        return ServerRecord(
+            server_id=server_id,
+            supervisor=0,
+            supervisor_started=0,
+            tmp=str(_tmp_base() / f"vh-{server_id}"),
+            name=self.model,
+            lane=self.lane,
+            environment=self.environment.describe(),
+            log=str(self.log_path),
+            port=self.port,
+            pid=0,
+            identity=kept.identity(self.launch),
+            owner=os.getpid(),
+            owner_started=started(os.getpid()) or 0,
+            strangers=sorted(blocks.names()),
+        )
 
     @property
     def forkable(self) -> bool:
@@ -380,20 +410,11 @@ class RemoteServer:
         if not self.forkable:
             return None
         try:
-            return fork_server.template(self.launch, self.launch.environ(), self._say)
+            environ = self.launch.environ()
+            return fork_server.template(self.launch, environ, self._say, held=models_held())
         except (fork_server.ForkServerFailed, OSError) as error:
             self._say(f"cold start, since {error}")
             return None
-
-    def _spawn_by(self, template: Path | None, config: dict[str, Any]) -> Handle:
-        self.forked = template is not None
-        if template is not None:
-            try:
-                return fork_server.spawn(config, template)
-            except fork_server.ForkServerFailed as error:
-                self._say(f"cold start, since {error}")
-                self.forked = False
-        return spawn_cold(config)
 
     def _say(self, what: str) -> None:
         self._progress.phase(self.model, what, time.monotonic() - self._started)
@@ -492,17 +513,15 @@ class RemoteServer:
             )
 
 
-def _own_tmp() -> Path:
-    """A temporary folder for one server, with a path short enough for vLLM's sockets."""
+def _tmp_base() -> Path:
+    """Where a server's folder is made: with a path short enough for vLLM's sockets."""
     base = Path(tempfile.gettempdir())
-    if len(str(base)) > 107 - SOCKET_PATH_ROOM:
-        base = Path("/tmp")
-    return Path(tempfile.mkdtemp(prefix="vh-", dir=base))
+    return base if len(str(base)) <= 107 - SOCKET_PATH_ROOM else Path("/tmp")
 
 
 def _unused(folder: Path, stem: str) -> Path:
     number = 1
     while (path := folder / f"{stem}-{number}.log").exists():
         number += 1
-    path.touch()
+    path.touch(mode=0o600)
     return path

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from harness.server.process_tree import kill_in
+import psutil
+
+from harness.server.process_tree import clear
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
@@ -42,8 +44,9 @@ def spawn_cold(config: dict[str, Any]) -> Handle:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(json.dumps(config).encode() + b"\n")
-    process.stdin.flush()
+    with suppress(BrokenPipeError):  # it was killed; its silence tells so
+        process.stdin.write(json.dumps(config).encode() + b"\n")
+        process.stdin.flush()
     return Handle(process.stdin, process.stdout, process.wait)
 
 
@@ -57,7 +60,10 @@ class Supervised:
 
     def __init__(self, config: dict[str, Any], spawn: Spawn = spawn_cold) -> None:
         self._grace_s: float = config["grace_s"]
+        self._server_id: str = config["server_id"]
         self._folder: str = config["tmp"]
+        self._strangers: list[str] = config["strangers"]
+        self._record = Path(config["record"])
         self._kept = False
         self._messages: dict[str, Any] = {}
         self._heard = threading.Condition()
@@ -98,11 +104,10 @@ class Supervised:
             os.kill(self.supervisor_pid, signal.SIGTERM)
         if not self._wait_for({"eof"}, self._grace_s + 20) and self.supervisor_pid:
             os.kill(self.supervisor_pid, signal.SIGKILL)
-            self._wait_for({"eof"}, 5)
+            self._wait_for({"eof"}, 20)
         self._handle.reap()
         self._handle.status.close()
-        result = self._messages.get("ended")
-        return kill_in(self._folder) if result is None else list(result["survivors"])
+        return list(self._messages.get("ended", {}).get("survivors", []))
 
     def keep(self) -> None:
         """Lets the server outlive its owner."""
@@ -114,7 +119,15 @@ class Supervised:
         with suppress(ValueError, OSError):
             for line in self._handle.status:
                 self._note(json.loads(line))
+        if not {"ended", "failed"} & set(self._messages):
+            with suppress(psutil.Error, OSError):
+                self._clear()
         self._note({"eof": True})
+
+    def _clear(self) -> None:
+        """Does what the supervisor would have done, had it not been killed."""
+        self._note({"ended": {"survivors": clear(self._server_id, self._folder, self._strangers)}})
+        self._record.unlink(missing_ok=True)
 
     def _note(self, message: dict[str, Any]) -> None:
         with self._heard:

@@ -30,11 +30,13 @@ import re
 import select
 import signal
 import socket
+import struct
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -70,6 +72,7 @@ MODULES = (
 
 
 FIRST_CLIENT_S = 60.0
+CREDENTIALS = struct.Struct("3i")  # of the other end of a Unix socket: pid, uid, gid
 # where vLLM names the cores of a worker, by the OpenMP library that it finds
 BINDINGS = {"OMP_PLACES": r"(.+)", "GOMP_CPU_AFFINITY": r"(.+)", "KMP_AFFINITY": r"proclist=\[(.+?)\]"}
 LOOK_EVERY_S = 0.0002
@@ -125,11 +128,7 @@ class Template:
         self._supervisor = supervisor
         self._clients: list[socket.socket] = []
         self._path = Path(path)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        half = Path(f"{path}.{os.getpid()}")
-        self._listener.bind(str(half))
-        self._listener.listen(64)
-        half.rename(path)
+        self._listener = _listener(self._path)
 
     def serve(self) -> Callable[[], int] | Again | None:
         """Returns in a fork with what it is to become, in the template itself at its end with None."""
@@ -142,7 +141,7 @@ class Template:
             _reap()
             for each in ready:
                 if each is self._listener:
-                    self._clients.append(self._listener.accept()[0])
+                    self._clients += _accepted(self._listener)
                 elif (become := self._hear(each)) is not None:
                     return become
         self._path.unlink(missing_ok=True)
@@ -154,6 +153,7 @@ class Template:
         except OSError:
             data, descriptors = b"", []
         if not data:
+            _close(descriptors)
             self._clients.remove(client)
             client.close()
             return None
@@ -161,21 +161,24 @@ class Template:
         if request["op"] == "leave":
             self._linger_s = 0.0
             return None
+        template = os.getpid()
         pid = os.fork()
         if pid == 0:
-            return self._become(request, descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        client.sendall(json.dumps({"pid": pid}).encode() + b"\n")
+            return self._become(template, request, descriptors)
+        _close(descriptors)
+        with suppress(OSError):  # the client may have been killed meanwhile
+            client.sendall(json.dumps({"pid": pid}).encode() + b"\n")
         return None
 
-    def _become(self, request: dict[str, Any], descriptors: list[int]) -> Callable[[], int] | Again:
+    def _become(
+        self, template: int, request: dict[str, Any], descriptors: list[int]
+    ) -> Callable[[], int] | Again:
         self._listener.close()
         for client in self._clients:
             client.close()
         os.setsid()
         if request["op"] == "template":
-            self._supervisor.die_with_parent()
+            self._supervisor.die_with_parent(template)
             return Again(request)
         for target, descriptor in enumerate(descriptors):
             os.dup2(descriptor, target)
@@ -211,9 +214,10 @@ class ForkedServer:
         reader, writer = os.pipe()
         self.returncode: int | None = None
         self.stdout: IO[bytes] | None = None
+        parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
-            supervisor.die_with_parent()
+            supervisor.die_with_parent(parent)
             os.setsid()
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -248,8 +252,8 @@ def _serve(config: Any) -> int:
     """Becomes `vllm serve`."""
     os.environ.clear()
     os.environ.update(config.env)
-    os.chdir(config.cwd)
     tempfile.tempdir = None
+    importlib.import_module("vllm_harness_shm").name_blocks(config.server_id)
     sys.argv = ["vllm", *config.argv[config.argv.index("vllm.entrypoints.cli.main") + 1 :]]
     entry = importlib.import_module("vllm.entrypoints.cli.main")
     return entry.main() or 0
@@ -420,6 +424,30 @@ def _preload_harmony() -> None:
             continue
 
 
+def _listener(path: Path) -> socket.socket:
+    """Listens at a path, named through its folder: a socket's name has at most 107 bytes."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    half = f"{path.name}.{os.getpid()}"
+    listener.bind(f"/proc/self/fd/{folder}/{half}")
+    listener.listen(64)
+    os.rename(half, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+    os.close(folder)
+    return listener
+
+
+def _accepted(listener: socket.socket) -> list[socket.socket]:
+    """The next client; none where it is another user's, of whom nothing is read."""
+    client = listener.accept()[0]
+    credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    pid, uid, _ = CREDENTIALS.unpack(credentials)
+    if uid == os.geteuid():
+        return [client]
+    print(f"refused: a client of another user (pid {pid}, uid {uid})", flush=True)
+    client.close()
+    return []
+
+
 def _receive(client: socket.socket) -> tuple[bytes, list[int]]:
     """One line and the descriptors sent with it."""
     size = array.array("i").itemsize
@@ -434,6 +462,11 @@ def _receive(client: socket.socket) -> tuple[bytes, list[int]]:
             return b"", list(descriptors)
         data += more
     return data, list(descriptors)
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _reap() -> None:

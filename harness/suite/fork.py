@@ -110,12 +110,14 @@ class Forks:
         server: RemoteServer,
     ) -> int:
         reader, writer = _FORK.Pipe(duplex=False)
+        parent = os.getpid()
         with warnings.catch_warnings():
             # other threads wait for supervisors and forks, and hold no lock that a test wants
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
             reader.close()
+            die_with_parent(parent)
             _run(session, chunks, turns, server, writer)
         writer.close()
         threading.Thread(target=self._listen, args=(reader,), daemon=True).start()
@@ -164,7 +166,6 @@ def _run(
 ) -> NoReturn:
     """Runs chunks until none is left; never comes back, so that nothing of the parent's is ended here."""
     try:
-        die_with_parent()
         teller = _Teller(session.config, writer)
         _tell_only(session.config, teller)
         starts = [0, *accumulate(map(len, chunks))]

@@ -9,7 +9,7 @@ import pytest
 from harness.suite import skips
 from harness.suite.content import ModelSaidOtherwise
 from harness.suite.defects import KnownDefect, judge
-from harness.suite.results import MISSED, TargetResult, outcome_of
+from harness.suite.results import MISSED, TargetResult, outcome_of, reason_of
 
 TARGET_OF = "vllm_harness_target"
 TRIAL_OF = "vllm_harness_trial"
@@ -38,8 +38,12 @@ class Recorder:
             case, seed = trial
             seeds = result.trials.setdefault(case, {})
             seeds[seed] = kind == "passed" and seeds.get(seed, True)
+        if report.failed:
+            result.failures.setdefault(report.nodeid, reason_of(report))
         if kind == "skipped":
-            result.skips[skips.code_of(report.longrepr[2]) or "none"] += 1  # type: ignore[index]
+            reason = report.longrepr[2].removeprefix("Skipped: ")  # type: ignore[index]
+            result.skips[skips.code_of(reason) or "none"] += 1
+            result.skipped.setdefault(reason, []).append(report.nodeid)
         if kind == "xfailed":
             result.defects.setdefault(str(report.wasxfail), []).append(report.nodeid)
 

@@ -14,8 +14,6 @@ from math import sqrt
 from statistics import NormalDist
 from typing import Any
 
-from rich.table import Table
-
 TEMPERATURE = 0.8
 CONFIDENCE = 0.95
 
@@ -87,15 +85,15 @@ def _of(outcomes: list[bool]) -> dict[str, Any]:
     }
 
 
-def table(target: str, summed: Mapping[str, Any]) -> Table:
-    """The same for the terminal; cases that always passed stand in the last line only."""
-    shown = Table(title=f"{target}: repeated, temperature {TEMPERATURE}, 95% intervals", title_justify="left")
-    for heading in ("case", "passed", "pass@1", "pass@k", "pass^k"):
-        shown.add_column(heading, justify="left" if heading == "case" else "right")
+HEADINGS = ("passed", "pass@1", "pass@k", "pass^k", "case")
+
+
+def rows(summed: Mapping[str, Any]) -> list[list[str]]:
+    """The same for the terminal, by `HEADINGS`; cases that always passed stand in the last row only."""
+    found = []
     for name, case in summed["cases"].items():
         if case["passed"] < case["trials"]:
             estimates = [str(Estimate(**case[key])) for key in ("pass@1", "pass@k", "pass^k")]
-            shown.add_row(name, f"{case['passed']} of {case['trials']}", *estimates)
+            found.append([f"{case['passed']} of {case['trials']}", *estimates, name])
     overall = [str(Estimate(**summed[key])) for key in ("pass@k", "pass^k")]
-    shown.add_row(f"all {len(summed['cases'])} cases", "", "", *overall)
-    return shown
+    return [*found, ["", "", *overall, f"all {len(summed['cases'])} cases"]]

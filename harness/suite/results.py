@@ -1,4 +1,4 @@
-"""Results: what a run has seen of each target, as JSON beside the logs and as a table."""
+"""Results: what a run has seen of each target, as JSON beside the logs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
-from rich.table import Table
 
-from harness.endpoint import API_PATHS
 from harness.protocol import Finding
 from harness.suite import quality, repeats
-from harness.targets import Target
+from harness.terminal import one_line
 
 COUNTED = {
     "passed": ("passed",),
@@ -34,7 +31,9 @@ _PLAIN = (
     "logs",
     "outcomes",
     "tests",
+    "failures",
     "skips",
+    "skipped",
     "defects",
     "gone",
 )
@@ -54,7 +53,9 @@ class TargetResult:
         known: references of the known deviations that were seen.
         outcomes: number of tests by outcome; `rerun` counts attempts that were tried again.
         tests: what became of each test, in the order of the run.
+        failures: what each test that failed said, in one line.
         skips: number of skips by reason code.
+        skipped: the tests that were skipped: reason, with its code -> tests.
         defects: known defects that were seen: reference -> tests.
         findings: one finding of each code and path.
         gone: known deviations that were exercised and did not occur.
@@ -73,7 +74,9 @@ class TargetResult:
     known: set[str] = field(default_factory=set)
     outcomes: Counter[str] = field(default_factory=Counter)
     tests: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
     skips: Counter[str] = field(default_factory=Counter)
+    skipped: dict[str, list[str]] = field(default_factory=dict)
     defects: dict[str, list[str]] = field(default_factory=dict)
     findings: dict[tuple[str, str], Finding] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
@@ -116,66 +119,13 @@ def outcome_of(report: pytest.TestReport) -> str | None:
     return "skipped" if report.when == "setup" and report.skipped else None
 
 
+def reason_of(report: pytest.TestReport) -> str:
+    """Why a report is a failure, in one line."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    told = str(crash.message if crash else report.longrepr or "")
+    return one_line(f"{report.when}: {told}" if report.when != "call" else told)
+
+
 def write(results: Mapping[str, TargetResult], path: Path) -> None:
     """Keeps the results as JSON."""
     path.write_text(json.dumps({name: result.as_json() for name, result in results.items()}, indent=2))
-
-
-def show(
-    console: Console, targets: Iterable[Target], results: Mapping[str, TargetResult], folder: Path
-) -> None:
-    """Prints the table, one row a target, and below it what needs words."""
-    table = Table(title="vLLM servers", title_justify="left")
-    for heading in ("model", "lane", "vLLM", "start", *COUNTED, "restarts", "known"):
-        left = heading in {"model", "lane", "vLLM"}
-        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
-    for target in targets:
-        if result := results.get(target.id):
-            table.add_row(*_row(target, result))
-    console.print()
-    console.print(table)
-    for target_id, result in results.items():
-        if summed := repeats.summary(result.trials):
-            console.print(repeats.table(target_id, summed))
-    for line in _lines(results):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    console.print(f"logs and results: {folder}", highlight=False, soft_wrap=True)
-
-
-def _row(target: Target, result: TargetResult) -> list[str]:
-    counts = result.counts()
-    bad = counts["failed"] or result.gone
-    colour = "red" if bad else "green" if counts["passed"] else "yellow"
-    start = "-" if result.startup_s is None else f"{result.startup_s:.1f} s"
-    return [
-        f"[{colour}]{target.entry.name}[/]",
-        target.lane,
-        result.vllm,
-        start,
-        *map(str, counts.values()),
-        str(result.restarts),
-        str(len(result.known)),
-    ]
-
-
-def _lines(results: Mapping[str, TargetResult]) -> list[str]:
-    every = list(results.values())
-    lines = [f"server environment: {each}" for each in dict.fromkeys(result.environment for result in every)]
-    lines += [
-        f"not served, so not tested: {API_PATHS[name]}"
-        for name in sorted({name for result in every for name in result.lacking})
-    ]
-    lines += [
-        f"known deviation seen: {known}"
-        for known in sorted({known for each in every for known in each.known})
-    ]
-    for target, result in results.items():
-        lines += [f"{target}: skipped [{code}]: {count}" for code, count in sorted(result.skips.items())]
-        lines += [
-            f"{target}: known defect {reference}: {', '.join(tests)}"
-            for reference, tests in sorted(result.defects.items())
-        ]
-        lines += [f"{target}: {gone}" for gone in result.gone]
-        if summed := quality.summary(result.tally, result.reference):
-            lines.append(f"{target}: {quality.line(summed)}")
-    return lines

@@ -1,9 +1,8 @@
-"""Nothing of a server outlives its owner, however the owner ends."""
+"""Nothing of a server outlives its owner, however the owner ends, and whatever is killed before."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import shutil
@@ -11,200 +10,163 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 import pytest
+import requests
 
 from harness.environments.spec import Environment
+from harness.server import blocks
 from harness.server.launch import Launch
 from harness.server.ports import is_free
 from harness.server.process_tree import processes_in
 from harness.server.remote import RemoteServer
 from harness.server.supervised import Supervised
+from tests.faults.owners import Owner, Owners, wait_for
 
-OWNER = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is born deaf to it
-from harness.server.remote import RemoteServer
-with RemoteServer("qwen3", lane="scripted", vllm=sys.argv[1]) as server:
-    server.script("words")
-    server.client().responses.create(model=server.model, input="hi")
-    print("serving", flush=True)
-    sys.stdin.read()
-"""
-GONE_WITHIN_S = 60
-STARTS_WITHIN_S = 300
-T = TypeVar("T")
+SHOWN_EVERY = 5
 
 
-def processes_below(folder: Path) -> list[psutil.Process]:
-    """Every process that works in the folder or has it as its TMPDIR, forked or not."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            places = (process.cwd(), process.environ().get("TMPDIR", ""))
-            below = any(place == str(folder) or place.startswith(f"{folder}/") for place in places)
-            if below and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+@pytest.fixture(scope="module")
+def owners(environment: Environment) -> Iterator[Owners]:
+    """Owners with a fork server of their own, which is killed at the end, and leaves nothing either."""
+    owners = Owners(environment)
+    try:
+        owners.warm_up()
+        yield owners
+    finally:
+        left = owners.end()
+    assert not left
 
 
-def template_of(state: Path) -> int | None:
-    """Process id of the fork server of a state folder, once it listens."""
-    for note in state.glob("fork/*.json"):
-        if note.with_suffix(".sock").exists():
-            return int(json.loads(note.read_text())["pid"])
-    return None
+Victim = Callable[[Owner], int | None]
 
 
-def wait_for(look: Callable[[], T | None]) -> T:
-    """What `look` finds in the end."""
-    deadline = time.monotonic() + STARTS_WITHIN_S
-    while time.monotonic() < deadline:
-        if found := look():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"nothing found by {look}")
+def the_fork_server(owner: Owner) -> int | None:
+    """The base template, as soon as there is one, whether it listens yet or not."""
+    return owner.owners.fork_server()
 
 
-def server_pids(tmp: Path) -> list[int]:
-    """Process ids of the servers whose folders are made in a temporary folder."""
-    return sorted(process.pid for folder in tmp.glob("vh-*") for process in processes_in(str(folder)))
+def the_model_template(owner: Owner) -> int | None:
+    return owner.owners.model_template()
 
 
-def survivors(folder: Path) -> list[str]:
-    """What is left of a tree and of its servers' folders once it has had time to end."""
-    deadline = time.monotonic() + GONE_WITHIN_S
-    while time.monotonic() < deadline:
-        left = [f"pid {process.pid}" for process in processes_below(folder)]
-        left += [str(path) for path in folder.glob("vh-*")]
-        if not left:
-            break
-        time.sleep(0.2)
+def the_owner(owner: Owner) -> int | None:
+    return owner.pid
+
+
+def the_supervisor(owner: Owner) -> int | None:
+    return owner.tree()[0]
+
+
+def the_api_server(owner: Owner) -> int | None:
+    return owner.tree()[1]
+
+
+def the_engine(owner: Owner) -> int | None:
+    return owner.tree()[2]
+
+
+def the_worker(owner: Owner) -> int | None:
+    return owner.tree()[3]
+
+
+VICTIMS = [
+    *(the_owner, the_supervisor, the_fork_server, the_model_template),
+    *(the_api_server, the_engine, the_worker),
+]
+OUTLIVED = {the_fork_server, the_model_template}
+"""Those whose end a server does not notice, nor one that starts."""
+CLEARED = {the_supervisor, the_api_server}
+"""Those after whose end nothing but the owner is left."""
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("victim", VICTIMS, ids=lambda victim: victim.__name__.removeprefix("the_"))
+def test_kill_leaves_nothing(
+    victim: Victim, owners: Owners, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """kill -9 while the server starts, or serves; in the end the owner goes the same way."""
+    kills: int = pytestconfig.option.kills
+    moments = random.Random(victim.__name__)
+    left: list[str] = []
+    for number in range(1, kills + 1):
+        left += kill(victim, owners, moments, patient=number == 1)
+        if number % SHOWN_EVERY == 0 or number == kills:
+            name = victim.__name__.removeprefix("the_")
+            with capsys.disabled():
+                print(f"\n{number} of {kills} kills of {name}, left: {len(left)} {left[:8]}", flush=True)
+    assert not left
+
+
+def kill(victim: Victim, owners: Owners, moments: random.Random, *, patient: bool) -> list[str]:
+    """One owner, one kill, then the owner's; returns what each has left.
+
+    Args:
+        patient: wait until a server is there whose start the kill must not hinder.
+    """
+    left: list[str] = []
+    with owners.owner() as owner:
+        if moments.random() < 0.5:
+            pid = wait_for(lambda: victim(owner), owner)
+            owner.rest(moments.uniform(0, 1.5))
+        else:
+            owner.wait_until_serving()
+            pid = wait_for(lambda: victim(owner), owner)
+        serving = owner.serving()
+        os.kill(pid, signal.SIGKILL)
+        if victim in CLEARED:
+            left += owner.left(excused={owner.pid})
+        if victim in OUTLIVED and (serving or patient):
+            owner.wait_until_serving()
+            assert requests.get(owner.health_url(), timeout=60).ok
+        owner.rest(moments.uniform(0, 1))
+        left += owner.kill()
     return left
 
 
-class Owner:
-    """A process that owns a server, as a test run does.
-
-    Args:
-        own_fork_server: not the one that other tests share.
-    """
-
-    def __init__(self, environment: Environment, *, own_fork_server: bool = False) -> None:
-        # short, so that the server's own folder is made in it: a socket's path has its limit
-        self.tmp = Path(tempfile.mkdtemp(prefix="vhk-", dir="/tmp"))
-        self.state = Path(tempfile.mkdtemp(prefix="vhk-", dir="/tmp"))
-        own = {"VLLM_HARNESS_STATE": str(self.state), "VLLM_HARNESS_LINGER_S": "0"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", OWNER, f"installed:{environment.python}"],
-            env={**os.environ, "TMPDIR": str(self.tmp), **(own if own_fork_server else {})},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
-
-    def wait_until_serving(self) -> None:
-        """Returns when the server has answered a request."""
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "serving\n"
-
-    def end(self, number: signal.Signals) -> list[str]:
-        """Sends the signal; returns what is left: processes, temporary files, shared memory."""
-        blocks = shared_memory(processes_below(self.tmp))
-        self.process.send_signal(number)
-        self.process.wait(60)
-        left = survivors(self.tmp) + survivors(self.state)
-        left += [str(path) for path in (*self.tmp.iterdir(), *blocks) if path.exists()]
-        shutil.rmtree(self.tmp)
-        shutil.rmtree(self.state)
-        return left
-
-
-def shared_memory(processes: list[psutil.Process]) -> set[Path]:
-    """The POSIX shared memory that processes map."""
-    blocks = set()
-    for process in processes:
-        with contextlib.suppress(psutil.Error, OSError):
-            blocks |= {Path(each.path) for each in process.memory_maps() if each.path.startswith("/dev/shm/")}
-    return blocks
-
-
-def kill_owner(owner: Owner, moments: random.Random) -> None:
-    """At any moment of the start-up."""
-    time.sleep(moments.uniform(0.1, 4))
-
-
-def kill_fork_server(owner: Owner, moments: random.Random) -> None:
-    """Once it answers: before it forks, while the server starts, or while it serves."""
-    template = wait_for(lambda: template_of(owner.state))
-    time.sleep(moments.uniform(0, 5))
-    os.kill(template, signal.SIGKILL)
-    owner.wait_until_serving()
-
-
-def kill_server(owner: Owner, moments: random.Random) -> None:
-    """API server, engine or worker, while it starts or serves."""
-    wait_for(lambda: server_pids(owner.tmp))
-    time.sleep(moments.uniform(0, 3))
-    os.kill(moments.choice(server_pids(owner.tmp)), signal.SIGKILL)
-    time.sleep(moments.uniform(0, 1))
-
-
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kill", [kill_owner, kill_fork_server, kill_server])
-def test_kill_leaves_nothing(
-    kill: Callable[[Owner, random.Random], None], environment: Environment, pytestconfig: pytest.Config
-) -> None:
-    """kill -9 at random moments; in the end the owner goes the same way."""
-    kills = pytestconfig.option.kills
-    moments = random.Random(0)
-    left = []
-    for _ in range(kills):
-        owner = Owner(environment, own_fork_server=kill is kill_fork_server)
-        kill(owner, moments)
-        left += owner.end(signal.SIGKILL)
-    print(f"{kills} times {kill.__name__}, {len(left)} survivors")
-    assert not left
-
-
-@pytest.mark.timeout(3600)
-def test_killed_owner_of_a_serving_server_leaves_nothing(
-    environment: Environment, pytestconfig: pytest.Config
-) -> None:
-    left = []
-    for _ in range(max(1, pytestconfig.option.kills // 4)):
-        owner = Owner(environment)
+def test_next_run_clears_what_owner_and_supervisor_left(owners: Owners) -> None:
+    """Both are killed, and the owner has no moment between."""
+    with owners.owner() as owner:
         owner.wait_until_serving()
-        left += owner.end(signal.SIGKILL)
-    assert not left
+        supervisor, *_ = owner.tree()
+        assert supervisor is not None
+        os.kill(owner.pid, signal.SIGSTOP)
+        os.kill(supervisor, signal.SIGKILL)
+        os.kill(owner.pid, signal.SIGKILL)
+        assert list(owner.tmp.glob("vh-*"))
+        owners.sweep()
+        assert not owner.left(excused=set())
 
 
-def test_interrupted_owner_leaves_nothing(environment: Environment) -> None:
-    owner = Owner(environment)
-    time.sleep(8)
-    assert not owner.end(signal.SIGINT)
+@pytest.mark.parametrize("moment", ["start", "serving"])
+def test_interrupted_owner_leaves_nothing(moment: str, owners: Owners) -> None:
+    with owners.owner() as owner:
+        if moment == "serving":
+            owner.wait_until_serving()
+        else:
+            wait_for(lambda: owner.tree()[1], owner)
+        os.kill(owner.pid, signal.SIGINT)
+        assert not owner.left(excused=set())
 
 
 def test_killed_supervisor_leaves_nothing(launch: Callable[..., Launch]) -> None:
-    server = RemoteServer(launch())
-    with server:
+    with RemoteServer(launch()) as server:
         port = server.port
         folder = Path(psutil.Process(server.pid).cwd())
-        assert processes_below(folder)
+        server_id = folder.name.removeprefix("vh-")
+        assert len(processes_in(str(folder))) > 1
+        assert blocks.of_server(server_id)
         assert isinstance(server._process, Supervised)
         assert server._process.supervisor_pid
         os.kill(server._process.supervisor_pid, signal.SIGKILL)
-        time.sleep(1)
-    assert not survivors(folder)
-    assert not folder.exists()
-    assert is_free(port)
+        wait_for(lambda: not server.alive())
+        assert not processes_in(str(folder))
+        assert not blocks.of_server(server_id)
+        assert not folder.exists()
+        assert is_free(port)
 
 
 def test_server_that_died_is_told_and_restarted(launch: Callable[..., Launch]) -> None:
@@ -213,9 +175,7 @@ def test_server_that_died_is_told_and_restarted(launch: Callable[..., Launch]) -
     with RemoteServer(launch()) as server:
         first, port = server.pid, server.port
         os.kill(first, signal.SIGKILL)
-        deadline = time.monotonic() + 10
-        while server.alive() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_for(lambda: not server.alive())
         with pytest.raises(ServerDied) as caught:
             server.check()
         assert caught.value.log_path == server.log_path
@@ -230,20 +190,33 @@ def test_server_that_died_is_told_and_restarted(launch: Callable[..., Launch]) -
     assert not Path(server.launch.environ().get("TMPDIR", "/nonexistent/vh")).name.startswith("vh-")
 
 
+HANGS = """
+import pathlib, time
+pathlib.Path({mark!r}).touch()
+while True:
+    time.sleep(1)
+"""
 PYTEST_TIMEOUT = """
-import pytest
+import dataclasses, pathlib, pytest
+from harness.environments.resolve import resolve
 from harness.server.remote import RemoteServer
 
-@pytest.mark.timeout(6, method="thread")
+@pytest.mark.timeout(20, method="thread")
 def test_start(request):
-    with RemoteServer("qwen3", lane="scripted", vllm={spec!r}, cold_start=True):
+    real = resolve({spec!r})
+    hangs = dataclasses.replace(real, pythonpath=[pathlib.Path({hangs!r}), *real.pythonpath])
+    with RemoteServer("qwen3", lane="scripted", vllm=hangs, cold_start=True):
         pass
 """
 
 
 def test_pytest_timeout_leaves_nothing(environment: Environment, tmp_path: Path) -> None:
+    """pytest-timeout ends the whole process at once; the server hangs as soon as its interpreter starts."""
+    hangs, mark = tmp_path / "hangs", tmp_path / "hung"
+    hangs.mkdir()
+    (hangs / "sitecustomize.py").write_text(HANGS.format(mark=str(mark)))
     module = tmp_path / "test_timeout.py"
-    module.write_text(PYTEST_TIMEOUT.format(spec=f"installed:{environment.python}"))
+    module.write_text(PYTEST_TIMEOUT.format(spec=f"installed:{environment.python}", hangs=str(hangs)))
     tmp = Path(tempfile.mkdtemp(prefix="vhk-", dir="/tmp"))
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull, str(module)],
@@ -254,5 +227,15 @@ def test_pytest_timeout_leaves_nothing(environment: Environment, tmp_path: Path)
     )
     assert result.returncode != 0
     assert "Timeout" in result.stdout + result.stderr
-    assert not survivors(tmp)
+    assert mark.exists()
+    wait_for(lambda: not list(tmp.glob("vh-*")))
+    assert not [process for process in psutil.process_iter() if works_below(process, tmp)]
     shutil.rmtree(tmp)
+
+
+def works_below(process: psutil.Process, folder: Path) -> bool:
+    """Whether a process's working folder is in a folder, or its TMPDIR is."""
+    with contextlib.suppress(psutil.Error, OSError):
+        places = (process.cwd(), process.environ().get("TMPDIR", ""))
+        return any(place.startswith(str(folder)) for place in places)
+    return False

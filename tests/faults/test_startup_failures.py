@@ -9,45 +9,45 @@ import json
 import os
 import re
 import shutil
+import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from harness.environments import assets
 from harness.environments.spec import Environment
-from harness.server import errors, remote
+from harness.server import blocks, errors, remote
 from harness.server.launch import Launch
 from harness.server.lease import NotEnoughHardware
 from harness.server.phases import PHASES
-from harness.server.ports import lease_port
-from harness.server.progress import NoProgress
+from harness.server.process_tree import ids_alive
 from harness.server.remote import RemoteServer
 
 Plan = Callable[..., Launch]
 
 
-def fails(launch: Launch, error: type[errors.StartupError], **options: object) -> errors.StartupError:
+def fails(
+    launch: Launch,
+    error: type[errors.StartupError],
+    kind: type[RemoteServer] = RemoteServer,
+    **options: object,
+) -> errors.StartupError:
     """Starts a server that must fail with this error, and checks that nothing is left of it."""
-    server = RemoteServer(launch, **options)  # type: ignore[arg-type]
+    server = kind(launch, **options)  # type: ignore[arg-type]
     with pytest.raises(error) as caught, server:
         pass
     print(caught.value)
     assert caught.value.log_path is not None
     assert caught.value.log_path.exists()
     assert caught.value.hint
-    left = [p for p in psutil.process_iter() if str(server.log_path) in " ".join(_cmdline(p))]
-    assert not left
+    assert server.server_id
+    assert server.server_id not in ids_alive()
+    assert not blocks.of_server(server.server_id)
+    assert not list(Path(tempfile.gettempdir()).glob(f"vh-{server.server_id}"))
     return caught.value
-
-
-def _cmdline(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
 
 
 def test_unknown_flag(launch: Plan) -> None:
@@ -132,25 +132,19 @@ def test_interpreter_that_does_not_exist(launch: Plan, environment: Environment)
     assert "/no/such/python" in error.message
 
 
+class Hangs(RemoteServer):
+    """A server whose process is stopped before anybody asks whether it is ready."""
+
+    def _wait_until_ready(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+        super()._wait_until_ready()
+
+
 def test_timeout_names_the_phase(launch: Plan) -> None:
-    error = fails(launch(), errors.StartupTimeout, startup_s=1.0)
+    error = fails(launch(), errors.StartupTimeout, Hangs, startup_s=1.0)
     named = re.search(r"in phase '(.+)'$", error.message)
     assert named, error.message
     assert named[1] in [name for name, _ in PHASES]
-
-
-class _Thief(NoProgress):
-    """Takes the server's port as soon as its start is under way, and answers /health as a server would."""
-
-    def __init__(self) -> None:
-        self.port = 0
-        self.server: http.server.ThreadingHTTPServer | None = None
-
-    def phase(self, name: str, phase: str, elapsed_s: float) -> None:
-        """Takes the port at the first call."""
-        if self.server is None:
-            self.server = http.server.ThreadingHTTPServer(("127.0.0.1", self.port), _Healthy)
-            threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
 
 class _Healthy(http.server.BaseHTTPRequestHandler):
@@ -163,19 +157,26 @@ class _Healthy(http.server.BaseHTTPRequestHandler):
         """Says nothing."""
 
 
+class Robbed(RemoteServer):
+    """A server whose leased port somebody else takes before it runs, and who answers /health as it would."""
+
+    thief: http.server.ThreadingHTTPServer
+
+    def _spawn(self) -> None:
+        self.thief = http.server.ThreadingHTTPServer(("127.0.0.1", self.port), _Healthy)
+        threading.Thread(target=self.thief.serve_forever, daemon=True).start()
+        super()._spawn()
+
+
 @contextlib.contextmanager
 def port_stolen(launch: Launch) -> Iterator[RemoteServer]:
     """A server whose port somebody else takes as soon as its start is under way."""
-    lease = lease_port()
-    lease.release()
-    thief = _Thief()
-    thief.port = lease.port
+    server = Robbed(launch)
     try:
-        yield RemoteServer(launch, port=lease.port, progress=thief)
+        yield server
     finally:
-        assert thief.server is not None
-        thief.server.shutdown()
-        thief.server.server_close()
+        server.thief.shutdown()
+        server.thief.server_close()
 
 
 def test_another_servers_answer_is_not_ours(launch: Plan) -> None:

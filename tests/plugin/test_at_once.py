@@ -11,7 +11,13 @@ from tests.plugin.test_rules import results, run
 
 def test_forks_share_a_server(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
     """Each test runs once and is reported in the order of collection, also where a fork is killed."""
-    asked = ("--model=qwen3", "--lane=scripted", "--at-once=2", "--junitxml=junit.xml", "-ojunit_family=xunit1")
+    asked = (
+        "--model=qwen3",
+        "--lane=scripted",
+        "--at-once=2",
+        "--junitxml=junit.xml",
+        "-ojunit_family=xunit1",
+    )
     result = run(pytester, pytestconfig, "test_at_once.py", *asked)
     result.assert_outcomes(passed=64, failed=1, errors=1, warnings=1)
     result.stdout.fnmatch_lines_random(

@@ -16,7 +16,7 @@ def test_another_project_uses_the_fixtures(pytester: pytest.Pytester, pytestconf
     result = pytester.runpytest_subprocess("--model=qwen3", "--lane=scripted", *vllm, timeout=900)
     result.assert_outcomes(passed=3, errors=1)
     result.stdout.fnmatch_lines(
-        ["*script 'script 1' was never used*", "*qwen3*scripted*", "logs and results: *"]
+        ["*script 'script 1' was never used*", "scripted-qwen3 *", "logs and results: *"]
     )
 
 

@@ -22,10 +22,15 @@ def run(pytester: pytest.Pytester, pytestconfig: pytest.Config, name: str, *more
     return pytester.runpytest_subprocess(*more, *vllm, timeout=900)
 
 
+def folder(result: pytest.RunResult) -> Path:
+    """The folder of a run."""
+    (line,) = [line for line in result.outlines if line.startswith("logs and results: ")]
+    return Path(line.removeprefix("logs and results: "))
+
+
 def results(result: pytest.RunResult) -> dict[str, Any]:
     """What results.json has of the one target."""
-    (line,) = [line for line in result.outlines if line.startswith("logs and results: ")]
-    document = json.loads((Path(line.removeprefix("logs and results: ")) / "results.json").read_text())
+    document = json.loads((folder(result) / "results.json").read_text())
     (only,) = document.values()
     return dict(only)
 
@@ -47,8 +52,17 @@ def test_nothing_passes_on_nothing(pytester: pytest.Pytester, pytestconfig: pyte
     assert counted["skips"] == {"slow": 1}
     assert [*counted["defects"]] == ["vllm#1: it is wrong"]
     result.stdout.fnmatch_lines(
-        ["scripted-qwen3: known defect vllm#1: it is wrong: *test_a_defect_that_shows*"]
+        [
+            "*short test summary info*",
+            "*vLLM servers*",
+            "scripted-qwen3 *",
+            "1 known defect of vLLM was seen, in 1 test",
+            "skipped: slow 1",
+        ]
     )
+    report = (folder(result) / "report.md").read_text()
+    shows = "### vllm#1: it is wrong\n\n- `test_rules.py::test_a_defect_that_shows[scripted-qwen3]`\n"
+    assert shows in report
 
 
 def entry_with_attempts(folder: Path, attempts: int) -> Path:
@@ -89,7 +103,7 @@ def test_repeats_are_sampled_by_seed(pytester: pytest.Pytester, pytestconfig: py
     assert counted["pass^k"]["value"] == pytest.approx(1 / 3)
     assert result.parseoutcomes()["missed"] == 2
     result.stdout.fnmatch_lines(
-        ["*live-smollm2-135m: repeated*", "*wrong_protocol*0 of 4*0.00 [[]0.00, 0.49]*"]
+        ["live-smollm2-135m: repeated*", "0 of 4*0.00 [[]0.00, 0.49]*wrong_protocol*"]
     )
 
 

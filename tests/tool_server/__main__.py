@@ -16,6 +16,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from starlette.responses import PlainTextResponse
 
+from harness.scripted.inserver import vllm_harness_asgi as asgi
 from tests.tool_server import restricted
 
 PYTHON = "Executes Python code; the output is what it prints. Nothing is kept between calls."
@@ -100,6 +101,19 @@ class SessionsNeedTheKey:
         await self._app(scope, receive, send)
 
 
+class OnlyThisUser:
+    """ASGI middleware: code is executed for the user who runs the server, not for others of the machine."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and not asgi.of_this_user(scope):
+            await asgi.refuse_stranger(send)
+        else:
+            await self._app(scope, receive, send)
+
+
 def main() -> None:
     """Serves until it is killed."""
     parser = argparse.ArgumentParser()
@@ -110,7 +124,7 @@ def main() -> None:
     given = parser.parse_args()
     journal = Journal(given.journal)
     app = SessionsNeedTheKey(SERVERS[given.name](journal).sse_app(), given.key, journal)
-    uvicorn.run(app, host="127.0.0.1", port=given.port, log_level="warning")
+    uvicorn.run(OnlyThisUser(app), host="127.0.0.1", port=given.port, log_level="warning")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Python code in a restricted process: limits on time, memory, files; no network, no further processes."""
+"""Python code in a restricted process: little time and memory; no network, processes or files of others."""
 
 from __future__ import annotations
 
@@ -11,15 +11,29 @@ SECONDS = 5
 MEMORY = 512 * 2**20
 FILE_SIZE = 2**20
 OUTPUT = 20_000
-# runs before the code: an audit hook stays for the life of the process
+# runs before the code: an audit hook stays for the life of the process. It is no sandbox against code that
+# means harm, only against code that does not know what it does
 GUARD = """
-import sys
-REFUSED = ("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.system", "ctypes.")
-def refuse(event, arguments, refused=REFUSED):
+import os, sys
+REFUSED = ("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.system", "ctypes.",
+           "os.kill", "os.link", "os.symlink", "os.chmod", "os.chown")
+LOOKS = ("open", "os.listdir", "os.scandir")
+TOUCHED = (*LOOKS, "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate")
+OWN = os.path.realpath(os.getcwd()) + "/"
+READ = tuple(os.path.realpath(folder) + "/" for folder in (sys.prefix, sys.base_prefix, *sys.path))
+def refuse(event, arguments, refused=REFUSED, looks=LOOKS, touched=TOUCHED, own=OWN, read=READ,
+           real=os.path.realpath, decode=os.fsdecode, writes=os.O_WRONLY | os.O_RDWR | os.O_CREAT):
     if event.startswith(refused):
         raise PermissionError(f"{event} is not allowed here")
+    if event not in touched or arguments[0] is None or isinstance(arguments[0], int):
+        return
+    path = real(decode(arguments[0])) + "/"
+    looking = event in looks and not (event == "open" and arguments[2] & writes)
+    if path.startswith((own, *read) if looking else own):
+        return
+    raise PermissionError(f"{event} of {path[:-1]} is not allowed here")
 sys.addaudithook(refuse)
-del refuse, REFUSED
+del refuse, REFUSED, LOOKS, TOUCHED, OWN, READ, os
 exec(compile(sys.stdin.read(), "<code>", "exec"), {"__name__": "__main__"})
 """
 

@@ -1,11 +1,20 @@
-"""ASGI in small: whole bodies in and out. Runs inside the server, imports nothing of the harness."""
+"""ASGI in small: whole bodies in and out, and whose a request is.
+
+Runs inside the server, imports nothing of the harness.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import socket
+import sys
+from pathlib import Path
 from typing import Any
 
 MAX_BODY = 64 * 2**20
+CONNECTIONS = Path("/proc/net/tcp")
+ESTABLISHED = "01"
 
 
 async def body(receive: Any) -> bytes:
@@ -47,3 +56,33 @@ async def send_json(send: Any, status: int, value: Any) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content, "more_body": False})
+
+
+def of_this_user(scope: dict[str, Any]) -> bool:
+    """Whether a request comes from a process of the server's own user, as the kernel knows the connection.
+
+    A port of the loopback interface is open to every user of the machine.
+    """
+    if not scope.get("client") or not scope.get("server"):
+        return False
+    wanted = [_as_listed(*scope["client"]), _as_listed(*scope["server"]), ESTABLISHED]
+    for line in CONNECTIONS.read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[1:4] == wanted:  # once it was closed, the kernel names root
+            return int(fields[7]) == os.geteuid()
+    return False
+
+
+def _as_listed(host: str, port: int) -> str:
+    """An IPv4 address as proc(5) lists it; one that nothing has where it is none."""
+    try:
+        return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
+    except OSError:
+        return ""
+
+
+async def refuse_stranger(send: Any) -> None:
+    """Answers a request that only the server's own user may make."""
+    message = "this is for the user who runs this server, from this machine"
+    error = {"message": message, "type": "harness_error", "code": "stranger", "param": None}
+    await send_json(send, 403, {"error": error})

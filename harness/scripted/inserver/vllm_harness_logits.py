@@ -74,6 +74,8 @@ class ScriptedLogits(LogitsProcessor):
         args = sampling_params.extra_args or {}
         if reason := args.get(uses.NO_SCRIPT):
             raise ValueError(reason)
+        if uses.USE in args and not uses.is_use(args[uses.USE]):
+            raise ValueError(f"{uses.USE} is set by the harness")
         if uses.USE in args and sum(args.get(uses.LENGTHS, ())) != len(args.get(uses.IDS, ())):
             raise ValueError(f"{uses.LENGTHS} does not add up to the tokens in {uses.IDS}")
 
@@ -115,7 +117,7 @@ class ScriptedLogits(LogitsProcessor):
     ) -> Generation | None:
         args = params.extra_args or {}
         use = args.get(uses.USE)
-        if use is None:
+        if use is None or not uses.is_use(use):  # it names a folder
             return None
         takes = _split(args.get(uses.IDS, []), args.get(uses.LENGTHS, []))
         base = args.get(uses.SEED, 0)

@@ -1,8 +1,8 @@
 """ASGI middleware: finds the script for a request and puts its token ids into `vllm_xargs`.
 
 So the client's call stays the plain SDK call, and any client in any language can run against it. Books of
-rules are posted to `/harness/books/NAME`; a request names its book in the header `x-harness-book`, or gets
-the book `default`. Runs inside the server, imports nothing of the harness.
+rules are posted to `/harness/books/NAME`, by the user who runs the server; a request names its book in the
+header `x-harness-book`, or gets the book `default`. Runs inside the server, imports nothing of the harness.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ class ScriptMiddleware:
         path = scope.get("path", "")
         if scope["type"] != "http":
             await self.app(scope, receive, send)
+        elif path.startswith(PREFIX) and not asgi.of_this_user(scope):
+            await asgi.refuse_stranger(send)
         elif path.startswith(PREFIX):
             await self._control(scope["method"], path.removeprefix(PREFIX), receive, send)
         elif scope["method"] == "POST" and path in GENERATING:

@@ -1,8 +1,9 @@
 """ASGI middleware: keeps the token ids that vLLM generates for each request, unseen by the client.
 
 It asks vLLM for them with each request, blanks them in the answer, and gives what it kept at
-`/harness/recording`: POST begins anew, GET gives `{"records": [...]}`. So any client is recorded, and sees
-what it would see without. Runs inside the server, imports nothing of the harness.
+`/harness/recording`, to the user who runs the server: POST begins anew, GET gives `{"records": [...]}`. So
+any client is recorded, and sees what it would see without. Runs inside the server, imports nothing of the
+harness.
 
 A record: path, request, status, answer (a body, or the list of a stream's events), and `tokens`, a list of
 ids for each choice or generation; None where vLLM does not tell them (Messages, Harmony, answers that broke
@@ -41,6 +42,8 @@ class RecordMiddleware:
         path, method = scope.get("path", ""), scope.get("method")
         if scope["type"] != "http":
             await self.app(scope, receive, send)
+        elif path == PREFIX and not asgi.of_this_user(scope):
+            await asgi.refuse_stranger(send)
         elif path == PREFIX:
             await self._control(method, scope, send)
         elif method == "POST" and path in ASKS:

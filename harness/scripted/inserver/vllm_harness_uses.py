@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,14 @@ LENGTHS = "harness_lengths"  # tokens of each take
 BY_CHOICE = "harness_by_choice"  # 1: a take for each choice (n > 1); 0: a take for each turn
 SEED = "harness_seed"  # the request's seed, so that choice k is told by its seed
 NO_SCRIPT = "harness_no_script"  # why no script matches this request
+
+
+_USE = re.compile(r"\d+-\d+")
+
+
+def is_use(use: object) -> bool:
+    """Whether something can be an id of ours; clients may send what they like in `vllm_xargs`."""
+    return isinstance(use, str) and _USE.fullmatch(use) is not None
 
 
 def folder(use: str) -> Path:

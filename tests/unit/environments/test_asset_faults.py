@@ -39,7 +39,7 @@ status=$?
 find "$VLLM_HARNESS_CACHE/assets" -type f ! -name "*.lock"
 exit $status
 """
-ON_A_SMALL_DISK = 'mount -t tmpfs -o size=2m none "$VLLM_HARNESS_CACHE" && exec "$@"'
+ON_A_SMALL_DISK = 'mount -t tmpfs -o size=2m,mode=0700 none "$VLLM_HARNESS_CACHE" && exec "$@"'
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from harness import doctor
 from harness.cli import app
 from harness.environments.installer import InstallError
+from harness.errors import UsageError
 
 RUNNER = CliRunner()
 
@@ -44,3 +45,10 @@ def test_nothing_can_run_without_vllm_and_uv(monkeypatch: pytest.MonkeyPatch) ->
     answer = RUNNER.invoke(app, ["doctor"])
     assert answer.exit_code == 1
     assert "pip install uv" in answer.stdout
+
+
+def test_a_machine_that_holds_too_few_servers_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert RUNNER.invoke(app, ["doctor", "--servers", "0"]).exit_code == 0
+    monkeypatch.setenv("VLLM_HARNESS_MEMORY_GIB", "1.5")
+    with pytest.raises(UsageError, match=r"cannot run 2 CPU servers at once: memory: .* bound to 1.5 GiB"):
+        RUNNER.invoke(app, ["doctor", "--servers", "2"], catch_exceptions=False)

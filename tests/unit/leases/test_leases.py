@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,9 +96,13 @@ def test_a_lease_asks_for_what_was_measured(asked: list[Any]) -> None:
 def test_a_user_may_bound_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "node_memory", lambda: NodeMemory(16 * GIB, 12 * GIB))
     assert leases.room(used_gib=2) == Room(16, 12)
+    assert (leases.models_held(), leases.interpreters()) == (6, min(2, len(os.sched_getaffinity(0))))
     monkeypatch.setenv("VLLM_HARNESS_MEMORY_GIB", "6")
     assert leases.room(used_gib=2) == Room(6, 4)
     assert leases.room(used_gib=2, ready_gib=13) == Room(6, 0)  # vLLM would refuse to start
+    assert leases.models_held() == 2
+    monkeypatch.setenv("VLLM_HARNESS_MEMORY_GIB", "2")
+    assert (leases.models_held(), leases.interpreters()) == (1, 1)
     monkeypatch.setenv("VLLM_HARNESS_MEMORY_GIB", "much")
     with pytest.raises(UsageError, match="VLLM_HARNESS_MEMORY_GIB is 'much', not a number"):
         leases.room(used_gib=2)
@@ -107,7 +112,7 @@ def test_how_many_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "node_memory", lambda: NodeMemory(6 * GIB, 5 * GIB))
     each = STAND_IN_GIB["forked"]
     assert leases.capacity() == leases.Capacity(
-        int((6 - FORK_SERVER_GIB) // each), int((5 - FORK_SERVER_GIB) // each), each
+        int((5 - FORK_SERVER_GIB) // each), int((5 - FORK_SERVER_GIB) // each), each
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.server.ledger import Account, Room, can_end, fits
 
-A, B, C = 1, 2, 3
+A, B, C = "abc"
 
 
 @pytest.mark.parametrize(
@@ -57,19 +57,19 @@ def test_can_end(accounts: list[Account], expected: bool) -> None:
 def test_somebody_can_always_go_on(seed: int, total: int, processes: int) -> None:
     """Processes that take servers one by one and refuse waits without an end never all stand still."""
     chance = random.Random(seed)
-    accounts = {pid: Account(pid) for pid in range(processes)}
+    accounts = {who: Account(who) for who in map(str, range(processes))}
     for now in range(1, 201):
-        pid = chance.choice([pid for pid, account in accounts.items() if not account.wanted])
-        own = accounts[pid]
+        who = chance.choice([who for who, account in accounts.items() if not account.wanted])
+        own = accounts[who]
         if chance.random() < 0.4:
-            accounts[pid] = replace(own, leased=max(0, own.leased - 1))
-        elif fits(1, pid, accounts.values(), Room(total, total), queue=not own.leased):
-            accounts[pid] = replace(own, leased=own.leased + 1)
-        elif can_end(1, pid, accounts.values(), total):
-            accounts[pid] = replace(own, wanted=1, since=now)
+            accounts[who] = replace(own, leased=max(0, own.leased - 1))
+        elif fits(1, who, accounts.values(), Room(total, total), queue=not own.leased):
+            accounts[who] = replace(own, leased=own.leased + 1)
+        elif can_end(1, who, accounts.values(), total):
+            accounts[who] = replace(own, wanted=1, since=now)
         for each in sorted((one for one in accounts.values() if one.wanted), key=lambda one: one.since):
             room = Room(total, total)
-            if fits(1, each.pid, accounts.values(), room, queue=not each.leased):
-                accounts[each.pid] = replace(each, leased=each.leased + 1, wanted=0)
+            if fits(1, each.who, accounts.values(), room, queue=not each.leased):
+                accounts[each.who] = replace(each, leased=each.leased + 1, wanted=0)
         assert sum(account.leased for account in accounts.values()) <= total
         assert any(not account.wanted for account in accounts.values())

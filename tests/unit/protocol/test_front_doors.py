@@ -223,6 +223,77 @@ def test_bad_input_names_file_and_line(tmp_path: Path, name: str, text: str, pla
     assert place in str(error)
 
 
+CASSETTE = "interactions:\n- request: {uri: 'http://x/v1/%s', method: POST}\n  response: {parsed_body: %s}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.yaml", "interactions: []"),
+        ("a.yaml", CASSETTE % ("embeddings", "{object: list}")),
+        ("a.yaml", CASSETTE % ("responses", "{hello: 1}")),
+        ("a.json", "{}"),
+        ("a.json", "[]"),
+        ("a.json", '{"hello": 1}'),
+        ("a.json", '{"exchanges": []}'),
+        ("a.json", '{"request": {}, "body": {}}'),
+        ("a.jsonl", ""),
+        ("a.jsonl", "\n\n"),
+        ("a.jsonl", '{"request": {}, "body": {}}'),
+        ("a.sse", ": a comment\n\n: another\n\n"),
+    ],
+)
+def test_nothing_to_check_is_not_clean(tmp_path: Path, name: str, text: str) -> None:
+    file = _file(tmp_path, name, text)
+    result = run(app, ["validate", file])
+    assert isinstance(result.exception, ProtocolInputError)
+    assert result.exception.exit_code == 2
+    assert file in str(result.exception)
+    assert "0 error" not in result.stdout
+
+
+def test_what_a_body_is_can_be_told(tmp_path: Path) -> None:
+    file = _file(tmp_path, "a.json", "{}")
+    for api in ("responses", "chat", "messages"):
+        assert run(app, ["validate", file, "--api", api]).exit_code == 1
+    assert run(app, ["validate", _file(tmp_path, "b.json", '{"object": "chat.completion"}')]).exit_code == 1
+
+
+def test_files_beside_one_with_nothing_to_check_are_reported(tmp_path: Path) -> None:
+    good = _file(tmp_path, "good.sse", as_sse(SAMPLES["text"].build()))
+    broken = _file(tmp_path, "broken.sse", as_sse(edited(SAMPLES["text"].build(), BREAK)))
+    empty = [_file(tmp_path, f"empty-{number}.json", "{}") for number in range(2)]
+    result = run(app, ["validate", empty[0], good, broken, empty[1]])
+    assert f"{broken}:19: event 6: RS308 error" in result.stdout
+    assert isinstance(result.exception, UsageError)
+    assert result.exception.exit_code == 2
+    assert all(file in str(result.exception) for file in empty)
+    assert good not in str(result.exception)
+
+
+def test_kinds_without_rules_are_known(tmp_path: Path) -> None:
+    file = _file(tmp_path, "a.json", '{"object": "response.input_tokens", "input_tokens": 3}')
+    assert run(app, ["validate", file]).exit_code == 0
+
+
+@pytest.mark.parametrize("last", ["*a8", "&b [*b]"], ids=["a thousand million words", "itself"])
+def test_a_cassette_that_unfolds_without_end_is_refused(tmp_path: Path, last: str) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    text = "\n".join(lines) + "\n" + CASSETTE % ("responses", f"{{object: response, output: {last}}}")
+    error = run(app, ["validate", _file(tmp_path, "a.yaml", text)]).exception
+    assert isinstance(error, ProtocolInputError)
+    assert "aliases" in str(error)
+
+
+def test_a_terminal_obeys_no_capture(tmp_path: Path) -> None:
+    file = _file(tmp_path, "a.sse", 'data: {"type": "\x1b]0;owned\x07"}\n\n')
+    result = CliRunner().invoke(app, ["validate", file], color=True)
+    assert "owned" in result.stdout
+    assert "\x1b" not in result.stdout
+    assert "\x07" not in result.stdout
+
+
 def test_a_missing_file_is_bad_input(tmp_path: Path) -> None:
     assert isinstance(run(app, ["validate", str(tmp_path / "none.sse")]).exception, ProtocolInputError)
 

@@ -69,8 +69,9 @@ def test_secrets_never_reach_a_log() -> None:
         "PATH": "/usr/bin",
         "TOKENIZERS": "false",
     }
-    secrets = secret_values(env, ["--api-key", "fromtheflag", "--hf-token=fromequals"])
-    assert set(secrets) == {"hf_abcdefghijkl", "topsecret", "fromtheflag", "fromequals"}
+    flags = ["--api-key", "fromtheflag", "asecondone", "--seed", "1234567", "--hf-token=fromequals"]
+    secrets = secret_values(env, flags)
+    assert set(secrets) == {"hf_abcdefghijkl", "topsecret", "fromtheflag", "asecondone", "fromequals"}
     line = b"args: topsecret fromtheflag hf_abcdefghijkl sk-0123456789abcdef /usr/bin\n"
     clean = _redacted(line, [secret.encode() for secret in secrets])
     for secret in (b"topsecret", b"fromtheflag", b"hf_abcdefghijkl", b"0123456789abcdef"):

@@ -150,6 +150,8 @@ def test_outcomes_are_counted() -> None:
     assert result.counts() == {"passed": 1, "failed": 2, "skipped": 1, "defects": 1, "retries": 1}
     assert result.tests == {"tests/t.py::test_t": "xfailed"}
     assert result.skips == {"slow": 1}
+    assert result.skipped == {"[slow] x": ["tests/t.py::test_t"]}
+    assert result.failures == {"tests/t.py::test_t": "x"}
     assert result.defects == {"vllm#12345: it is wrong": ["tests/t.py::test_t"]}
 
 

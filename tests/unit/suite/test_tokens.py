@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -57,8 +58,13 @@ def ask(app: Any, method: str, path: str, body: Any = None) -> Any:
     async def send(message: dict[str, Any]) -> None:
         got.append(message)
 
-    scope = {"type": "http", "method": method, "path": path, "headers": []}
-    asyncio.run(app(scope, receive, send))
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        ends = {"client": client.getsockname(), "server": server.getsockname()}
+        scope = {"type": "http", "method": method, "path": path, "headers": [], **ends}
+        asyncio.run(app(scope, receive, send))
     content = b"".join(message.get("body", b"") for message in got).decode()
     if not content.startswith("data: "):
         return json.loads(content)

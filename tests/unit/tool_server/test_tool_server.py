@@ -61,8 +61,18 @@ async def test_sessions_need_the_key(tmp_path: Path) -> None:
         ("while True: pass", "TimeoutError"),
         ("import os; print(os.listdir(), dict(os.environ).get('PATH'))", "[] None"),
         ("1 / 0", "ZeroDivisionError"),
+        ("print(open('/etc/passwd').read())", "PermissionError"),
+        ("open('/tmp/vh-not-here', 'w')", "PermissionError"),
+        ("import os; os.remove('/tmp/vh-not-here')", "PermissionError"),
+        ("import os; os.listdir('/')", "PermissionError"),
+        ("import os; os.kill(os.getppid(), 0)", "PermissionError"),
+        ("open('a', 'w').write('mine'); import os; os.rename('a', 'b'); print(open('b').read())", "mine"),
+        ("import json, re, decimal, sqlite3; print(json.dumps([1]))", "[1]"),
     ],
-    ids=["network", "subprocess", "fork", "shell", "memory", "file", "time", "environment", "error"],
+    ids=[
+        *("network", "subprocess", "fork", "shell", "memory", "size", "time", "environment", "error"),
+        *("reading", "writing", "removing", "listing", "killing", "own files", "library"),
+    ],
 )
 def test_code_is_restricted(code: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restricted, "SECONDS", 2)

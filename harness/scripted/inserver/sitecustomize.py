@@ -1,0 +1,32 @@
+"""Loaded by every Python process of a server that was not forked, since this folder is on its path.
+
+Names the process's shared memory after the server, then makes way for a sitecustomize further down the path.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from pathlib import Path
+
+
+def _name_blocks() -> None:
+    if server_id := os.environ.get("VH_SERVER_ID"):
+        from vllm_harness_shm import name_blocks
+
+        name_blocks(server_id)
+
+
+def _load_next() -> None:
+    here = Path(__file__).parent
+    spec = PathFinder.find_spec("sitecustomize", [path for path in sys.path if Path(path) != here])
+    if spec is not None and spec.loader is not None:
+        module = module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+_name_blocks()
+_load_next()

@@ -1,0 +1,106 @@
+"""POSIX shared memory of servers: blocks that bear a server's id, and those that only maps tell of.
+
+The standard library alone: supervisor.py loads this file by its path, in the server's interpreter as well.
+Python's own blocks and semaphores get their names from vllm_harness_shm.py, in the server. Native code
+(torch, NCCL, vLLM's kernels) names its blocks as it likes; they are known by the maps of the processes.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+FOLDER = Path("/dev/shm")
+OURS = re.compile(r"(?:sem\.)?vh-([0-9a-f]+)-.+")
+ORPHAN_S = 60.0
+
+
+def server_of(name: str) -> str | None:
+    """Id of the server that a block's name bears."""
+    match = OURS.fullmatch(name)
+    return match[1] if match else None
+
+
+def names() -> set[str]:
+    """Every block there is, of whomever."""
+    try:
+        return {path.name for path in FOLDER.iterdir()}
+    except OSError:
+        return set()
+
+
+def of_server(server_id: str) -> set[str]:
+    """The blocks that bear a server's id."""
+    return {name for name in names() if server_of(name) == server_id}
+
+
+def mapped(pids: Iterable[int]) -> set[str]:
+    """The blocks that processes map; processes that are gone, or that we may not look into, map none."""
+    found = set()
+    start = f"{FOLDER}/"
+    for pid in pids:
+        with suppress(OSError), open(f"/proc/{pid}/maps") as maps:  # noqa: PTH123
+            paths = (line.split(None, 5)[5].rstrip("\n") for line in maps if start in line)
+            found |= {path.removeprefix(start) for path in paths if path.startswith(start)}
+    return {name for name in found if not name.endswith(" (deleted)")}
+
+
+def in_use() -> set[str]:
+    """The blocks that any living process maps."""
+    return mapped(int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
+
+
+def remove(blocks: Iterable[str]) -> None:
+    """Removes blocks; those that are gone already do not matter, nor those of other users."""
+    for name in blocks:
+        with suppress(OSError):
+            (FOLDER / name).unlink()
+
+
+def remove_of(server_id: str, native: set[str]) -> None:
+    """Removes the blocks of a server that has ended: by name, and those native ones that nobody maps now."""
+    remove(of_server(server_id))
+    if native & names():
+        remove(native - in_use())
+
+
+def orphans(alive: Iterable[str]) -> set[str]:
+    """Blocks of servers that are not alive, older than a minute and mapped by no process."""
+    spared = {None, *alive}
+    old = {name for name in names() if server_of(name) not in spared and _age(name) > ORPHAN_S}
+    return old - in_use() if old else old
+
+
+def _age(name: str) -> float:
+    try:
+        return time.time() - (FOLDER / name).stat().st_ctime
+    except OSError:
+        return 0.0
+
+
+class Native:
+    """What native code of a server has made, remembered as long as the server runs.
+
+    Args:
+        strangers: what was there before the server: not its own, even where it maps it.
+    """
+
+    def __init__(self, strangers: Iterable[str]) -> None:
+        self._before = set(strangers)
+        self._looked_for: set[str] = set()
+        self.found: set[str] = set()
+
+    def look(self, pids: Callable[[], Iterable[int]], *, again: bool = False) -> None:
+        """Remembers the new blocks that the server's processes map; costs next to nothing if there are none.
+
+        Args:
+            pids: tells the processes.
+            again: look for those as well that no process of the server mapped the last time.
+        """
+        new = {name for name in names() - self._before if server_of(name) is None}
+        if new - (set() if again else self._looked_for):
+            self.found |= mapped(pids()) & new
+            self._looked_for |= new

@@ -1,0 +1,237 @@
+"""Owners of servers, as processes of their own, and what they and their servers leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from harness.environments.spec import Environment
+from tests.faults.leftovers import Machine
+
+OWNING = Path(__file__).with_name("owning.py")
+GONE_WITHIN_S = 60
+HAPPENS_WITHIN_S = 600
+T = TypeVar("T")
+
+
+class Owners:
+    """A process that forks owners; they share a fork server that nobody else uses."""
+
+    def __init__(self, environment: Environment) -> None:
+        # short, so that the servers' own folders are made below: a socket's path has its limit
+        self.folder = Path(tempfile.mkdtemp(prefix="vhk-", dir="/tmp"))
+        self.state = self.folder / "state"
+        own = {"VLLM_HARNESS_STATE": str(self.state), "VLLM_HARNESS_LINGER_S": "300"}
+        self._process = subprocess.Popen(
+            [sys.executable, str(OWNING), f"installed:{environment.python}"],
+            env={**os.environ, **own},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._made = 0
+
+    def warm_up(self) -> None:
+        """Starts the fork server, which is meant to outlive an owner that is killed while it imports."""
+        with self.owner() as owner:
+            owner.wait_until_serving()
+            left = owner.kill()
+            assert not left, left
+
+    @contextmanager
+    def owner(self) -> Iterator[Owner]:
+        """An owner that starts a server; at the end it is killed, unless it is gone."""
+        self._made += 1
+        folder = self.folder / str(self._made)
+        (folder / "tmp").mkdir(parents=True)
+        machine = Machine(self.pids)
+        owner = Owner(self, folder, machine, self.fork("serve", folder))
+        try:
+            yield owner
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(owner.pid, signal.SIGKILL)
+        self.sweep()
+        assert not list((self.state / "servers").iterdir())
+        shutil.rmtree(folder)
+
+    def fork(self, do: str, folder: Path) -> int:
+        """Has a process forked that starts a server, or sweeps; returns its id."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        request = {"do": do, "tmp": folder / "tmp", "log": folder / "log", "serving": folder / "serving"}
+        print(json.dumps(request, default=str), file=self._process.stdin, flush=True)
+        return int(self._process.stdout.readline())
+
+    def sweep(self) -> None:
+        """What the next run does first."""
+        folder = self.folder / "sweep"
+        folder.mkdir(exist_ok=True)
+        pid = self.fork("sweep", folder)
+        wait_for(lambda: not psutil.pid_exists(pid))
+        assert (folder / "log").read_text() == ""
+
+    def pids(self) -> set[int]:
+        """All that live below, but for zombies."""
+        pids = set()
+        for process in psutil.Process(self._process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                pids |= {process.pid} if process.status() != psutil.STATUS_ZOMBIE else set()
+        return pids
+
+    def fork_server(self) -> int | None:
+        """Process id of the fork server."""
+        for note in self.state.glob("fork/*.json"):
+            with suppress(ValueError):
+                pid = int(json.loads(note.read_text())["pid"])
+                return pid if pid in self.pids() else None
+        return None
+
+    def model_template(self) -> int | None:
+        """Process id of the fork server's only child, which has the model's tokenizer, or loads it."""
+        return next(iter(self.templates() - {self.fork_server() or 0}), None)
+
+    def templates(self) -> set[int]:
+        """The processes that are meant to outlive an owner; supervisors are children of the latter."""
+        base = self.fork_server()
+        with suppress(psutil.NoSuchProcess):
+            if base:
+                return {base, *(child.pid for child in psutil.Process(base).children())} & self.pids()
+        return set()
+
+    def end(self) -> list[int]:
+        """Kills the fork server, then the process that owners come from; returns what lives between."""
+        if base := self.fork_server():
+            os.kill(base, signal.SIGKILL)
+        with suppress(AssertionError):
+            wait_for(lambda: not self.pids(), within_s=GONE_WITHIN_S)
+        left = sorted(self.pids())
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        shutil.rmtree(self.folder)
+        return left
+
+
+class Owner:
+    """A process that owns a server, as a test run does.
+
+    Args:
+        owners: where it comes from.
+        folder: has its temporary folder `tmp`, and its words in `log`.
+        machine: as it was before.
+        pid: its process id.
+    """
+
+    def __init__(self, owners: Owners, folder: Path, machine: Machine, pid: int) -> None:
+        self.owners = owners
+        self.pid = pid
+        self.tmp = folder / "tmp"
+        self.machine = machine
+        self._folder = folder
+        self._ports: set[int] = set()
+
+    def look(self) -> None:
+        """Notes what cannot be known any more when all is over: strangers' memory, the server's port."""
+        self.machine.look()
+        for record in (self.owners.state / "servers").glob("*.json"):
+            with suppress(FileNotFoundError):
+                self._ports.add(json.loads(record.read_text())["port"])
+
+    def rest(self, seconds: float) -> None:
+        """Lets time go by."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.look()
+            time.sleep(0.05)
+
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+        return self.pid in self.owners.pids()
+
+    def serving(self) -> bool:
+        """Whether its server has answered a request."""
+        return (self._folder / "serving").exists()
+
+    def health_url(self) -> str:
+        """Where its server answers."""
+        return (self._folder / "serving").read_text()
+
+    def wait_until_serving(self) -> None:
+        """Returns when the server has answered a request."""
+        wait_for(self.serving, self, every_s=0.1)
+
+    def said(self) -> str:
+        """The last of what it wrote."""
+        return (self._folder / "log").read_text()[-2000:]
+
+    def tree(self) -> tuple[int | None, int | None, int | None, int | None]:
+        """Process ids of supervisor, API server, engine and worker, as far as they are there."""
+        inside: dict[int, int] = {}
+        for pid in sorted(self.owners.pids()):
+            with suppress(psutil.Error):
+                process = psutil.Process(pid)
+                if process.cwd().startswith(f"{self.tmp}/") and "resource_tracker" not in str(
+                    process.cmdline()
+                ):
+                    inside.setdefault(process.ppid(), pid)
+        supervisor = next((pid for parent, pid in inside.items() if parent not in inside.values()), None)
+        server = inside.get(supervisor or 0)
+        engine = inside.get(server or 0)
+        return supervisor, server, engine, inside.get(engine or 0)
+
+    def left(self, *, excused: set[int]) -> list[str]:
+        """What there is on the machine, once it has had time to end, that was not there before.
+
+        Args:
+            excused: processes that are meant to live; those of the fork server always are.
+        """
+
+        def found() -> list[str]:
+            left = self.machine.left(excused | self.owners.templates(), self._ports)
+            return left + [str(path) for path in self.tmp.iterdir()]
+
+        with suppress(AssertionError):
+            wait_for(lambda: not found(), within_s=GONE_WITHIN_S, every_s=0.2)
+        return found()
+
+    def kill(self) -> list[str]:
+        """Kills it with -9, if it lives; returns what is left."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        return self.left(excused=set())
+
+
+def wait_for(
+    look: Callable[[], T | None],
+    owner: Owner | None = None,
+    *,
+    within_s: float = HAPPENS_WITHIN_S,
+    every_s: float = 0.05,
+) -> T:
+    """What `look` finds in the end; an owner that ends meanwhile is an error."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if owner is not None:
+            owner.look()
+        if found := look():
+            return found
+        if owner is not None and not owner.alive():
+            raise AssertionError(f"the owner ended: {owner.said()}")
+        time.sleep(every_s)
+    raise AssertionError("it did not happen in time")

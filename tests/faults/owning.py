@@ -1,0 +1,60 @@
+"""Owners of servers, each forked from this one process, which has imported the harness already.
+
+Reads one JSON object a line from standard input, and answers each with the id of the process that it forked.
+As a subreaper it stays above everything that its owners start, whatever is killed; it reaps what ends there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from harness.server.records import sweep
+from harness.server.remote import RemoteServer
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def main(vllm: str) -> None:
+    """Forks a process a line until the input ends."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            own(json.loads(line), vllm)
+            return
+        print(pid, flush=True)
+
+
+def own(request: dict[str, str], vllm: str) -> None:
+    """Starts a server in a temporary folder and keeps it, or only sweeps, as every start does first."""
+    words = os.open(request["log"], os.O_WRONLY | os.O_CREAT)
+    for descriptor in (1, 2):
+        os.dup2(words, descriptor)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.environ["TMPDIR"] = request["tmp"]
+    tempfile.tempdir = None
+    if request["do"] == "sweep":
+        sweep()
+        return
+    with RemoteServer("qwen3", lane="scripted", vllm=vllm) as server:
+        server.script("words")
+        server.client().responses.create(model=server.model, input="hi")
+        half = Path(f"{request['serving']}.half")
+        half.write_text(server.url_for("/health"))
+        half.rename(request["serving"])
+        while True:
+            signal.pause()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

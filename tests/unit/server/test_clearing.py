@@ -1,0 +1,248 @@
+"""What clears away after servers, with small programs in the place of vLLM."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.server import blocks
+from harness.server.launch import IN_SERVER
+from harness.server.process_tree import MARKER, ids_alive, processes_in
+from harness.server.records import ServerRecord, records_folder, running, sweep
+from harness.server.supervised import SUPERVISOR, Supervised
+from harness.server.supervisor import started
+
+NAMES = """
+import multiprocessing as m
+from multiprocessing.shared_memory import SharedMemory
+
+def show():
+    block = SharedMemory(create=True, size=8)
+    print("block", block.name, flush=True)
+    block.unlink()
+
+if __name__ == "__main__":
+    spawn = m.get_context("spawn")
+    print("semaphore", spawn.Lock()._semlock.name, flush=True)
+    show()
+    for way in ("spawn", "fork"):
+        child = m.get_context(way).Process(target=show)
+        child.start()
+        child.join()
+"""
+MAPS = """
+import mmap, os, sys, time
+for path in sys.argv[2:]:
+    file = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.ftruncate(file, 4096)
+    globals()[path] = mmap.mmap(file, 4096)
+if sys.argv[1] == "twice":
+    os.fork()
+print("mapped", flush=True)
+while True:
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_HARNESS_STATE", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def server_id() -> Iterator[str]:
+    """An id that no server has; its blocks are gone afterwards."""
+    server_id = secrets.token_hex(6)
+    yield server_id
+    blocks.remove(blocks.of_server(server_id))
+
+
+def wait_until(look: Callable[[], object]) -> None:
+    while not look():
+        time.sleep(0.01)
+
+
+def names_under(env: dict[str, str], tmp_path: Path) -> list[list[str]]:
+    program = tmp_path / "names.py"
+    program.write_text(NAMES)
+    result = subprocess.run(
+        [sys.executable, str(program)], env={**os.environ, **env}, capture_output=True, text=True, check=True
+    )
+    return [line.split() for line in result.stdout.splitlines()]
+
+
+def test_shared_memory_of_a_server_bears_its_id(tmp_path: Path) -> None:
+    env = {"PYTHONPATH": str(IN_SERVER)}
+    named = names_under({**env, MARKER: "0123456789ab"}, tmp_path)
+    assert [kind for kind, _ in named] == ["semaphore", "block", "block", "block"]
+    assert all(name.lstrip("/").startswith("vh-0123456789ab-") for _, name in named)
+    assert len({name for _, name in named}) == 4
+    assert not any("vh-" in name for _, name in names_under(env, tmp_path))
+
+
+def test_another_sitecustomize_is_loaded_too(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.theirs = __name__\n")
+    env = {**os.environ, "PYTHONPATH": f"{IN_SERVER}{os.pathsep}{tmp_path}"}
+    show = [sys.executable, "-c", "import sys, sitecustomize; print(sys.theirs, sitecustomize.__file__)"]
+    words = subprocess.run(show, env=env, capture_output=True, text=True, check=True).stdout.split()
+    assert words == ["sitecustomize", str(tmp_path / "sitecustomize.py")]
+
+
+def config_of(server_id: str, tmp_path: Path, argv: list[str], **changed: Any) -> dict[str, Any]:
+    return {
+        "owner": os.getpid(),
+        "owner_started": started(os.getpid()),
+        "server_id": server_id,
+        "strangers": sorted(blocks.names()),
+        "record": str(tmp_path / "record.json"),
+        "argv": argv,
+        "env": {**os.environ},
+        "log": str(tmp_path / "log"),
+        "log_limit": 10000,
+        "tmp": str(tmp_path / f"vh-{server_id}"),
+        "secrets": [],
+        "grace_s": 10.0,
+        **changed,
+    }
+
+
+def maps(how: str, *names: str) -> list[str]:
+    return [sys.executable, "-c", MAPS, how, *(str(blocks.FOLDER / name) for name in names)]
+
+
+def nothing_left(config: dict[str, Any]) -> bool:
+    return not (
+        Path(config["tmp"]).exists()
+        or processes_in(config["tmp"])
+        or Path(config["record"]).exists()
+        or blocks.of_server(config["server_id"])
+    )
+
+
+@pytest.mark.parametrize("killed", ["server", "supervisor"])
+def test_kill_leaves_neither_named_nor_native_memory(killed: str, server_id: str, tmp_path: Path) -> None:
+    """A block that was there before the server is a stranger's, and stays."""
+    native, strangers = f"native-{server_id}", f"strangers-{server_id}"
+    (blocks.FOLDER / strangers).touch()
+    argv = maps("twice", f"vh-{server_id}-1", f"sem.vh-{server_id}-2", native, strangers)
+    config = config_of(server_id, tmp_path, argv)
+    Path(config["record"]).touch()
+    server = Supervised(config)
+    wait_until(lambda: Path(config["log"]).exists() and Path(config["log"]).read_text().count("mapped") == 2)
+    victim = server.pid() if killed == "server" else server.supervisor_pid
+    assert victim
+    os.kill(victim, signal.SIGKILL)
+    assert server.end() == []
+    assert nothing_left(config)
+    assert native not in blocks.names()
+    (blocks.FOLDER / strangers).unlink()
+
+
+def test_supervisor_whose_owner_is_dead_makes_nothing(server_id: str, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as owner:
+        began = started(owner.pid)
+    config = config_of(server_id, tmp_path, ["sleep", "1000"], owner=owner.pid, owner_started=began)
+    server = Supervised(config)
+    assert server.pid() is None
+    assert server.end() == []
+    assert nothing_left(config)
+
+
+def test_supervisor_does_not_take_a_later_process_for_its_owner(server_id: str, tmp_path: Path) -> None:
+    config = config_of(server_id, tmp_path, ["sleep", "1000"], owner_started=1)
+    assert Supervised(config).pid() is None
+    assert nothing_left(config)
+
+
+def test_supervisor_whose_owner_was_killed_while_it_wrote_ends() -> None:
+    command = [sys.executable, "-I", str(SUPERVISOR)]
+    result = subprocess.run(command, input=b'{"owner": 1, "argv"', capture_output=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (1, b"", b"")
+
+
+def test_folder_of_somebody_else_is_left_alone(server_id: str, tmp_path: Path) -> None:
+    config = config_of(server_id, tmp_path, ["sleep", "1000"])
+    taken = Path(config["tmp"])
+    taken.mkdir()
+    (taken / "file").touch()
+    server = Supervised(config)
+    assert server.pid() is None
+    assert "exists" in (server.failure or "")
+    server.end()
+    assert (taken / "file").exists()
+
+
+def record_of(server_id: str, tmp: Path, owner: int, owner_started: int, supervisor: int = 0) -> ServerRecord:
+    about = {"name": "m", "lane": "live", "environment": "env", "log": "log", "port": 1, "pid": 1}
+    return ServerRecord(
+        server_id,
+        supervisor,
+        0,
+        str(tmp),
+        owner=owner,
+        owner_started=owner_started,
+        **about,  # type: ignore[arg-type]
+    )
+
+
+def test_what_a_dead_owner_left_is_swept_and_a_living_ones_is_not(server_id: str, tmp_path: Path) -> None:
+    """Before it has a supervisor as well: with an owner alive, a start is under way."""
+    left = tmp_path / f"vh-{server_id}"
+    left.mkdir()
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as owner,
+        subprocess.Popen(maps("once", f"vh-{server_id}-1"), cwd=left, stdout=subprocess.PIPE) as server,
+    ):
+        assert server.stdout is not None
+        server.stdout.readline()
+        record = record_of(server_id, left, owner.pid, started(owner.pid) or 0)
+        record.write()
+        assert sweep() == []
+        assert left.exists()
+        assert server_id in ids_alive()
+        assert running() == []
+        owner.kill()
+        owner.wait()
+        assert sweep() == [record]
+        assert server.wait() == -signal.SIGKILL
+    assert not left.exists()
+    assert not blocks.of_server(server_id)
+    assert not list(records_folder().iterdir())
+
+
+def test_memory_of_a_server_without_record_goes_when_old_and_unmapped(
+    server_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mapped, unmapped, strangers = f"vh-{server_id}-1", f"vh-{server_id}-2", f"psm_{server_id}"
+    for name in (unmapped, strangers):
+        (blocks.FOLDER / name).touch()
+    with subprocess.Popen(maps("once", mapped), stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        sweep()
+        assert blocks.of_server(server_id) == {mapped, unmapped}
+        assert blocks.orphans([]) & {mapped, unmapped} == set()
+        monkeypatch.setattr(blocks, "ORPHAN_S", -1.0)
+        assert blocks.orphans([server_id]) & {mapped, unmapped} == set()
+        assert blocks.orphans([]) & {mapped, unmapped, strangers} == {unmapped}
+        holder.kill()
+    (blocks.FOLDER / strangers).unlink()
+
+
+def test_a_process_is_told_by_when_it_started() -> None:
+    assert started(os.getpid()) == started(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert (started(child.pid) or 0) >= (started(os.getpid()) or 0)
+        child.kill()
+    assert not psutil.pid_exists(child.pid)
+    assert started(child.pid) is None

@@ -1,0 +1,78 @@
+"""Another user of the machine: a child process that is nobody, and folders that are nobody's."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from harness.suite.skips import coded
+
+NOBODY = 65534
+WAIT_S = 20.0
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason=coded("no-root", "only root may act as another user: run this test as root")
+)
+
+
+class Nobody:
+    """A function that runs in a child process of another user, which ends with it.
+
+    Args:
+        act: what it does; an exception ends it with exit code 1, and otherwise its result is the exit code.
+    """
+
+    def __init__(self, act: Callable[[], int | None]) -> None:
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.setgroups([])
+                os.setresgid(NOBODY, NOBODY, NOBODY)
+                os.setresuid(NOBODY, NOBODY, NOBODY)
+                code = act() or 0
+            except BaseException:
+                traceback.print_exc()
+                code = 1
+            os._exit(code)
+
+    def exit_code(self) -> int:
+        """What it ends with."""
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.01)
+        raise TimeoutError(f"pid {self.pid} did not end")
+
+
+@contextmanager
+def reachable_folder() -> Iterator[Path]:
+    """A temporary folder that every user may look into, unlike pytest's own."""
+    with tempfile.TemporaryDirectory(prefix="vh-strangers-", dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+def given_to_nobody(path: Path) -> Path:
+    """The path, once it belongs to another user."""
+    os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+    return path
+
+
+def there(path: Path) -> Path:
+    """The path, once somebody has made it."""
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        with suppress(OSError):
+            if path.exists():
+                return path
+        time.sleep(0.01)
+    raise TimeoutError(f"nobody makes {path}")

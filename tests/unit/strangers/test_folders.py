@@ -1,0 +1,162 @@
+"""Folders that another user made, or may write to, are refused by name."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from harness.cli import app
+from harness.folders import Purpose, UntrustedFolder, own_folder, private_folder, shared_folder
+from harness.paths import cache_dir, state_dir
+from harness.server import fork_server
+from tests.unit.strangers.nobody import NOBODY, Nobody, given_to_nobody, needs_root, reachable_folder
+
+OURS = Purpose("the state folder", "VLLM_HARNESS_STATE")
+KINDS = [own_folder, shared_folder, private_folder]
+
+
+def mode_of(path: Path) -> int:
+    """Permission bits."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_is_made_private_whatever_the_umask(kind: object, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        made = kind(tmp_path / "some" / "folder", OURS)  # type: ignore[operator]
+    finally:
+        os.umask(before)
+    assert mode_of(made) == 0o700
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702])
+def test_a_folder_that_others_may_write_to_is_refused(kind: object, mode: int, tmp_path: Path) -> None:
+    tmp_path.chmod(mode)
+    with pytest.raises(UntrustedFolder) as caught:
+        kind(tmp_path, OURS)  # type: ignore[operator]
+    said = str(caught.value)
+    assert caught.value.exit_code == 2
+    for words in (
+        str(tmp_path),
+        f"mode {mode:04o}",
+        f"(uid {os.geteuid()})",
+        "VLLM_HARNESS_STATE",
+        "chmod go-w",
+    ):
+        assert words in said
+
+
+@needs_root
+def test_a_group_may_write_where_only_its_user_is_in_it(tmp_path: Path) -> None:
+    tmp_path.chmod(0o775)
+    os.chown(tmp_path, 0, 0)
+    assert own_folder(tmp_path, OURS) == tmp_path
+    os.chown(tmp_path, 0, NOBODY)
+    with pytest.raises(UntrustedFolder, match="mode 0775"):
+        own_folder(tmp_path, OURS)
+
+
+def test_a_mode_that_lets_others_read_is_left_but_for_keys(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    own_folder(tmp_path, OURS)
+    shared_folder(tmp_path, OURS)
+    assert mode_of(tmp_path) == 0o755
+    private_folder(tmp_path, OURS)
+    assert mode_of(tmp_path) == 0o700
+
+
+def test_a_link_of_ours_is_followed_but_for_keys(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir(mode=0o700)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "there")
+    assert own_folder(link, OURS) == link
+    with pytest.raises(UntrustedFolder, match="is a link"):
+        private_folder(link, OURS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_folder_is_refused(kind: object, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UntrustedFolder, match="is no folder"):
+        kind(tmp_path / "file", OURS)  # type: ignore[operator]
+
+
+@needs_root
+@pytest.mark.parametrize("kind", [own_folder, private_folder])
+def test_a_folder_of_another_user_is_refused(kind: object, tmp_path: Path) -> None:
+    given_to_nobody(tmp_path)
+    with pytest.raises(UntrustedFolder, match=r"owner nobody \(uid 65534\)"):
+        kind(tmp_path, OURS)  # type: ignore[operator]
+
+
+@needs_root
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_link_of_another_user_is_refused(kind: object, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir(mode=0o700)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "there")
+    given_to_nobody(link)
+    with pytest.raises(UntrustedFolder, match="link"):
+        kind(link, OURS)  # type: ignore[operator]
+
+
+@needs_root
+def test_a_cache_of_another_user_is_read_where_no_stranger_could_put_it(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o755)
+    given_to_nobody(cache)
+    assert shared_folder(cache, OURS) == cache
+    tmp_path.chmod(0o1777)
+    with pytest.raises(UntrustedFolder, match="in a folder that others may write to"):
+        shared_folder(cache, OURS)
+
+
+@needs_root
+def test_a_cache_of_roots_is_read_by_others_unless_they_may_not() -> None:
+    def act() -> int:
+        shared_folder(folder, OURS)
+        try:
+            own_folder(folder, OURS)
+        except UntrustedFolder as error:
+            return 0 if "belongs to somebody else" in str(error) else 2
+        return 3
+
+    with reachable_folder() as folder:
+        assert Nobody(act).exit_code() == 0
+        folder.chmod(0o700)
+        assert Nobody(lambda: shared_folder(folder, OURS) and 4).exit_code() == 1
+
+
+@needs_root
+def test_state_and_cache_of_a_stranger_end_a_command_with_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    with reachable_folder() as folder:
+        (folder / "state").mkdir(mode=0o755)
+        given_to_nobody(folder / "state")
+        monkeypatch.setenv("VLLM_HARNESS_STATE", str(folder / "state"))
+        error = CliRunner().invoke(app, ["ps"]).exception
+        assert isinstance(error, UntrustedFolder)
+        assert error.exit_code == 2
+        with pytest.raises(UntrustedFolder):
+            state_dir()
+        folder.chmod(0o777)
+        monkeypatch.setenv("VLLM_HARNESS_CACHE", str(folder / "state"))
+        with pytest.raises(UntrustedFolder):
+            cache_dir()
+
+
+@needs_root
+def test_fork_servers_stand_in_the_state_folder_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / ("x" * 150)
+    monkeypatch.setenv("VLLM_HARNESS_STATE", str(state))
+    assert fork_server._folder() == state / "fork"
+    given_to_nobody(state / "fork")
+    with pytest.raises(UntrustedFolder, match=r"fork.*owner nobody"):
+        fork_server._folder()

@@ -1,0 +1,79 @@
+"""What stands on disk and on ports between runs: nobody else reads logs or gets keys, or has to write."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.environments import assets
+from harness.environments.metadata import stub_metadata
+from harness.environments.progress import quiet
+from harness.environments.sources import PackageSource, PinnedFile, sha256_of
+from harness.server import kept
+from harness.server.ports import lease_port, listeners
+from harness.server.records import ServerRecord
+from harness.server.remote import _unused
+from tests.unit.strangers.nobody import Nobody, needs_root, reachable_folder, there
+
+
+def test_a_log_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        log = _unused(tmp_path, "server")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+@needs_root
+def test_a_stranger_on_a_kept_server_s_port_gets_no_key() -> None:
+    def listen() -> int:
+        with socket.create_server(("127.0.0.1", lease.port)) as server:
+            (folder / "listens").touch()
+            server.settimeout(2)
+            try:
+                return len(server.accept()[0].recv(1000)) % 255 + 1
+            except TimeoutError:
+                return 0
+
+    lease = lease_port()
+    with reachable_folder() as folder:
+        folder.chmod(0o777)
+        stranger = Nobody(listen)
+        there(folder / "listens")
+        assert listeners(lease.port) == {stranger.pid}
+        with subprocess.Popen(["sleep", "60"]) as supervisor:
+            record = ServerRecord(
+                *("id", supervisor.pid, 0.0, str(folder), "m", "live", "env", "log", lease.port, 1, "", True)
+            )
+            assert not kept._serves(record, "m", "secret")
+            supervisor.kill()
+        assert stranger.exit_code() == 0
+    lease.release()
+
+
+@needs_root
+def test_what_a_cache_has_is_read_where_nothing_may_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    with reachable_folder() as cache:
+        folder = cache / "assets" / "one"
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("content")
+        pin = PinnedFile(path="file", sha256=sha256_of(folder / "file"))
+        source = PackageSource(kind="npm", package="a@1", sha256="0" * 64, files=[pin])
+        asset = assets.Asset(description="", sources=[source])
+        assets._write_manifest(folder, asset, source)
+        (folder / ".vllm-harness.json").chmod(0o644)
+        monkeypatch.setenv("VLLM_HARNESS_CACHE", str(cache))
+        stub_metadata("9.9.9")
+
+        def read() -> int:
+            assert assets._fetch(folder, asset, quiet, None) == folder
+            made = stub_metadata("9.9.9") / "vllm-9.9.9+cpu.dist-info" / "METADATA"
+            return 0 if "9.9.9+cpu" in made.read_text() else 2
+
+        assert Nobody(read).exit_code() == 0

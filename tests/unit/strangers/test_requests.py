@@ -1,0 +1,105 @@
+"""What only the user who runs a server may ask of it, asked over TCP by that user and by another one."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from harness.server.launch import IN_SERVER
+from tests.tool_server.running import ToolServer
+from tests.unit.strangers.nobody import Nobody, needs_root
+
+sys.path.insert(0, str(IN_SERVER))
+import vllm_harness_uses as uses
+from vllm_harness_middleware import ScriptMiddleware
+from vllm_harness_recorder import RecordMiddleware
+
+RULES = json.dumps({"rules": [{"name": "one", "takes": [[1]], "when": {}, "left": 1}]})
+
+
+def ask(port: int, method: str, path: str, body: str | None = None) -> int:
+    """The status of an answer; 127.0.0.1 needs no look-up, which another user may have no files for."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.sock = socket.socket()
+    connection.sock.connect(("127.0.0.1", port))
+    connection.request(method, path, body)
+    return connection.getresponse().status
+
+
+async def vllm(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Answers everything with 200."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@contextmanager
+def served(app: Any, stranger: Callable[[int], int]) -> Iterator[int]:
+    """The port of an application, of which another user has asked something first: `stranger` returns 0."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    nobody = Nobody(lambda: stranger(port))  # before there are threads; its connection waits for the server
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        assert nobody.exit_code() == 0
+        yield port
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+def left(port: int) -> list[str]:
+    """The scripts that are left in the book that requests get without a header."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", "/harness/books/default")
+    names: list[str] = json.load(connection.getresponse())["left"]
+    return names
+
+
+@needs_root
+def test_a_stranger_s_scripts_are_refused() -> None:
+    def ask_all(port: int) -> int:
+        asked = [("POST", RULES), ("GET", None), ("DELETE", None)]
+        found = {ask(port, method, "/harness/books/default", body) for method, body in asked}
+        return 0 if found == {403} else 1
+
+    with served(ScriptMiddleware(vllm), ask_all) as port:
+        assert left(port) == []
+        assert ask(port, "POST", "/harness/books/default", RULES) == 200
+        assert left(port) == ["one"]
+
+
+@needs_root
+def test_a_stranger_gets_no_recording() -> None:
+    def ask_both(port: int) -> int:
+        return 0 if {ask(port, method, "/harness/recording") for method in ("GET", "POST")} == {403} else 1
+
+    with served(RecordMiddleware(vllm), ask_both) as port:
+        assert ask(port, "GET", "/harness/recording") == 200
+
+
+@needs_root
+@pytest.mark.parametrize("path", ["/sse", "/messages/"])
+def test_a_stranger_s_code_is_not_executed(path: str, tmp_path: Path) -> None:
+    with ToolServer("python", tmp_path) as server:
+        port = int(server.address.split(":")[1])
+        assert Nobody(lambda: 0 if ask(port, "GET", path) == 403 else 1).exit_code() == 0
+        assert ask(port, "GET", "/none") == 404
+
+
+@pytest.mark.parametrize("use", ["../../../home", "1-1/..", "/tmp", "1", "", 7, None])
+def test_what_a_client_calls_a_use_names_no_folder(use: object) -> None:
+    assert not uses.is_use(use)
+    assert uses.is_use("123-4")

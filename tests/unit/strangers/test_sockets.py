@@ -1,0 +1,102 @@
+"""Both ends of a fork server's socket look at whose the other end is, before anything is said."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from harness.server import fork_server
+from harness.server.private_socket import StrangerAnswers, connect
+from tests.unit.strangers.nobody import Nobody, given_to_nobody, needs_root, reachable_folder, there
+
+SERVE = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("template", sys.argv[1])
+template = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(template)
+template.Template(sys.argv[2], 0.0, None).serve()
+"""
+
+
+def listening(path: Path) -> int:
+    """Listens for one client; gives how many bytes and descriptors came from it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(f"{path}.half")
+        listener.listen()
+        Path(f"{path}.half").rename(path)
+        data, descriptors, _, _ = socket.recv_fds(listener.accept()[0], 1000, 8)
+        return len(data) + len(descriptors)
+
+
+def serving(path: Path) -> subprocess.Popen[str]:
+    """A template that has imported nothing."""
+    command = [sys.executable, "-c", SERVE, str(fork_server.TEMPLATE), str(path)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+@needs_root
+def test_a_stranger_gets_neither_configuration_nor_descriptors() -> None:
+    with reachable_folder() as folder:
+        given_to_nobody(folder)
+        stranger = Nobody(lambda: listening(folder / "a.sock"))
+        before = set(Path("/proc/self/fd").iterdir())
+        with pytest.raises(StrangerAnswers) as caught:
+            fork_server.spawn({"env": {"OPENAI_API_KEY": "secret"}}, there(folder / "a.sock"))
+        assert set(Path("/proc/self/fd").iterdir()) == before
+        assert stranger.exit_code() == 0
+    assert f"pid {stranger.pid} of another user (uid 65534)" in str(caught.value)
+    assert str(folder / "a.sock") in str(caught.value)
+
+
+@needs_root
+def test_a_stranger_is_not_held_for_a_template() -> None:
+    with reachable_folder() as folder:
+        given_to_nobody(folder)
+        stranger = Nobody(lambda: listening(folder / "a.sock"))
+        with pytest.raises(StrangerAnswers):
+            fork_server._hold(there(folder / "a.sock"))
+        assert stranger.exit_code() == 0
+        assert folder / "a.sock" not in fork_server._held
+
+
+@needs_root
+def test_a_template_reads_nothing_of_a_stranger() -> None:
+    def ask() -> int:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.connect(str(folder / "a.sock"))
+            client.sendall(b'{"op": "leave"}\n')
+            client.settimeout(10)
+            return len(client.recv(100))
+
+    with reachable_folder() as folder:
+        template = serving(folder / "a.sock")
+        with connect(there(folder / "a.sock")) as ours:
+            (folder / "a.sock").chmod(0o666)
+            stranger = Nobody(ask)
+            assert stranger.exit_code() in (0, 1)  # it read the end, or was cut off with its words unread
+            assert template.poll() is None
+            ours.sendall(b'{"op": "leave"}\n')
+        said, _ = template.communicate(timeout=20)
+    assert f"refused: a client of another user (pid {stranger.pid}, uid 65534)" in said
+
+
+@pytest.mark.parametrize("length", [10, 200])
+def test_a_template_of_ours_is_reached_whatever_the_path(length: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name, "x" * length)
+        folder.mkdir()
+        template = serving(folder / "a.sock")
+        with connect(there(folder / "a.sock")) as client:
+            assert fork_server._open(client)
+            assert [path.name for path in folder.iterdir()] == ["a.sock"]
+            client.sendall(b'{"op": "leave"}\n')
+        template.communicate(timeout=20)
+        assert template.returncode == 0
+        assert not list(folder.iterdir())
+        with pytest.raises(OSError, match="No such file"):
+            connect(folder / "a.sock")
