@@ -116,7 +116,7 @@ class AtOnce:
             items = list(group)
             divided = plan(items) if target is not None and target.lane == "scripted" else None
             if divided is None:
-                self._run_here(session, items)
+                _run_all(session, items)
             else:
                 self._run_divided(session, run, divided)
         return True
@@ -133,22 +133,21 @@ class AtOnce:
                 result.tests = dict(sorted(result.tests.items(), key=lambda test: order.get(test[0], -1)))
 
     def _run_divided(self, session: pytest.Session, run: Run, divided: Plan) -> None:
-        self._run_here(session, [divided.first])
+        _run_all(session, [divided.first])
         server = run.pool.last_used
         if server is None or not server.alive():
             undone = [item for chunk in divided.shared for item in chunk]
         else:
             with run.pool.lent(server, max(map(servers_of, divided.own), default=1)):
                 undone = self._share(session, server, divided)
-        self._run_here(session, [*undone, *divided.alone])
+        _run_all(session, [*undone, *divided.alone])
 
     def _share(self, session: pytest.Session, server: RemoteServer, divided: Plan) -> list[pytest.Item]:
         """Runs the shared tests in forks, and those with own servers here; gives what no fork has begun."""
         received = Received([item for chunk in divided.shared for item in chunk])
         forks = Forks(self._forks, session, divided.shared, server)
         try:
-            for item in divided.own:
-                self._run_here(session, [item])
+            for _ in _run_here(session, divided.own):
                 for message in forks.heard():
                     received.take(message)
                 _report_all(session, received.ready())
@@ -161,11 +160,18 @@ class AtOnce:
             forks.end()
         return [item for item, messages in others if not messages]
 
-    def _run_here(self, session: pytest.Session, items: Sequence[pytest.Item]) -> None:
-        for item in items:
-            # the session itself as what comes next: its fixtures, the target's server, stay
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=session)
-            _stop_where_told(session)
+
+def _run_here(session: pytest.Session, items: Sequence[pytest.Item]) -> Iterator[None]:
+    """Runs tests one after the other; what they share with the session, the target's server, stays."""
+    for item, following in zip(items, [*items[1:], session], strict=True):
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        _stop_where_told(session)
+        yield
+
+
+def _run_all(session: pytest.Session, items: Sequence[pytest.Item]) -> None:
+    for _ in _run_here(session, items):
+        pass
 
 
 def _suits(config: pytest.Config) -> bool:
