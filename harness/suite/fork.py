@@ -21,6 +21,7 @@ import pytest
 
 from harness.server.remote import RemoteServer
 from harness.server.supervisor import die_with_parent
+from harness.suite import progress
 from harness.suite.session import result_of
 
 _FORK = multiprocessing.get_context("fork")
@@ -192,7 +193,9 @@ def _run_one(item: pytest.Item, following: Any, teller: _Teller, number: int) ->
 
 def _tell_only(config: pytest.Config, teller: _Teller) -> None:
     """Has reports go to the parent, and what is printed into files of this process's own."""
-    config.pluginmanager.unregister(name="terminalreporter")
+    for name in ("terminalreporter", progress.NAME):
+        if config.pluginmanager.hasplugin(name):
+            config.pluginmanager.unregister(name=name)
     config.pluginmanager.register(teller)
     if capture := config.pluginmanager.getplugin("capturemanager"):
         capture.stop_global_capturing()

@@ -11,6 +11,7 @@ import pytest
 from harness.pace import Pace
 
 EVERY_S = 15.0
+NAME = "vllm_harness_progress"
 
 
 class Progress:
@@ -66,4 +67,4 @@ def follow(session: pytest.Session, target: Callable[[pytest.Item], str]) -> Non
     if reporter is None or reporter._tw._file.isatty() or config.option.verbose < -1:
         return
     targets = {item.nodeid: target(item) for item in session.items}
-    config.pluginmanager.register(Progress(reporter, len(session.items), targets.__getitem__))
+    config.pluginmanager.register(Progress(reporter, len(session.items), targets.__getitem__), NAME)
