@@ -77,6 +77,7 @@ def describe(pid: int) -> str:
     """Words for a process."""
     try:
         process = psutil.Process(pid)
-        return f"pid {pid} ({' '.join(process.cmdline())[-60:]} in {process.cwd()})"
+        command = " ".join(process.cmdline()).strip()[-60:]
+        return f"pid {pid} ({command} in {process.cwd()}, {process.status()}, of {process.ppid()})"
     except psutil.Error:
         return f"pid {pid}"

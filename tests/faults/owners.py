@@ -18,7 +18,7 @@ from typing import TypeVar
 import psutil
 
 from harness.environments.spec import Environment
-from tests.faults.leftovers import Machine
+from tests.faults.leftovers import Machine, describe
 
 OWNING = Path(__file__).with_name("owning.py")
 GONE_WITHIN_S = 60
@@ -112,14 +112,15 @@ class Owners:
                 return {base, *(child.pid for child in psutil.Process(base).children())} & self.pids()
         return set()
 
-    def end(self) -> list[int]:
+    def end(self) -> list[str]:
         """Kills the fork server, then the process that owners come from; returns what lives between."""
         if base := self.fork_server():
             os.kill(base, signal.SIGKILL)
         with suppress(AssertionError):
             wait_for(lambda: not self.pids(), within_s=GONE_WITHIN_S)
-        left = sorted(self.pids())
-        for pid in left:
+        pids = sorted(self.pids())
+        left = [describe(pid) for pid in pids]
+        for pid in pids:
             os.kill(pid, signal.SIGKILL)
         assert self._process.stdin is not None
         self._process.stdin.close()

@@ -229,8 +229,8 @@ def test_pytest_timeout_leaves_nothing(environment: Environment, tmp_path: Path)
     assert result.returncode != 0
     assert "Timeout" in result.stdout + result.stderr
     assert mark.exists()
-    wait_for(lambda: not list(tmp.glob("vh-*")))
-    assert not [process for process in psutil.process_iter() if works_below(process, tmp)]
+    wait_for(lambda: not any(works_below(process, tmp) for process in psutil.process_iter()))
+    assert not list(tmp.glob("vh-*"))
     shutil.rmtree(tmp)
 
 
