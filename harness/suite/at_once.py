@@ -1,7 +1,7 @@
 """Tests of one target at the same time: forks of this process share its server, and take tests by turns.
 
 On the scripted lane a test is answered from a book of its own, so it does not matter to it what others ask
-meanwhile. What a test may be alone for: `alone` marks it, and a test with servers of its own runs in this
+meanwhile; one that asks about the whole server is marked `alone`. A test with servers of its own runs in this
 process, which sets their memory aside before it forks. All reports are made here, in the order of collection
 as far as they have come.
 """
@@ -35,7 +35,7 @@ class Plan:
         first: starts the target's server.
         own: with servers of their own; in this process, while forks run the shared ones.
         shared: those that the forks take, in chunks of one module.
-        alone: afterwards, when nobody else uses the server.
+        alone: afterwards, when no fork runs any more.
     """
 
     first: pytest.Item
@@ -46,8 +46,8 @@ class Plan:
 
 def plan(items: Sequence[pytest.Item]) -> Plan | None:
     """How the tests of a target are divided; None where forks would not be worth it."""
-    own = [item for item in items if servers_of(item) != 1]
-    alone = [item for item in items if item.get_closest_marker("alone") and item not in own]
+    alone = [item for item in items if item.get_closest_marker("alone")]
+    own = [item for item in items if servers_of(item) != 1 and item not in alone]
     apart = {*own, *alone}
     shared = [item for item in items if item not in apart]
     if len(shared) < WORTH:
@@ -163,7 +163,7 @@ class AtOnce:
 
 def _run_here(session: pytest.Session, items: Sequence[pytest.Item]) -> Iterator[None]:
     """Runs tests one after the other; what they share with the session, the target's server, stays."""
-    for item, following in zip(items, [*items[1:], session], strict=True):
+    for item, following in zip(items, [*items[1:], session], strict=False):
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         _stop_where_told(session)
         yield

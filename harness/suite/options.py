@@ -16,7 +16,7 @@ MARKERS = (
     "model(*names): only for these model entries",
     "needs(*names): only for entries with these capabilities, and servers with these APIs (responses, ...)",
     "servers(n): uses so many servers at once (default: the target's), whose memory is set aside before it",
-    "alone: no other test may use the server meanwhile (--at-once)",
+    "alone: no other test may run meanwhile (--at-once)",
     "slow: takes minutes; run with --slow",
     "covers(*ids): behaviours that the test covers, as tests/coverage.yaml lists them",
     "known_defect(reference, *, versions, why, models=(), raises=...): a fault of vLLM that the test shows",

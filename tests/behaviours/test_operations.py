@@ -216,6 +216,7 @@ def test_request_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own
     assert 0 < server.http.counted("vllm:generation_tokens_total") - before < len(take.takes[0])
 
 
+@pytest.mark.alone
 @pytest.mark.covers("VC-037")
 def test_many_clients_leave(own: Callable[..., Own]) -> None:
     """200 streams and bodies given up after a moment; the next one is answered within 5 s."""
@@ -302,6 +303,7 @@ async def events_of(client: AsyncOpenAI, asked: Asked, model: str) -> list[Any]:
     return [event async for event in await create(**asked.request(model))]
 
 
+@pytest.mark.alone
 @pytest.mark.covers("VC-037", "VC-014")
 async def test_streams_at_once_do_not_mix(
     vllm_server: Server, async_openai_client: AsyncOpenAI, script: ScriptWriter

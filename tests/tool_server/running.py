@@ -15,7 +15,7 @@ import httpx
 
 from harness.server.ports import is_free, lease_port
 
-READY_S = 30.0
+READY_S = 120.0
 ROOT = Path(__file__).parents[2]
 
 

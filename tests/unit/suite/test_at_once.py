@@ -39,11 +39,11 @@ def test_tests_are_divided_by_what_they_use() -> None:
     assert (divided.own, divided.alone) == (own, alone)
 
 
-def test_a_test_that_is_alone_with_its_own_server_runs_with_those() -> None:
-    own = items(1, "b.py", 2, "alone")
-    divided = plan([*items(WORTH), *own])
+def test_a_test_with_its_own_server_can_be_alone() -> None:
+    alone = items(1, "b.py", 2, "alone")
+    divided = plan([*items(WORTH), *alone])
     assert divided is not None
-    assert (divided.own, divided.alone) == (own, [])
+    assert (divided.own, divided.alone) == ([], alone)
 
 
 def test_a_test_without_the_target_s_server_runs_here() -> None:
