@@ -82,7 +82,7 @@ SPARE_COPIES = 2  # of a tokenizer: as many as the API server takes for its rend
 
 def main() -> None:
     """Imports, then serves; a fork unwinds to here and becomes a supervisor, a server, or a template."""
-    path, linger_s = sys.argv[1], float(sys.argv[2])
+    path, linger_s, starter = sys.argv[1], float(sys.argv[2]), os.getppid()
     supervisor = _load_supervisor()
     _import_all()
     _fork_everything()
@@ -91,10 +91,10 @@ def main() -> None:
     os.register_at_fork(after_in_child=_bind_openmp)
     _freeze()
     while True:
-        become = Template(path, linger_s, supervisor).serve()
+        become = Template(path, linger_s, supervisor, starter).serve()
         if not isinstance(become, Again):
             sys.exit(become() if become else 0)
-        path = become.path
+        path, starter = become.path, os.getppid()
         become.preload()
         _freeze()
 
@@ -121,9 +121,11 @@ class Template:
         path: the Unix socket.
         linger_s: seconds without a client after which it ends.
         supervisor: the module supervisor.py.
+        starter: its parent; when that has ended before anybody connected, nobody waits for it.
     """
 
-    def __init__(self, path: str, linger_s: float, supervisor: Any) -> None:
+    def __init__(self, path: str, linger_s: float, supervisor: Any, starter: int) -> None:
+        self._starter = starter
         self._linger_s = linger_s
         self._supervisor = supervisor
         self._clients: list[socket.socket] = []
@@ -134,9 +136,12 @@ class Template:
         """Returns in a fork with what it is to become, in the template itself at its end with None."""
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         idle_since, patience = time.monotonic(), FIRST_CLIENT_S
+        wanted = False
         while self._clients or time.monotonic() - idle_since < patience:
             if self._clients:
-                idle_since, patience = time.monotonic(), self._linger_s
+                idle_since, patience, wanted = time.monotonic(), self._linger_s, True
+            elif not wanted and os.getppid() != self._starter:
+                break
             ready, _, _ = select.select([self._listener, *self._clients], [], [], 0.2)
             _reap()
             for each in ready:
