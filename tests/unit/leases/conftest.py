@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from harness import notices
 from harness.gpus import TABLE_VARIABLE
 from harness.server import lease
 
@@ -94,6 +95,13 @@ class Owner:
         """Ends it as a crash would."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+
+
+@pytest.fixture(autouse=True)
+def _unheard() -> Iterator[None]:
+    """Keeps the waits of these tests off the terminal."""
+    with notices.shown_by(lambda _: None):
+        yield
 
 
 @pytest.fixture(autouse=True)
