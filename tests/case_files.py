@@ -20,8 +20,8 @@ def cases(name: str, group: str | None = None, *, known: str = "known_defects") 
         known: the key of the known defects that this test shows, where several tests share the cases.
 
     Returns:
-        A parameter a case: its fields as a dict. `id` names it; `covers`, `needs` and known defects become
-        marks.
+        A parameter a case: its fields as a dict. `id` names it; `covers`, `needs`, `alone` and known defects
+        become marks.
     """
     loaded = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
     return [_parameter(dict(case), known) for case in (loaded if group is None else loaded[group])]
@@ -29,6 +29,7 @@ def cases(name: str, group: str | None = None, *, known: str = "known_defects") 
 
 def _parameter(case: dict[str, Any], known: str) -> Any:
     marks = [getattr(pytest.mark, name)(*case.pop(name)) for name in ("covers", "needs") if name in case]
+    marks += [pytest.mark.alone] if case.pop("alone", False) else []
     marks += [
         pytest.mark.known_defect(defect.pop("reference"), **defect)
         for defect in map(dict, case.pop(known, ()))
