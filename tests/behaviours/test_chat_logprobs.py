@@ -202,7 +202,7 @@ def test_logprobs_of_chosen_tokens(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.alone
 @pytest.mark.covers("VC-031")
 @pytest.mark.known_defect(
-    "unreported (logprob_token_ids holds for the whole batch)",
+    "vllm#51789",
     versions=">=0.32",
     why="the sampler takes the log-probabilities of one request's tokens for those of all that run beside it",
 )
