@@ -19,6 +19,7 @@ import pytest
 from harness.protocol import Finding
 from harness.server.remote import RemoteServer
 from harness.suite.fork import Forks, Message
+from harness.suite.recorder import TARGET_OF
 from harness.suite.session import RUN, TARGET, Run, result_of, servers_of
 
 CHUNK = 16
@@ -209,7 +210,9 @@ def _report(item: pytest.Item, messages: Sequence[Message]) -> None:
 def _broken_off(item: pytest.Item) -> pytest.TestReport:
     keywords: dict[str, Literal[1]] = dict.fromkeys(item.keywords, 1)
     why = "the process that ran it ended before the test did"
-    return pytest.TestReport(item.nodeid, item.location, keywords, "failed", why, "call")
+    report = pytest.TestReport(item.nodeid, item.location, keywords, "failed", why, "call")
+    setattr(report, TARGET_OF, item.stash[TARGET].id)
+    return report
 
 
 def _stop_where_told(session: pytest.Session) -> None:
