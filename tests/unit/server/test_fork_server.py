@@ -56,7 +56,7 @@ def test_templates_of_models_that_were_asked_for_longest_ago_are_left(path: Path
     try:
         assert all(fork_server._hold(each) for each in (path, *several))
         clients = [each.accept()[0] for each in listening]
-        fork_server._leave_the_oldest()
+        fork_server._leave_the_oldest(fork_server.MODELS_HELD)
         assert path in fork_server._held
         assert [each for each in several if each not in fork_server._held] == several[:2]
         assert [client.recv(100) for client in clients[1:3]] == [b'{"op": "leave"}\n'] * 2

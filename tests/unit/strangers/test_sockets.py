@@ -15,11 +15,11 @@ from harness.server.private_socket import StrangerAnswers, connect
 from tests.unit.strangers.nobody import Nobody, given_to_nobody, needs_root, reachable_folder, there
 
 SERVE = """
-import importlib.util, sys
+import importlib.util, os, sys
 spec = importlib.util.spec_from_file_location("template", sys.argv[1])
 template = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(template)
-template.Template(sys.argv[2], 0.0, None).serve()
+template.Template(sys.argv[2], 0.0, None, os.getppid()).serve()
 """
 
 
