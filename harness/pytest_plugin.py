@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +26,19 @@ from harness.suite.recorder import TARGET_OF, TRIAL_OF, settle
 from harness.suite.repeats import sampled
 from harness.suite.report import REPORT, write_report
 from harness.suite.results import MISSED, write
-from harness.suite.servers import Server, make_ready, serve, uncaptured
+from harness.suite.servers import make_ready, reserved, serve, uncaptured
 from harness.suite.session import (
     BODY,
+    REFUSED,
     RUN,
     SEED,
     TARGET,
+    Server,
     case_anywhere,
     case_of,
     is_for,
     needed_by,
     result_of,
-    servers_of,
     target_of,
     the_run,
 )
@@ -185,11 +186,18 @@ def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Has memory set aside for a test's servers while none of the run's is in use, before its time counts."""
+    if TARGET not in item.stash:
+        return (yield)
+    with reserved(the_run(item.config), item):
+        return (yield)
+
+
 @pytest.fixture(scope="session")
 def _target_server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    option = request.config.option
-    recorded = tokens.RECORD_ARGS if option.record_tokens or option.replay_tokens else ()
-    yield from serve(the_run(request.config), request.param, (*option.server_arg, *recorded))
+    yield from serve(the_run(request.config), request.param)
 
 
 @pytest.fixture(scope="session")
@@ -198,13 +206,10 @@ def _seed(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def _reservation(_target_server: Server, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Sets aside the memory of the test's servers while none is in use: no test waits holding another's."""
-    if not isinstance(_target_server, RemoteServer):
-        yield
-        return
-    with the_run(request.config).pool.reserved(_target_server, servers_of(request.node)):
-        yield
+def _reservation(request: pytest.FixtureRequest) -> None:
+    """Stands for the memory that was set aside for the test. Raises what was in the way."""
+    if refused := request.node.stash.get(REFUSED, None):
+        raise refused
 
 
 @pytest.fixture

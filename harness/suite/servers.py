@@ -3,49 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import pytest
 
 from harness.endpoint import API_PATHS, attach
+from harness.errors import HarnessError
 from harness.server.attached import AttachedServer
 from harness.server.progress import ConsoleProgress
 from harness.server.remote import RemoteServer
-from harness.suite.session import Run
+from harness.suite import tokens
+from harness.suite.session import REFUSED, Run, Server, servers_of, target_of
 from harness.suite.skips import NOT_SERVED, skip
 from harness.targets import Target
 
-Server = RemoteServer | AttachedServer
 
+def server_of(run: Run, target: Target) -> Server:
+    """A target's server, made when first wanted and not started yet.
 
-def serve(run: Run, target: Target, args: tuple[str, ...]) -> Iterator[Server]:
-    """A target's server, not started yet where it is ours, and stopped afterwards.
-
-    Args:
-        args: server arguments besides the entry's.
+    Raises HarnessError, for every test the same one, where it cannot be made.
     """
+    if target.id not in run.servers:
+        try:
+            run.servers[target.id] = _made(run, target)
+        except HarnessError as error:
+            run.servers[target.id] = error
+    found = run.servers[target.id]
+    if isinstance(found, HarnessError):
+        raise found
+    return found
+
+
+def serve(run: Run, target: Target) -> Iterator[Server]:
+    """A target's server, stopped afterwards where it is ours."""
+    server = server_of(run, target)
+    try:
+        yield server
+    finally:
+        if isinstance(server, RemoteServer):
+            run.pool.stop(server)
+        del run.servers[target.id]
+
+
+@contextmanager
+def reserved(run: Run, item: pytest.Item) -> Iterator[None]:
+    """For one test: sets aside the memory of its servers, or notes in `REFUSED` why there is none."""
+    with ExitStack() as stack:
+        try:
+            server = server_of(run, target_of(item))
+            if isinstance(server, RemoteServer):
+                stack.enter_context(run.pool.reserved(server, servers_of(item)))
+        except HarnessError as error:
+            item.stash[REFUSED] = error
+        yield
+
+
+def _made(run: Run, target: Target) -> Server:
+    """What it is goes into the target's record."""
     option = run.config.option
     if target.lane == "attached":
-        yield _attached(run, target)
-        return
+        return _attached(run, target)
     assert run.environment is not None
+    recorded = tokens.RECORD_ARGS if option.record_tokens or option.replay_tokens else ()
     server = RemoteServer(
         target.entry,
         lane=target.lane,
         vllm=run.environment,
         frontend=option.frontend,
-        args=args,
+        args=(*option.server_arg, *recorded),
         cold_start=option.cold_start,
         keep=option.keep_servers,
         progress=ConsoleProgress(),
     )
     result = run.result(target.id)
     result.environment, result.vllm = server.launch.describe(), _short(server)
-    try:
-        yield server
-    finally:
-        run.pool.stop(server)
+    return server
 
 
 def make_ready(run: Run, target: Target, server: Server, needed: set[str]) -> None:

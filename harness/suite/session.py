@@ -13,6 +13,8 @@ from harness.environments.spec import Environment
 from harness.errors import HarnessError, UsageError
 from harness.gpus import visible_gpus
 from harness.registry import load_registry
+from harness.server.attached import AttachedServer
+from harness.server.remote import RemoteServer
 from harness.suite import deviations
 from harness.suite.attempts import refuse_more
 from harness.suite.checks import protocol_known
@@ -22,6 +24,8 @@ from harness.suite.recorder import Recorder
 from harness.suite.results import TargetResult
 from harness.suite.skips import NOT_SERVED, SLOW
 from harness.targets import Choice, Machine, RunLane, Target, choose
+
+Server = RemoteServer | AttachedServer
 
 
 @dataclass
@@ -35,6 +39,7 @@ class Run:
         reference: decisions to call tools that this run's are held against.
         narrowed: whether tests were left out.
         results: what was seen of each target, by its id.
+        servers: the server of each target by its id, or why there is none.
         pool: the servers that it has started.
     """
 
@@ -44,6 +49,7 @@ class Run:
     reference: Decisions | None = None
     narrowed: bool = False
     results: dict[str, TargetResult] = field(default_factory=dict)
+    servers: dict[str, Server | HarnessError] = field(default_factory=dict)
     pool: Pool = field(default_factory=Pool)
 
     @property
@@ -99,6 +105,7 @@ class Run:
 
 
 RUN = pytest.StashKey[Run]()
+REFUSED = pytest.StashKey[HarnessError]()  # why no memory was set aside for a test
 TARGET = pytest.StashKey[Target]()
 SEED = pytest.StashKey[int]()
 BODY = pytest.StashKey[str]()  # what became of a test's own code

@@ -23,7 +23,7 @@ FORK_SERVERS_GIB = 1.9
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("servers", [3, 2])
+@pytest.mark.parametrize("servers", [3, pytest.param(2, marks=pytest.mark.slow)])
 def test_two_runs_finish(servers: int, environment: Environment, tmp_path: Path) -> None:
     """The two pytest processes of scripts/suites; some of their tests use two servers each."""
     if environment.device != "cpu":
