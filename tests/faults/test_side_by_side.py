@@ -16,7 +16,7 @@ from harness.server.launch import Launch
 from harness.server.needs import MARGIN, SPARE_GIB, Start
 
 SUITES = Path(__file__).parents[2] / "scripts" / "suites"
-TESTS = "shutdown_finishes or larger_steps or load_counts or basics"
+TESTS = "load_counts or metrics_count or basics"
 MEASURED_GIB = 1.5
 FORK_SERVERS_GIB = 1.9
 """Room for the fork server and two models' tokenizers, which is less than a server's need."""
