@@ -53,7 +53,8 @@ class Start:
         if measured := _measured().get(self.key):
             return measured * MARGIN + SPARE_GIB
         if self.launch.lane == "live":
-            guess = self.launch.entry.hardware.cpu_memory_gib
+            shared = FORK_SERVER_GIB if self.forked else 0.0
+            guess = max(1.0, self.launch.entry.hardware.cpu_memory_gib - shared)
         else:
             guess = STAND_IN_GIB["forked" if self.forked else "cold"]
         return guess + max(0.0, self.cache_gib - 1)
