@@ -108,6 +108,8 @@ def _unheard() -> Iterator[None]:
 def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_HARNESS_STATE", str(tmp_path / "state"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("VLLM_HARNESS_MEMORY_GIB", raising=False)
+    monkeypatch.delenv("VLLM_HARNESS_LEASE_WAIT_S", raising=False)
     monkeypatch.setattr(lease, "POLL_S", 0.02)
 
 
