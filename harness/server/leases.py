@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentError, ArgumentParser
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import floor, prod
 
-from harness.errors import UsageError
 from harness.gpus import visible_gpus
 from harness.server import memory_leases
-from harness.server.fork_server import MODELS_HELD
+from harness.server.fork_server import MODELS_HELD, templates
 from harness.server.gpu_leases import lease_gpus
 from harness.server.launch import Launch
 from harness.server.lease import Lease
 from harness.server.ledger import Room
-from harness.server.needs import FORK_SERVER_GIB, STAND_IN_GIB, Start, fork_servers_gib
+from harness.server.needs import FORK_SERVER_GIB, STAND_IN_GIB, Start, fork_servers_gib, number
 from harness.server.node_memory import node_memory
 
 WAIT_VARIABLE = "VLLM_HARNESS_LEASE_WAIT_S"
@@ -48,7 +47,7 @@ def lease_for(launch: Launch, *, forked: bool = False) -> Lease:
         NotEnoughHardware, WaitCannotEnd, LeaseTimeout: see `lease_gpus` and `lease_memory`.
         UsageError: a variable makes no sense.
     """
-    wait_s = _number(os.environ, WAIT_VARIABLE, WAIT_S)
+    wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
     if launch.environment.device == "cuda":
         live, hardware = launch.lane == "live", launch.entry.hardware
         gib = hardware.gpu_memory_gib if live else STAND_IN_GPU_GIB
@@ -67,7 +66,7 @@ def reserve_for(launch: Launch, count: int, *, forked: bool) -> Lease:
     if launch.environment.device == "cuda" or not count:
         return Lease([])
     start = Start(launch, forked)
-    wait_s = _number(os.environ, WAIT_VARIABLE, WAIT_S)
+    wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
     gib = count * start.need_gib() + start.ahead_gib()
     return memory_leases.reserve_memory(gib, room=room, wait_s=wait_s)
 
@@ -102,7 +101,7 @@ def interpreters() -> int:
 
 def _total_gib() -> float:
     total = node_memory().total / 2**30
-    return min(total, _number(os.environ, BOUND_VARIABLE, total))
+    return min(total, number(os.environ, BOUND_VARIABLE, total))
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ def capacity() -> Capacity:
     accounts = memory_leases.accounts()
     used, coming = sum(each.used for each in accounts), sum(each.coming for each in accounts)
     there = room(used, ready_gib=1.0)
-    ahead = 0.0 if fork_servers_gib() else FORK_SERVER_GIB
+    ahead = 0.0 if templates() else FORK_SERVER_GIB
     each = STAND_IN_GIB["forked"]
     return Capacity(
         in_all=max(0, floor((min(there.total, there.available + used) - ahead) / each)),
@@ -144,11 +143,3 @@ def _dashed(arg: str) -> str:
     """vLLM takes `--tensor_parallel_size` for `--tensor-parallel-size`."""
     flag, equals, value = arg.partition("=")
     return flag.replace("_", "-") + equals + value if flag.startswith("--") else arg
-
-
-def _number(environ: Mapping[str, str], name: str, default: float) -> float:
-    text = environ.get(name) or str(default)
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"{name} is {text!r}, not a number") from None

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 from filelock import FileLock
 
+from harness.errors import UsageError
 from harness.paths import state_dir
 from harness.server.fork_server import templates
 from harness.server.launch import Launch
@@ -39,7 +40,7 @@ class Start:
     @property
     def cache_gib(self) -> float:
         """Size of its KV cache; it takes that only as the cache fills, but vLLM wants it to be free."""
-        return _number(self.launch.environ(), "VLLM_CPU_KVCACHE_SPACE", 1.0)
+        return number(self.launch.environ(), "VLLM_CPU_KVCACHE_SPACE", 1.0)
 
     @property
     def key(self) -> str:
@@ -108,7 +109,10 @@ def _file() -> Path:
     return state_dir() / "needs.json"
 
 
-def _number(environ: Mapping[str, str], name: str, default: float) -> float:
-    with suppress(ValueError):
-        return float(environ.get(name) or default)
-    return default
+def number(environ: Mapping[str, str], name: str, default: float) -> float:
+    """A variable's value. Raises UsageError where it is no number."""
+    text = environ.get(name) or str(default)
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{name} is {text!r}, not a number") from None

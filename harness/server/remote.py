@@ -7,6 +7,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -286,8 +287,9 @@ class RemoteServer:
         process = self._process
         if process is None:
             return
-        if self._pid is not None and self._hardware and self.environment.device == "cpu" and self.alive():
-            self._learn()
+        if self._hardware and self._measurable and self._pid is not None and self.alive():
+            with suppress(OSError):  # what cannot be noted must not keep the server from its end
+                self._learn()
         self._process = None
         try:
             survivors = process.end()
@@ -448,9 +450,14 @@ class RemoteServer:
 
     def _settle(self) -> None:
         """Has the lease say what the server has taken by now, and what it may still take."""
-        if self._hardware and self.environment.device == "cpu":
+        if self._hardware and self._measurable:
             taken = self._learn()
             self._hardware.settle(gib=max(taken, Start(self.launch, self.forked).need_gib()), used=taken)
+
+    @property
+    def _measurable(self) -> bool:
+        """Whether what it takes is the machine's memory, not a GPU's."""
+        return self.environment.device == "cpu"
 
     def _learn(self) -> float:
         """What the server takes now, GiB, which later leases go by."""

@@ -126,6 +126,11 @@ def test_how_long_to_wait(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> 
         lease_for(launch("qwen3", "scripted", "cpu"))
 
 
+def test_a_cache_of_no_size_is_wrong_use(asked: list[Any]) -> None:
+    with pytest.raises(UsageError, match="VLLM_CPU_KVCACHE_SPACE is 'some', not a number"):
+        lease_for(launch("qwen3", "scripted", "cpu", env={"VLLM_CPU_KVCACHE_SPACE": "some"}))
+
+
 def test_the_caller_s_visible_devices_are_the_pool(
     table: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
