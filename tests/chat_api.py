@@ -203,13 +203,19 @@ class Chat:
         self.check("check_stream")(chunks, request=request)
         return chunks
 
-    def both(self, messages: Sequence[Any] = ASK, **request: Any) -> Answers:
-        """The request answered in both ways, which must say the same; it uses a script twice."""
+    def both(self, messages: Sequence[Any] = ASK, *, but: Sequence[str] = (), **request: Any) -> Answers:
+        """The request answered in both ways, which must say the same; it uses a script twice.
+
+        Args:
+            messages: of the request.
+            but: fields that a test of their own compares.
+            request: what is asked beside model and messages.
+        """
         answers = Answers(self.body(messages, **request), self.stream(messages, **request))
         body, stream = answers.said, answers.streamed
         same = stream == body if self.script.exact else stream.meant == body.meant
         says(same, f"body: {body}, stream: {stream}")
-        self.check("check_same")(answers.chunks, answers.body, ignore=_COMPARED)
+        self.check("check_same")(answers.chunks, answers.body, ignore=(*_COMPARED, *but))
         return answers
 
     def refused(self, request: Any, pattern: str, *, status: int = 400, **headers: str) -> dict[str, Any]:

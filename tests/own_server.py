@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -28,8 +29,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def _running(request: pytest.FixtureRequest) -> Iterator[Running]:
     running: Running = {}
     yield running
-    for server in running.values():
-        the_run(request.config).pool.stop(server)
+    if running:
+        with ThreadPoolExecutor(len(running)) as stopping:
+            list(stopping.map(the_run(request.config).pool.stop, running.values()))
 
 
 @pytest.fixture

@@ -58,15 +58,19 @@ def lease_for(launch: Launch, *, forked: bool = False) -> Lease:
     return memory_leases.lease_memory(gib, room=partial(room, ready_gib=start.cache_gib), wait_s=wait_s)
 
 
-def reserve_for(launch: Launch, count: int, *, forked: bool) -> Lease:
+def reserve_for(launch: Launch, count: int, *, forked: bool, wait_s: float | None = None) -> Lease:
     """Sets aside what servers of a launch need at once, on CPU; on CUDA a server's own lease does.
 
     To be asked for while no server of this process is in use. Raises as `lease_for`.
+
+    Args:
+        wait_s: seconds to wait for others in place of VLLM_HARNESS_LEASE_WAIT_S.
     """
     if launch.environment.device == "cuda" or not count:
         return Lease([])
     start = Start(launch, forked)
-    wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
+    if wait_s is None:
+        wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
     gib = count * start.need_gib() + start.ahead_gib()
     return memory_leases.reserve_memory(gib, room=room, wait_s=wait_s)
 

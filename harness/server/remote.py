@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -527,8 +528,8 @@ def _tmp_base() -> Path:
 
 
 def _unused(folder: Path, stem: str) -> Path:
-    number = 1
-    while (path := folder / f"{stem}-{number}.log").exists():
-        number += 1
-    path.touch(mode=0o600)
+    for path in (folder / f"{stem}-{number}.log" for number in count(1)):
+        with suppress(FileExistsError):  # another process of this run may start servers too
+            path.touch(mode=0o600, exist_ok=False)
+            break
     return path

@@ -1,9 +1,9 @@
 """Tests of one target at the same time: forks of this process share its server, and take tests by turns.
 
 On the scripted lane a test is answered from a book of its own, so it does not matter to it what others ask
-meanwhile; one that asks about the whole server is marked `alone`. A test with servers of its own runs in this
-process, which sets their memory aside before it forks. All reports are made here, in the order of collection
-as far as they have come.
+meanwhile; one that asks about the whole server is marked `alone`. Tests with servers of their own run in this
+process, which sets the memory aside before it forks, and in one fork, where there is memory for that as well.
+All reports are made here, in the order of collection as far as they have come.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import pytest
 
 from harness.protocol import Finding
 from harness.server.remote import RemoteServer
-from harness.suite.fork import Forks, Message
+from harness.suite.fork import Forks, Message, Turns
 from harness.suite.recorder import TARGET_OF
 from harness.suite.session import RUN, TARGET, Run, result_of, servers_of
 
 CHUNK = 16
 """Tests of a module that a fork takes at a time."""
+OWN_CHUNK = 8
+"""Tests of a module with servers of its own that a process takes at a time."""
 WORTH = 24
 """Fewer tests of a target than these are not worth a fork."""
 
@@ -34,13 +36,13 @@ class Plan:
 
     Attributes:
         first: starts the target's server.
-        own: with servers of their own; in this process, while forks run the shared ones.
+        own: with servers of their own, in chunks of one module; this process and one fork take them.
         shared: those that the forks take, in chunks of one module.
         alone: afterwards, when no fork runs any more.
     """
 
     first: pytest.Item
-    own: list[pytest.Item]
+    own: list[list[pytest.Item]]
     shared: list[list[pytest.Item]]
     alone: list[pytest.Item]
 
@@ -53,48 +55,54 @@ def plan(items: Sequence[pytest.Item]) -> Plan | None:
     shared = [item for item in items if item not in apart]
     if len(shared) < WORTH:
         return None
-    return Plan(shared[0], own, list(chunks(shared[1:])), alone)
+    return Plan(shared[0], list(chunks(own, OWN_CHUNK)), list(chunks(shared[1:], CHUNK)), alone)
 
 
-def chunks(items: Sequence[pytest.Item]) -> Iterator[list[pytest.Item]]:
+def chunks(items: Sequence[pytest.Item], size: int) -> Iterator[list[pytest.Item]]:
     """The items in pieces, each of one module."""
     for _, of_module in groupby(items, key=lambda item: item.path):
         same = list(of_module)
-        yield from (same[start : start + CHUNK] for start in range(0, len(same), CHUNK))
+        yield from (same[start : start + size] for start in range(0, len(same), size))
 
 
 @dataclass
 class Received:
-    """What forks have said of each shared test, until it is reported.
+    """What forks have said of each test that they take, until it is reported.
 
     Attributes:
-        order: the tests in the order in which they are reported.
+        turns: the tests in the order in which they are reported.
         messages: of the tests begun.
-        done: the tests that were run to their end.
+        done: the tests that were run to their end, or by this process.
     """
 
-    order: list[pytest.Item]
+    turns: Turns
     messages: dict[int, list[Message]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     reported: int = 0
 
     def take(self, message: Message) -> None:
-        """Notes a message."""
-        self.messages.setdefault(message.test, []).append(message)
+        """Notes a message where it is of one of these tests."""
+        number = message.test - self.turns.first
+        if not 0 <= number < len(self.turns.tests):
+            return
+        self.messages.setdefault(number, []).append(message)
         if message.kind == "end":
-            self.done.add(message.test)
+            self.done.add(number)
 
     def ready(self) -> Iterator[tuple[pytest.Item, list[Message]]]:
         """The next tests that ran to their end, as long as none before them is missing."""
         while self.reported in self.done:
-            yield self.order[self.reported], self.messages.pop(self.reported)
-            self.reported += 1
+            number, self.reported = self.reported, self.reported + 1
+            if messages := self.messages.pop(number, []):
+                yield self.turns.tests[number], messages
 
     def rest(self) -> Iterator[tuple[pytest.Item, list[Message]]]:
         """All others, when every fork has ended; one that none has begun has no messages."""
-        for number in range(self.reported, len(self.order)):
-            yield self.order[number], self.messages.pop(number, [])
-        self.reported = len(self.order)
+        for number in range(self.reported, len(self.turns.tests)):
+            messages = self.messages.pop(number, [])
+            if messages or number not in self.done:
+                yield self.turns.tests[number], messages
+        self.reported = len(self.turns.tests)
 
 
 class AtOnce:
@@ -137,29 +145,44 @@ class AtOnce:
         _run_all(session, [divided.first])
         server = run.pool.last_used
         if server is None or not server.alive():
-            undone = [item for chunk in divided.shared for item in chunk]
+            undone = [item for chunk in (*divided.own, *divided.shared) for item in chunk]
         else:
-            with run.pool.lent(server, max(map(servers_of, divided.own), default=1)):
+            own = [item for chunk in divided.own for item in chunk]
+            with run.pool.lent(server, max(map(servers_of, own), default=1)):
                 undone = self._share(session, server, divided)
         _run_all(session, [*undone, *divided.alone])
 
     def _share(self, session: pytest.Session, server: RemoteServer, divided: Plan) -> list[pytest.Item]:
-        """Runs the shared tests in forks, and those with own servers here; gives what no fork has begun."""
-        received = Received([item for chunk in divided.shared for item in chunk])
-        forks = Forks(self._forks, session, divided.shared, server)
+        """Runs shared tests in forks, and those with own servers here too; gives what nobody has begun."""
+        shared = Turns(divided.shared)
+        own = Turns(divided.own, len(shared.tests))
+        every = [Received(shared), Received(own)]
+        forks = Forks(session, server, [(own, shared), *[(shared,)] * (self._forks - 1)])
         try:
-            for _ in _run_here(session, divided.own):
-                for message in forks.heard():
-                    received.take(message)
-                _report_all(session, received.ready())
+            for first, chunk in own.taken():
+                every[1].done.update(range(first - own.first, first - own.first + len(chunk)))
+                for _ in _run_here(session, chunk):
+                    for message in forks.heard():
+                        _take(every, message)
+                    _report_all(session, _ready(every))
             for message in forks.rest():
-                received.take(message)
-                _report_all(session, received.ready())
-            others = list(received.rest())
+                _take(every, message)
+                _report_all(session, _ready(every))
+            others = [test for received in every for test in received.rest()]
             _report_all(session, [(item, messages) for item, messages in others if messages])
         finally:
             forks.end()
         return [item for item, messages in others if not messages]
+
+
+def _take(every: Sequence[Received], message: Message) -> None:
+    for received in every:
+        received.take(message)
+
+
+def _ready(every: Sequence[Received]) -> Iterator[tuple[pytest.Item, list[Message]]]:
+    for received in every:
+        yield from received.ready()
 
 
 def _run_here(session: pytest.Session, items: Sequence[pytest.Item]) -> Iterator[None]:

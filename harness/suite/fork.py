@@ -8,7 +8,7 @@ import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
@@ -22,7 +22,7 @@ import pytest
 from harness.server.remote import RemoteServer
 from harness.server.supervisor import die_with_parent
 from harness.suite import progress
-from harness.suite.session import result_of
+from harness.suite.session import result_of, servers_of, the_run
 
 _FORK = multiprocessing.get_context("fork")
 
@@ -42,41 +42,46 @@ class Message:
 
 
 class Turns:
-    """Numbers that forks take one after the other."""
+    """Chunks of tests that processes take one after the other, this one and its forks.
 
-    def __init__(self, count: int) -> None:
-        self._count = count
+    Args:
+        chunks: of which each test has a number: its place among the tests of all chunks, from `first` on.
+        first: the first test's number.
+    """
+
+    def __init__(self, chunks: Sequence[Sequence[pytest.Item]], first: int = 0) -> None:
+        self.tests = [item for chunk in chunks for item in chunk]
+        self.first = first
+        self._chunks = chunks
+        self._starts = list(accumulate(map(len, chunks), initial=first))
         self._next = _FORK.Value("i", 0)
 
-    def take(self) -> int | None:
-        """The next number; None where all are taken."""
-        with self._next.get_lock():
-            taken: int = self._next.value
-            self._next.value += 1
-        return taken if taken < self._count else None
+    def taken(self) -> Iterator[tuple[int, Sequence[pytest.Item]]]:
+        """Takes chunks until none is left; each with the number of its first test."""
+        while True:
+            with self._next.get_lock():
+                turn: int = self._next.value
+                self._next.value += 1
+            if turn >= len(self._chunks):
+                return
+            yield self._starts[turn], self._chunks[turn]
 
 
 class Forks:
     """Some forks, and what is heard from them.
 
     Args:
-        count: how many.
         session: the pytest session.
-        chunks: the tests that they share.
         server: the target's; a fork stops where it has died.
+        turns: of each fork, those that it goes through.
     """
 
     def __init__(
-        self,
-        count: int,
-        session: pytest.Session,
-        chunks: Sequence[Sequence[pytest.Item]],
-        server: RemoteServer,
+        self, session: pytest.Session, server: RemoteServer, turns: Sequence[Iterable[Turns]]
     ) -> None:
         self._heard: SimpleQueue[Message | None] = SimpleQueue()
-        self._running = count
-        turns = Turns(len(chunks))
-        self._pids = [self._fork(session, chunks, turns, server) for _ in range(count)]
+        self._running = len(turns)
+        self._pids = [self._fork(session, server, each) for each in turns]
 
     def heard(self) -> Iterator[Message]:
         """What they have told by now."""
@@ -103,13 +108,7 @@ class Forks:
         else:
             yield message
 
-    def _fork(
-        self,
-        session: pytest.Session,
-        chunks: Sequence[Sequence[pytest.Item]],
-        turns: Turns,
-        server: RemoteServer,
-    ) -> int:
+    def _fork(self, session: pytest.Session, server: RemoteServer, turns: Iterable[Turns]) -> int:
         reader, writer = _FORK.Pipe(duplex=False)
         parent = os.getpid()
         with warnings.catch_warnings():
@@ -119,7 +118,7 @@ class Forks:
         if pid == 0:
             reader.close()
             die_with_parent(parent)
-            _run(session, chunks, turns, server, writer)
+            _run(session, server, turns, writer)
         writer.close()
         threading.Thread(target=self._listen, args=(reader,), daemon=True).start()
         return pid
@@ -159,28 +158,30 @@ class _Teller:
 
 
 def _run(
-    session: pytest.Session,
-    chunks: Sequence[Sequence[pytest.Item]],
-    turns: Turns,
-    server: RemoteServer,
-    writer: Connection,
+    session: pytest.Session, server: RemoteServer, turns: Iterable[Turns], writer: Connection
 ) -> NoReturn:
     """Runs chunks until none is left; never comes back, so that nothing of the parent's is ended here."""
     try:
         teller = _Teller(session.config, writer)
         _tell_only(session.config, teller)
-        starts = [0, *accumulate(map(len, chunks))]
-        while (turn := turns.take()) is not None:
-            followed = [*chunks[turn][1:], session]
-            for number, pair in enumerate(zip(chunks[turn], followed, strict=True), starts[turn]):
-                if not psutil.pid_exists(server.pid):
-                    os._exit(1)
-                _run_one(*pair, teller, number)
+        for each in turns:
+            _take(session, server, each, teller)
     except BaseException:
         traceback.print_exc()
     finally:
         writer.close()
         os._exit(0)
+
+
+def _take(session: pytest.Session, server: RemoteServer, turns: Turns, teller: _Teller) -> None:
+    more = max(map(servers_of, turns.tests), default=1) - 1
+    with the_run(session.config).pool.forked(server, more) as may:
+        for first, chunk in turns.taken() if may else ():
+            followed = [*chunk[1:], session]
+            for number, pair in enumerate(zip(chunk, followed, strict=True), first):
+                if not psutil.pid_exists(server.pid):
+                    os._exit(1)
+                _run_one(*pair, teller, number)
 
 
 def _run_one(item: pytest.Item, following: Any, teller: _Teller, number: int) -> None:

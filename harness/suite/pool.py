@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from harness.errors import HarnessError
 from harness.server.lease import Lease
 from harness.server.leases import reserve_for
 from harness.server.memory_leases import others_have_waited_s
@@ -45,6 +46,23 @@ class Pool:
             yield
         finally:
             self._lent = None
+            lease.release()
+
+    @contextmanager
+    def forked(self, target: RemoteServer, servers: int) -> Iterator[bool]:
+        """In a fork, which uses the target's server as long as it is lent: whether it may start so many more.
+
+        It never waits for their memory: the process that it was forked from waits for it.
+        """
+        self._started, self._used = [target], set()
+        try:
+            lease = reserve_for(target.launch, servers, forked=target.forkable, wait_s=0.0)
+        except HarnessError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
             lease.release()
 
     def use(self, server: RemoteServer) -> bool:

@@ -19,12 +19,10 @@ SHOWN = pytest.mark.known_defect(
     models=["gpt-oss"],
     why="Harmony reads the tokens, which hold the stop string, not the text that ends before it",
 )
-MISCOUNTED = pytest.mark.known_defect(
-    "unreported (reasoning_tokens of a stream beside a stop string)",
-    versions=">=0.28",
-    models=["qwen3"],
-    why="text is held back and its tokens are not, so the stream counts other tokens than the body",
-)
+# text is held back and its tokens are not: what a stream counts depends on its cuts; see the last test
+COUNTED = ("reasoning_tokens",)
+CUTS = (1, 1, 1, 2, 3)
+"""Tokens a step."""
 
 
 @pytest.mark.scripted
@@ -35,7 +33,7 @@ MISCOUNTED = pytest.mark.known_defect(
 def test_stop_string(stop: Any, tokens: int, chat: Chat, script: ScriptWriter) -> None:
     """The text ends before it, no part of it is shown, finish_reason is stop, stop_reason tells which."""
     script(LONG, times=2, expect="cut")
-    answers = chat.both(stop=stop, stream_interval=tokens)
+    answers = chat.both(but=COUNTED, stop=stop, stream_interval=tokens)
     assert answers.said.content.strip() == "alpha beta"
     assert answers.said.finish == "stop"
     wanted = "gamma" if "gamma" in stop else " gam"
@@ -47,7 +45,7 @@ def test_stop_string(stop: Any, tokens: int, chat: Chat, script: ScriptWriter) -
 @pytest.mark.parametrize("tokens", [1, 3, 1000])
 def test_stop_string_is_shown_on_demand(tokens: int, chat: Chat, script: ScriptWriter) -> None:
     script(LONG, times=2, expect="cut")
-    answers = chat.both(stop=["gamma"], include_stop_str_in_output=True, stream_interval=tokens)
+    answers = chat.both(but=COUNTED, stop=["gamma"], include_stop_str_in_output=True, stream_interval=tokens)
     assert answers.said.content.strip() == "alpha beta gamma"
     assert answers.said.finish == "stop"
 
@@ -57,17 +55,16 @@ def test_stop_string_is_shown_on_demand(tokens: int, chat: Chat, script: ScriptW
 @SHOWN
 def test_first_of_several_stop_strings(chat: Chat, script: ScriptWriter) -> None:
     script(LONG, times=2, expect="cut")
-    answers = chat.both(stop=["delta", "beta"])
+    answers = chat.both(but=COUNTED, stop=["delta", "beta"])
     assert answers.said.content.strip() == "alpha"
 
 
 @pytest.mark.scripted
 @pytest.mark.covers("VC-035")
-@MISCOUNTED
 def test_stop_string_that_begins_and_does_not_come(chat: Chat, script: ScriptWriter) -> None:
     """A text that looks like a stop string is held back, then shown whole."""
     script(TEXT, times=2)
-    answers = chat.both(stop=["gamma delta zeta", "epsilonx"])
+    answers = chat.both(but=COUNTED, stop=["gamma delta zeta", "epsilonx"])
     assert answers.said.content.strip() == TEXT
     assert answers.said.finish == "stop"
 
@@ -76,11 +73,10 @@ def test_stop_string_that_begins_and_does_not_come(chat: Chat, script: ScriptWri
 @pytest.mark.needs("reasoning")
 @pytest.mark.covers("VC-035", "VT-016")
 @SHOWN
-@MISCOUNTED
 def test_stop_string_in_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
     """What was thought before it stays thought."""
     script("Never said.", reasoning="first halt" + " second" * 60, times=2, expect="cut")
-    answers = chat.both(stop=["halt"])
+    answers = chat.both(but=COUNTED, stop=["halt"])
     assert answers.said.reasoning.strip() == "first"
     assert answers.said.content == ""
     assert answers.said.finish == "stop"
@@ -142,9 +138,25 @@ def test_wrong_stops_are_refused(request_: dict[str, Any], says: str, chat: Chat
 
 
 @pytest.mark.covers("VC-035")
-@pytest.mark.parametrize("stop", [None, [], pytest.param("never-to-be-seen", marks=MISCOUNTED)])
+@pytest.mark.parametrize("stop", [None, [], "never-to-be-seen"])
 def test_stop_that_stops_nothing(stop: Any, chat: Chat, script: ScriptWriter) -> None:
     script("Rain in Rome.", times=2)
-    answers = chat.both(stop=stop, max_tokens=20)
+    answers = chat.both(but=COUNTED, stop=stop, max_tokens=20)
     if script.exact:
         assert answers.said.content.strip() == "Rain in Rome."
+
+
+@pytest.mark.scripted
+@pytest.mark.needs("reasoning")
+@pytest.mark.covers("VC-035", "VT-016")
+@pytest.mark.known_defect(
+    "unreported (reasoning_tokens of a stream beside a stop string)",
+    versions=">=0.28",
+    models=["qwen3"],
+    why="text is held back and its tokens are not, so the stream counts other tokens than the body",
+)
+def test_thoughts_count_the_same_beside_a_stop_string(chat: Chat, script: ScriptWriter) -> None:
+    """However the stream is cut: what an engine has ready while a client reads comes as one piece."""
+    script("Rain in Rome.", times=2 * len(CUTS))
+    for tokens in CUTS:
+        chat.both(stop="never-to-be-seen", stream_interval=tokens)

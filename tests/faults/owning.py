@@ -16,6 +16,7 @@ from pathlib import Path
 
 from harness.server.records import sweep
 from harness.server.remote import RemoteServer
+from harness.server.supervisor import die_with_parent
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -23,11 +24,14 @@ PR_SET_CHILD_SUBREAPER = 36
 def main(vllm: str) -> None:
     """Forks a process a line until the input ends."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    die_with_parent(os.getppid())
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    above = os.getpid()
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
             os.setsid()
+            die_with_parent(above)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             own(json.loads(line), vllm)
