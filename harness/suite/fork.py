@@ -81,6 +81,9 @@ class Forks:
     ) -> None:
         self._heard: SimpleQueue[Message | None] = SimpleQueue()
         self._running = len(turns)
+        # a process that asks for it first empties --basetemp, whoever has files there
+        config: Any = session.config
+        config._tmp_path_factory.getbasetemp()
         self._pids = [self._fork(session, server, each) for each in turns]
 
     def heard(self) -> Iterator[Message]:

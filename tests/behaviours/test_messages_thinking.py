@@ -100,7 +100,7 @@ def test_thinking_disabled_reaches_the_prompt(messages: Messages, script: Script
 @pytest.mark.covers("VA-021")
 @pytest.mark.parametrize("effort", ["low", "medium", "high"])
 def test_effort_is_taken(effort: str, messages: Messages, script: ScriptWriter) -> None:
-    script(PARIS, reasoning=THOUGHT)
+    script(PARIS)
     config = {"effort": effort}
     message = messages.create(FRANCE, output_config=config)
     assert message.usage.input_tokens == messages.count(FRANCE, output_config=config)

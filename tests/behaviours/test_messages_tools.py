@@ -11,7 +11,7 @@ import pytest
 from anthropic import UnprocessableEntityError
 from openai import OpenAI
 
-from harness.pytest_plugin import ScriptWriter
+from harness.pytest_plugin import ScriptWriter, Server
 from harness.scripted.book import When
 from harness.scripted.meaning import Meaning, Text, ToolCall
 from tests.behaviours.tools import CALL, CHAT_TOOL, WEATHER
@@ -109,6 +109,7 @@ def test_one_call_where_no_more_are_allowed(messages: Messages, script: ScriptWr
 
 
 @pytest.mark.scripted
+@pytest.mark.model("gpt-oss", "qwen3")
 @pytest.mark.covers("VA-003", "VA-024")
 def test_text_then_call(messages: Messages, script: ScriptWriter) -> None:
     script("I shall look.", calls=[CALL], times=2)
@@ -272,9 +273,10 @@ def test_results_are_taken(blocks: list[Any], messages: Messages, script: Script
 
 @pytest.mark.scripted
 @pytest.mark.covers("LS-041")
-def test_round_trip(messages: Messages, script: ScriptWriter) -> None:
-    """The server's own answer is taken back as it came."""
-    script(reasoning="I need the weather.", calls=[CALL])
+def test_round_trip(vllm_server: Server, messages: Messages, script: ScriptWriter) -> None:
+    """The server's own answer is taken back as it came, thoughts included where the model has any."""
+    thinks = "reasoning" in vllm_server.entry.capabilities
+    script(reasoning="I need the weather." if thinks else "", calls=[CALL])
     first = messages.create(WEATHER, tools=[FREE])
     call = first.content[-1]
     assert call.type == "tool_use"

@@ -18,11 +18,13 @@ def of_the_module():
 
 
 @pytest.mark.parametrize("number", range(60))
-def test_what_is_said(number, vllm_server, openai_client, script, of_the_module):
+def test_what_is_said(number, vllm_server, openai_client, script, of_the_module, tmp_path_factory):
     assert of_the_module == os.getpid()
     script(f"The number is {number}.")
     response = openai_client.responses.create(model=vllm_server.model, input="Which number?", temperature=0)
     assert response.output_text.strip() == f"The number is {number}."
+    if number:  # the first is run before there are forks
+        (tmp_path_factory.getbasetemp() / f"of {os.getpid()}").touch()
 
 
 def test_that_fails(vllm_server, script):
@@ -43,5 +45,6 @@ def test_after_it(vllm_server):
 
 
 @pytest.mark.alone
-def test_alone(vllm_server):
+def test_alone(vllm_server, tmp_path_factory):
     assert vllm_server.alive()
+    assert len(list(tmp_path_factory.getbasetemp().glob("of *"))) == 2
