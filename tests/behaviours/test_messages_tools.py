@@ -141,12 +141,6 @@ def test_text_after_a_call_is_not_lost(messages: Messages, script: ScriptWriter)
 
 @pytest.mark.scripted
 @pytest.mark.covers("VA-003", "VA-024")
-@pytest.mark.known_defect(
-    "unreported (llama3_json streams no arguments for a call without)",
-    versions=">=0.22",
-    models=["llama3.1"],
-    why="the streamed arguments of a call without arguments are empty text, not {}",
-)
 def test_call_without_arguments(messages: Messages, script: ScriptWriter) -> None:
     script(calls=[ToolCall("now", {})], constrained=True, times=2)
     body, _ = messages.both("What time is it?", tools=[NOW])
@@ -276,7 +270,7 @@ def test_results_are_taken(blocks: list[Any], messages: Messages, script: Script
 def test_round_trip(vllm_server: Server, messages: Messages, script: ScriptWriter) -> None:
     """The server's own answer is taken back as it came, thoughts included where the model has any."""
     thinks = "reasoning" in vllm_server.entry.capabilities
-    script(reasoning="I need the weather." if thinks else "", calls=[CALL])
+    script(calls=[CALL], **({"reasoning": "I need the weather."} if thinks else {}))
     first = messages.create(WEATHER, tools=[FREE])
     call = first.content[-1]
     assert call.type == "tool_use"

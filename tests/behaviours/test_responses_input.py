@@ -13,6 +13,13 @@ from tests.responses_api import SHOW, Responses, prompt_of
 
 pytestmark = pytest.mark.needs("responses")
 
+TWO_BEGINNINGS = pytest.mark.known_defect(
+    "vllm#38187",
+    versions=">=0.32",
+    models=["llama3.1"],
+    why="the tokenizer puts the beginning of a text before the template's own",
+)
+
 
 @pytest.mark.parametrize("case", cases("responses_input"))
 def test_input_reaches_the_prompt(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
@@ -40,6 +47,7 @@ def test_instructions_come_before_the_input(responses: Responses, script: Script
 
 @pytest.mark.needs("chat")
 @pytest.mark.covers("VR-073")
+@TWO_BEGINNINGS
 @pytest.mark.parametrize("effort", [None, "low"])
 def test_prompt_is_that_of_chat(effort: str | None, responses: Responses, script: ScriptWriter) -> None:
     """The same conversation costs the same tokens on both APIs."""
@@ -65,6 +73,7 @@ def test_prompt_is_that_of_chat(effort: str | None, responses: Responses, script
 
 @pytest.mark.needs("chat", "tools")
 @pytest.mark.covers("VR-073")
+@TWO_BEGINNINGS
 def test_prompt_of_a_tool_story_is_that_of_chat(responses: Responses, script: ScriptWriter) -> None:
     script("Rain in Oslo.", times=2)
     arguments = '{"city": "Oslo"}'
