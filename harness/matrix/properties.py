@@ -6,7 +6,7 @@ are data (RFC 8259).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -83,7 +83,7 @@ def made(family: Family, budget: int, seed: int) -> list[Made]:
             found.setdefault(one.text, one)
         return len(found) == budget
 
-    _smallest(family, enough, TRIES * budget, seed)
+    _first(family, enough, TRIES * budget, seed, (Phase.generate,))
     return sorted(found.values(), key=lambda one: len(one.text))
 
 
@@ -98,7 +98,7 @@ def failures(
     known: list[Kind] = []
     while len(known) < MOST:
         first = _First(kinds, tuple(known))
-        smallest = _smallest(family, first.shows, budget, seed)
+        smallest = _first(family, first.shows, budget, seed, (Phase.generate, Phase.shrink))
         if smallest is None or first.kind is None:
             return
         known.append(first.kind)
@@ -120,13 +120,15 @@ class _First:
         return self.kind in wrong
 
 
-def _smallest(family: Family, shows: Callable[[Made], bool], budget: int, seed: int) -> Made | None:
-    """The smallest for which this holds; None: there is none among so many."""
+def _first(
+    family: Family, shows: Callable[[Made], bool], budget: int, seed: int, phases: Sequence[Phase]
+) -> Made | None:
+    """The first for which this holds, made smaller by shrinking; None: there is none among so many."""
     chosen = settings(
         max_examples=budget,
         database=None,
         deadline=None,
-        phases=(Phase.generate, Phase.shrink),
+        phases=phases,
         suppress_health_check=list(HealthCheck),
     )
     try:
