@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 import httpx
@@ -49,7 +49,6 @@ pytestmark = [
 
 AT_ONCE = 64
 LONG = "word " * 3500  # for what is never heard to its end
-SOME = "word " * 400
 FEW = "word " * 80
 LOAD = ["--enable-server-load-tracking"]
 DRAIN_S = 60
@@ -396,34 +395,36 @@ def test_metrics_count_tokens(own: Callable[..., Own]) -> None:
 def test_comments_keep_an_idle_stream_alive(own: Callable[..., Own]) -> None:
     """Only while nothing else comes, and no data is lost by them."""
     server = own("--sse-keep-alive-interval", "1", "--max-num-seqs", "1")
-    server.book.script(SOME, when=When(user="first"))
+    server.book.script(LONG, when=When(user="first"), expect="cut")
     server.book.script("At last.", when=When(user="second"))
-    comments: list[str] = []
+    waited: list[str] = []
+
+    def second() -> None:
+        with server.http.open("chat", "The second of two") as response:
+            waited.extend(response.iter_lines())
+
     with server.http.open("chat", "The first of two") as first:
         lines = first.iter_lines()
         next(lines)
-        waited: list[str] = []
-        second = threading.Thread(target=lambda: waited.extend(all_lines(server.http, "The second of two")))
-        second.start()
-        busy = list(lines)
-        second.join(DRAIN_S)
-    comments = [line for line in waited if line.startswith(":")]
-    assert comments
-    assert max(waited.index(comment) for comment in comments) < waited.index(
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        busy = list(takewhile(lambda _: not comments_of(waited), lines))
+    waiting.join(DRAIN_S)
+    assert comments_of(waited)
+    last_comment = max(waited.index(comment) for comment in comments_of(waited))
+    assert last_comment < waited.index(
         next(line for line in waited if line.startswith("data:") and "At" in line)
     )
-    for seen in (busy, waited):
-        assert seen[-2:] == ["data: [DONE]", ""] or seen[-1] == "data: [DONE]"
-    assert not [line for line in busy if line.startswith(":")]
+    assert waited[-2:] == ["data: [DONE]", ""] or waited[-1] == "data: [DONE]"
+    assert not comments_of(busy)
     events = list(parse_sse(["\n".join(waited).encode() + b"\n\n"]))
     assert not counting(server.server, events)
     server.book.verify()
 
 
-def all_lines(http: Http, said: str) -> list[str]:
-    """The lines of a whole Chat stream."""
-    with http.open("chat", said) as response:
-        return list(response.iter_lines())
+def comments_of(lines: list[str]) -> list[str]:
+    """The comments among the lines of a stream."""
+    return [line for line in lines if line.startswith(":")]
 
 
 # shutdown and restart
@@ -491,7 +492,7 @@ def test_shutdown_finishes_open_streams(api: str, mortal: Callable[..., Own]) ->
 def test_shutdown_refuses_new_requests(mortal: Callable[..., Own]) -> None:
     """While an open stream comes to its end: an error or a closed door, so that the client asks elsewhere."""
     server = mortal("--shutdown-timeout", str(DRAIN_S))
-    server.book.script(SOME, when=When(user="on and on"))
+    server.book.script(LONG, when=When(user="on and on"))
     server.book.script("Here I am.", when=When(user="Are you there"))
     request = request_of("chat", server.server.model, "Are you there?", stream=False)
     url = server.server.url_for(PATHS["chat"])
