@@ -321,18 +321,7 @@ class RemoteServer:
         self._started = time.monotonic()
         self._oom_before = oom_kills()
         self._tracker = PhaseTracker(self.log_path)
-        template = self._template()
-        self.forked = template is not None
-        if template is None:
-            process, record = self._supervised(spawn_cold)
-        else:
-            try:
-                process, record = self._supervised(partial(fork_server.spawn, path=template))
-            except fork_server.ForkServerFailed as error:
-                # it may have forked all the same: the next one gets an id and a folder of its own
-                self._say(f"cold start, since {error}")
-                self.forked = False
-                process, record = self._supervised(spawn_cold)
+        process, record = self._forked() or self._supervised(spawn_cold)
         self._process, self._record = process, record
         supervisor, self._pid = process.supervisor_pid, process.pid()
         if supervisor:
@@ -349,6 +338,21 @@ class RemoteServer:
                 hint="`vllm-harness env list` shows the environments there are",
                 log_path=self.log_path,
             )
+
+    def _forked(self) -> tuple[Supervised, ServerRecord] | None:
+        """A server forked from a template, from another where the first was killed; None: start cold."""
+        for then in ("forked anew", "cold start"):
+            template = self._template()
+            self.forked = template is not None
+            if template is None:
+                break
+            try:
+                return self._supervised(partial(fork_server.spawn, path=template))
+            except fork_server.ForkServerFailed as error:
+                # it may have forked all the same: the next one gets an id and a folder of its own
+                self._say(f"{then}, since {error}")
+                self.forked = False
+        return None
 
     def _supervised(self, spawn: Spawn) -> tuple[Supervised, ServerRecord]:
         """A supervisor with a server; its record is there before anything else."""

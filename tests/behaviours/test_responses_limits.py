@@ -15,6 +15,7 @@ pytestmark = pytest.mark.needs("responses")
 
 STORY = "Tell me a long story about a dragon."
 TWELVE = "one two three four five six seven eight nine ten eleven twelve"
+LONG = TWELVE + " and on" * 250  # the engine runs ahead of a stop string
 TRIES = 4
 SHIFTED = "unreported (a stop string shifts what hermes streams)"
 TERMINAL_NAME = pytest.mark.known_defect(
@@ -168,7 +169,7 @@ def test_budget_of_a_follow_up_is_its_own(responses: Responses, script: ScriptWr
 @pytest.mark.parametrize("stop", ["seven", ["nowhere", "seven"]])
 def test_stop_string_ends_the_text(stop: Any, responses: Responses, script: ScriptWriter) -> None:
     """vLLM's own `stop`: the text ends before it, and the response is complete."""
-    script(TWELVE, expect="cut", times=2)
+    script(LONG, expect="cut", times=2)
     body, stream = responses.both(STORY, but=["reasoning_tokens"], extra_body={"stop": stop})
     for response in (body, stream.terminal):
         assert response.status == "completed"
@@ -184,7 +185,7 @@ def test_stop_string_ends_the_text(stop: Any, responses: Responses, script: Scri
 )
 def test_thoughts_count_the_same_beside_a_stop_string(responses: Responses, script: ScriptWriter) -> None:
     """However the stream is cut: what an engine has ready while a client reads comes as one piece."""
-    script(TWELVE, expect="cut", times=2 * TRIES)
+    script(LONG, expect="cut", times=2 * TRIES)
     for _ in range(TRIES):
         responses.both(STORY, extra_body={"stop": ["nowhere", "seven"]})
 
