@@ -56,6 +56,10 @@ class ForkServerFailed(HarnessError):
     """The template did not come up; an ordinary start tells why."""
 
 
+class TemplateEnded(ForkServerFailed):
+    """A template that was there has ended, since somebody killed it; another can be made."""
+
+
 @dataclass(frozen=True)
 class TemplateInfo:
     """A running template, for `vllm-harness ps`.
@@ -79,7 +83,7 @@ def spawn(config: dict[str, Any], path: Path) -> Handle:
         path: the template's socket, see `template`.
 
     Raises:
-        ForkServerFailed: the template does not answer.
+        TemplateEnded: the template does not answer.
         StrangerAnswers: another user's process does.
     """
     control_read, control_write = os.pipe()
@@ -90,7 +94,7 @@ def spawn(config: dict[str, Any], path: Path) -> Handle:
         for descriptor in (control_write, status_read):
             os.close(descriptor)
         if isinstance(error, OSError):
-            raise ForkServerFailed(f"the fork server does not answer: {error}") from error
+            raise TemplateEnded(f"the fork server does not answer: {error}") from error
         raise
     finally:
         os.close(control_read)
@@ -126,6 +130,7 @@ def template(
 
     Raises:
         ForkServerFailed: it cannot be made.
+        TemplateEnded: what it is forked from was killed, or itself while it loaded the tokenizer.
         StrangerAnswers: another user's process listens in its place.
     """
     base = _folder() / f"{_key(launch, environ)}.sock"
@@ -140,8 +145,11 @@ def template(
             progress("fork server: tokenizer")
             late = {name: environ[name] for name in READ_LATE if name in environ}
             request = {"op": "template", "socket": str(special), "model": launch.model, "env": late}
-            pid = _ask(base, {**request, "harmony": launch.entry.harmony}, [])["pid"]
-            _await(special, lambda: psutil.pid_exists(pid) and _connects(base), base.with_suffix(".log"))
+            try:
+                pid = _ask(base, {**request, "harmony": launch.entry.harmony}, [])["pid"]
+                _await(special, lambda: psutil.pid_exists(pid) and _connects(base), base.with_suffix(".log"))
+            except (ForkServerFailed, OSError) as error:
+                raise TemplateEnded(str(error)) from error
         _held[special] = _held.pop(special)
         _leave_the_oldest(held)
     return special

@@ -341,17 +341,20 @@ class RemoteServer:
 
     def _forked(self) -> tuple[Supervised, ServerRecord] | None:
         """A server forked from a template, from another where the first was killed; None: start cold."""
+        if not self.forkable:
+            return None
         for then in ("forked anew", "cold start"):
-            template = self._template()
-            self.forked = template is not None
-            if template is None:
-                break
             try:
+                template = self._template()
+                self.forked = True
                 return self._supervised(partial(fork_server.spawn, path=template))
-            except fork_server.ForkServerFailed as error:
+            except fork_server.TemplateEnded as error:
                 # it may have forked all the same: the next one gets an id and a folder of its own
-                self._say(f"{then}, since {error}")
                 self.forked = False
+                self._say(f"{then}, since {error}")
+            except fork_server.ForkServerFailed as error:
+                self._say(f"cold start, since {error}")
+                break
         return None
 
     def _supervised(self, spawn: Spawn) -> tuple[Supervised, ServerRecord]:
@@ -412,16 +415,12 @@ class RemoteServer:
         on_cpu, in_python = self.environment.device == "cpu", self.launch.frontend == "python"
         return on_cpu and in_python and not self._cold_start
 
-    def _template(self) -> Path | None:
-        """The fork server's template for this launch; None where it cannot serve."""
-        if not self.forkable:
-            return None
+    def _template(self) -> Path:
+        """The fork server's template for this launch."""
         try:
-            environ = self.launch.environ()
-            return fork_server.template(self.launch, environ, self._say, held=models_held())
-        except (fork_server.ForkServerFailed, OSError) as error:
-            self._say(f"cold start, since {error}")
-            return None
+            return fork_server.template(self.launch, self.launch.environ(), self._say, held=models_held())
+        except OSError as error:
+            raise fork_server.ForkServerFailed(str(error)) from error
 
     def _say(self, what: str) -> None:
         self._progress.phase(self.model, what, time.monotonic() - self._started)
