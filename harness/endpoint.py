@@ -113,13 +113,13 @@ class Endpoint:
             "default_headers": dict(self.headers),
         }
         if "http_client" not in options:
-            defaults["http_client"] = transport(verify=_tls())
+            defaults["http_client"] = transport(verify=tls())
         return {**defaults, **options}
 
 
 @cache
-def _tls() -> ssl.SSLContext:
-    """What every client would make for itself, in 40 ms."""
+def tls() -> ssl.SSLContext:
+    """`verify` of an httpx client, which would else make the same for itself, in 40 ms."""
     return ssl.create_default_context()
 
 

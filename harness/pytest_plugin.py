@@ -11,6 +11,7 @@ import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
 
 from harness import notices
+from harness.endpoint import tls
 from harness.gpus import gpus
 from harness.scripted.book import Book, Script
 from harness.server.idle import offered
@@ -295,7 +296,7 @@ def openai_client(vllm_server: Server, _book: Book | None, _tap: Tap) -> Iterato
     if _book:
         client = _book.client()
     else:
-        client = vllm_server.client(http_client=DefaultHttpxClient(event_hooks=_tap.hooks()))
+        client = vllm_server.client(http_client=DefaultHttpxClient(event_hooks=_tap.hooks(), verify=tls()))
     with client:
         yield client
 
@@ -308,7 +309,8 @@ async def async_openai_client(
     if _book:
         client = _book.async_client()
     else:
-        client = vllm_server.async_client(http_client=DefaultAsyncHttpxClient(event_hooks=_tap.async_hooks()))
+        http_client = DefaultAsyncHttpxClient(event_hooks=_tap.async_hooks(), verify=tls())
+        client = vllm_server.async_client(http_client=http_client)
     async with client:
         yield client
 

@@ -14,6 +14,7 @@ import httpx
 import pytest
 from openai import OpenAI
 
+from harness.endpoint import tls
 from harness.protocol import MessageAccumulator, SSEEvent, parse_sse
 from harness.pytest_plugin import ScriptWriter, Server
 from harness.scripted.book import HEADER
@@ -101,7 +102,7 @@ class Messages:
         content = json.dumps(body).encode() if raw is None else raw
         headers = {key: value for key, value in self.client.default_headers.items() if isinstance(value, str)}
         url = f"{str(self.client.base_url).rstrip('/')}/v1/messages{path}"
-        return httpx.post(url, content=content, headers=headers, timeout=30)
+        return httpx.post(url, content=content, headers=headers, timeout=30, verify=tls())
 
     def refused(self, status: int, **more: Any) -> dict[str, Any]:
         """The error that a request gets, which must have this status and Anthropic's shape and names."""
@@ -146,7 +147,7 @@ def messages_on(
     server: Server, book: str | None, check: Callable[[str], Callable[..., None]]
 ) -> Iterator[Messages]:
     """A server's Messages API, answered from the book of this name."""
-    from anthropic import Anthropic
+    from anthropic import Anthropic, DefaultHttpxClient
 
     client = Anthropic(
         base_url=server.endpoint.base_url,
@@ -154,6 +155,7 @@ def messages_on(
         timeout=server.endpoint.request_s,
         max_retries=0,
         default_headers={HEADER: book} if book else {},
+        http_client=DefaultHttpxClient(verify=tls()),
     )
     with client:
         yield Messages(client, server.model, check)

@@ -12,6 +12,7 @@ import pytest
 from openai import OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 
+from harness.endpoint import tls
 from harness.pytest_plugin import ScriptWriter, Server
 
 SHOW = {"enable_response_messages": True}  # vLLM's own: the response carries prompt and output as they were
@@ -97,7 +98,7 @@ class Responses:
     def post(self, body: Any = None, *, raw: bytes | None = None, timeout: float = 20) -> httpx.Response:
         """An answer as HTTP has it, of a body that the SDK might not send."""
         content = json.dumps(body).encode() if raw is None else raw
-        return httpx.post(self.url(), content=content, headers=self.headers, timeout=timeout)
+        return httpx.post(self.url(), content=content, headers=self.headers, timeout=timeout, verify=tls())
 
     def url(self, path: str = "") -> str:
         """The URL of /v1/responses, or of what stands below it."""

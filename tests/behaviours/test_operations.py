@@ -23,6 +23,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
+from harness.endpoint import tls
 from harness.protocol import (
     ChatAccumulator,
     Finding,
@@ -85,12 +86,13 @@ class Http:
             json=request_of(api, self.server.model, said, **more),
             headers={HEADER: self.book},
             timeout=silent_s,
+            verify=tls(),
         ) as response:
             yield response
 
     def get(self, path: str, **more: Any) -> httpx.Response:
         """A plain GET."""
-        return httpx.get(self.server.endpoint.url_for(path), timeout=10, **more)
+        return httpx.get(self.server.endpoint.url_for(path), timeout=10, verify=tls(), **more)
 
     def counted(self, name: str, **labels: str) -> float:
         """A metric, summed over the samples with these labels."""
@@ -233,7 +235,7 @@ def test_many_clients_leave(own: Callable[..., Own]) -> None:
         ):
             next(response.iter_lines(), None)
 
-    with httpx.Client(timeout=0.5) as client, ThreadPoolExecutor(32) as pool:
+    with httpx.Client(timeout=0.5, verify=tls()) as client, ThreadPoolExecutor(32) as pool:
         list(pool.map(give_up, range(200)))
     server.book.script("Here I am.", when=When(user="Are you there"))
     began = time.monotonic()
@@ -316,7 +318,7 @@ async def test_streams_at_once_do_not_mix(
 
     async def watch_health() -> int:
         times = 0
-        async with httpx.AsyncClient(timeout=10) as client:
+        async with httpx.AsyncClient(timeout=10, verify=tls()) as client:
             while not done.is_set():
                 assert (await client.get(vllm_server.endpoint.url_for("/health"))).status_code == 200
                 times += 1

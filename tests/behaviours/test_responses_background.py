@@ -13,6 +13,7 @@ import pytest
 from openai import OpenAI
 from openai.types.responses import Response
 
+from harness.endpoint import tls
 from harness.pytest_plugin import ScriptWriter
 from tests.behaviours.tools import CALL, RESPONSES_TOOL
 from tests.responses_api import TERMINAL, Responses
@@ -51,7 +52,8 @@ def replay(
     """The events of a stored stream from a place on, as JSON; httpx.ReadTimeout where none comes."""
     params = {"stream": "true"} | ({} if after is None else {"starting_after": str(after)})
     url = responses.url(f"/{response_id}")
-    with httpx.stream("GET", url, params=params, headers=responses.headers, timeout=read_s) as answer:
+    asked = {"params": params, "headers": responses.headers, "timeout": read_s}
+    with httpx.stream("GET", url, **asked, verify=tls()) as answer:
         assert answer.status_code == 200
         text = "".join(answer.iter_text())
     lines = [line for line in text.splitlines() if line.startswith("data: ")]

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from openai import OpenAI
 
+from harness.endpoint import tls
 from harness.pytest_plugin import Server
 from harness.scripted.book import HEADER, Book
 from harness.server.remote import RemoteServer
@@ -21,7 +22,9 @@ Talk = Callable[[RemoteServer], AbstractContextManager[tuple[Book, Wire]]]
 def wire(vllm_server: Server, openai_client: OpenAI) -> Iterator[Wire]:
     """The API of the target's server."""
     headers = {name: value for name, value in openai_client.default_headers.items() if isinstance(value, str)}
-    with httpx.Client(base_url=str(openai_client.base_url), headers=headers, timeout=QUIET_S) as http:
+    with httpx.Client(
+        base_url=str(openai_client.base_url), headers=headers, timeout=QUIET_S, verify=tls()
+    ) as http:
         yield Wire(http, vllm_server.model)
 
 
@@ -33,7 +36,9 @@ def talk() -> Talk:
     def open_book(server: RemoteServer) -> Iterator[tuple[Book, Wire]]:
         book = Book(server.endpoint, server.entry)
         headers = {HEADER: book.name}
-        with httpx.Client(base_url=server.url_for("/v1"), headers=headers, timeout=QUIET_S) as http:
+        with httpx.Client(
+            base_url=server.url_for("/v1"), headers=headers, timeout=QUIET_S, verify=tls()
+        ) as http:
             yield book, Wire(http, server.model)
             book.verify()
 

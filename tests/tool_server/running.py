@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import httpx
 
+from harness.endpoint import tls
 from harness.server.ports import is_free, lease_port
 
 READY_S = 120.0
@@ -87,6 +88,6 @@ class ToolServer:
         if is_free(self._lease.port):
             return False
         try:
-            return httpx.get(f"http://{self.address}/none", timeout=2).status_code == 404
+            return httpx.get(f"http://{self.address}/none", timeout=2, verify=tls()).status_code == 404
         except httpx.HTTPError:
             return False
