@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,12 @@ pytest_plugins = [
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of this project's own tests."""
     parser.addoption("--kills", type=int, default=20, help="how often the kill -9 test kills an owner")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Imports once, before a run forks, what takes seconds and not every run asks for."""
+    if any("messages" in getattr(item, "fixturenames", ()) for item in session.items):
+        importlib.import_module("anthropic")
 
 
 @pytest.fixture(scope="session")

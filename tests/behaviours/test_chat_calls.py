@@ -21,6 +21,7 @@ from tests.chat_api import (
     ANYTHING,
     ASK,
     CITY,
+    CUTS,
     FORECAST,
     FREE,
     HISTORY,
@@ -471,9 +472,11 @@ def test_stop_string_inside_arguments(chat: Chat, script: ScriptWriter) -> None:
     why="the streamed arguments end with the brace of the frame, or reasoning_tokens are miscounted",
 )
 def test_stop_string_that_does_not_occur(chat: Chat, script: ScriptWriter) -> None:
-    script(calls=[PARIS], times=2, constrained=True)
-    answers = chat.both(tools=[FREE], stop=["Observation:", "###"])
-    assert answers.said.calls == (("get_weather", PARIS.arguments_json),)
+    """However the stream is cut."""
+    script(calls=[PARIS], times=2 * len(CUTS), constrained=True)
+    for tokens in CUTS:
+        answers = chat.both(tools=[FREE], stop=["Observation:", "###"], stream_interval=tokens)
+        assert answers.said.calls == (("get_weather", PARIS.arguments_json),)
 
 
 @pytest.mark.scripted

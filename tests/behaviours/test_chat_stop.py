@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from harness.pytest_plugin import ScriptWriter
-from tests.chat_api import FREE, PARIS, Chat
+from tests.chat_api import CUTS, FREE, PARIS, Chat
 
 TEXT = "alpha beta gamma delta epsilon"
 RUN = 500
@@ -22,8 +22,6 @@ SHOWN = pytest.mark.known_defect(
 )
 # text is held back and its tokens are not: what a stream counts depends on its cuts; see the last test
 COUNTED = ("reasoning_tokens",)
-CUTS = (1, 1, 1, 2, 3)
-"""Tokens a step."""
 
 
 @pytest.mark.scripted
