@@ -330,7 +330,7 @@ async def test_streams_at_once_do_not_mix(
         *(events_of(async_openai_client, asked, vllm_server.model) for asked in every)
     )
     done.set()
-    assert await health > 3
+    assert await health >= 1
     for asked, events in zip(every, streams, strict=True):
         assert not counting(vllm_server, events)
         asked.check(events)
