@@ -7,11 +7,13 @@ delta may hold the end of one item and the start of the next. No blank line stan
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
+from harness.pytest_plugin import Check, ScriptWriter
+from harness.scripted.book import Book
 from harness.scripted.meaning import Meaning, ToolCall
 from harness.server.remote import RemoteServer
 from tests.behaviours.tools import RESPONSES_TOOL
@@ -24,6 +26,7 @@ pytestmark = [pytest.mark.needs("responses"), pytest.mark.scripted]
 HEALTH = {"type": "function", "name": "get_health", "parameters": {"type": "object", "properties": {}}}
 TOOLS = [RESPONSES_TOOL, HEALTH]
 TOKENS_A_STEP = (3, 7, 1000)
+AT_ONCE = 8
 
 
 def meaning_of(case: dict[str, Any]) -> Meaning:
@@ -108,20 +111,30 @@ def stepping_server(request: pytest.FixtureRequest, own_server: OwnServer) -> Re
 
 @pytest.mark.model("gpt-oss", "qwen3")
 @pytest.mark.covers("VR-063", "VR-064", "VR-065", "VR-066")
-def test_turns_in_larger_steps(stepping_server: RemoteServer, request: pytest.FixtureRequest) -> None:
-    groups = ["everyone", "thoughtful"]
-    if "parallel_tools" in stepping_server.entry.capabilities:
-        groups.append("parallel")
-    failed = {}
-    for parameter in [parameter for group in groups for parameter in cases("responses_turns", group)]:
-        (case,) = parameter.values
-        book = stepping_server.book(f"steps {parameter.id}")
+def test_turns_in_larger_steps(
+    stepping_server: RemoteServer, check_body: Check, check_stream: Check, check_same: Check
+) -> None:
+    """All cases, many at once: what they cost is the server's start and its steps."""
+    checks = {"check_body": check_body, "check_stream": check_stream, "check_same": check_same}
+
+    def fault(case: dict[str, Any]) -> str | None:
+        book = Book(stepping_server.endpoint, stepping_server.entry)
         book.script(meaning_of(case), constrained=True, times=2)
         with book.client() as client:
             try:
-                check_turn(Responses(client, stepping_server.model, request.getfixturevalue), case)
+                check_turn(Responses(client, stepping_server.model, checks.__getitem__), case)
             except AssertionError as error:
-                failed[parameter.id] = str(error)
+                return str(error)
         book.verify()
         book.close()
-    assert failed == {}
+        return None
+
+    groups = ["everyone", "thoughtful"]
+    if "parallel_tools" in stepping_server.entry.capabilities:
+        groups.append("parallel")
+    named = {
+        parameter.id: parameter.values[0] for group in groups for parameter in cases("responses_turns", group)
+    }
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        faults = dict(zip(named, pool.map(fault, named.values()), strict=True))
+    assert {name: words for name, words in faults.items() if words} == {}
