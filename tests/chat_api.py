@@ -17,6 +17,7 @@ from harness.pytest_plugin import ScriptWriter, Server
 from harness.scripted.meaning import ToolCall
 from harness.server.remote import RemoteServer
 from harness.suite.content import says
+from tests.both_ways import both_ways
 
 ASK: list[Any] = [{"role": "user", "content": "What is the weather in Paris?"}]
 CITY: dict[str, Any] = {"type": "string", "enum": ["Paris", "Rome"]}
@@ -194,14 +195,14 @@ class Chat:
 
     def body(self, messages: Sequence[Any] = ASK, **request: Any) -> ChatCompletion:
         """The answer in one piece; keys that OpenAI does not know go into the body as they are."""
-        answer: ChatCompletion = self.client.chat.completions.create(**self._request(messages, request))
+        answer = self._body(messages, request)
         self.check("check_body")(answer, request=request)
         return answer
 
     def stream(self, messages: Sequence[Any] = ASK, **request: Any) -> list[ChatCompletionChunk]:
         """The chunks of the streamed answer, by default with usage."""
-        request = {"stream_options": {"include_usage": True}, **request, "stream": True}
-        chunks = list(self.client.chat.completions.create(**self._request(messages, request)))
+        request = _for_stream(request)
+        chunks = self._chunks(messages, request)
         self.check("check_stream")(chunks, request=request)
         return chunks
 
@@ -213,7 +214,16 @@ class Chat:
             but: fields that a test of their own compares.
             request: what is asked beside model and messages.
         """
-        answers = Answers(self.body(messages, **request), self.stream(messages, **request))
+        to_stream = _for_stream(request)
+        answers = Answers(
+            *both_ways(
+                lambda: self._body(messages, request),
+                lambda: self._chunks(messages, to_stream),
+                exact=self.script.exact,
+            )
+        )
+        self.check("check_body")(answers.body, request=request)
+        self.check("check_stream")(answers.chunks, request=to_stream)
         body, stream = answers.said, answers.streamed
         same = stream == body if self.script.exact else stream.meant == body.meant
         says(same, f"body: {body}, stream: {stream}")
@@ -271,6 +281,13 @@ class Chat:
         """The prompt that vLLM made of a request, special tokens included; it uses a script once."""
         return self.text(self.body(messages, return_token_ids=True, **request).prompt_token_ids)  # type: ignore[attr-defined]
 
+    def _body(self, messages: Sequence[Any], request: dict[str, Any]) -> ChatCompletion:
+        answer: ChatCompletion = self.client.chat.completions.create(**self._request(messages, request))
+        return answer
+
+    def _chunks(self, messages: Sequence[Any], request: dict[str, Any]) -> list[ChatCompletionChunk]:
+        return list(self.client.chat.completions.create(**self._request(messages, request)))
+
     def _request(self, messages: Sequence[Any], request: dict[str, Any]) -> dict[str, Any]:
         extra = {key: value for key, value in request.items() if key not in _OPENAI}
         own = {key: value for key, value in request.items() if key in _OPENAI}
@@ -281,6 +298,10 @@ class Chat:
             **own,
             "extra_body": extra,
         }
+
+
+def _for_stream(request: dict[str, Any]) -> dict[str, Any]:
+    return {"stream_options": {"include_usage": True}, **request, "stream": True}
 
 
 # compared as Said, where empty is as absent; the ids and metrics of vLLM are no part of what is said

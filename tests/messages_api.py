@@ -19,6 +19,7 @@ from harness.protocol import MessageAccumulator, SSEEvent, parse_sse
 from harness.pytest_plugin import ScriptWriter, Server
 from harness.scripted.book import HEADER
 from tests.behaviours.tools import DESCRIPTION, PARAMETERS
+from tests.both_ways import both_ways
 
 if TYPE_CHECKING:  # two seconds of every start are too much for those who ask for other tests
     from anthropic import Anthropic
@@ -60,33 +61,45 @@ class Messages:
         client: an SDK client, answered from the test's scripts.
         model: the model's name on the server.
         check: the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
+        exact: whether the server says what the test scripted.
     """
 
     client: Anthropic
     model: str
     check: Callable[[str], Callable[..., None]]
+    exact: bool = True
 
     def create(self, said: Any, **more: Any) -> Message:
         """The body of one request, checked."""
-        message: Message = self.client.messages.create(**for_sdk(self.request(said, more)))
+        message = self._body(said, more)
         self.check("check_body")(message)
         return message
 
     def stream(self, said: Any, **more: Any) -> Stream:
         """The stream of one request, its framing checked with the rest."""
-        raw = self.client.messages.with_streaming_response
-        with raw.create(**for_sdk(self.request(said, more)), stream=True) as response:
-            events = list(parse_sse(response.iter_bytes()))
-        self.check("check_stream")(events, api="messages")
-        return Stream(events)
+        stream = self._stream(said, more)
+        self.check("check_stream")(stream.events, api="messages")
+        return stream
 
     def both(self, said: Any, **more: Any) -> tuple[Message, Stream]:
         """The same request as a body and as a stream, which must say the same; it uses a script twice."""
-        body = self.create(said, **more)
-        stream = self.stream(said, **more)
+        body, stream = both_ways(
+            lambda: self._body(said, more), lambda: self._stream(said, more), exact=self.exact
+        )
+        self.check("check_body")(body)
+        self.check("check_stream")(stream.events, api="messages")
         ignore = () if body.stop_sequence else NO_STOP_SEQUENCE
         self.check("check_same")(stream.events, body, ignore=ignore)
         return body, stream
+
+    def _body(self, said: Any, more: dict[str, Any]) -> Message:
+        message: Message = self.client.messages.create(**for_sdk(self.request(said, more)))
+        return message
+
+    def _stream(self, said: Any, more: dict[str, Any]) -> Stream:
+        raw = self.client.messages.with_streaming_response
+        with raw.create(**for_sdk(self.request(said, more)), stream=True) as response:
+            return Stream(list(parse_sse(response.iter_bytes())))
 
     def count(self, said: Any, **more: Any) -> int:
         """What count_tokens says."""
@@ -144,7 +157,7 @@ def kinds(message: Message) -> list[str]:
 
 @contextmanager
 def messages_on(
-    server: Server, book: str | None, check: Callable[[str], Callable[..., None]]
+    server: Server, book: str | None, check: Callable[[str], Callable[..., None]], *, exact: bool = True
 ) -> Iterator[Messages]:
     """A server's Messages API, answered from the book of this name."""
     from anthropic import Anthropic, DefaultHttpxClient
@@ -158,7 +171,7 @@ def messages_on(
         http_client=DefaultHttpxClient(verify=tls()),
     )
     with client:
-        yield Messages(client, server.model, check)
+        yield Messages(client, server.model, check, exact)
 
 
 @pytest.fixture
@@ -166,6 +179,7 @@ def messages(
     vllm_server: Server, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
 ) -> Iterator[Messages]:
     """The server's Messages API."""
-    book = openai_client.default_headers.get(HEADER)
-    with messages_on(vllm_server, book if isinstance(book, str) else None, request.getfixturevalue) as api:
+    header = openai_client.default_headers.get(HEADER)
+    book = header if isinstance(header, str) else None
+    with messages_on(vllm_server, book, request.getfixturevalue, exact=script.exact) as api:
         yield api

@@ -14,6 +14,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 
 from harness.endpoint import tls
 from harness.pytest_plugin import ScriptWriter, Server
+from tests.both_ways import both_ways
 
 SHOW = {"enable_response_messages": True}  # vLLM's own: the response carries prompt and output as they were
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
@@ -60,23 +61,25 @@ class Responses:
         client: an SDK client, answered from the test's scripts.
         model: the model's name on the server.
         check: the plugin's check of a name (`check_body`, `check_stream`, `check_same`).
+        exact: whether the server says what the test scripted.
     """
 
     client: OpenAI
     model: str
     check: Callable[[str], Callable[..., None]]
+    exact: bool = True
 
     def create(self, said: Any, **more: Any) -> Response:
         """The body of one request, checked."""
-        response: Response = self.client.responses.create(**self.request(said, more))
+        response = self._body(said, more)
         self.check("check_body")(response)
         return response
 
     def stream(self, said: Any, **more: Any) -> Stream:
         """The stream of one request, checked."""
-        events = list(self.client.responses.create(**self.request(said, more), stream=True))
-        self.check("check_stream")(events)
-        return Stream(events)
+        stream = self._stream(said, more)
+        self.check("check_stream")(stream.events)
+        return stream
 
     def both(self, said: Any, *, but: Sequence[str] = (), **more: Any) -> tuple[Response, Stream]:
         """The same request twice, as a body and as a stream, which must mean the same.
@@ -86,10 +89,20 @@ class Responses:
             but: fields that a test of their own compares.
             more: further arguments of `responses.create`.
         """
-        body = self.create(said, **more)
-        stream = self.stream(said, **more)
+        body, stream = both_ways(
+            lambda: self._body(said, more), lambda: self._stream(said, more), exact=self.exact
+        )
+        self.check("check_body")(body)
+        self.check("check_stream")(stream.events)
         self.check("check_same")(stream.events, body, ignore=but)
         return body, stream
+
+    def _body(self, said: Any, more: dict[str, Any]) -> Response:
+        response: Response = self.client.responses.create(**self.request(said, more))
+        return response
+
+    def _stream(self, said: Any, more: dict[str, Any]) -> Stream:
+        return Stream(list(self.client.responses.create(**self.request(said, more), stream=True)))
 
     def request(self, said: Any, more: dict[str, Any]) -> dict[str, Any]:
         """The arguments of `responses.create`."""
@@ -111,9 +124,11 @@ class Responses:
 
 
 @pytest.fixture
-def responses(vllm_server: Server, openai_client: OpenAI, request: pytest.FixtureRequest) -> Responses:
+def responses(
+    vllm_server: Server, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
+) -> Responses:
     """The server's Responses API."""
-    return Responses(openai_client, vllm_server.model, request.getfixturevalue)
+    return Responses(openai_client, vllm_server.model, request.getfixturevalue, script.exact)
 
 
 def prompt_of(response: Response) -> str:

@@ -92,7 +92,7 @@ class Http:
 
     def get(self, path: str, **more: Any) -> httpx.Response:
         """A plain GET."""
-        return httpx.get(self.server.endpoint.url_for(path), timeout=10, verify=tls(), **more)
+        return httpx.get(self.server.endpoint.url_for(path), timeout=DRAIN_S, verify=tls(), **more)
 
     def counted(self, name: str, **labels: str) -> float:
         """A metric, summed over the samples with these labels."""
@@ -318,7 +318,7 @@ async def test_streams_at_once_do_not_mix(
 
     async def watch_health() -> int:
         times = 0
-        async with httpx.AsyncClient(timeout=10, verify=tls()) as client:
+        async with httpx.AsyncClient(timeout=DRAIN_S, verify=tls()) as client:
             while not done.is_set():
                 assert (await client.get(vllm_server.endpoint.url_for("/health"))).status_code == 200
                 times += 1
@@ -345,15 +345,15 @@ def counting(server: Server, events: list[Any]) -> list[Finding]:
 @pytest.mark.covers("VC-037")
 def test_basics(vllm_server: Server) -> None:
     """Version, health, and a content type that is no JSON."""
-    assert httpx.get(vllm_server.endpoint.url_for("/health"), timeout=10).status_code == 200
-    version = httpx.get(vllm_server.endpoint.url_for("/version"), timeout=10).json()["version"]
+    assert httpx.get(vllm_server.endpoint.url_for("/health"), timeout=DRAIN_S).status_code == 200
+    version = httpx.get(vllm_server.endpoint.url_for("/version"), timeout=DRAIN_S).json()["version"]
     assert version.startswith(vllm_server.vllm_version.split("+")[0])
     for path in PATHS.values():
         answer = httpx.post(
             vllm_server.endpoint.url_for(path),
             content=json.dumps({"model": vllm_server.model}),
             headers={"Content-Type": "application/x-www-form-urlencoded"},
-            timeout=10,
+            timeout=DRAIN_S,
         )
         assert 400 <= answer.status_code < 500
         assert answer.json()["error"]["message"]

@@ -252,6 +252,6 @@ def test_cancel_ends_the_stream(responses: Responses, openai_client: OpenAI, scr
 @pytest.mark.covers("VR-038", "LS-032")
 def test_replay_of_an_unknown_response_is_not_found(responses: Responses) -> None:
     url = responses.url("/resp_of_nobody")
-    answer = httpx.get(url, params={"stream": "true"}, headers=responses.headers, timeout=10)
+    answer = httpx.get(url, params={"stream": "true"}, headers=responses.headers, timeout=60)
     assert answer.status_code == 404
     assert "resp_of_nobody" in answer.json()["error"]["message"]
