@@ -221,9 +221,9 @@ def test_request_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own
 @pytest.mark.alone
 @pytest.mark.covers("VC-037")
 def test_many_clients_leave(own: Callable[..., Own]) -> None:
-    """200 streams and bodies given up after a moment; the next one is answered within 5 s."""
+    """200 streams and bodies given up: the next one is answered before they would have been."""
     server = own()
-    server.book.script(LONG, times=200, expect="cut", when=When(user="on and on"))
+    take = server.book.script(LONG, times=200, expect="cut", when=When(user="on and on"))
 
     def give_up(number: int) -> None:
         api, streamed = list(PATHS)[number % len(PATHS)], number % 2 == 0
@@ -238,10 +238,9 @@ def test_many_clients_leave(own: Callable[..., Own]) -> None:
     with httpx.Client(timeout=0.5, verify=tls()) as client, ThreadPoolExecutor(32) as pool:
         list(pool.map(give_up, range(200)))
     server.book.script("Here I am.", when=When(user="Are you there"))
-    began = time.monotonic()
     answer = server.client.responses.create(model=server.server.model, input="Are you there?")
     assert "Here I am." in answer.output_text
-    assert time.monotonic() - began < 5
+    assert server.http.counted("vllm:generation_tokens_total") < 200 * len(take.takes[0]) / 10
     assert wait_until(lambda: server.http.counted("vllm:num_requests_running") == 0)
 
 
