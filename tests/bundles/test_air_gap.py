@@ -52,6 +52,7 @@ def bare(tmp_path: Path) -> Iterator[dict[str, str]]:
         "HOME": str(tmp_path / "home"),
         "XDG_CACHE_HOME": str(tmp_path / "home/cache"),
         "PIP_CONFIG_FILE": os.devnull,
+        "VLLM_HARNESS_LINGER_S": "0",  # its fork server ends with its commands
     }
     shutil.rmtree(tmp_path)  # gigabytes, which pytest would keep for three runs
 
