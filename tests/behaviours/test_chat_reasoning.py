@@ -9,7 +9,7 @@ import pytest
 
 from harness.pytest_plugin import ScriptWriter
 from harness.scripted.book import Raw
-from tests.chat_api import ASK, FREE, HISTORY, PARIS, Chat, streamed
+from tests.chat_api import ASK, CUTS, FREE, HISTORY, PARIS, Chat, streamed
 
 pytestmark = [pytest.mark.scripted, pytest.mark.needs("reasoning")]
 
@@ -208,13 +208,14 @@ def test_wrong_thinking_budget(budget: Any, chat: Chat) -> None:
     ids=["open", "ended again"],
 )
 def test_thinking_budget(end: str, budget: int, chat: Chat, script: ScriptWriter) -> None:
-    """Thoughts end at the budget, whatever the model would go on to say: exactly so many tokens."""
+    """Thoughts end at the budget, whatever the model would go on to say, however a stream is cut."""
     thought = " ".join(f"thought{number}" for number in range(20))
-    script(Raw(f"<think>\n{thought}\n{end}Rain.<|im_end|>"), times=2)
-    answers = chat.both(thinking_token_budget=budget)
-    assert reasoning_tokens(answers.body.usage) == budget
-    assert answers.said.content.endswith("Rain.")
-    assert len(answers.said.reasoning) < len(thought) / 2
+    script(Raw(f"<think>\n{thought}\n{end}Rain.<|im_end|>"), times=2 * len(CUTS))
+    for tokens in CUTS:
+        answers = chat.both(thinking_token_budget=budget, stream_interval=tokens)
+        assert reasoning_tokens(answers.body.usage) == budget
+        assert answers.said.content.endswith("Rain.")
+        assert len(answers.said.reasoning) < len(thought) / 2
 
 
 @pytest.mark.model("qwen3")
