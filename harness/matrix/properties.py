@@ -83,7 +83,7 @@ def made(family: Family, budget: int, seed: int) -> list[Made]:
             found.setdefault(one.text, one)
         return len(found) == budget
 
-    _first(family, enough, TRIES * budget, seed, (Phase.generate,))
+    _search(family, enough, TRIES * budget, seed, (Phase.generate,))
     return sorted(found.values(), key=lambda one: len(one.text))
 
 
@@ -98,7 +98,7 @@ def failures(
     known: list[Kind] = []
     while len(known) < MOST:
         first = _First(kinds, tuple(known))
-        smallest = _first(family, first.shows, budget, seed, (Phase.generate, Phase.shrink))
+        smallest = _search(family, first.shows, budget, seed, (Phase.generate, Phase.shrink))
         if smallest is None or first.kind is None:
             return
         known.append(first.kind)
@@ -120,7 +120,7 @@ class _First:
         return self.kind in wrong
 
 
-def _first(
+def _search(
     family: Family, shows: Callable[[Made], bool], budget: int, seed: int, phases: Sequence[Phase]
 ) -> Made | None:
     """The first for which this holds, made smaller by shrinking; None: there is none among so many."""

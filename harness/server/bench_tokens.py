@@ -9,14 +9,13 @@ from typing import Annotated
 
 import psutil
 import typer
-from openai import OpenAI
 from rich.console import Console
 from rich.table import Table
 
 from harness.commands.options import VLLM, environment
 from harness.registry import load_registry
-from harness.scripted.book import Book
 from harness.server.launch import plan_launch
+from harness.server.process_tree import tree_pids
 from harness.server.progress import ConsoleProgress
 from harness.server.remote import RemoteServer
 
@@ -44,9 +43,9 @@ def main(
         ]
         for server in servers:
             stack.enter_context(server)
-        clients = [_client(server, tokens) for server in servers]
+            server.script("word " * tokens, times=None)
         for turn in range(turns + 1):
-            forked, cold = (_answer(server, client) for server, client in zip(servers, clients, strict=True))
+            forked, cold = map(_answer, servers)
             if turn == 0:
                 continue
             ratios.append(forked[0] / cold[0])
@@ -56,14 +55,9 @@ def main(
     console.print(f"median forked / cold: {statistics.median(ratios):.2f}")
 
 
-def _client(server: RemoteServer, tokens: int) -> OpenAI:
-    book = Book(server.endpoint, server.entry)
-    book.script("word " * tokens, times=None)
-    return book.client()
-
-
-def _answer(server: RemoteServer, client: OpenAI) -> tuple[float, float]:
+def _answer(server: RemoteServer) -> tuple[float, float]:
     """Milliseconds a token, and those of all the server's processes' CPU time."""
+    client = server.client()
     time.sleep(QUIET_S)
     cpu, begin = _cpu_s(server), time.monotonic()
     completion = client.chat.completions.create(
@@ -77,8 +71,7 @@ def _answer(server: RemoteServer, client: OpenAI) -> tuple[float, float]:
 
 def _cpu_s(server: RemoteServer) -> float:
     assert server.pid is not None
-    first = psutil.Process(server.pid)
-    return sum(sum(process.cpu_times()[:2]) for process in (first, *first.children(recursive=True)))
+    return sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in tree_pids(server.pid))
 
 
 if __name__ == "__main__":

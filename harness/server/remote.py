@@ -321,7 +321,9 @@ class RemoteServer:
         self._started = time.monotonic()
         self._oom_before = oom_kills()
         self._tracker = PhaseTracker(self.log_path)
-        process, record = self._forked() or self._supervised(spawn_cold)
+        forked = self._from_template()
+        self.forked = forked is not None
+        process, record = forked or self._supervised(spawn_cold)
         self._process, self._record = process, record
         supervisor, self._pid = process.supervisor_pid, process.pid()
         if supervisor:
@@ -339,18 +341,16 @@ class RemoteServer:
                 log_path=self.log_path,
             )
 
-    def _forked(self) -> tuple[Supervised, ServerRecord] | None:
+    def _from_template(self) -> tuple[Supervised, ServerRecord] | None:
         """A server forked from a template, from another where the first was killed; None: start cold."""
         if not self.forkable:
             return None
         for then in ("forked anew", "cold start"):
             try:
                 template = self._template()
-                self.forked = True
                 return self._supervised(partial(fork_server.spawn, path=template))
             except fork_server.TemplateEnded as error:
                 # it may have forked all the same: the next one gets an id and a folder of its own
-                self.forked = False
                 self._say(f"{then}, since {error}")
             except fork_server.ForkServerFailed as error:
                 self._say(f"cold start, since {error}")

@@ -52,8 +52,9 @@ def replay(
     """The events of a stored stream from a place on, as JSON; httpx.ReadTimeout where none comes."""
     params = {"stream": "true"} | ({} if after is None else {"starting_after": str(after)})
     url = responses.url(f"/{response_id}")
-    asked = {"params": params, "headers": responses.headers, "timeout": read_s}
-    with httpx.stream("GET", url, **asked, verify=tls()) as answer:
+    with httpx.stream(
+        "GET", url, params=params, headers=responses.headers, timeout=read_s, verify=tls()
+    ) as answer:
         assert answer.status_code == 200
         text = "".join(answer.iter_text())
     lines = [line for line in text.splitlines() if line.startswith("data: ")]

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from harness.pytest_plugin import Check, ScriptWriter
-from harness.scripted.book import Book
 from harness.scripted.meaning import Meaning, ToolCall
 from harness.server.remote import RemoteServer
 from tests.behaviours.tools import RESPONSES_TOOL
@@ -117,17 +116,18 @@ def test_turns_in_larger_steps(
     """All cases, many at once: what they cost is the server's start and its steps."""
     checks = {"check_body": check_body, "check_stream": check_stream, "check_same": check_same}
 
-    def fault(case: dict[str, Any]) -> str | None:
-        book = Book(stepping_server.endpoint, stepping_server.entry)
-        book.script(meaning_of(case), constrained=True, times=2)
+    def fault(name: str) -> str | None:
+        found = None
+        book = stepping_server.book(f"steps {name}")
+        book.script(meaning_of(named[name]), constrained=True, times=2)
         with book.client() as client:
             try:
-                check_turn(Responses(client, stepping_server.model, checks.__getitem__), case)
+                check_turn(Responses(client, stepping_server.model, checks.__getitem__), named[name])
             except AssertionError as error:
-                return str(error)
+                found = str(error)
         book.verify()
         book.close()
-        return None
+        return found
 
     groups = ["everyone", "thoughtful"]
     if "parallel_tools" in stepping_server.entry.capabilities:
@@ -136,5 +136,5 @@ def test_turns_in_larger_steps(
         parameter.id: parameter.values[0] for group in groups for parameter in cases("responses_turns", group)
     }
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        faults = dict(zip(named, pool.map(fault, named.values()), strict=True))
+        faults = dict(zip(named, pool.map(fault, named), strict=True))
     assert {name: words for name, words in faults.items() if words} == {}
