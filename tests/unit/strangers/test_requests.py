@@ -20,6 +20,7 @@ from tests.tool_server.running import ToolServer
 from tests.unit.strangers.nobody import Nobody, needs_root
 
 sys.path.insert(0, str(IN_SERVER))
+import vllm_harness_asgi as asgi
 import vllm_harness_uses as uses
 from vllm_harness_middleware import ScriptMiddleware
 from vllm_harness_recorder import RecordMiddleware
@@ -68,7 +69,38 @@ def left(port: int) -> list[str]:
     return names
 
 
+@pytest.fixture(params=["netlink", "list"])
+def look_up(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two ways to ask the kernel whose a connection is."""
+
+    def unknown(client: object, server: object) -> None:
+        raise OSError("a kernel without sock_diag")
+
+    def unread(client: object, server: object) -> None:
+        return None
+
+    if request.param == "list":
+        monkeypatch.setattr(asgi, "_owner_by_netlink", unknown)
+    else:
+        monkeypatch.setattr(asgi, "_owner_as_listed", unread)
+
+
+@pytest.mark.usefixtures("look_up")
+def test_a_connection_that_is_closed_is_nobody_s() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        accepted, address = listener.accept()
+        scope = {"client": address, "server": listener.getsockname()}
+        with accepted:
+            assert asgi.of_this_user(scope)
+            assert not asgi.of_this_user({**scope, "client": (address[0], 1)})
+            assert not asgi.of_this_user({**scope, "client": ("here", address[1])})
+            client.close()
+            assert not asgi.of_this_user(scope)
+
+
 @needs_root
+@pytest.mark.usefixtures("look_up")
 def test_a_stranger_s_scripts_are_refused() -> None:
     def ask_all(port: int) -> int:
         asked = [("POST", RULES), ("GET", None), ("DELETE", None)]
