@@ -13,11 +13,11 @@ import requests
 from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from harness.pytest_plugin import ScriptWriter, Server
-from harness.scripted.meaning import ToolCall
-from harness.server.remote import RemoteServer
-from harness.suite.content import says
 from tests.both_ways import both_ways
+from vllm_harness.pytest_plugin import ScriptWriter, Server
+from vllm_harness.scripted.meaning import ToolCall
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.testing.content import says
 
 ASK: list[Any] = [{"role": "user", "content": "What is the weather in Paris?"}]
 CITY: dict[str, Any] = {"type": "string", "enum": ["Paris", "Rome"]}

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from harness.environments.resolve import resolve, spec_of
-from harness.environments.spec import Environment
-from harness.registry import load_registry
-from harness.server.launch import Launch, plan_launch
+from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.environments.resolve import resolve, spec_of
+from vllm_harness.environments.spec import Environment
+from vllm_harness.server.launch import Launch, plan_launch
 
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")

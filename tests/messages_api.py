@@ -14,12 +14,12 @@ import httpx
 import pytest
 from openai import OpenAI
 
-from harness.endpoint import tls
-from harness.protocol import MessageAccumulator, SSEEvent, parse_sse
-from harness.pytest_plugin import ScriptWriter, Server
-from harness.scripted.book import HEADER
 from tests.behaviours.tools import DESCRIPTION, PARAMETERS
 from tests.both_ways import both_ways
+from vllm_harness.endpoint import tls
+from vllm_harness.protocol import MessageAccumulator, SSEEvent, parse_sse
+from vllm_harness.pytest_plugin import ScriptWriter, Server
+from vllm_harness.scripted.book import HEADER
 
 if TYPE_CHECKING:  # two seconds of every start are too much for those who ask for other tests
     from anthropic import Anthropic

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness.endpoint import API_PATHS
-from harness.pytest_plugin import Server
-from harness.registry import ModelEntry
-from harness.server.remote import RemoteServer
-from harness.suite.session import needed_by, the_run
-from harness.suite.skips import NOT_SERVED, skip
+from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.endpoint import API_PATHS
+from vllm_harness.pytest_plugin import Server
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.testing.session import needed_by, the_run
+from vllm_harness.testing.skips import NOT_SERVED, skip
 
 Running = dict[tuple[str, ...], RemoteServer]  # by their flags, variables and entries
 OwnServer = Callable[..., RemoteServer]

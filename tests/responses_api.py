@@ -12,9 +12,9 @@ import pytest
 from openai import OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 
-from harness.endpoint import tls
-from harness.pytest_plugin import ScriptWriter, Server
 from tests.both_ways import both_ways
+from vllm_harness.endpoint import tls
+from vllm_harness.pytest_plugin import ScriptWriter, Server
 
 SHOW = {"enable_response_messages": True}  # vLLM's own: the response carries prompt and output as they were
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")

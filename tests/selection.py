@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.server.records import run_folder
-from harness.suite.session import TARGET, case_anywhere, is_for
 from tests.choice import Case, choose, uncovered
 from tests.left_out import LeftOut
+from vllm_harness.server.records import run_folder
+from vllm_harness.testing.session import TARGET, case_anywhere, is_for
 
 UNSETTLED = Path(__file__).with_name("unsettled.txt")
 LEFT_OUT = pytest.StashKey[LeftOut]()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.suite.content import says
 from tests.chat_api import Chat, said
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.testing.content import says
 
 PARIS = "The capital of France is Paris."
 FRANCE = [{"role": "user", "content": "What is the capital of France? Answer in one short sentence."}]

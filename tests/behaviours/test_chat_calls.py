@@ -11,11 +11,6 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessage
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.book import Raw
-from harness.scripted.dialects import render
-from harness.scripted.meaning import Meaning, Text, ToolCall
-from harness.suite.content import says
 from tests.case_files import cases
 from tests.chat_api import (
     ANYTHING,
@@ -33,6 +28,11 @@ from tests.chat_api import (
     Chat,
     named,
 )
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.book import Raw
+from vllm_harness.scripted.dialects import render
+from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
+from vllm_harness.testing.content import says
 
 
 def call_ids(answers: Answers) -> list[str]:

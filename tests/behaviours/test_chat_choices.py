@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
-from harness.suite.skips import NOT_SERVED, skip
 from tests.chat_api import FREE, Answers, Chat, said, streamed
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
+from vllm_harness.testing.skips import NOT_SERVED, skip
 
 
 @pytest.fixture

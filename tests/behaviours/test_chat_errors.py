@@ -9,9 +9,9 @@ import openai
 import pytest
 import requests
 
-from harness.pytest_plugin import ScriptWriter
 from tests.case_files import cases
 from tests.chat_api import ASK, FREE, Chat, named
+from vllm_harness.pytest_plugin import ScriptWriter
 
 
 @pytest.mark.parametrize("case", cases("chat_errors"))

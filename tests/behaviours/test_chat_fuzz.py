@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import requests
 
-from harness.protocol import Finding, Severity, validate_body
-from harness.pytest_plugin import ScriptWriter, Server
-from harness.scripted.book import HEADER, Book
-from harness.server.remote import RemoteServer
 from tests.case_files import cases
 from tests.chat_api import FREE, HISTORY, Chat
+from vllm_harness.protocol import Finding, Severity, validate_body
+from vllm_harness.pytest_plugin import ScriptWriter, Server
+from vllm_harness.scripted.book import HEADER, Book
+from vllm_harness.server.remote import RemoteServer
 
 pytestmark = pytest.mark.scripted
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.suite.content import says
 from tests.chat_api import Chat
+from vllm_harness.testing.content import says
 
 
 def red_square(side: int = 32) -> str:

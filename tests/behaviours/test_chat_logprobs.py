@@ -10,9 +10,9 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionTokenLogprob
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.book import When
 from tests.chat_api import Chat
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.book import When
 
 TEXT = "Rain in Paris, sun in Rome."
 WIDE = "Zürich 🏔️ 日本語 👩‍👧"

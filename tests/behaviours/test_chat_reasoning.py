@@ -7,9 +7,9 @@ from typing import Any
 import openai
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.book import Raw
 from tests.chat_api import ASK, CUTS, FREE, HISTORY, PARIS, Chat, streamed
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.book import Raw
 
 pytestmark = [pytest.mark.scripted, pytest.mark.needs("reasoning")]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
 from tests.chat_api import ASK, Chat
+from vllm_harness.pytest_plugin import ScriptWriter
 
 
 @pytest.mark.covers("VC-037")

@@ -7,8 +7,8 @@ from typing import Any
 import openai
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
 from tests.chat_api import CUTS, FREE, PARIS, Chat
+from vllm_harness.pytest_plugin import ScriptWriter
 
 TEXT = "alpha beta gamma delta epsilon"
 RUN = 500

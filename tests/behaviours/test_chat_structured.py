@@ -12,10 +12,10 @@ import pytest
 from openai import OpenAI
 from pydantic import BaseModel
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.book import Raw
 from tests.case_files import cases
 from tests.chat_api import FREE, PARIS, Chat, named
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.book import Raw
 
 pytestmark = pytest.mark.needs("structured_output")
 

@@ -7,10 +7,10 @@ from typing import Any
 import openai
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.suite.content import says
 from tests.case_files import cases
 from tests.chat_api import ASK, Chat
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.testing.content import says
 
 WIDE = "Zürich 🏔️ 日本語 — ‘quoted’ é x\u0301 👩‍👩‍👧 end"
 INT64 = 2**63

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
 from tests.chat_api import ASK, Chat
+from vllm_harness.pytest_plugin import ScriptWriter
 
 TEXT = "one two three four five six seven eight nine ten"
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.scripted.book import Book
-from harness.server.remote import RemoteServer
 from tests.messages_api import Messages, messages_on
 from tests.own_server import OwnServer
+from vllm_harness.scripted.book import Book
+from vllm_harness.server.remote import RemoteServer
 
 pytestmark = [
     pytest.mark.scripted,

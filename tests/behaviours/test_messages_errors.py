@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
 from tests.case_files import cases
 from tests.messages_api import TOOL, Messages, text_of
+from vllm_harness.pytest_plugin import ScriptWriter
 
 pytestmark = [pytest.mark.scripted, pytest.mark.needs("messages")]
 

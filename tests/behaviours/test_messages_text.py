@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.book import When
-from harness.suite.content import says
 from tests.messages_api import Messages, for_sdk, kinds, text_of
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.book import When
+from vllm_harness.testing.content import says
 
 pytestmark = pytest.mark.needs("messages")
 

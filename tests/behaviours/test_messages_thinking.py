@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.book import Raw
 from tests.behaviours.tools import CALL, WEATHER
 from tests.messages_api import TOOL, Messages, kinds, text_of
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.book import Raw
 
 pytestmark = pytest.mark.needs("messages")
 

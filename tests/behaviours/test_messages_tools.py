@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from harness.pytest_plugin import ScriptWriter, Server
-from harness.scripted.book import When
-from harness.scripted.meaning import Meaning, Text, ToolCall
 from tests.behaviours.tools import CALL, CHAT_TOOL, WEATHER
 from tests.messages_api import TOOL, Messages, kinds, text_of
+from vllm_harness.pytest_plugin import ScriptWriter, Server
+from vllm_harness.scripted.book import When
+from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
 
 pytestmark = pytest.mark.needs("messages", "tools")
 

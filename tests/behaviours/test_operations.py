@@ -23,8 +23,10 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness.endpoint import tls
-from harness.protocol import (
+from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
+from tests.own_server import OwnServer
+from vllm_harness.endpoint import tls
+from vllm_harness.protocol import (
     ChatAccumulator,
     Finding,
     ResponseAccumulator,
@@ -32,14 +34,12 @@ from harness.protocol import (
     parse_sse,
     validate_stream,
 )
-from harness.pytest_plugin import ScriptWriter, Server
-from harness.scripted.book import HEADER, Book, When
-from harness.scripted.meaning import ToolCall
-from harness.server.process_tree import tree_pids
-from harness.server.remote import RemoteServer
-from harness.suite.checks import protocol_known
-from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
-from tests.own_server import OwnServer
+from vllm_harness.pytest_plugin import ScriptWriter, Server
+from vllm_harness.scripted.book import HEADER, Book, When
+from vllm_harness.scripted.meaning import ToolCall
+from vllm_harness.server.process_tree import tree_pids
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.testing.checks import protocol_known
 
 pytestmark = [
     pytest.mark.scripted,

@@ -13,10 +13,10 @@ import pytest
 from openai import OpenAI
 from openai.types.responses import Response
 
-from harness.endpoint import tls
-from harness.pytest_plugin import ScriptWriter
 from tests.behaviours.tools import CALL, RESPONSES_TOOL
 from tests.responses_api import TERMINAL, Responses
+from vllm_harness.endpoint import tls
+from vllm_harness.pytest_plugin import ScriptWriter
 
 pytestmark = [
     pytest.mark.needs("responses"),

@@ -7,9 +7,9 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response
 
-from harness.pytest_plugin import Check, ScriptWriter, Server
-from harness.suite.content import says
 from tests.responses_api import SHOW, Responses, prompt_of
+from vllm_harness.pytest_plugin import Check, ScriptWriter, Server
+from vllm_harness.testing.content import says
 
 pytestmark = pytest.mark.needs("responses")
 

@@ -10,12 +10,12 @@ import openai
 import pytest
 from openai.types.responses import Response
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.meaning import ToolCall
-from harness.suite.content import says
 from tests.behaviours.tools import PARAMETERS, RESPONSES_TOOL
 from tests.case_files import cases
 from tests.responses_api import IDS_MADE_AGAIN, SHOW, Responses, Stream, items, prompt_of
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.meaning import ToolCall
+from vllm_harness.testing.content import says
 
 pytestmark = [pytest.mark.needs("responses"), pytest.mark.needs("tools")]
 

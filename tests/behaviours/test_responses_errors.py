@@ -9,9 +9,9 @@ import openai
 import pytest
 from openai import OpenAI
 
-from harness.pytest_plugin import ScriptWriter
 from tests.case_files import cases
 from tests.responses_api import Responses
+from vllm_harness.pytest_plugin import ScriptWriter
 
 pytestmark = [pytest.mark.needs("responses"), pytest.mark.timeout(60)]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
 from tests.behaviours.tools import RESPONSES_TOOL
 from tests.case_files import cases
 from tests.responses_api import SHOW, Responses, prompt_of
+from vllm_harness.pytest_plugin import ScriptWriter
 
 pytestmark = pytest.mark.needs("responses")
 

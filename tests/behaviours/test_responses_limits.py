@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.meaning import ToolCall
 from tests.behaviours.tools import CALL, RESPONSES_TOOL
 from tests.responses_api import SHOW, Responses, items, messages_of
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.meaning import ToolCall
 
 pytestmark = pytest.mark.needs("responses")
 

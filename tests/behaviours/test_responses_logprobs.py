@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from openai.types.responses import Response
 
-from harness.pytest_plugin import ScriptWriter
 from tests.responses_api import Responses, items
+from vllm_harness.pytest_plugin import ScriptWriter
 
 pytestmark = [pytest.mark.needs("responses"), pytest.mark.standard]
 

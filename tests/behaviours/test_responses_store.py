@@ -10,9 +10,9 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response
 
-from harness.pytest_plugin import ScriptWriter, Server
-from harness.scripted.book import When
 from tests.responses_api import SHOW, Responses, prompt_of
+from vllm_harness.pytest_plugin import ScriptWriter, Server
+from vllm_harness.scripted.book import When
 
 pytestmark = [pytest.mark.needs("responses"), pytest.mark.needs("store")]
 

@@ -11,11 +11,11 @@ import pytest
 from openai import OpenAI
 from pydantic import BaseModel
 
-from harness.pytest_plugin import ScriptWriter, Server
-from harness.scripted.book import Raw
-from harness.suite.content import says
 from tests.case_files import cases
 from tests.responses_api import Responses
+from vllm_harness.pytest_plugin import ScriptWriter, Server
+from vllm_harness.scripted.book import Raw
+from vllm_harness.testing.content import says
 
 pytestmark = [pytest.mark.needs("responses"), pytest.mark.needs("structured_output")]
 

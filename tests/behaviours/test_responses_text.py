@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.suite.content import says
 from tests.case_files import cases
 from tests.responses_api import IDS_MADE_AGAIN, Responses, expect_shape, items
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.testing.content import says
 
 pytestmark = pytest.mark.needs("responses")
 

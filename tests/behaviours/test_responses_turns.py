@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import Check, ScriptWriter
-from harness.scripted.meaning import Meaning, ToolCall
-from harness.server.remote import RemoteServer
 from tests.behaviours.tools import RESPONSES_TOOL
 from tests.case_files import cases
 from tests.own_server import OwnServer
 from tests.responses_api import Responses, Stream, shape
+from vllm_harness.pytest_plugin import Check, ScriptWriter
+from vllm_harness.scripted.meaning import Meaning, ToolCall
+from vllm_harness.server.remote import RemoteServer
 
 pytestmark = [pytest.mark.needs("responses"), pytest.mark.scripted]
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import Server
-from harness.registry import ModelEntry
-from harness.scripted.book import HEADER, Book, Rule, Script
-from harness.scripted.book_file import load_book
-from harness.scripted.meaning import Meaning, Reasoning
-from harness.server.remote import RemoteServer
-from harness.suite.skips import skip
 from tests.clients.environments import Client, ClientFailedError, NotToBeHadError, clients
+from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.pytest_plugin import Server
+from vllm_harness.scripted.book import HEADER, Book, Rule, Script
+from vllm_harness.scripted.book_file import load_book
+from vllm_harness.scripted.meaning import Meaning, Reasoning
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.testing.skips import skip
 
 CLIENTS = clients()
 BOOKS = Path(__file__).with_name("books")

@@ -16,11 +16,11 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from harness.environments.installer import InstallError, run_uv
-from harness.environments.locking import half_made, one_maker
-from harness.environments.progress import Progress, quiet
-from harness.errors import HarnessError
-from harness.paths import cache_dir
+from vllm_harness.environments.installer import InstallError, run_uv
+from vllm_harness.errors import HarnessError
+from vllm_harness.files.making import half_made, one_maker
+from vllm_harness.files.paths import cache_dir
+from vllm_harness.terminal.status import Progress, quiet
 
 HERE = Path(__file__).parent
 RUN_S = 300

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import Server
 from tests.clients.conftest import CLIENTS, See, Seen
+from vllm_harness.pytest_plugin import Server
 
 pytestmark = [pytest.mark.scripted, pytest.mark.needs("tools")]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments.installer import InstallError
 from tests.clients.environments import Client, NotToBeHadError, clients
+from vllm_harness.environments.installer import InstallError
 
 
 @pytest.fixture

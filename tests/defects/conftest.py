@@ -9,11 +9,11 @@ import httpx
 import pytest
 from openai import OpenAI
 
-from harness.endpoint import tls
-from harness.pytest_plugin import Server
-from harness.scripted.book import HEADER, Book
-from harness.server.remote import RemoteServer
 from tests.defects.wire import QUIET_S, Wire
+from vllm_harness.endpoint import tls
+from vllm_harness.pytest_plugin import Server
+from vllm_harness.scripted.book import HEADER, Book
+from vllm_harness.server.remote import RemoteServer
 
 Talk = Callable[[RemoteServer], AbstractContextManager[tuple[Book, Wire]]]
 

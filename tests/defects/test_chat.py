@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter, StreamCheck
-from harness.scripted.book import Raw
-from harness.scripted.meaning import ToolCall
 from tests.defects.wire import CHAT_TOOL, NO_SCRIPT, Json, Wire, message_of, refused
+from vllm_harness.pytest_plugin import ScriptWriter, StreamCheck
+from vllm_harness.scripted.book import Raw
+from vllm_harness.scripted.meaning import ToolCall
 
 pytestmark = [pytest.mark.scripted, pytest.mark.needs("chat")]
 

@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter, StreamCheck
-from harness.scripted.book import Raw
-from harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
 from tests.defects.wire import (
     CHAT_TOOL,
     SHOW_PROMPT,
@@ -28,6 +25,9 @@ from tests.defects.wire import (
     text_of,
     user,
 )
+from vllm_harness.pytest_plugin import ScriptWriter, StreamCheck
+from vllm_harness.scripted.book import Raw
+from vllm_harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
 
 pytestmark = [pytest.mark.scripted, pytest.mark.harmony, pytest.mark.needs("responses")]
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import StreamCheck
-from harness.scripted.book import Book, Raw
-from harness.scripted.dialects import render
-from harness.scripted.meaning import Meaning, ToolCall
 from tests.defects.conftest import Talk
 from tests.defects.wire import CHAT_TOOL, TOOL, Json, items, message_of, reasoning_of, terminal, text_of
 from tests.own_server import OwnServer
+from vllm_harness.pytest_plugin import StreamCheck
+from vllm_harness.scripted.book import Book, Raw
+from vllm_harness.scripted.dialects import render
+from vllm_harness.scripted.meaning import Meaning, ToolCall
 
 pytestmark = [pytest.mark.scripted, pytest.mark.needs("responses", "tools")]
 

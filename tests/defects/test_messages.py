@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.meaning import ToolCall
 from tests.defects.wire import WEATHER, Wire, accepted
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.meaning import ToolCall
 
 pytestmark = [pytest.mark.scripted, pytest.mark.needs("messages", "tools")]
 

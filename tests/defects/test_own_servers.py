@@ -7,10 +7,10 @@ import json
 import psutil
 import pytest
 
-from harness.scripted.book import Raw
 from tests.defects.conftest import Talk
 from tests.defects.wire import TERMINAL, message_of, user
 from tests.own_server import OwnServer
+from vllm_harness.scripted.book import Raw
 
 pytestmark = [
     pytest.mark.scripted,

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.meaning import ToolCall
 from tests.defects.wire import (
     HANG_S,
     NO_SCRIPT,
@@ -21,6 +19,8 @@ from tests.defects.wire import (
     refused,
     user,
 )
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.meaning import ToolCall
 
 pytestmark = [pytest.mark.scripted, pytest.mark.needs("responses")]
 

@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter, Server
-from harness.scripted.book import HEADER, Book, Raw
-from harness.scripted.meaning import ToolCall
 from tests.defects.conftest import Talk
 from tests.defects.wire import (
     CHAT_TOOL,
@@ -23,6 +20,9 @@ from tests.defects.wire import (
     text_of,
 )
 from tests.own_server import OwnServer
+from vllm_harness.pytest_plugin import ScriptWriter, Server
+from vllm_harness.scripted.book import HEADER, Book, Raw
+from vllm_harness.scripted.meaning import ToolCall
 
 pytestmark = [pytest.mark.scripted, pytest.mark.needs("responses", "tools")]
 

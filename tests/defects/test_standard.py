@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter, StreamCheck
-from harness.scripted.book import Raw
-from harness.scripted.meaning import ToolCall
 from tests.defects.wire import (
     SHOW_PROMPT,
     TOOL,
@@ -20,6 +17,9 @@ from tests.defects.wire import (
     terminal,
     user,
 )
+from vllm_harness.pytest_plugin import ScriptWriter, StreamCheck
+from vllm_harness.scripted.book import Raw
+from vllm_harness.scripted.meaning import ToolCall
 
 pytestmark = [
     pytest.mark.scripted,

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from harness.protocol import parse_sse
+from vllm_harness.protocol import parse_sse
 
 SHOW_PROMPT = {"enable_response_messages": True}  # vLLM's own: the response carries the rendered prompt
 QUIET_S = 30.0  # a request without answer for so long has failed

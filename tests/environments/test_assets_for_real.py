@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.paths import cache_dir
-from harness.suite.skips import skip
+from vllm_harness.files.paths import cache_dir
+from vllm_harness.testing.skips import skip
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 FETCH = """
 import sys
-from harness.cli import main
+from vllm_harness.cli.main import main
 sys.argv = ["vllm-harness", "assets", "fetch", "smollm2-135m"]
 main()
 """

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments import assets
+from vllm_harness.environments import assets
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -21,7 +21,7 @@ MATRIX = "model.layers.15.mlp.down_proj.weight"
 
 
 def check_weights(*options: str) -> subprocess.CompletedProcess[str]:
-    code = "import sys; from harness.cli import main; sys.argv[0] = 'vllm-harness'; main()"
+    code = "import sys; from vllm_harness.cli.main import main; sys.argv[0] = 'vllm-harness'; main()"
     command = [sys.executable, "-c", code, "check-weights", "smollm2-135m", "--device", "cpu", *options]
     answer = subprocess.run(command, env={**os.environ, "COLUMNS": "200"}, capture_output=True, text=True)
     print(answer.stdout, answer.stderr)

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import requests
 
-from harness.environments import resolve
-from harness.environments.made import MissingEnvironmentError
-from harness.server.launch import IN_SERVER
-from harness.server.ports import lease_port
+from vllm_harness.environments import resolve
+from vllm_harness.environments.made import MissingEnvironmentError
+from vllm_harness.server.launch import IN_SERVER
+from vllm_harness.server.leases.ports import lease_port
 
 FAKE = """
 import asyncio, json, sys, uvicorn

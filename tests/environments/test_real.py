@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments import Environment, locks, operators, resolve, upstream
-from harness.environments.made import folder_of
-from harness.environments.progress import quiet
-from harness.environments.verify import verify
-from harness.model_check import names_of, unknown_names
-from harness.registry import load_registry
-from harness.scripted.meaning import ToolCall
-from harness.server import errors
-from harness.server.remote import RemoteServer
 from tests.behaviours.tools import RESPONSES_TOOL
+from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.environments import Environment, locks, operators, resolve, upstream
+from vllm_harness.environments.made import folder_of
+from vllm_harness.environments.verify import verify
+from vllm_harness.scripted.meaning import ToolCall
+from vllm_harness.server import errors
+from vllm_harness.server.model_check import names_of, unknown_names
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.terminal.status import quiet
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

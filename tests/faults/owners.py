@@ -17,8 +17,8 @@ from typing import TypeVar
 
 import psutil
 
-from harness.environments.spec import Environment
 from tests.faults.leftovers import Machine, describe
+from vllm_harness.environments.spec import Environment
 
 OWNING = Path(__file__).with_name("owning.py")
 GONE_WITHIN_S = 60

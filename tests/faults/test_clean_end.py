@@ -17,14 +17,14 @@ import psutil
 import pytest
 import requests
 
-from harness.environments.spec import Environment
-from harness.server import blocks
-from harness.server.launch import Launch
-from harness.server.ports import is_free
-from harness.server.process_tree import processes_in
-from harness.server.remote import RemoteServer
-from harness.server.supervised import Supervised
 from tests.faults.owners import Owner, Owners, wait_for
+from vllm_harness.environments.spec import Environment
+from vllm_harness.server import blocks
+from vllm_harness.server.launch import Launch
+from vllm_harness.server.leases.ports import is_free
+from vllm_harness.server.process_tree import processes_in
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.server.supervised import Supervised
 
 SHOWN_EVERY = 5
 
@@ -180,7 +180,7 @@ def test_killed_supervisor_leaves_nothing(launch: Callable[..., Launch]) -> None
 
 
 def test_server_that_died_is_told_and_restarted(launch: Callable[..., Launch]) -> None:
-    from harness.server.errors import ServerDied
+    from vllm_harness.server.errors import ServerDied
 
     with RemoteServer(launch()) as server:
         first, port = server.pid, server.port
@@ -208,8 +208,8 @@ while True:
 """
 PYTEST_TIMEOUT = """
 import dataclasses, pathlib, pytest
-from harness.environments.resolve import resolve
-from harness.server.remote import RemoteServer
+from vllm_harness.environments.resolve import resolve
+from vllm_harness.server.remote import RemoteServer
 
 @pytest.mark.timeout({limit_s}, method="thread")
 def test_start(request):

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments.spec import Environment
-from harness.registry import load_registry
-from harness.server.launch import Launch
-from harness.server.needs import MARGIN, SPARE_GIB, Start
+from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.environments.spec import Environment
+from vllm_harness.server.launch import Launch
+from vllm_harness.server.leases.needs import MARGIN, SPARE_GIB, Start
 
 SUITES = Path(__file__).parents[2] / "scripts" / "suites"
 TESTS = "load_counts or metrics_count or basics"

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.environments.progress import quiet
-from harness.environments.spec import Environment
-from harness.gpus import visible_gpus
-from harness.registry import load_registry
-from harness.server.launch import plan_launch
-from harness.truth.check import check, questions
+from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.environments.spec import Environment
+from vllm_harness.machine.gpus import visible_gpus
+from vllm_harness.server.launch import plan_launch
+from vllm_harness.terminal.status import quiet
+from vllm_harness.weights.check import check, questions
 
 pytestmark = (
     pytest.mark.gpu if visible_gpus() else pytest.mark.skip(reason="there is no CUDA device on this machine")

@@ -22,8 +22,8 @@ from openai_harmony import (
     load_harmony_encoding,
 )
 
-from harness.environments.assets import asset_path
 from tests.behaviours.tools import RESPONSES_TOOL
+from vllm_harness.environments.assets import asset_path
 
 DATE = "2026-01-01"  # env/runtime.yaml pins it for every server
 

@@ -11,13 +11,13 @@ import openai
 import pytest
 from openai.types.responses import Response
 
-from harness.pytest_plugin import BODY, ScriptWriter, Server
-from harness.scripted.book import Book, Raw, Say, When
-from harness.server.remote import RemoteServer
 from tests.behaviours.tools import CALL, RESPONSES_TOOL
 from tests.own_server import OwnServer
 from tests.responses_api import SHOW, Responses, Stream, messages_of, prompt_of, shape
 from tests.tool_server.running import ToolServer
+from vllm_harness.pytest_plugin import BODY, ScriptWriter, Server
+from vllm_harness.scripted.book import Book, Raw, Say, When
+from vllm_harness.server.remote import RemoteServer
 
 pytestmark = [
     pytest.mark.harmony,

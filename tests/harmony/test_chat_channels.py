@@ -7,10 +7,10 @@ from typing import Any
 import openai
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.book import Raw
 from tests.case_files import cases
 from tests.chat_api import FREE, NOW, WEATHER, Chat, said, streamed
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.book import Raw
 
 pytestmark = [pytest.mark.harmony, pytest.mark.scripted]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
 from tests.chat_api import ASK, FREE, HISTORY, Chat
+from vllm_harness.pytest_plugin import ScriptWriter
 
 pytestmark = [pytest.mark.harmony, pytest.mark.needs("chat")]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.suite.content import says
 from tests.behaviours.tools import CALL, RESPONSES_TOOL, WEATHER, check_call
 from tests.responses_api import SHOW, Responses, messages_of, prompt_of
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.testing.content import says
 
 pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses")]
 

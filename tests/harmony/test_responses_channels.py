@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.book import Raw
-from harness.scripted.meaning import Meaning, Reasoning, Text
 from tests.behaviours.tools import CALL, RESPONSES_TOOL
 from tests.responses_api import Responses, items, shape
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.book import Raw
+from vllm_harness.scripted.meaning import Meaning, Reasoning, Text
 
 pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses"), pytest.mark.scripted]
 

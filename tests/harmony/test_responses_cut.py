@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from openai.types.responses import Response
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.book import Raw
 from tests.responses_api import Responses, shape
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.book import Raw
 
 pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses"), pytest.mark.scripted]
 

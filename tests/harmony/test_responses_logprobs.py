@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
 from tests.responses_api import Responses, items
+from vllm_harness.pytest_plugin import ScriptWriter
 
 pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses")]
 

@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.book import Raw
 from tests.case_files import cases
 from tests.responses_api import TERMINAL, Responses
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.book import Raw
 
 pytestmark = [
     pytest.mark.harmony,

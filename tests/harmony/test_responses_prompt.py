@@ -13,9 +13,6 @@ import pytest
 from openai.types.responses import Response
 from openai_harmony import ReasoningEffort
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.meaning import Meaning, Text
-from harness.suite.content import says
 from tests.behaviours.tools import CALL, RESPONSES_TOOL
 from tests.harmony.conversation import (
     called,
@@ -29,6 +26,9 @@ from tests.harmony.conversation import (
     user,
 )
 from tests.responses_api import SHOW, Responses, items, messages_of, prompt_of
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.meaning import Meaning, Text
+from vllm_harness.testing.content import says
 
 pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses")]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness.cli import app
-from harness.environments import resolve
-from harness.matrix.compare import against, read_baseline
-from harness.matrix.meanings import load_meanings
-from harness.matrix.results import Run
-from harness.matrix.run import Asked, Subject, jobs, work
-from harness.scripted.families import FAMILIES
+from vllm_harness.cli.main import app
+from vllm_harness.environments import resolve
+from vllm_harness.regression.cases.meanings import load_meanings
+from vllm_harness.regression.results.compare import against, read_baseline
+from vllm_harness.regression.results.results import Run
+from vllm_harness.regression.run import Asked, Subject, jobs, work
+from vllm_harness.scripted.families import FAMILIES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments import resolve
-from harness.matrix.compare import changes
-from harness.matrix.meanings import load_meanings
-from harness.matrix.questions import Group
-from harness.matrix.results import Cell, Engine, Run
-from harness.matrix.run import Asked, Subject, jobs, work
-from harness.scripted.families import FAMILIES, Family
+from vllm_harness.environments import resolve
+from vllm_harness.regression.cases.meanings import load_meanings
+from vllm_harness.regression.cases.questions import Group
+from vllm_harness.regression.results.compare import changes
+from vllm_harness.regression.results.results import Cell, Engine, Run
+from vllm_harness.regression.run import Asked, Subject, jobs, work
+from vllm_harness.scripted.families import FAMILIES, Family
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.environments import resolve
-from harness.model_check import names_of
-from harness.scripted.families import FAMILIES, WITHOUT
+from vllm_harness.environments import resolve
+from vllm_harness.scripted.families import FAMILIES, WITHOUT
+from vllm_harness.server.model_check import names_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from harness.environments import Environment, resolve
-from harness.environments.progress import quiet
-from harness.matrix.meanings import load_meanings
-from harness.matrix.mutants import Judged, Mutant, judged, mutants_of
-from harness.matrix.mutants_over_http import judged_over_http
-from harness.matrix.run import Asked
-from harness.scripted.families import FAMILIES
+from vllm_harness.environments import Environment, resolve
+from vllm_harness.regression.cases.meanings import load_meanings
+from vllm_harness.regression.mutation.mutants import Judged, Mutant, judged, mutants_of
+from vllm_harness.regression.mutation.mutants_over_http import judged_over_http
+from vllm_harness.regression.run import Asked
+from vllm_harness.scripted.families import FAMILIES
+from vllm_harness.terminal.status import quiet
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

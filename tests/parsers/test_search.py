@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments import Environment, resolve
-from harness.matrix.meanings import load_meanings
-from harness.matrix.questions import Search
-from harness.matrix.results import Cell, Run
-from harness.matrix.run import Asked, Subject, jobs, work
-from harness.matrix.search import Found, search
-from harness.scripted.families import FAMILIES
-from harness.scripted.in_process import Case, InProcessError, conversing
+from vllm_harness.environments import Environment, resolve
+from vllm_harness.regression.cases.meanings import load_meanings
+from vllm_harness.regression.cases.questions import Search
+from vllm_harness.regression.cases.search import Found, search
+from vllm_harness.regression.engines.in_process import Case, InProcessError, conversing
+from vllm_harness.regression.results.results import Cell, Run
+from vllm_harness.regression.run import Asked, Subject, jobs, work
+from vllm_harness.scripted.families import FAMILIES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 HERMES = FAMILIES["hermes"]

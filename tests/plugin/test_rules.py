@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.paths import data_path
+from vllm_harness.files.paths import data_path
 
 EXAMPLE = Path(__file__).with_name("example")
 

@@ -12,12 +12,12 @@ from openai import AsyncOpenAI, OpenAI
 from packaging.version import Version
 from pydantic import BaseModel
 
-from harness.pytest_plugin import ScriptWriter, Server
-from harness.scripted.book import Book, Raw, ScriptError, When
-from harness.scripted.meaning import Meaning, Text, ToolCall
-from harness.server.remote import RemoteServer
-from harness.suite.skips import NOT_SERVED, skip
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
+from vllm_harness.pytest_plugin import ScriptWriter, Server
+from vllm_harness.scripted.book import Book, Raw, ScriptError, When
+from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.testing.skips import NOT_SERVED, skip
 
 pytestmark = pytest.mark.scripted
 

@@ -12,12 +12,12 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from harness.cli import app
-from harness.server import kept
-from harness.server.launch import Launch
-from harness.server.process_tree import processes_in
-from harness.server.records import ServerRecord, running
-from harness.server.remote import RemoteServer
+from vllm_harness.cli.main import app
+from vllm_harness.server import kept
+from vllm_harness.server.launch import Launch
+from vllm_harness.server.process_tree import processes_in
+from vllm_harness.server.records import ServerRecord, running
+from vllm_harness.server.remote import RemoteServer
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.book import Raw
 from tests.case_files import cases
 from tests.chat_api import ASK, FREE, NOW, Chat
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.book import Raw
 
 pytestmark = [pytest.mark.standard, pytest.mark.scripted]
 

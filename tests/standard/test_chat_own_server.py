@@ -11,11 +11,11 @@ import pytest
 import requests
 from openai import OpenAI
 
-from harness.protocol import validate_body, validate_stream
-from harness.scripted.book import Book, Raw
-from harness.server.remote import RemoteServer
 from tests.chat_api import ASK, FREE, named, said, streamed
 from tests.own_server import OwnServer
+from vllm_harness.protocol import validate_body, validate_stream
+from vllm_harness.scripted.book import Book, Raw
+from vllm_harness.server.remote import RemoteServer
 
 pytestmark = [pytest.mark.standard, pytest.mark.scripted, pytest.mark.model("qwen3")]
 

@@ -7,10 +7,10 @@ import time
 import pytest
 from openai import OpenAI
 
-from harness.pytest_plugin import Server
-from harness.server.remote import RemoteServer
 from tests.behaviours.test_responses_background import STORY, finished, wait_for
 from tests.responses_api import Responses
+from vllm_harness.pytest_plugin import Server
+from vllm_harness.server.remote import RemoteServer
 
 pytestmark = [
     pytest.mark.standard,

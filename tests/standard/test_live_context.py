@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from openai.types.responses import Response
 
-from harness.suite.content import says
 from tests.chat_api import Chat, said
 from tests.responses_api import SHOW, Responses, prompt_of
+from vllm_harness.testing.content import says
 
 pytestmark = [pytest.mark.standard, pytest.mark.live]
 

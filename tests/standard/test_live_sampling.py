@@ -9,9 +9,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from harness.suite.content import says
 from tests.chat_api import Chat, said
 from tests.responses_api import Responses, items
+from vllm_harness.testing.content import says
 
 pytestmark = [pytest.mark.standard, pytest.mark.live]
 

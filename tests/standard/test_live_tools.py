@@ -9,12 +9,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.meaning import ToolCall
-from harness.suite.content import says
 from tests.behaviours.tools import CHAT_TOOL, PARAMETERS, RESPONSES_TOOL, WEATHER
 from tests.chat_api import Chat, named, said
 from tests.responses_api import Responses, items
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.meaning import ToolCall
+from vllm_harness.testing.content import says
 
 pytestmark = [pytest.mark.standard, pytest.mark.needs("tools")]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.book import Book
-from harness.scripted.meaning import Meaning, ToolCall
 from tests.own_server import OwnServer
 from tests.responses_api import Responses
 from tests.tool_server.running import ToolServer
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.book import Book
+from vllm_harness.scripted.meaning import Meaning, ToolCall
 
 pytestmark = [
     pytest.mark.standard,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
 from tests.behaviours.tools import CALL, RESPONSES_TOOL, WEATHER, check_call
 from tests.responses_api import SHOW, Responses, prompt_of
+from vllm_harness.pytest_plugin import ScriptWriter
 
 pytestmark = [pytest.mark.standard, pytest.mark.needs("responses")]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
 from tests.behaviours.tools import RESPONSES_TOOL
 from tests.responses_api import SHOW, Responses, messages_of, prompt_of
+from vllm_harness.pytest_plugin import ScriptWriter
 
 pytestmark = [pytest.mark.standard, pytest.mark.needs("responses")]
 

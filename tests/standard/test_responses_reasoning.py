@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.book import Raw
 from tests.behaviours.tools import CALL, RESPONSES_TOOL
 from tests.responses_api import SHOW, Responses, items, messages_of, prompt_of
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.book import Raw
 
 pytestmark = [pytest.mark.standard, pytest.mark.needs("responses", "reasoning")]
 

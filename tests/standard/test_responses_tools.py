@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin import ScriptWriter
-from harness.scripted.meaning import ToolCall
-from harness.suite.content import says
 from tests.behaviours.tools import PARAMETERS
 from tests.responses_api import SHOW, Responses, items, prompt_of
+from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.scripted.meaning import ToolCall
+from vllm_harness.testing.content import says
 
 pytestmark = [pytest.mark.standard, pytest.mark.needs("responses", "tools")]
 

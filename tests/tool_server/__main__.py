@@ -16,8 +16,8 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from starlette.responses import PlainTextResponse
 
-from harness.scripted.inserver import vllm_harness_asgi as asgi
 from tests.tool_server import restricted
+from vllm_harness.scripted.in_server import vllm_harness_asgi as asgi
 
 PYTHON = "Executes Python code; the output is what it prints. Nothing is kept between calls."
 PAGES = {"vllm": "vLLM is a library for LLM inference.", "paris": "Paris is the capital of France."}

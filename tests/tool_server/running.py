@@ -13,8 +13,8 @@ from typing import Any, Self
 
 import httpx
 
-from harness.endpoint import tls
-from harness.server.ports import is_free, lease_port
+from vllm_harness.endpoint import tls
+from vllm_harness.server.leases.ports import is_free, lease_port
 
 READY_S = 120.0
 ROOT = Path(__file__).parents[2]

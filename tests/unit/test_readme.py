@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from harness.cli import app
-from harness.environments.spec import parse
-from harness.scripted.book_file import load_book
+from vllm_harness.cli.main import app
+from vllm_harness.environments.spec import parse
+from vllm_harness.scripted.book_file import load_book
 
 README = Path(__file__).parents[2] / "README.md"
 TEXT = README.read_text()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.text import Text
 
-from harness.terminal import one_line, plain_console, show_table
 from tests.screens import Screen
+from vllm_harness.terminal.tables import one_line, plain_console, show_table
 
 HEADINGS = ("name", "size", "what it is")
 ROWS = [("first", "12", "a text of some length that needs its room"), ("second", "-", "short")]

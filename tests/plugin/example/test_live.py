@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.suite.content import says
+from vllm_harness.testing.content import says
 
 TRIES = Path("tries")
 

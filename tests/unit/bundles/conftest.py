@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.bundles.parts import pack
-from harness.environments.locks import lock_for
+from vllm_harness.bundles.parts import pack
+from vllm_harness.environments.locks import lock_for
 
 HERE = {
     "python": ".".join(map(str, sys.version_info[:2])),

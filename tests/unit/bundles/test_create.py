@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from harness.bundles import contents, create
-from harness.bundles.install import read_manifest
-from harness.cli import app
-from harness.environments.assets import AssetError
-from harness.environments.locks import lock_for
-from harness.errors import UsageError
-from harness.registry import load_registry
+from vllm_harness.bundles import contents, create
+from vllm_harness.bundles.install import read_manifest
+from vllm_harness.cli.main import app
+from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.environments.assets import AssetError
+from vllm_harness.environments.locks import lock_for
+from vllm_harness.errors import UsageError
 
 LOCK = """\
 # A lock.

@@ -15,10 +15,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.bundles import install
-from harness.bundles.install import BundleError, check_machine, check_parts, read_manifest, unpack, unpacked
-from harness.bundles.parts import pack
 from tests.unit.bundles.conftest import HERE
+from vllm_harness.bundles import install
+from vllm_harness.bundles.install import (
+    BundleError,
+    check_machine,
+    check_parts,
+    read_manifest,
+    unpack,
+    unpacked,
+)
+from vllm_harness.bundles.parts import pack
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from harness.bundles import place
-from harness.bundles.parts import pack
-from harness.bundles.place import BundleError
-from harness.cli import app
-from harness.environments import assets
-from harness.environments.assets import Asset, AssetError
-from harness.environments.spec import Environment
-from harness.errors import UsageError
+from vllm_harness.bundles import place
+from vllm_harness.bundles.parts import pack
+from vllm_harness.bundles.place import BundleError
+from vllm_harness.cli.main import app
+from vllm_harness.environments import assets
+from vllm_harness.environments.assets import Asset, AssetError
+from vllm_harness.environments.spec import Environment
+from vllm_harness.errors import UsageError
 
 ENVIRONMENT = Environment("release", Path("/env/bin/python"), "3.11.9", "0.32.0", "cpu", "2.13.0+cpu")
 

@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 import yaml
 
-from harness import cli
-from harness.environments import assets, pip_settings
-from harness.suite.skips import skip
+from vllm_harness.cli import main as cli
+from vllm_harness.environments import assets, pip_settings
+from vllm_harness.testing.skips import skip
 
 WEIGHTS = os.urandom(3 * 2**20)
 OTHER = "0" * 64
 COMMAND = """
 import sys
 from pathlib import Path
-from harness import cli
-from harness.environments import assets
+from vllm_harness.cli import main as cli
+from vllm_harness.environments import assets
 folder = Path(sys.argv[1])
 assets.data_path = lambda name: folder
 sys.argv = ["vllm-harness", "assets", "fetch", "weights"]

@@ -7,10 +7,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from harness import doctor
-from harness.cli import app
-from harness.environments.installer import InstallError
-from harness.errors import UsageError
+from vllm_harness.cli import doctor_checks as doctor
+from vllm_harness.cli.main import app
+from vllm_harness.environments.installer import InstallError
+from vllm_harness.errors import UsageError
 
 RUNNER = CliRunner()
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments import graft, locks, made, operators, release, resolve
-from harness.environments.made import folder_of
-from harness.errors import UsageError
+from vllm_harness.environments import graft, locks, made, operators, release, resolve
+from vllm_harness.environments.made import folder_of
+from vllm_harness.errors import UsageError
 
 METADATA = """\
 Metadata-Version: 2.1

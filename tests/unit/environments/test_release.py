@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments import Environment, made, release, resolve, verify
-from harness.environments.installer import InstallError, remedy
-from harness.environments.locks import lock_for
-from harness.errors import UsageError
+from vllm_harness.environments import Environment, made, release, resolve, verify
+from vllm_harness.environments.installer import InstallError, remedy
+from vllm_harness.environments.locks import lock_for
+from vllm_harness.errors import UsageError
 
 
 class FakeUv:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments import Environment, resolve
-from harness.environments.made import MissingEnvironmentError
-from harness.environments.runtime import runtime_variables
-from harness.environments.spec import Spec, parse
-from harness.errors import UsageError
+from vllm_harness.environments import Environment, resolve
+from vllm_harness.environments.made import MissingEnvironmentError
+from vllm_harness.environments.runtime import runtime_variables
+from vllm_harness.environments.spec import Spec, parse
+from vllm_harness.errors import UsageError
 
 
 def environment(**changes: object) -> Environment:

@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from harness import notices
-from harness.gpus import TABLE_VARIABLE
-from harness.server import lease
+from vllm_harness.machine.gpus import TABLE_VARIABLE
+from vllm_harness.server.leases import lease
+from vllm_harness.terminal import notices
 
 GIB = 2**30
 
 OWNER = """
 import sys
-from harness import notices
-from harness.server import lease
-from harness.server.gpu_leases import lease_gpus
-from harness.server.ledger import Room
-from harness.server.memory_leases import lease_memory, reserve_memory
+from vllm_harness.terminal import notices
+from vllm_harness.server.leases import lease
+from vllm_harness.server.leases.gpus import lease_gpus
+from vllm_harness.server.leases.ledger import Room
+from vllm_harness.server.leases.memory import lease_memory, reserve_memory
 lease.POLL_S = 0.02
 room = lambda used: Room(16, 16)
 held = []

@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from harness import notices
-from harness.errors import UsageError
-from harness.gpus import visible_gpus
-from harness.server import gpu_leases, lease
-from harness.server.gpu_leases import lease_gpus
-from harness.server.lease import LeaseTimeout, NotEnoughHardware
-from harness.server.process_tree import MARKER
 from tests.unit.leases.conftest import Owner
+from vllm_harness.errors import UsageError
+from vllm_harness.machine.gpus import visible_gpus
+from vllm_harness.server.leases import gpus as gpu_leases
+from vllm_harness.server.leases import lease
+from vllm_harness.server.leases.gpus import lease_gpus
+from vllm_harness.server.leases.lease import LeaseTimeout, NotEnoughHardware
+from vllm_harness.server.process_tree import MARKER
+from vllm_harness.terminal import notices
 
 Table = Callable[..., None]
 Start = Callable[[str, float], Owner]

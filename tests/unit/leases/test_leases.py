@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from harness.environments.spec import Environment
-from harness.errors import UsageError
-from harness.registry import load_registry
-from harness.server import leases
-from harness.server.launch import Launch
-from harness.server.leases import gpus_needed, lease_for
-from harness.server.ledger import Room
-from harness.server.needs import FORK_SERVER_GIB, MARGIN, SPARE_GIB, STAND_IN_GIB, Start
-from harness.server.node_memory import NodeMemory
 from tests.unit.leases.conftest import GIB
+from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.environments.spec import Environment
+from vllm_harness.errors import UsageError
+from vllm_harness.machine.node_memory import NodeMemory
+from vllm_harness.server.launch import Launch
+from vllm_harness.server.leases import allocation as leases
+from vllm_harness.server.leases.allocation import gpus_needed, lease_for
+from vllm_harness.server.leases.ledger import Room
+from vllm_harness.server.leases.needs import FORK_SERVER_GIB, MARGIN, SPARE_GIB, STAND_IN_GIB, Start
 
 
 @pytest.mark.parametrize(

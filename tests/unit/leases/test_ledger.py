@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.server.ledger import Account, Room, can_end, fits
+from vllm_harness.server.leases.ledger import Account, Room, can_end, fits
 
 A, B, C = "abc"
 

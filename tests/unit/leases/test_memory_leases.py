@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from harness import notices
-from harness.server import lease
-from harness.server.idle import offered
-from harness.server.lease import LeaseTimeout, NotEnoughHardware, WaitCannotEnd
-from harness.server.ledger import Room
-from harness.server.memory_leases import (
+from tests.unit.leases.conftest import Owner
+from vllm_harness.server.leases import lease
+from vllm_harness.server.leases.idle import offered
+from vllm_harness.server.leases.lease import LeaseTimeout, NotEnoughHardware, WaitCannotEnd
+from vllm_harness.server.leases.ledger import Room
+from vllm_harness.server.leases.memory import (
     Measure,
     accounts,
     lease_memory,
     others_have_waited_s,
     reserve_memory,
 )
-from tests.unit.leases.conftest import Owner
+from vllm_harness.terminal import notices
 
 Start = Callable[[str, float], Owner]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from harness import notices, waiting
+from vllm_harness.files import waiting
+from vllm_harness.terminal import notices
 
 
 def test_a_wait_for_a_lock_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

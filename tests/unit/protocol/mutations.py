@@ -6,8 +6,8 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from harness.protocol import schema
-from harness.protocol.examples import put, take
+from vllm_harness.protocol import schema
+from vllm_harness.protocol.examples import put, take
 
 Json = dict[str, Any]
 Events = list[Json]

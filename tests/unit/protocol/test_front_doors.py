@@ -15,9 +15,10 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
 from typer.testing import CliRunner
 
-from harness.cli import app
-from harness.errors import UsageError
-from harness.protocol import (
+from tests.unit.protocol.recorded import STREAMS
+from vllm_harness.cli.main import app
+from vllm_harness.errors import UsageError
+from vllm_harness.protocol import (
     KnownDeviation,
     ProtocolInputError,
     ProtocolViolation,
@@ -29,9 +30,8 @@ from harness.protocol import (
     watch,
     watch_async,
 )
-from harness.protocol.assertions import assert_valid_stream
-from harness.protocol.examples import SAMPLES, Edit, as_sse, edited
-from tests.unit.protocol.recorded import STREAMS
+from vllm_harness.protocol.assertions import assert_valid_stream
+from vllm_harness.protocol.examples import SAMPLES, Edit, as_sse, edited
 
 BREAK: list[Edit] = [("set", "response.output_text.delta", "delta", "Bye")]
 
@@ -199,7 +199,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         buffer = io.BytesIO(as_sse(edited(SAMPLES["chat_call"].build(), [("drop", 2)])).encode())
 
     monkeypatch.setattr(sys, "stdin", Stdin)
-    from harness.protocol.captures import read_capture, validate_capture
+    from vllm_harness.protocol.captures import read_capture, validate_capture
 
     assert [finding.code for _, finding in validate_capture(read_capture("-"))] == ["CC206"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.protocol import (
+from vllm_harness.protocol import (
     ChatAccumulator,
     Exchange,
     MessageAccumulator,
@@ -24,8 +24,8 @@ from harness.protocol import (
     validate_conversation,
     validate_stream,
 )
-from harness.protocol.examples import SAMPLES, as_sse
-from harness.protocol.tree import draw
+from vllm_harness.protocol.examples import SAMPLES, as_sse
+from vllm_harness.protocol.tree import draw
 
 COUNT = int(os.environ.get("VLLM_HARNESS_FUZZ", "1500"))
 _VALUES: tuple[Any, ...] = (

@@ -12,10 +12,16 @@ from anthropic import Anthropic, Stream
 from anthropic.types import RawMessageStreamEvent
 from typer.testing import CliRunner
 
-from harness.cli import app
-from harness.protocol import MessageAccumulator, parse_sse, render_messages, validate_body, validate_stream
-from harness.protocol.examples import SAMPLES, Edit, as_sse, edited
-from harness.protocol.render import Json
+from vllm_harness.cli.main import app
+from vllm_harness.protocol import (
+    MessageAccumulator,
+    parse_sse,
+    render_messages,
+    validate_body,
+    validate_stream,
+)
+from vllm_harness.protocol.examples import SAMPLES, Edit, as_sse, edited
+from vllm_harness.protocol.render import Json
 
 CALL = SAMPLES["messages_call"].build()
 CUT: list[Edit] = [

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.protocol import (
+from vllm_harness.protocol import (
     ChatAccumulator,
     MessageAccumulator,
     ResponseAccumulator,
@@ -20,8 +20,8 @@ from harness.protocol import (
     validate_body,
     validate_stream,
 )
-from harness.protocol.examples import as_sse, edited
-from harness.protocol.render import Json
+from vllm_harness.protocol.examples import as_sse, edited
+from vllm_harness.protocol.render import Json
 
 TEXT = st.text(max_size=40)
 NAMES = st.text("abcdefgh_", min_size=1, max_size=12)

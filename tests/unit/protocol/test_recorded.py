@@ -6,16 +6,16 @@ from collections import Counter
 
 import pytest
 
-from harness.protocol import (
+from tests.unit.protocol.recorded import ALL, OPENAI, STREAMS, Recorded
+from vllm_harness.protocol import (
     ResponseAccumulator,
     compare_stream,
     parse_sse,
     validate_conversation,
     validate_stream,
 )
-from harness.protocol.captures import validate_exchange
-from harness.protocol.examples import as_sse
-from tests.unit.protocol.recorded import ALL, OPENAI, STREAMS, Recorded
+from vllm_harness.protocol.captures import validate_exchange
+from vllm_harness.protocol.examples import as_sse
 
 
 def _named(recorded: Recorded) -> str:

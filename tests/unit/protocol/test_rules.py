@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import harness.protocol
-from harness.protocol.explain import findings_of, pages
-from harness.protocol.rules import AREAS, RULES
+import vllm_harness.protocol
+from vllm_harness.protocol.explain import findings_of, pages
+from vllm_harness.protocol.rules import AREAS, RULES
 
 PAGES = Path(__file__).parents[3] / "docs" / "rules"
 
@@ -29,7 +29,7 @@ def test_good_example_is_clean(code: str) -> None:
 
 
 def test_every_code_in_the_source_is_a_rule_and_the_other_way_round() -> None:
-    folder = Path(harness.protocol.__file__).parent
+    folder = Path(vllm_harness.protocol.__file__).parent
     used = set()
     for path in folder.glob("*.py"):
         if not path.name.startswith("rule"):

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from harness.protocol import parse_sse, render, validate_body, validate_stream
-from harness.protocol.examples import SAMPLES, Edit, edited
-from harness.protocol.render import Json
+from vllm_harness.protocol import parse_sse, render, validate_body, validate_stream
+from vllm_harness.protocol.examples import SAMPLES, Edit, edited
+from vllm_harness.protocol.render import Json
 
 THINK_AND_CALL = [render.reasoning("Let me think."), render.function_call('{"city":"Paris"}')]
 STREAM = render.response_events(THINK_AND_CALL)

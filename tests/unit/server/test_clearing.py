@@ -15,12 +15,12 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.server import blocks
-from harness.server.launch import IN_SERVER
-from harness.server.process_tree import MARKER, ids_alive, processes_in
-from harness.server.records import ServerRecord, records_folder, running, sweep
-from harness.server.supervised import SUPERVISOR, Supervised
-from harness.server.supervisor import started
+from vllm_harness.server import blocks
+from vllm_harness.server.launch import IN_SERVER
+from vllm_harness.server.process_tree import MARKER, ids_alive, processes_in
+from vllm_harness.server.records import ServerRecord, records_folder, running, sweep
+from vllm_harness.server.supervised import SUPERVISOR, Supervised
+from vllm_harness.server.supervisor import started
 
 NAMES = """
 import multiprocessing as m

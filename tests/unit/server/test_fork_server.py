@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.server import fork_server
+from vllm_harness.server import fork_server
 
 
 @pytest.fixture

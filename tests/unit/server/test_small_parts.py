@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import UsageError
-from harness.registry import load_registry
-from harness.server.phases import PhaseTracker
-from harness.server.ports import NoFreePort, describe_holder, lease_port, listeners
-from harness.server.records import ServerRecord, running, sweep
-from harness.server.redaction import secret_values
-from harness.server.supervisor import _redacted
-from harness.targets import Machine, choose
+from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.targets import Machine, choose
+from vllm_harness.errors import UsageError
+from vllm_harness.server.leases.ports import NoFreePort, describe_holder, lease_port, listeners
+from vllm_harness.server.phases import PhaseTracker
+from vllm_harness.server.records import ServerRecord, running, sweep
+from vllm_harness.server.redaction import secret_values
+from vllm_harness.server.supervisor import _redacted
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def test_a_leased_port_is_nobody_elses() -> None:
     first = lease_port(seed=1)
     second = lease_port(seed=1)
     assert first.port != second.port
-    taken = f"from harness.server.ports import lease_port; lease_port({first.port})"
+    taken = f"from vllm_harness.server.leases.ports import lease_port; lease_port({first.port})"
     other = subprocess.run([sys.executable, "-c", taken], capture_output=True, text=True, check=False)
     assert "NoFreePort" in other.stderr
     first.release()

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from harness.registry import load_registry
-from harness.scripted.dialects import DIALECTS
-from harness.scripted.families import FAMILIES, WITHOUT, Family, families_of, family_entry
-from harness.scripted.standin import build_stand_in
-from harness.scripted.synthetic import Token, byte_tokenizer, chat_template, ids_of, with_tokens
+from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.scripted.dialects import DIALECTS
+from vllm_harness.scripted.families import FAMILIES, WITHOUT, Family, families_of, family_entry
+from vllm_harness.scripted.standin import build_stand_in
+from vllm_harness.scripted.synthetic import Token, byte_tokenizer, chat_template, ids_of, with_tokens
 
 SYNTHETIC = [family for family in FAMILIES.values() if family.form]
 by_name = pytest.mark.parametrize("family", SYNTHETIC, ids=lambda family: family.name)

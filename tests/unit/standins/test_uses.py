@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from harness.server.launch import IN_SERVER
+from vllm_harness.server.launch import IN_SERVER
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.suite.skips import coded
+from vllm_harness.testing.skips import coded
 
 NOBODY = 65534
 WAIT_S = 20.0

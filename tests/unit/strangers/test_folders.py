@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness.cli import app
-from harness.folders import Purpose, UntrustedFolder, own_folder, private_folder, shared_folder
-from harness.paths import cache_dir, state_dir
-from harness.server import fork_server
 from tests.unit.strangers.nobody import NOBODY, Nobody, given_to_nobody, needs_root, reachable_folder
+from vllm_harness.cli.main import app
+from vllm_harness.files.folders import Purpose, UntrustedFolder, own_folder, private_folder, shared_folder
+from vllm_harness.files.paths import cache_dir, state_dir
+from vllm_harness.server import fork_server
 
 OURS = Purpose("the state folder", "VLLM_HARNESS_STATE")
 KINDS = [own_folder, shared_folder, private_folder]

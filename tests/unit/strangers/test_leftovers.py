@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments import assets
-from harness.environments.metadata import stub_metadata
-from harness.environments.progress import quiet
-from harness.environments.sources import PackageSource, PinnedFile, sha256_of
-from harness.server import kept
-from harness.server.ports import lease_port, listeners
-from harness.server.records import ServerRecord
-from harness.server.remote import _unused
 from tests.unit.strangers.nobody import Nobody, needs_root, reachable_folder, there
+from vllm_harness.environments import assets
+from vllm_harness.environments.metadata import stub_metadata
+from vllm_harness.environments.sources import PackageSource, PinnedFile, sha256_of
+from vllm_harness.server import kept
+from vllm_harness.server.leases.ports import lease_port, listeners
+from vllm_harness.server.records import ServerRecord
+from vllm_harness.server.remote import _unused
+from vllm_harness.terminal.status import quiet
 
 
 def test_a_log_is_private_whatever_the_umask(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from harness.server.launch import IN_SERVER
 from tests.tool_server.running import ToolServer
 from tests.unit.strangers.nobody import Nobody, needs_root
+from vllm_harness.server.launch import IN_SERVER
 
 sys.path.insert(0, str(IN_SERVER))
 import vllm_harness_asgi as asgi

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.server import fork_server
-from harness.server.private_socket import StrangerAnswers, connect
 from tests.unit.strangers.nobody import Nobody, given_to_nobody, needs_root, reachable_folder, there
+from vllm_harness.server import fork_server
+from vllm_harness.server.private_socket import StrangerAnswers, connect
 
 SERVE = """
 import importlib.util, os, sys

@@ -1,6 +1,0 @@
-"""Which vLLM a server runs on, and what it needs beside it: environments, their runtime variables, assets."""
-
-from harness.environments.resolve import default_device, default_spec, resolve
-from harness.environments.spec import Device, Environment
-
-__all__ = ["Device", "Environment", "default_device", "default_spec", "resolve"]

@@ -1,0 +1,127 @@
+"""What goes into a bundle: the checkout, the wheels of two locks, assets, weights of the hub where wanted."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+
+from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.environments import assets, release
+from vllm_harness.environments.installer import run_uv, uv_environ
+from vllm_harness.environments.locks import HARNESS, Lock
+from vllm_harness.environments.pip_settings import pip_options
+from vllm_harness.environments.sources import AssetError
+from vllm_harness.errors import UsageError
+from vllm_harness.files.paths import data_path
+from vllm_harness.terminal.status import Progress
+
+PIP = "pip==26.3"
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+TORCH = (
+    *("torch", "torchaudio", "torchvision", "triton", "cuda-bindings", "cuda-toolkit"),
+    *("nvidia-cublas", "nvidia-cuda-cupti", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cudnn-cu*"),
+    *("nvidia-cufft", "nvidia-cufile", "nvidia-curand", "nvidia-cusolver", "nvidia-cusparse*"),
+    *("nvidia-nccl-cu*", "nvidia-nvjitlink", "nvidia-nvshmem-cu*", "nvidia-nvtx"),
+)
+"""torch and the CUDA libraries that come with it: most of a CUDA environment's size."""
+
+
+def collect_checkout(folder: Path, progress: Progress) -> None:
+    """The checkout as it stands, less what git ignores, for its tests and scripts too. Raises UsageError."""
+    checkout = data_path("env").parent
+    if not (checkout / "pyproject.toml").exists():
+        raise UsageError("the harness does not run from a checkout", hint="make bundles in a checkout")
+    progress("packing the checkout")
+    run_uv("build", "--sdist", "--out-dir", folder / "checkout", checkout, progress=progress)
+    (folder / "checkout" / ".gitignore").unlink(missing_ok=True)
+
+
+def collect_wheels(folder: Path, lock: Lock, without_torch: bool, progress: Progress) -> None:
+    """The wheels of the harness's lock and of a release's, for the Python now running; and that lock.
+
+    Args:
+        without_torch: leave torch and its CUDA libraries out of the release's wheels.
+
+    Raises InstallError.
+    """
+    _download((data_path("env") / f"{HARNESS}.lock").read_text(), HARNESS, folder, progress)
+    wanted = requirements(lock.path.read_text())
+    kept = [each for each in wanted if not (without_torch and _is_torch_s(each))]
+    (folder / "locks").mkdir()
+    (folder / "locks" / lock.path.name).write_text("\n".join(kept))
+    torch = [] if release.torch_at_hand(lock) else ["--extra-index-url", TORCH_CPU_INDEX]
+    _download("\n".join(kept), lock.name, folder, progress, *torch)
+
+
+def collect_assets(folder: Path, entries: Sequence[ModelEntry], progress: Progress) -> list[str]:
+    """The assets that the entries' servers need without a hub; their names. Raises AssetError."""
+    names = sorted({name for entry in entries for name in assets_of(entry)})
+    for name in names:
+        shutil.copytree(assets.fetch(name, progress=progress), folder / "assets" / name)
+    return names
+
+
+def collect_hub_weights(folder: Path, entries: Sequence[ModelEntry], progress: Progress) -> list[str]:
+    """Snapshots of the hub for entries whose weights are no asset, as its cache has them; their hub ids.
+
+    Raises AssetError: the hub does not give them.
+    """
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    hubs = [entry.hub for entry in entries if "live" in entry.lanes and not entry.weights]
+    for hub in hubs:
+        progress(f"fetching {hub.id} from the hub")
+        try:
+            snapshot = Path(huggingface_hub.snapshot_download(hub.id, revision=hub.revision))
+        except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+            raise AssetError(f"weights of {hub.id}: {error}", hint="leave --hub-weights out") from None
+        repository = folder / "hub" / snapshot.parents[1].name
+        shutil.copytree(snapshot, repository / "snapshots" / snapshot.name)
+        (repository / "refs").mkdir()
+        (repository / "refs" / hub.revision).write_text(snapshot.name)
+    return [hub.id for hub in hubs]
+
+
+def assets_of(entry: ModelEntry) -> Iterator[str]:
+    """Names of the assets of an entry's stand-in, and of its weights where they are an asset."""
+    if entry.weights:
+        yield entry.weights
+    if entry.stand_in:
+        yield entry.stand_in.tokenizer
+        yield from entry.stand_in.assets.values()
+
+
+def requirements(lock: str) -> list[str]:
+    """The requirements of a lock's text, each with its hashes."""
+    found: list[str] = re.findall(r"^[\w.-]+==(?:.*\\\n)*.*$", lock, re.M)
+    return found
+
+
+def _is_torch_s(requirement: str) -> bool:
+    return any(fnmatch(requirement.partition("==")[0], pattern) for pattern in TORCH)
+
+
+def _download(lock: str, name: str, folder: Path, progress: Progress, *options: str) -> None:
+    """By pip, the one installer that keeps wheels; what the lock has no hash for goes separately."""
+    progress(f"downloading the wheels of {name}")
+    wanted = requirements(lock)
+    unhashed = [each for each in wanted if "--hash=" not in each]
+    hashed = folder / f"{name}.hashed"
+    hashed.write_text("\n".join(each for each in wanted if "--hash=" in each))
+    pip = ["tool", "run", "--python", sys.executable, "--from", PIP, "pip", "download", "-qq"]
+    pip += ["--no-deps", "--only-binary", ":all:", "--dest", str(folder / "wheels")]
+    environ = {**_pip_environ(), **uv_environ()}
+    run_uv(*pip, "--require-hashes", "--requirement", hashed, progress=progress, environ=environ)
+    if unhashed:
+        run_uv(*pip, *options, *unhashed, progress=progress, environ=environ)
+    hashed.unlink()
+
+
+def _pip_environ() -> dict[str, str]:
+    """This Python's own configuration of pip, for a pip that lives elsewhere."""
+    return {f"PIP_{name.upper().replace('-', '_')}": value for name, value in pip_options().items()}

@@ -1,0 +1,102 @@
+"""Making a bundle on a machine that has network."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vllm_harness.bundles import contents
+from vllm_harness.bundles.parts import pack
+from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.environments.locks import lock_for
+from vllm_harness.environments.spec import Device
+from vllm_harness.errors import UsageError
+from vllm_harness.terminal.status import Progress, quiet
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
+SMALLEST_PART = 10**6
+
+
+@dataclass(frozen=True)
+class Made:
+    """A bundle: its folder, its size and number of parts, and what of the entries it has."""
+
+    folder: Path
+    size: int
+    parts: int
+    assets: list[str]
+    hub: list[str]
+
+
+def create(
+    folder: Path,
+    *,
+    version: str,
+    device: Device,
+    entries: Sequence[ModelEntry],
+    part_size: int,
+    hub_weights: bool = False,
+    without_torch: bool = False,
+    progress: Progress = quiet,
+) -> Made:
+    """Makes a bundle for this Python version and kind of machine; `folder` appears when it is whole.
+
+    Args:
+        folder: where it goes; must not exist.
+        version, device: the release whose wheels it carries.
+        entries: model entries whose assets it carries.
+        part_size: bytes of a part at most.
+        hub_weights: carry weights of the hub as well, for entries whose weights are no asset.
+        without_torch: leave torch out, for targets that have the one vLLM was built for.
+        progress: told what is going on.
+
+    Raises:
+        UsageError: the folder exists, no such lock, or no checkout.
+        InstallError: a wheel cannot be had.
+        AssetError: an asset or weights cannot be had.
+    """
+    folder = folder.absolute()
+    if folder.exists():
+        raise UsageError(f"{folder} exists", hint="name a new folder")
+    lock = lock_for(version, device)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        content, bundle = Path(temporary) / "content", Path(temporary) / "bundle"
+        content.mkdir()
+        bundle.mkdir()
+        contents.collect_checkout(content, progress)
+        contents.collect_wheels(content, lock, without_torch, progress)
+        names = contents.collect_assets(content, entries, progress)
+        hub = contents.collect_hub_weights(content, entries, progress) if hub_weights else []
+        progress("packing")
+        about = {
+            "python": ".".join(map(str, sys.version_info[:2])),
+            "machine": platform.machine(),
+            "system": sys.platform,
+            "vllm": version,
+            "device": device,
+            "lock": lock.digest,
+            "without_torch": without_torch,
+            "models": [entry.name for entry in entries],
+            "assets": names,
+            "hub": hub,
+        }
+        manifest = pack(content, bundle, part_size, about)
+        shutil.move(bundle, folder)
+    size = sum(part["size"] for part in manifest["parts"])
+    return Made(folder, size, len(manifest["parts"]), names, hub)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as `60M` (units of 1000). Raises UsageError."""
+    match = re.fullmatch(r"(\d+)([KMG]?)B?", text.strip().upper())
+    size = int(match[1]) * _UNITS[match[2]] if match else 0
+    if size < SMALLEST_PART:
+        raise UsageError(f"part size {text!r} is not a size of 1M or more", hint="such as 60M or 2G")
+    return size

@@ -1,0 +1,109 @@
+"""`vllm-harness bundle`: everything for a machine without network, packed here and installed there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from vllm_harness.cli.options import DEVICE, MODELS_FILE
+from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.environments import default_device, locks
+from vllm_harness.errors import UsageError
+from vllm_harness.terminal.status import shown
+
+
+class _CreateUnlessNamed(TyperGroup):
+    """`bundle OUT` is `bundle create OUT`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the arguments name, and what is left of them."""
+        return super().resolve_command(ctx, args if args[0] in self.commands else ["create", *args])
+
+
+app = typer.Typer(
+    cls=_CreateUnlessNamed,
+    no_args_is_help=True,
+    help="Pack all that a machine without network needs (`bundle OUT`), and install it there.",
+)
+
+_MODELS = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model", "--models", help="Entries or hub ids; repeated, or with commas. Default: all it can serve."
+    ),
+]
+
+
+@app.command()
+def create(
+    out: Annotated[Path, typer.Argument(help="New folder for the bundle.")],
+    vllm: Annotated[str | None, typer.Option(help="Release, such as 0.32.0; default: the newest.")] = None,
+    device: DEVICE = None,
+    models: _MODELS = None,
+    part_size: Annotated[str, typer.Option(help="Largest size of a file: 60M, 2G.")] = "1G",
+    hub_weights: Annotated[
+        bool, typer.Option("--hub-weights", help="Carry the models' weights of the hub too.")
+    ] = False,
+    without_torch: Annotated[
+        bool, typer.Option("--without-torch", help="Leave torch out; a Python there has it (install --over).")
+    ] = False,
+    models_file: MODELS_FILE = None,
+) -> None:
+    """Pack checkout, wheels and assets, for this Python version and kind of machine."""
+    from vllm_harness.bundles.create import create, parse_size
+
+    size = parse_size(part_size)
+    device = device or default_device()
+    registry = load_registry(models_file)
+    named = [name for each in models or [] for name in each.split(",") if name]
+    entries = [registry.get(name) for name in named] or [e for e in registry if e.stand_in or e.weights]
+    with shown() as progress:
+        made = create(
+            out,
+            version=vllm or _newest(device),
+            device=device,
+            entries=entries,
+            part_size=size,
+            hub_weights=hub_weights,
+            without_torch=without_torch,
+            progress=progress,
+        )
+    print(f"{made.folder}: {made.size / 1e6:.0f} MB in {made.parts} parts")
+    for kind, names in (("assets", made.assets), ("weights of the hub", made.hub)):
+        if names:
+            print(f"{kind}: {', '.join(names)}")
+    left_out = [entry.name for entry in entries if "live" in entry.lanes and not entry.weights]
+    if left_out and not hub_weights:
+        print(f"without weights for the live lane (--hub-weights): {', '.join(left_out)}")
+    print(f"there, with nothing but Python: python3 {made.folder.name}/install.py FOLDER")
+
+
+@app.command()
+def install(
+    bundle: Annotated[Path, typer.Argument(help="Folder of the bundle.")],
+    over: Annotated[
+        Path | None,
+        typer.Option(help="Python of this machine that has torch, for a bundle without it."),
+    ] = None,
+    unpacked: Annotated[Path | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Make the bundle's server environment and bring its assets, without network. Checks every part first."""
+    from vllm_harness.bundles.place import install
+
+    with shown() as progress:
+        placed = install(bundle, unpacked=unpacked, over=over, progress=progress)
+    print(f"{placed.environment.describe()}\n{placed.environment.python}")
+    for name in placed.assets:
+        print(f"asset {name}")
+    for name in placed.hub:
+        print(f"weights of {name}")
+
+
+def _newest(device: str) -> str:
+    for lock in locks.locks():
+        if lock.device == device:
+            return lock.version
+    raise UsageError(f"no release is locked for {device}")

@@ -1,0 +1,109 @@
+"""`vllm-harness check-weights`: does the server compute what the weights say?"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from vllm_harness.cli.options import (
+    COLD_START,
+    DEVICE,
+    FRONTEND,
+    MODELS_FILE,
+    VLLM,
+    VLLM_PYTHON,
+    environment,
+)
+from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.errors import UsageError
+from vllm_harness.server.launch import plan_launch
+from vllm_harness.terminal.status import shown
+from vllm_harness.terminal.tables import Cell, plain_console, show_table
+from vllm_harness.weights.check import Checked, check, questions
+from vllm_harness.weights.verdict import Candidate, Flip, Spread
+
+DTYPES = ("float32", "bfloat16", "float16")
+SAID = {
+    "agrees": Text("agrees", "green"),
+    "rounding": Text("rounding", "yellow"),
+    "wrong": Text("wrong", "bold red"),
+}
+HEADINGS = ("dtype", "start", "same", "shortest", "difference", "noise", "verdict")
+
+
+def check_weights(
+    model: Annotated[str, typer.Argument(help="Model entry or hub id, with a live lane here.")],
+    dtype: Annotated[
+        list[str] | None, typer.Option(help=f"May be repeated; default: {', '.join(DTYPES)}.")
+    ] = None,
+    prompts: Annotated[int | None, typer.Option(min=1, help="Only the first so many prompts.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Serve this checkpoint; the entry's own stays the reference.")
+    ] = None,
+    vllm: VLLM = None,
+    vllm_python: VLLM_PYTHON = None,
+    device: DEVICE = None,
+    frontend: FRONTEND = None,
+    cold_start: COLD_START = False,
+    models_file: MODELS_FILE = None,
+) -> None:
+    """Compare vLLM with transformers on the same weights, token by token. Exit code 1: something is wrong."""
+    dtypes = list(dict.fromkeys(dtype or DTYPES))
+    if unknown := set(dtypes) - set(DTYPES):
+        raise UsageError(f"unknown dtype {min(unknown)!r}", hint=f"one of {', '.join(DTYPES)}")
+    if weights is not None and not weights.is_dir():
+        raise UsageError(f"--weights {weights} is no folder")
+    where = environment(vllm, vllm_python, device)
+    entry = load_registry(models_file).get(model)
+    asked = questions(prompts)
+    with shown() as progress:
+        launch = plan_launch(entry, where, lane="live", frontend=frontend or "python", progress=progress)
+        checked = list(
+            check(launch, dtypes, asked, weights=weights, cold_start=cold_start, progress=progress)
+        )
+    console = plain_console()
+    console.print(f"{entry.name} on {launch.describe()}")
+    show_table(console, HEADINGS, [_row(each) for each in checked], HEADINGS[1:-1])
+    console.print("same: the answers that are the same; shortest: the tokens before the earliest difference")
+    console.print("difference, noise: of the log-probabilities, the largest / the mean")
+    for each in checked:
+        for flip in each.comparison.flips:
+            console.print(_told(each.comparison.dtype, asked.prompts[flip.prompt], flip))
+    if any(each.comparison.verdict == "wrong" for each in checked):
+        console.print(
+            "wrong: differences beyond what the dtype's rounding explains; suspect kernels or weights"
+        )
+        raise typer.Exit(1)
+
+
+def _row(each: Checked) -> tuple[Cell, ...]:
+    comparison = each.comparison
+    common, length = min(comparison.prefixes, key=lambda prefix: prefix[0] / max(prefix[1], 1))
+    return (
+        comparison.dtype,
+        f"{each.startup_s:.1f} s",
+        f"{comparison.same} of {len(comparison.prefixes)}",
+        f"{common} of {length}",
+        _figures(comparison.difference),
+        _figures(comparison.noise),
+        SAID[comparison.verdict],
+    )
+
+
+def _figures(spread: Spread) -> str:
+    return f"{spread.largest:.2g} / {spread.mean:.2g}"
+
+
+def _told(dtype: str, prompt: str, flip: Flip) -> str:
+    kind = "near tie" if flip.near_tie else "no near tie"
+    gap = "" if math.isinf(flip.gap) else f", {flip.gap:.2g} apart"
+    became = f"{_word(flip.expected)} became {_word(flip.got)}"
+    return f"{dtype}: {prompt!r}, token {flip.at + 1}: {became} ({kind}{gap})"
+
+
+def _word(candidate: Candidate | None) -> str:
+    return f"{candidate.text!r} ({candidate.logprob:.2f})" if candidate else "something else"

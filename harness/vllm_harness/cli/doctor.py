@@ -1,0 +1,49 @@
+"""`vllm-harness doctor`: what this machine can run."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.table import Column, Table
+from rich.text import Text
+
+from vllm_harness.cli.doctor_checks import Report, examine, in_the_way
+from vllm_harness.errors import UsageError
+from vllm_harness.terminal.tables import on_terminal, plain_console, show_whole
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    servers: Annotated[
+        int | None, typer.Option(help="Only say, in one line, what keeps so many servers from running here.")
+    ] = None,
+) -> None:
+    """Print what this machine can run and what is missing, with remedies. Exit code 1: nothing can run."""
+    if servers is not None:
+        if why := in_the_way(servers):
+            raise UsageError(f"this machine cannot run {servers} CPU servers at once: {why}")
+        return
+    report = examine()
+    if as_json:
+        print(json.dumps(report.as_json(), indent=2))
+    else:
+        _print(report)
+    raise typer.Exit(0 if report.can_run else 1)
+
+
+def _print(report: Report) -> None:
+    console = plain_console()
+    table = Table.grid(Column(no_wrap=True), Column(no_wrap=True), Column(), padding=(0, 2, 0, 0))
+    for check in report.checks:
+        mark = Text("ok", "green") if check.state == "ok" else Text("--", "yellow")
+        table.add_row(mark, Text(check.topic), Text(check.found))
+        if check.remedy:
+            table.add_row("", "", Text(check.remedy, "yellow"))
+    if on_terminal(console):
+        console.print(table, soft_wrap=False)
+    else:
+        show_whole(console, table)
+    for line in report.can_run or ["nothing: there is neither vLLM nor uv to install it"]:
+        console.print(f"can run {line}")

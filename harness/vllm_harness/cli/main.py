@@ -1,0 +1,50 @@
+"""`vllm-harness`: the command line, a thin front door over the package."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from vllm_harness.cli import assets, bundle, check_weights, doctor, env, models, ps, run, serve, validate
+from vllm_harness.cli import regression as matrix
+from vllm_harness.errors import HarnessError
+from vllm_harness.terminal.printable import printable
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(assets.app, name="assets")
+app.add_typer(bundle.app, name="bundle")
+app.add_typer(env.app, name="env")
+app.add_typer(matrix.app, name="matrix")
+app.add_typer(models.app, name="models")
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+app.command()(ps.ps)
+app.command()(ps.stop)
+app.command(context_settings=PASS_ON)(run.run)
+app.command(context_settings=PASS_ON)(serve.serve)
+app.command()(doctor.doctor)
+app.command()(check_weights.check_weights)
+app.command()(validate.validate)
+app.command()(validate.explain)
+
+
+@app.callback()
+def root() -> None:
+    """Launch real vLLM servers and check what their clients see."""
+
+
+def main() -> None:
+    """Console script: runs the app; a HarnessError becomes its message and its exit code."""
+    try:
+        app()
+    except HarnessError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(
+            f"[bold red]error[/]: {escape(printable(str(error)))}", markup=True
+        )
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

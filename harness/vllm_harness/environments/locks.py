@@ -1,0 +1,184 @@
+"""Locks: which versions of what make a server environment, and how a lock is made."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import Version
+from pydantic import BaseModel, ConfigDict
+
+from vllm_harness.environments.data import load
+from vllm_harness.environments.installer import run_uv, uv_environ
+from vllm_harness.environments.spec import Device
+from vllm_harness.errors import UsageError
+from vllm_harness.files.paths import data_path
+from vllm_harness.terminal.status import Progress
+
+HARNESS = "harness"
+_SIDE_SOURCES = {"UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"}
+_NAME = re.compile(r"vllm-(?P<version>.+)-(?P<device>cpu|cuda)")
+
+_HEADER = """\
+# Server environment {name}: Linux, x86_64 and aarch64, Python 3.11 to 3.13.
+# Made by `vllm-harness env lock {name}` from env/releases.yaml; do not edit.{note}
+"""
+_HARNESS_HEADER = """\
+# The harness's own environment: pyproject.toml's dependencies and its dev group, for any platform.
+# Made by `vllm-harness env lock harness`; do not edit.
+"""
+_TORCH = """\
+# torch has no hash: its CPU wheel may come from a folder of wheels or from PyTorch's CPU index.
+torch=={torch}
+"""
+
+
+class Recipe(BaseModel):
+    """One entry of `env/releases.yaml`.
+
+    Attributes:
+        requirements: what is asked for.
+        torch: version of the torch that is added without resolving; None where the index has the right one.
+        torch_requirements: torch's own requirements, to be resolved with the rest.
+        exclude: distributions left out wherever they are required.
+        override: requirements that replace what packages ask for.
+        exclude_newer: files uploaded later are not seen, so that the same recipe gives the same lock.
+        note: a line for the lock's header.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    requirements: list[str]
+    torch: str | None = None
+    torch_requirements: list[str] = []
+    exclude: list[str] = []
+    override: list[str] = []
+    exclude_newer: datetime.date
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A lock file of a server environment."""
+
+    path: Path
+    version: str
+    device: Device
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
+    def digest(self) -> str:
+        """What the lock says, as a short hash: environments are named by it."""
+        return hashlib.sha256(self.path.read_bytes()).hexdigest()[:8]
+
+    @property
+    def torch(self) -> str:
+        """The locked version of torch."""
+        found = re.search(r"^torch==(\S+)", self.path.read_text(), re.M)
+        assert found, f"{self.path} locks no torch"
+        return found.group(1)
+
+
+def locks() -> list[Lock]:
+    """The locks there are, newest version first."""
+    found = []
+    for path in data_path("env").glob("vllm-*.lock"):
+        if match := _NAME.fullmatch(path.stem):
+            device: Device = "cpu" if match["device"] == "cpu" else "cuda"
+            found.append(Lock(path, match["version"], device))
+    return sorted(found, key=lambda lock: (Version(lock.version), lock.device), reverse=True)
+
+
+def lock_for(version: str, device: Device) -> Lock:
+    """The lock of a release on a device. Raises UsageError naming the releases there are."""
+    known = [lock for lock in locks() if lock.device == device]
+    for lock in known:
+        if lock.version == version:
+            return lock
+    versions = ", ".join(lock.version for lock in known) or "none"
+    over = (
+        f"; its Python code over their kernels: {version}@{known[0].version}"
+        if device == "cpu" and known
+        else ""
+    )
+    raise UsageError(
+        f"no lock for vLLM {version} on {device}", hint=f"releases locked for {device}: {versions}{over}"
+    )
+
+
+def recipes() -> dict[str, Recipe]:
+    """What locks are made from, by name. Raises UsageError if `env/releases.yaml` is malformed."""
+    known: dict[str, Recipe] = load(dict[str, Recipe], data_path("env") / "releases.yaml")
+    return known
+
+
+def make_lock(name: str, progress: Progress) -> Path:
+    """Resolves against the main index and writes `env/NAME.lock`: a recipe's, or `harness` (pyproject.toml).
+
+    Raises UsageError (no such recipe), InstallError (no resolution).
+    """
+    target = data_path("env") / f"{name}.lock"
+    if name == HARNESS:
+        header, body = (
+            _HARNESS_HEADER,
+            _compiled(data_path("pyproject.toml").parent, ["--group", "dev"], progress),
+        )
+    else:
+        header, body = _resolved(name, progress)
+    target.write_text(header + body)
+    return target
+
+
+def _resolved(name: str, progress: Progress) -> tuple[str, str]:
+    known = recipes()
+    if name not in known:
+        raise UsageError(
+            f"no recipe {name} in env/releases.yaml", hint=f"{HARNESS}, or one of {', '.join(known)}"
+        )
+    recipe = known[name]
+    header = _HEADER.format(name=name, note=f"\n# {recipe.note}" if recipe.note else "")
+    torch = _TORCH.format(torch=recipe.torch) if recipe.torch else ""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "pyproject.toml").write_text(_project(recipe))
+        body = _compiled(Path(folder), ["--no-build", "--exclude-newer", str(recipe.exclude_newer)], progress)
+    return header + torch, body
+
+
+def _compiled(project: Path, options: list[str], progress: Progress) -> str:
+    flags = ["--universal", "--generate-hashes", "--no-header", "--no-annotate", *options]
+    environ = {name: value for name, value in uv_environ().items() if name not in _SIDE_SOURCES}
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "lock"
+        where = [f"--directory={project}", f"--output-file={out}"]
+        run_uv("pip", "compile", "pyproject.toml", *flags, *where, progress=progress, environ=environ)
+        return out.read_text()
+
+
+def _project(recipe: Recipe) -> str:
+    machines = [f"sys_platform == 'linux' and platform_machine == '{name}'" for name in ("x86_64", "aarch64")]
+    project = {
+        "name": "lock",
+        "version": "0",
+        "requires-python": ">=3.11,<3.14",
+        "dependencies": recipe.requirements + recipe.torch_requirements,
+    }
+    settings = {
+        "environments": machines,
+        "exclude-dependencies": recipe.exclude + (["torch"] if recipe.torch else []),
+        "override-dependencies": recipe.override,
+    }
+    return _table("project", project) + _table("tool.uv", settings)
+
+
+def _table(name: str, values: Mapping[str, object]) -> str:
+    """A TOML table; JSON's strings and lists are TOML's too."""
+    return f"[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())

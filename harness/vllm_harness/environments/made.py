@@ -1,0 +1,143 @@
+"""The environments that the harness has made, each a folder under the cache.
+
+An environment is complete when its marker file is there: the marker is written last, so a half-made one is
+never taken for a good one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vllm_harness.environments.metadata import stub_metadata
+from vllm_harness.environments.spec import Device, Environment, Kind
+from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.files.making import one_maker
+from vllm_harness.files.paths import cache_dir
+from vllm_harness.terminal.status import Progress, quiet
+
+_MARKER = "vllm-harness.json"
+
+
+class MissingEnvironmentError(HarnessError):
+    """The environment is not made yet."""
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What a complete environment's marker file says; see `Environment` for the fields."""
+
+    vllm_version: str
+    device: Device
+    torch: str
+    kind: Kind = "release"
+    kernels: str | None = None
+    commit: str | None = None
+    tree: str | None = None
+    requirements: str | None = None  # a hash of what the tree asks for
+
+
+@dataclass(frozen=True)
+class Made:
+    """An environment's folder on this machine; `environment` is None where it was left half-made."""
+
+    folder: Path
+    environment: Environment | None
+
+    def sizes(self) -> tuple[int, int]:
+        """Bytes in all, and of its own: what removing it frees, the rest being links into uv's cache."""
+        stats = [path.lstat() for path in self.folder.rglob("*") if not path.is_dir()]
+        return sum(s.st_blocks for s in stats) * 512, sum(s.st_blocks for s in stats if s.st_nlink == 1) * 512
+
+
+def root() -> Path:
+    """The folder of all environments."""
+    return cache_dir() / "environments"
+
+
+def make(folder: Path, build: Callable[[], Marker], progress: Progress) -> Environment:
+    """The environment of a folder, built now unless it is complete; one process builds, others wait.
+
+    Raises what `build` raises, and leaves nothing then.
+    """
+    with one_maker(folder, progress):
+        if made := read(folder):
+            return made
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            write_marker(folder, build())
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return described(folder, read_marker(folder))
+
+
+def read(folder: Path) -> Environment | None:
+    """The environment of a folder; None unless it is complete."""
+    try:
+        return described(folder, read_marker(folder))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def read_marker(folder: Path) -> Marker:
+    """What a folder's marker says. Raises OSError, ValueError, TypeError where it is missing or damaged."""
+    return Marker(**json.loads((folder / _MARKER).read_text()))
+
+
+def write_marker(folder: Path, marker: Marker) -> None:
+    """Declares a folder complete."""
+    half = folder / f"{_MARKER}.half"
+    half.write_text(json.dumps({name: value for name, value in vars(marker).items() if value is not None}))
+    half.replace(folder / _MARKER)
+
+
+def described(folder: Path, marker: Marker) -> Environment:
+    """The environment that a folder is by its marker."""
+    config = (folder / "pyvenv.cfg").read_text()
+    found = re.search(r"^version_info = (\S+)", config, re.M)
+    return Environment(
+        kind=marker.kind,
+        python=folder / "bin/python",
+        python_version=found.group(1) if found else "unknown",
+        vllm_version=marker.vllm_version,
+        device=marker.device,
+        torch=marker.torch,
+        pythonpath=[stub_metadata(marker.vllm_version)] if marker.device == "cpu" else [],
+        package=site_packages(folder) / "vllm",
+        kernels=marker.kernels,
+        commit=marker.commit,
+        tree=Path(marker.tree) if marker.tree else None,
+    )
+
+
+def folder_of(environment: Environment) -> Path:
+    """The folder of a made environment."""
+    return environment.python.parent.parent
+
+
+def site_packages(folder: Path) -> Path:
+    """The folder of an environment's distributions."""
+    return next((folder / "lib").glob("python3*"), folder / "lib") / "site-packages"
+
+
+def made() -> Iterator[Made]:
+    """The environments on this machine, half-made and outdated ones included."""
+    if root().exists():
+        for folder in sorted(path for path in root().iterdir() if path.is_dir()):
+            yield Made(folder, read(folder))
+
+
+def remove(name: str) -> Path:
+    """Removes an environment by its folder's name. Raises UsageError naming those there are."""
+    known = [entry.folder.name for entry in made()]
+    if name not in known:
+        raise UsageError(f"no environment {name}", hint=f"one of: {', '.join(known) or 'none is made'}")
+    with one_maker(root() / name, quiet):
+        (root() / name / _MARKER).unlink(missing_ok=True)
+        shutil.rmtree(root() / name)
+    return root() / name

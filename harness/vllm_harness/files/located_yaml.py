@@ -1,0 +1,129 @@
+"""YAML files that people write: read strictly, and every problem named by file, line and key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from vllm_harness.errors import UsageError
+
+MAX_BYTES = 2_000_000
+
+Location = tuple[int | str, ...]
+
+
+class YamlFileError(UsageError):
+    """The file is missing, too big, not UTF-8, not YAML, or says a key twice."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A YAML file: its data, and where each part of it stands."""
+
+    path: Path
+    data: Any
+    root: yaml.Node
+
+    def line(self, location: Location) -> int:
+        """The line of a key or list item; of the nearest part around it where it is not there."""
+        line: int = self.root.start_mark.line + 1
+        node = self.root
+        for part in location:
+            child = _child(node, part)
+            if child is not None:  # else a missing key, or a union's tag, which pydantic puts among the keys
+                line, node = child
+        return line
+
+    def problems(self, error: ValidationError, keys_at: Callable[[Location], Collection[str]]) -> str:
+        """What pydantic found, one line a problem: `file:line: key: message`.
+
+        Args:
+            error: raised while validating this document's data; its locations are the document's.
+            keys_at: the keys a mapping may have, for suggestions; empty where that is not known.
+        """
+        return "\n".join(
+            f"{self.path}:{self.line(location)}: {'.'.join(map(str, location))}: {message}"
+            for location, message in (
+                (problem["loc"], _message(problem["type"], problem["msg"], problem["loc"], keys_at))
+                for problem in error.errors()
+            )
+        )
+
+
+def read_yaml(path: Path) -> Document:
+    """Reads one YAML document with safe tags only. Raises YamlFileError."""
+    text = _read(path)
+    loader = yaml.SafeLoader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            raise YamlFileError(f"{path}:1: the file is empty")
+        _refuse_duplicates(root, path)
+        return Document(path, loader.construct_document(root), root)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise YamlFileError(f"{path}:{line}: {error.problem or error.context}") from error
+    except RecursionError as error:
+        raise YamlFileError(f"{path}: nested too deeply") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise YamlFileError(f"{path}: {error}") from error
+
+
+def _read(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise YamlFileError(f"{path}: {error.strerror}") from error
+    if len(raw) > MAX_BYTES:
+        raise YamlFileError(f"{path}: {len(raw)} bytes, more than {MAX_BYTES}")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise YamlFileError(f"{path}:{line}: not UTF-8 at byte {error.start}") from error
+
+
+def _refuse_duplicates(root: yaml.Node, path: Path) -> None:
+    seen: set[int] = set()  # an alias is the anchor's own node: visited once, however often it is used
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            pending += node.value
+        elif isinstance(node, yaml.MappingNode):
+            keys: set[str] = set()
+            for key, value in node.value:
+                name = str(key.value)
+                if name in keys:
+                    raise YamlFileError(f"{path}:{key.start_mark.line + 1}: key {name!r} stands twice")
+                keys.add(name)
+                pending.append(value)
+
+
+def _message(
+    kind: str, message: str, location: Location, keys_at: Callable[[Location], Collection[str]]
+) -> str:
+    if kind != "extra_forbidden":
+        return message.removeprefix("Value error, ")
+    near = get_close_matches(str(location[-1]), keys_at(location[:-1]), n=1)
+    return f"unknown key, did you mean {near[0]!r}?" if near else "unknown key"
+
+
+def _child(node: yaml.Node, part: int | str) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == str(part):
+                return key.start_mark.line + 1, value
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part].start_mark.line + 1, node.value[part]
+    return None

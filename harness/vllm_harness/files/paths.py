@@ -1,0 +1,40 @@
+"""Where the harness keeps things: its data files, its cache, its runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+from vllm_harness.files.folders import Purpose, own_folder, shared_folder
+
+APP = "vllm-harness"
+CACHE = Purpose("the cache", "VLLM_HARNESS_CACHE")
+STATE = Purpose("the state folder", "VLLM_HARNESS_STATE")
+
+
+def data_path(name: str) -> Path:
+    """Path of a data file of the project (`models.yaml`, `env`): in the checkout, else in the package."""
+    package = Path(__file__).resolve().parents[1]
+    checkout = package.parents[1]
+    whole = (checkout / "pyproject.toml").exists() and (checkout / name).exists()
+    return checkout / name if whole else package / "_data" / name
+
+
+def cache_dir() -> Path:
+    """Folder of downloads and environments, kept between runs (`VLLM_HARNESS_CACHE` overrides it).
+
+    Raises:
+        UntrustedFolder: a stranger could have put something into it.
+    """
+    return shared_folder(Path(os.environ.get(CACHE.variable) or platformdirs.user_cache_dir(APP)), CACHE)
+
+
+def state_dir() -> Path:
+    """Folder of logs, leases and run records (`VLLM_HARNESS_STATE` overrides it).
+
+    Raises:
+        UntrustedFolder: a stranger could have put something into it.
+    """
+    return own_folder(Path(os.environ.get(STATE.variable) or platformdirs.user_state_dir(APP)), STATE)

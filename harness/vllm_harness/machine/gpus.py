@@ -1,0 +1,184 @@
+"""The machine's GPUs by NVML: what is used, who holds it, and waiting until a server's share is back.
+
+Where the variable VLLM_HARNESS_GPUS_FILE names a file, a table in it stands for NVML: a JSON list of objects
+with the fields of `Gpu`. It is for tests, and for machines without NVML. It is read anew each time.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pynvml
+from pydantic import TypeAdapter, ValidationError
+
+from vllm_harness.errors import UsageError
+
+TABLE_VARIABLE = "VLLM_HARNESS_GPUS_FILE"
+VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
+TOLERANCE_BYTES = 512 * 2**20
+NOMINAL_SHARE = 0.97
+"""A card sold with 80 GB shows 79.6 GiB or so: this share of a need in GiB is enough."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process on a GPU; `used_bytes` is 0 where NVML does not tell."""
+
+    pid: int
+    name: str
+    used_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device; memory in bytes. `index` is NVML's, which is CUDA's under CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+
+    index: int
+    uuid: str
+    name: str
+    total_bytes: int
+    used_bytes: int = 0
+    holders: tuple[Holder, ...] = ()
+
+    @property
+    def free_bytes(self) -> int:
+        """Memory that nobody uses."""
+        return self.total_bytes - self.used_bytes
+
+    @property
+    def visible_name(self) -> str:
+        """What CUDA_VISIBLE_DEVICES names it by: older vLLMs know whole GPUs by index only."""
+        return self.uuid if self.uuid.startswith("MIG-") else str(self.index)
+
+    def describe(self) -> str:
+        """Its memory and who holds it: `GPU 0 12.0 of 80.0 GiB used by pid 7 (python, 11.5 GiB)`."""
+        held = [f"pid {h.pid} ({h.name}, {h.used_bytes / 2**30:.1f} GiB)" for h in self.holders]
+        used, total = self.used_bytes / 2**30, self.total_bytes / 2**30
+        return f"GPU {self.index} {used:.1f} of {total:.1f} GiB used by {', '.join(held) or 'nobody'}"
+
+
+def gpus() -> list[Gpu]:
+    """The CUDA devices of this machine; empty without driver or device. Raises UsageError (bad table)."""
+    if table := os.environ.get(TABLE_VARIABLE):
+        return _table(Path(table))
+    try:
+        with _nvml():
+            return [_gpu(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return []
+
+
+def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
+    """The devices that CUDA_VISIBLE_DEVICES (indices, uuids or their beginnings) leaves, in its order.
+
+    Indices are NVML's, as vLLM takes them. All devices where the variable is not set.
+
+    Raises UsageError: it names a device that is not there.
+    """
+    devices = gpus()
+    if VISIBLE_VARIABLE not in environ:
+        return devices
+    names = [name.strip() for name in environ[VISIBLE_VARIABLE].split(",") if name.strip()]
+    return [_named(name, devices) for name in names if name not in {"-1", "NoDevFiles"}]
+
+
+def driver_version() -> str | None:
+    """The NVIDIA driver's version, None without one."""
+    try:
+        with _nvml():
+            return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
+
+
+def describe_gpus(devices: Sequence[Gpu] | None = None) -> str:
+    """One line: memory of each GPU and who holds it."""
+    devices = gpus() if devices is None else devices
+    return "; ".join(gpu.describe() for gpu in devices) or "no CUDA device"
+
+
+def wait_for_memory(
+    baseline: Sequence[Gpu],
+    *,
+    limit_s: float,
+    read: Callable[[], list[Gpu]] = gpus,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[Gpu]:
+    """Waits until every GPU uses no more than it did in `baseline` plus 512 MiB.
+
+    Returns:
+        the GPUs that still use more when `limit_s` seconds are over; empty when all is back.
+    """
+    before = {gpu.uuid: gpu.used_bytes for gpu in baseline}
+    deadline = clock() + limit_s
+    while True:
+        held = [g for g in read() if g.used_bytes > before.get(g.uuid, g.used_bytes) + TOLERANCE_BYTES]
+        if not held or clock() >= deadline:
+            return held
+        sleep(0.2)
+
+
+def _table(path: Path) -> list[Gpu]:
+    try:
+        return TypeAdapter(list[Gpu]).validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise UsageError(
+            f"{TABLE_VARIABLE} names {path}, which is no table of GPUs: {error}",
+            hint=f"a JSON list of objects with index, uuid, name, total_bytes; or unset {TABLE_VARIABLE}",
+        ) from None
+
+
+def _named(name: str, devices: Sequence[Gpu]) -> Gpu:
+    for gpu in devices:
+        if name == str(gpu.index) or (name.startswith("GPU-") and gpu.uuid.startswith(name)):
+            return gpu
+    if name.startswith("MIG-"):
+        with suppress(pynvml.NVMLError), _nvml():
+            return _gpu(pynvml.nvmlDeviceGetHandleByUUID(name))
+    there = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in devices) or "none"
+    raise UsageError(f"{VISIBLE_VARIABLE} names GPU {name}, which is not there", hint=f"GPUs here: {there}")
+
+
+@contextmanager
+def _nvml() -> Iterator[None]:
+    pynvml.nvmlInit()
+    try:
+        yield
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu(handle: Any) -> Gpu:
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    uuid = str(pynvml.nvmlDeviceGetUUID(handle))
+    whole = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if uuid.startswith("MIG-") else handle
+    return Gpu(
+        index=int(pynvml.nvmlDeviceGetIndex(whole)),
+        uuid=uuid,
+        name=str(pynvml.nvmlDeviceGetName(whole)),
+        total_bytes=int(memory.total),
+        used_bytes=int(memory.used),
+        holders=tuple(_holders(handle)),
+    )
+
+
+def _holders(handle: Any) -> list[Holder]:
+    try:
+        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    except pynvml.NVMLError:
+        return []
+    return [Holder(p.pid, _process_name(p.pid), int(p.usedGpuMemory or 0)) for p in processes]
+
+
+def _process_name(pid: int) -> str:
+    with suppress(psutil.Error):
+        return psutil.Process(pid).name()
+    return "in another container"

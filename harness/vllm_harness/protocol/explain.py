@@ -1,0 +1,144 @@
+"""Rules explained: the findings of an example, and the page of a rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+
+from vllm_harness.protocol.bodies import validate_body
+from vllm_harness.protocol.compare import compare_responses
+from vllm_harness.protocol.conversation import Exchange, validate_conversation
+from vllm_harness.protocol.differences import common_length
+from vllm_harness.protocol.examples import Example
+from vllm_harness.protocol.findings import Finding
+from vllm_harness.protocol.known import KnownDeviation, apply_known
+from vllm_harness.protocol.render import Json
+from vllm_harness.protocol.rule import Rule
+from vllm_harness.protocol.rules import AREAS, RULES
+from vllm_harness.protocol.sse import parse_sse
+from vllm_harness.protocol.stream import Api, StreamValidator
+
+_HELD_BY_EXAMPLES = 16384
+_LINE = 240
+
+
+def findings_of(example: Example) -> list[Finding]:
+    """What the validator says about an example."""
+    values = example.build()
+    match example.kind:
+        case "body":
+            return validate_body(values[0], request=example.request)
+        case "conversation":
+            return validate_conversation([Exchange(**value) for value in values])
+        case "compare":
+            return compare_responses(*values)
+        case "known":
+            return _findings_of_run(values[0])
+    validator = StreamValidator(
+        api=_api(example.sample),
+        request=example.request,
+        max_held=_HELD_BY_EXAMPLES,
+    )
+    wire = [example.wire().encode("utf-8", "surrogateescape")]
+    for event in parse_sse(wire) if example.kind == "sse" else values:
+        validator.feed(event)
+    validator.close()
+    return validator.findings
+
+
+def _api(sample: str) -> Api:
+    """The API of a stream, which the sample's name begins with unless it is Responses."""
+    if sample.startswith("chat"):
+        return "chat"
+    return "messages" if sample.startswith("messages") else "responses"
+
+
+def _findings_of_run(run: Json) -> list[Finding]:
+    known = KnownDeviation(run["known"], "vllm#46940", run["versions"])
+    found = [Finding(code, RULES[code].severity, 0, "$", RULES[code].title) for code in run["occurred"]]
+    return apply_known(found, [known], run["version"], exercised=[known.reference])
+
+
+def page(rule: Rule) -> str:
+    """The page of a rule, in Markdown."""
+    bad = findings_of(rule.bad)
+    told = next((str(finding) for finding in bad if finding.code == rule.code), "")
+    return "\n".join(
+        (
+            f"# {rule.code} {rule.title}",
+            "",
+            f"{rule.severity} · {AREAS[rule.code[:2]]}",
+            "",
+            rule.why,
+            "",
+            f"Source: {rule.source}.",
+            "",
+            *_shown("Bad", rule.bad, rule.good),
+            "",
+            *_shown("Good", rule.good, rule.bad),
+            "",
+            "## Reported as",
+            "",
+            f"    {told[:_LINE]}",
+            "",
+        )
+    )
+
+
+def _shown(title: str, example: Example, other: Example) -> list[str]:
+    """The lines of an example that the other has not, with one line around them."""
+    lines, others = _lines(example), _lines(other)
+    body = [f"    request {json.dumps(example.request)}"] if example.request else []
+    last = 0
+    for operation, first, end, other_first, _ in SequenceMatcher(None, lines, others, False).get_opcodes():
+        if operation == "equal":
+            continue
+        start, stop = max(first - 1, last), min(end + 1, len(lines))
+        if start > last:
+            body.append("    ...")
+        for number in range(start, stop):
+            twin = other_first + number - first
+            changed = first <= number < end and operation == "replace" and twin < len(others)
+            body.append(f"    {_cut(lines[number], others[twin] if changed else '')}")
+        last = stop
+    if last < len(lines):
+        body.append("    ...")
+    return [f"## {title}", "", *(body or ["    (nothing)"])]
+
+
+def _cut(line: str, twin: str) -> str:
+    """A line, of a long one its beginning and where it differs from its twin."""
+    if len(line) <= _LINE:
+        return line
+    at = common_length(line, twin)
+    if at < _LINE // 2:
+        return f"{line[:_LINE]} ..."
+    return f"{line[: _LINE // 4]} ... {line[at - _LINE // 4 : at + _LINE // 2]} ..."
+
+
+def _lines(example: Example) -> list[str]:
+    if example.kind == "sse":
+        return [line.encode("utf-8", "backslashreplace").decode() for line in example.wire().split("\n")[:-1]]
+    values = example.build()
+    if example.kind in ("body", "compare"):
+        return [
+            line for value in values for line in json.dumps(value, indent=1, ensure_ascii=False).split("\n")
+        ]
+    return [json.dumps(_ordered(value), ensure_ascii=False) for value in values]
+
+
+def _ordered(event: Json) -> Json:
+    """An event without its number, which would make every later event look changed."""
+    if set(event) == {"sequence_number"}:
+        return event
+    return {key: value for key, value in event.items() if key != "sequence_number" or "type" not in event}
+
+
+def pages(codes: Sequence[str] = tuple(RULES)) -> dict[str, str]:
+    """Pages by file name, an index among them."""
+    rows = [f"- [{code}]({code}.md) {RULES[code].severity}: {RULES[code].title}" for code in codes]
+    return {
+        "README.md": "\n".join(("# Rules", "", *rows, "")),
+        **{f"{code}.md": page(RULES[code]) for code in codes},
+    }

@@ -1,0 +1,122 @@
+"""Known deviations: findings that are expected on some versions, and whose end is itself a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from vllm_harness.protocol.errors import ProtocolInputError
+from vllm_harness.protocol.findings import Finding
+from vllm_harness.protocol.rules import SEVERITIES
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDeviation:
+    """A deviation somebody has looked at.
+
+    Attributes:
+        code: code of the finding.
+        reference: where it is reported (`vllm#46940`).
+        versions: versions it holds for, as a PEP 440 specifier (`<0.26`); empty for all.
+        note: one sentence.
+        path: JSON path, `*` for any part of it; empty for any path.
+        expected: what the finding says was expected, as JSON, `*` for any part of it; empty for anything.
+
+    Raises:
+        ProtocolInputError: `versions` is no specifier, or `code` no code.
+    """
+
+    code: str
+    reference: str
+    versions: str = ""
+    note: str = ""
+    path: str = ""
+    expected: str = ""
+
+    def __post_init__(self) -> None:
+        if self.code not in SEVERITIES:
+            raise ProtocolInputError(f"known deviation {self.reference}: no rule has the code {self.code!r}")
+        try:
+            SpecifierSet(self.versions)
+        except InvalidSpecifier as error:
+            raise ProtocolInputError(
+                f"known deviation {self.reference}: {self.versions!r} is no version specifier",
+                hint="write it as in PEP 440: >=0.22,<0.26",
+            ) from error
+
+    def holds_for(self, version: str) -> bool:
+        """Whether it is expected on a version.
+
+        Raises:
+            ProtocolInputError: `version` is no version.
+        """
+        try:
+            return SpecifierSet(self.versions).contains(Version(version), prereleases=True)
+        except InvalidVersion as error:
+            raise ProtocolInputError(f"{version!r} is no version") from error
+
+    def covers(self, finding: Finding) -> bool:
+        """Whether a finding is this deviation."""
+        return (
+            finding.code == self.code
+            and (not self.path or fnmatchcase(_plain_path(finding.path), _plain_path(self.path)))
+            and (not self.expected or fnmatchcase(finding.expected, self.expected))
+        )
+
+
+def apply_known(
+    findings: Iterable[Finding],
+    deviations: Sequence[KnownDeviation],
+    version: str,
+    *,
+    exercised: Collection[str] = (),
+) -> list[Finding]:
+    """Marks known findings, and reports deviations that have gone.
+
+    A stream alone cannot tell that a deviation is gone: it may just not have come by what shows it. The
+    caller collects the findings of a whole run and names the deviations which the run was sure to come by.
+
+    Args:
+        findings: of one stream or of a whole run.
+        deviations: the known ones.
+        version: version of the server.
+        exercised: references of the deviations which the run was sure to show if they were still there.
+
+    Returns:
+        All findings, those of a deviation that holds for this version with `known` set; then KD101 for every
+        exercised deviation that holds for this version and did not occur.
+
+    Raises:
+        ProtocolInputError: `version` is no version.
+    """
+    expected = [deviation for deviation in deviations if deviation.holds_for(version)]
+    seen: set[KnownDeviation] = set()
+    marked = []
+    for finding in findings:
+        match = next((deviation for deviation in expected if deviation.covers(finding)), None)
+        if match is not None:
+            seen.add(match)
+            finding = replace(finding, known=match.reference)
+        marked.append(finding)
+    gone = [known for known in expected if known.reference in exercised and known not in seen]
+    return marked + [
+        Finding(
+            "KD101",
+            SEVERITIES["KD101"],
+            None,
+            known.path or "$",
+            f"{known.code} ({known.reference}) no longer occurs on {version}; fixed: remove it",
+            f"{known.code} on {known.versions or 'every version'}",
+            "nothing",
+        )
+        for known in gone
+    ]
+
+
+def _plain_path(path: str) -> str:
+    """A JSON path whose brackets are not taken for a set of characters."""
+    return path.replace("[", "(").replace("]", ")")

@@ -1,0 +1,130 @@
+"""Texts that a model says wrongly: a family's own texts, changed by the table malformed.yaml."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from vllm_harness.scripted.dialects import DialectError, render
+from vllm_harness.scripted.families import Family
+from vllm_harness.scripted.meaning import Meaning, ToolCall
+
+FILE = Path(__file__).with_name("malformed.yaml")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BaseText(_Strict):
+    """What is said before it is changed."""
+
+    name: str
+    reasoning: str | None = None
+    text: str | None = None
+    calls: tuple[dict[str, dict[str, Any]], ...]
+
+    @property
+    def meaning(self) -> Meaning:
+        """Its parts in order."""
+        calls = tuple(ToolCall(name, given) for call in self.calls for name, given in call.items())
+        return Meaning.of(self.text, reasoning=self.reasoning, calls=calls)
+
+
+class Change(_Strict):
+    """One way to spoil a text: the last match of a regular expression, or the first, is replaced.
+
+    Attributes:
+        names: of functions that are called only in the changed text.
+        words: that stand only in the changed text.
+        values: that must come, whatever else does.
+    """
+
+    name: str
+    find: re.Pattern[str]
+    replacement: str = Field(alias="with")
+    first: bool = False
+    names: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+
+    def apply(self, text: str) -> str:
+        """The changed text; the same where nothing matches."""
+        matches = list(self.find.finditer(text))
+        if not matches:
+            return text
+        match = matches[0 if self.first else -1]
+        return text[: match.start()] + match.expand(self.replacement) + text[match.end() :]
+
+
+class Malformed(_Strict):
+    """The whole table."""
+
+    texts: tuple[BaseText, ...]
+    cut: tuple[str, ...]
+    changes: tuple[Change, ...]
+
+
+@cache
+def load_malformed(path: Path = FILE) -> Malformed:
+    """Reads the table; raises pydantic's ValidationError, naming the key, where it is malformed."""
+    return Malformed.model_validate(yaml.safe_load(path.read_text()))
+
+
+class Broken(NamedTuple):
+    """A text that is wrong.
+
+    Attributes:
+        name: unique within its family.
+        text: what is said.
+        cut: whether it is right, and cut off after each of its tokens.
+        names: the functions that it calls.
+        words: of it, none of them a marker.
+        values: of its arguments, those that an answer with calls must have.
+    """
+
+    name: str
+    text: str
+    cut: bool
+    names: frozenset[str]
+    words: frozenset[str] = frozenset()
+    values: frozenset[str] = frozenset()
+
+
+def broken_texts(family: Family) -> Iterator[Broken]:
+    """What a family can say wrongly."""
+    form = family.form
+    if form is None or family.tool_parser is None:
+        return
+    table = load_malformed()
+    ends = (form.frame.end_after_calls or form.frame.end, form.frame.end)
+    for base in table.texts:
+        if base.reasoning is not None and family.reasoning_parser is None:
+            continue
+        try:
+            text = render(family.dialect, base.meaning)
+        except DialectError:
+            continue
+        called = frozenset(name for call in base.calls for name in call)
+        cities = {str(given["city"]) for call in base.calls for given in call.values()}
+        if base.name in table.cut:
+            yield Broken(f"{base.name}, cut off", text, cut=True, names=called)
+        end = next(end for end in ends if text.endswith(end))
+        body = text.removesuffix(end)
+        for change in table.changes:
+            changed = change.apply(body)
+            if changed != body:
+                yield Broken(
+                    f"{base.name}, {change.name}",
+                    changed + end,
+                    cut=False,
+                    names=called.union(change.names),
+                    words=frozenset(word for word in {*called, *cities, *change.words} if word in changed),
+                    values=frozenset(change.values),
+                )

@@ -1,0 +1,183 @@
+"""The canonical meanings, read from meanings.yaml, and the texts that a family's dialect makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from vllm_harness.errors import UsageError
+from vllm_harness.regression.engines.in_process import Case
+from vllm_harness.scripted.dialects import DialectError, render
+from vllm_harness.scripted.families import Family
+from vllm_harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
+
+Topic = Literal["plain", "calls", "arguments", "mixed", "looks", "found"]
+FILE = Path(__file__).with_name("meanings.yaml")
+_DEFS = {"point": {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}}}
+_PRIVATE = 0xE000
+"""The first of the characters that Unicode leaves to private use."""
+_ORDER: tuple[Literal["reasoning", "text", "calls"], ...] = ("reasoning", "text", "calls")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MeaningCase(_Strict):
+    """One meaning, and what a request for it offers.
+
+    Attributes:
+        name: unique.
+        topic: what it is about.
+        chunks: whether it is also cut in every way that tokens can come.
+        reasoning, text, calls: what is meant; a call is a mapping of its name to its arguments.
+        order: of the parts.
+        tools: names of the tools that are offered; None: all.
+        ways: how it is parsed, where that is not left to its group.
+    """
+
+    name: str
+    topic: Topic
+    chunks: bool = False
+    reasoning: str | None = None
+    text: str | None = None
+    calls: tuple[dict[str, dict[str, Any]], ...] = ()
+    order: tuple[Literal["reasoning", "text", "calls"], ...] = _ORDER
+    tools: tuple[str, ...] | None = None
+    ways: tuple[str, ...] = ()
+
+    @property
+    def meaning(self) -> Meaning:
+        """Its parts in order."""
+        said: dict[str, list[Part]] = {
+            "reasoning": [] if self.reasoning is None else [Reasoning(self.reasoning)],
+            "text": [] if self.text is None else [Text(self.text)],
+            "calls": [ToolCall(name, given) for call in self.calls for name, given in call.items()],
+        }
+        return Meaning(tuple(part for kind in self.order for part in said[kind]))
+
+
+class Meanings(_Strict):
+    """The whole file.
+
+    Attributes:
+        tools: name -> properties of its parameters' schema.
+        cases: in the order of the table.
+    """
+
+    tools: dict[str, dict[str, Any]]
+    cases: tuple[MeaningCase, ...]
+
+    @model_validator(mode="after")
+    def _names(self) -> Meanings:
+        names = [case.name for case in self.cases]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"two cases are named {min(twice)!r}")
+        called = {name for case in self.cases for call in case.calls for name in call}
+        if unknown := called - self.tools.keys():
+            raise ValueError(f"a case calls {min(unknown)!r}, which is no tool here")
+        return self
+
+    def offered(self, case: MeaningCase) -> tuple[dict[str, Any], ...]:
+        """The tools of a case's request, in the shape of Chat Completions."""
+        return self.tools_offered(self.tools if case.tools is None else case.tools)
+
+    def tools_offered(self, names: Iterable[str] | None = None) -> tuple[dict[str, Any], ...]:
+        """Tools by their names, by default all."""
+        return tuple(_tool(name, self.tools[name]) for name in (self.tools if names is None else names))
+
+
+def _tool(name: str, properties: dict[str, Any]) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    if "$ref" in str(properties):
+        schema["$defs"] = _DEFS
+    return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+
+@cache
+def load_meanings(path: Path = FILE) -> Meanings:
+    """Reads a file of meanings.
+
+    Raises:
+        UsageError: it cannot be read, or is malformed; names the file and the key.
+    """
+    try:
+        return Meanings.model_validate(yaml.safe_load(path.read_text()))
+    except (OSError, yaml.YAMLError, ValidationError) as error:
+        raise UsageError(f"{path} is no file of meanings: {error}", hint=f"see {FILE} for one") from error
+
+
+def sayable(family: Family, meanings: Meanings) -> tuple[list[Case], dict[str, str]]:
+    """The cases that a family can say, rendered, and why it cannot say the others: name -> reason."""
+    cases, left_out = [], {}
+    for case in meanings.cases:
+        if case.reasoning is not None and family.reasoning_parser is None:
+            left_out[case.name] = "the family has no reasoning parser"
+        elif case.calls and family.tool_parser is None:
+            left_out[case.name] = "the family has no tool parser"
+        else:
+            try:
+                text = render(family.dialect, case.meaning)
+            except DialectError as error:
+                left_out[case.name] = error.message
+            else:
+                tools = meanings.offered(case) if family.tool_parser else ()
+                quoted = quotes(family, case.meaning)
+                cases.append(Case(name=case.name, text=text, tools=tools, quoted=quoted, ways=case.ways))
+    return cases, left_out
+
+
+def markers(family: Family) -> tuple[str, ...]:
+    """What a family's calls begin and end with, one token or several."""
+    if family.form is None or family.tool_parser is None:
+        return ()
+    calls = family.form.calls
+    spelled = (calls.open.strip(), calls.marker.strip(), calls.close.strip())
+    return tuple(dict.fromkeys(filter(None, calls.tokens or spelled)))
+
+
+def marker_tokens(family: Family) -> tuple[str, ...]:
+    """The markers of its calls and thoughts that are one token each."""
+    form = family.form
+    if form is None:
+        return ()
+    return (*form.calls.tokens, *(form.thoughts.tokens if form.thoughts else ()))
+
+
+def quotes(family: Family, meaning: Meaning) -> tuple[tuple[int, int], ...]:
+    """Where the text of a meaning has, within arguments, what elsewhere is one token: from, to."""
+    tokens = dict.fromkeys(marker_tokens(family))
+    letters = {token: chr(_PRIVATE + number) for number, token in enumerate(tokens)}
+    told = {letter: token for token, letter in letters.items()}
+    parts = [
+        ToolCall(part.name, _swapped(part.arguments, letters)) if isinstance(part, ToolCall) else part
+        for part in meaning.parts
+    ]
+    if parts == list(meaning.parts):
+        return ()
+    found, place = [], 0
+    for letter in render(family.dialect, Meaning(tuple(parts))):
+        length = len(told.get(letter, letter))
+        if letter in told:
+            found.append((place, place + length))
+        place += length
+    return tuple(found)
+
+
+def _swapped(value: Any, letters: dict[str, str]) -> Any:
+    """The same with a letter for each token in its strings."""
+    match value:
+        case str():
+            for token in sorted(letters, key=len, reverse=True):
+                value = value.replace(token, letters[token])
+            return value
+        case dict():
+            return {key: _swapped(inner, letters) for key, inner in value.items()}
+        case list():
+            return [_swapped(inner, letters) for inner in value]
+    return value

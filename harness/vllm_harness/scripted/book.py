@@ -1,0 +1,297 @@
+"""Script books: what the model says to which request, given as meaning, raw text or token ids."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+
+import requests
+
+from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.endpoint import Endpoint
+from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.scripted.dialects import render
+from vllm_harness.scripted.meaning import Meaning, ToolCall
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, OpenAI
+
+HEADER = "x-harness-book"
+
+Expectation = Literal["done", "cut", "refused"]
+
+
+class ScriptError(HarnessError):
+    """A script was not followed: unused, cut, refused or overrun; the message names it and the position."""
+
+
+class BookError(HarnessError):
+    """The server does not take or give a book."""
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A family's native text, special tokens and all, exactly as the model generates it."""
+
+    text: str
+
+
+Say = str | Meaning | Raw | Sequence[int]
+
+
+@dataclass(frozen=True)
+class When:
+    """What a request must look like; regular expressions are searched, None asks nothing.
+
+    Attributes:
+        user: the last user message.
+        tool_output: the tool outputs after the model's last word, joined by newlines.
+        tools: names of tools that must be offered.
+        model: the model's name in the request.
+        turn: assistant turns before this request, `previous_response_id` counted.
+    """
+
+    user: str | None = None
+    tool_output: str | None = None
+    tools: tuple[str, ...] = ()
+    model: str | None = None
+    turn: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Only what is asked."""
+        asked = {"user": self.user, "tool_output": self.tool_output, "model": self.model, "turn": self.turn}
+        return {k: v for k, v in asked.items() if v is not None} | (
+            {"tools": list(self.tools)} if self.tools else {}
+        )
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the model says to which request.
+
+    Attributes:
+        name: for reports.
+        takes: what is said; several where the server generates several times for one request.
+        when: which requests it is for.
+        times: how many requests it serves; None for any number.
+        by_choice: whether several takes are for the choices of n > 1, not for successive generations.
+        constrained: whether a grammar holds the model.
+        expect: what is to become of it.
+    """
+
+    name: str
+    takes: tuple[Say, ...]
+    when: When = When()
+    times: int | None = 1
+    by_choice: bool = True
+    constrained: bool = False
+    expect: Expectation = "done"
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script as the server has it.
+
+    Attributes:
+        name: shown in every report.
+        takes: token ids of each take.
+        expect: what is to become of it; `done` unless a test cuts it or wants it refused.
+        ended_early: whether its own tokens lacked a stop token, so that one was appended.
+    """
+
+    name: str
+    takes: tuple[tuple[int, ...], ...]
+    expect: Expectation
+    ended_early: bool
+
+
+class Book:
+    """Rules in order on one server; a request takes the first that matches and is not used up.
+
+    Args:
+        endpoint: the server's address.
+        entry: its model entry: dialect and stop tokens.
+        name: requests name it in the header `x-harness-book`; without one they get the book `default`.
+    """
+
+    def __init__(self, endpoint: Endpoint, entry: ModelEntry, name: str | None = None) -> None:
+        self._endpoint = endpoint
+        self._entry = entry
+        self.name = name or f"book-{uuid.uuid4().hex[:8]}"
+        self.scripts: dict[str, Script] = {}
+
+    def script(
+        self,
+        say: Say | None = None,
+        *,
+        reasoning: str | None = None,
+        calls: Sequence[ToolCall] = (),
+        turns: Sequence[Say] = (),
+        choices: Sequence[Say] = (),
+        when: When | None = None,
+        times: int | None = 1,
+        name: str | None = None,
+        constrained: bool = False,
+        expect: Expectation = "done",
+    ) -> Script:
+        """Adds a rule: what the model says.
+
+        Args:
+            say: words for the user, a Meaning, Raw text, or token ids.
+            reasoning, calls: with plain words or none: the common shape of a meaning.
+            turns: for a request in which the server generates several times: one take a generation.
+            choices: for n > 1: one take a choice; with fewer, the last serves the rest.
+            when: which requests it is for; by default any.
+            times: how many requests it serves; None for any number.
+            name: for reports; by default `script 1`, `script 2`, ...
+            constrained: whether the request puts a grammar on the model (structured output, required or named
+                tools), so that the dialect leaves out blanks that a grammar forbids.
+            expect: `done`, or `cut` (a limit, a stop string or the client ends it), or `refused`.
+
+        Raises:
+            DialectError: the dialect has no way to say it.
+            UsageError: nothing to say.
+        """
+        takes = choices or turns or [_plain(say, reasoning, calls)]
+        return self.add(
+            Rule(
+                name or f"script {len(self.scripts) + 1}",
+                tuple(takes),
+                when or When(),
+                times,
+                by_choice=bool(choices) or not turns,
+                constrained=constrained,
+                expect=expect,
+            )
+        )
+
+    def add(self, rule: Rule) -> Script:
+        """Adds a rule; raises as `script` does."""
+        if rule.name in self.scripts:
+            raise UsageError(f"book {self.name!r} has a script {rule.name!r} already")
+        encoded = [self._encode(take, rule.constrained) for take in rule.takes]
+        takes = tuple(tuple(ids) for ids, _ in encoded)
+        script = Script(rule.name, takes, rule.expect, any(early for _, early in encoded))
+        wire = {
+            "name": rule.name,
+            "takes": takes,
+            "by_choice": rule.by_choice,
+            "when": rule.when.as_json(),
+            "left": rule.times,
+        }
+        self._call("POST", f"/harness/books/{self.name}", {"rules": [wire]})
+        self.scripts[script.name] = script
+        return script
+
+    def client(self, **options: Any) -> OpenAI:
+        """A sync client whose requests are answered from this book."""
+        return self._endpoint.client(**self._with_header(options))
+
+    def async_client(self, **options: Any) -> AsyncOpenAI:
+        """An async client whose requests are answered from this book."""
+        return self._endpoint.async_client(**self._with_header(options))
+
+    def report(self) -> dict[str, Any]:
+        """What is left, and what became of each use: `{"left": [...], "uses": [...]}`."""
+        return self._call("GET", f"/harness/books/{self.name}")
+
+    def verify(self) -> None:
+        """Raises ScriptError unless every script was used and became what it was expected to."""
+        report = self.report()
+        problems = [f"script {name!r} was never used" for name in report["left"]]
+        for use in report["uses"]:
+            script = self.scripts.get(use["script"])
+            if script is not None:
+                problems += self._problems(script, use)
+        if problems:
+            raise ScriptError("; ".join(problems))
+
+    def close(self) -> None:
+        """Drops the book from the server."""
+        self._call("DELETE", f"/harness/books/{self.name}")
+
+    def _problems(self, script: Script, use: dict[str, Any]) -> list[str]:
+        if not use["generations"]:
+            return [f"script {script.name!r} was taken by a request that vLLM refused (HTTP {use['status']})"]
+        found = []
+        for generation in use["generations"]:
+            became = "cut" if generation["state"] == "running" else generation["state"]
+            if became == script.expect:
+                continue
+            place = f"token {generation['position']} of {generation['length']}"
+            text = f"script {script.name!r} was {became} at {place}"
+            if became == "refused":
+                allowed = ", ".join(repr(self._decode([token])) for token in generation["allowed"][:8])
+                text += (
+                    f": {self._decode_one(generation['token'])} is not allowed there, allowed are {allowed}"
+                )
+            elif became == "cut":
+                text += (
+                    ": a token limit, a stop token or string, or the client ended it (expect='cut' if meant)"
+                )
+            found.append(text)
+        return found
+
+    def _encode(self, say: Say, constrained: bool) -> tuple[list[int], bool]:
+        ids = list(say) if _is_ids(say) else self._tokenize(self._raw_text(say, constrained))
+        if ids and ids[-1] in self._stop_ids():
+            return ids, False
+        return [*ids, *self._tokenize(self._stand_in().stop)], True
+
+    def _raw_text(self, say: Any, constrained: bool) -> str:
+        if isinstance(say, Raw):
+            return say.text
+        meaning = say if isinstance(say, Meaning) else Meaning.of(str(say))
+        assert self._entry.dialect is not None
+        return render(self._entry.dialect, meaning, constrained=constrained)
+
+    def _stop_ids(self) -> set[int]:
+        eos = self._stand_in().generation_config.get("eos_token_id", [])
+        return set(eos if isinstance(eos, list) else [eos])
+
+    def _stand_in(self) -> Any:
+        if self._entry.stand_in is None:
+            raise UsageError(f"model {self._entry.name!r} has no stand_in, so it cannot be scripted")
+        return self._entry.stand_in
+
+    def _tokenize(self, text: str) -> list[int]:
+        body = {"model": self._entry.name, "prompt": text, "add_special_tokens": False}
+        return [int(token) for token in self._call("POST", "/tokenize", body)["tokens"]]
+
+    def _decode(self, ids: list[int]) -> str:
+        return str(self._call("POST", "/detokenize", {"model": self._entry.name, "tokens": ids})["prompt"])
+
+    def _decode_one(self, token: int | None) -> str:
+        return "no take for this turn: nothing" if token is None else repr(self._decode([token]))
+
+    def _with_header(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {**options, "default_headers": {**options.get("default_headers", {}), HEADER: self.name}}
+
+    def _call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        url = self._endpoint.url_for(path)
+        try:
+            answer = requests.request(method, url, json=body, timeout=self._endpoint.request_s)
+            answer.raise_for_status()
+            result: dict[str, Any] = answer.json()
+        except (requests.RequestException, ValueError) as error:
+            raise BookError(
+                f"{method} {url}: {error}",
+                hint="is this a server of the scripted lane, and does it still run?",
+            ) from error
+        return result
+
+
+def _plain(say: Say | None, reasoning: str | None, calls: Sequence[ToolCall]) -> Say:
+    if say is None and reasoning is None and not calls:
+        raise UsageError("a script needs something to say")
+    if say is None or isinstance(say, str):
+        return Meaning.of(say, reasoning=reasoning, calls=tuple(calls))
+    if reasoning is not None or calls:
+        raise UsageError("reasoning and calls go with plain words; a Meaning, Raw text or ids say it all")
+    return say
+
+
+def _is_ids(say: Say) -> TypeGuard[Sequence[int]]:
+    return isinstance(say, Sequence) and not isinstance(say, str)

@@ -1,0 +1,116 @@
+"""A script book as a YAML file: rules in order, for `vllm-harness serve --book`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from vllm_harness.errors import UsageError
+from vllm_harness.files.located_yaml import read_yaml
+from vllm_harness.scripted.book import Raw, Rule, Say, When
+from vllm_harness.scripted.meaning import Meaning, ToolCall
+
+
+class BookFileError(UsageError):
+    """The file is no script book; the message names file, line and key."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CallSpec(_Strict):
+    """A function call: `{name: get_weather, arguments: {city: Paris}}`."""
+
+    name: str
+    arguments: dict[str, Any] | str = {}
+
+
+class SaySpec(_Strict):
+    """What the model says: a meaning (reasoning, text, calls), or `raw` text, or token `ids`."""
+
+    reasoning: str | None = None
+    text: str | None = None
+    calls: tuple[CallSpec, ...] = ()
+    raw: str | None = None
+    ids: tuple[int, ...] | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> SaySpec:
+        meant = self.reasoning is not None or self.text is not None or bool(self.calls)
+        ways = [meant, self.raw is not None, self.ids is not None]
+        if sum(ways) != 1:
+            raise ValueError("say one thing: reasoning, text and calls; or raw; or ids")
+        return self
+
+    def said(self) -> Say:
+        """The same for `Book.script`."""
+        if self.raw is not None:
+            return Raw(self.raw)
+        if self.ids is not None:
+            return self.ids
+        calls = tuple(ToolCall(call.name, call.arguments) for call in self.calls)
+        return Meaning.of(self.text, reasoning=self.reasoning, calls=calls)
+
+
+class WhenSpec(_Strict):
+    """What a request must look like; see `vllm_harness.scripted.book.When`."""
+
+    user: str | None = None
+    tool_output: str | None = None
+    tools: tuple[str, ...] = ()
+    model: str | None = None
+    turn: int | None = Field(None, ge=0)
+
+
+class RuleSpec(_Strict):
+    """One rule: `say`, plain words or a mapping; or `turns`, for several generations in one request."""
+
+    name: str | None = None
+    when: WhenSpec = WhenSpec()
+    say: str | SaySpec | None = None
+    turns: tuple[str | SaySpec, ...] = ()
+    times: int | None = Field(None, ge=1)
+    constrained: bool = False
+
+    @model_validator(mode="after")
+    def _says_something(self) -> RuleSpec:
+        if (self.say is None) == (not self.turns):
+            raise ValueError("a rule has either 'say' or 'turns'")
+        return self
+
+
+class BookSpec(_Strict):
+    """The whole file."""
+
+    rules: tuple[RuleSpec, ...] = Field(min_length=1)
+
+
+def load_book(path: Path) -> list[Rule]:
+    """The rules of a book file.
+
+    Raises:
+        UsageError: naming file, line and key.
+    """
+    document = read_yaml(path)
+    try:
+        spec = BookSpec.model_validate(document.data)
+    except ValidationError as error:
+        raise BookFileError(document.problems(error, lambda location: ())) from error
+    return [_rule(rule, number) for number, rule in enumerate(spec.rules, start=1)]
+
+
+def _rule(spec: RuleSpec, number: int) -> Rule:
+    when = When(**spec.when.model_dump())
+    takes = spec.turns or (spec.say,)
+    said = tuple(take.said() if isinstance(take, SaySpec) else str(take) for take in takes)
+    return Rule(
+        spec.name or f"rule {number}",
+        said,
+        when=when,
+        times=spec.times,
+        by_choice=not spec.turns,
+        constrained=spec.constrained,
+    )

@@ -1,0 +1,277 @@
+"""Forms: dialects as data. A frame, thoughts and calls compose, and one writer renders all."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from string import Template
+from typing import Literal
+
+from vllm_harness.scripted.dialects.dialect import DialectError, refuse_markers
+from vllm_harness.scripted.dialects.values import Writer, as_json
+from vllm_harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
+
+_NAME = re.compile(r"[\w.:/-]+")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How a family frames the messages of a chat.
+
+    Attributes:
+        roles: what opens a message of `system`, `user`, `assistant` and `tool`.
+        close: what closes each; by default of all roles alike under the key "".
+        end: what the model generates to end its turn.
+        end_after_calls: the same after calls, where that differs.
+        tokens: what no message can contain: each is one token, most end or begin a message.
+        start: what stands before the first message.
+    """
+
+    roles: dict[str, str]
+    close: dict[str, str]
+    end: str
+    end_after_calls: str | None = None
+    tokens: tuple[str, ...] = ()
+    start: str = ""
+
+
+@dataclass(frozen=True)
+class Thoughts:
+    """How a family writes reasoning.
+
+    Attributes:
+        close: what the model generates after its thoughts.
+        open: what it generates before them.
+        tail: what the prompt ends with instead, where the chat template opens the thoughts.
+        gap: blanks between the thoughts and the rest, which a grammar would forbid.
+        always: whether they are written, empty, also where nothing was thought.
+        tokens: markers that are one token each.
+        special: whether those are special tokens, which vLLM leaves out of text by default.
+    """
+
+    close: str
+    open: str = ""
+    tail: str = ""
+    gap: str = ""
+    always: bool = False
+    tokens: tuple[str, ...] = ()
+    special: bool = False
+
+
+@dataclass(frozen=True)
+class Calls:
+    """How a family writes calls.
+
+    Attributes:
+        call: template of one, with `$name`, `$name_json`, `$arguments`, `$index` from 0, `$number` from 1.
+        arguments: writes its arguments.
+        open, between, close: what stands before, between and after the calls that follow each other.
+        beside: what stands between a text and the calls next to it.
+        marker: what begins a call, so that no text may contain it; empty where it is no marker.
+        text: whether text stands `before` calls, `around` them, or `alone`.
+        most: how many calls a turn can hold; None for any number.
+        tokens: markers that are one token each.
+        special: whether those are special tokens.
+        id: template of what a call is identified by, where its text says that: with `$name` and `$index`.
+    """
+
+    call: str
+    arguments: Writer = as_json
+    open: str = ""
+    between: str = ""
+    close: str = ""
+    beside: str = ""
+    marker: str = ""
+    text: Literal["before", "around", "alone"] = "before"
+    most: int | None = None
+    tokens: tuple[str, ...] = ()
+    special: bool = False
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a family writes one assistant turn.
+
+    Attributes:
+        name: the dialect's name.
+        source: where the format is published.
+        frame, thoughts, calls: its parts; without thoughts the format has no reasoning.
+        text: what stands before and after a text.
+        text_always: whether that is written also around no text at all.
+        body: what stands around everything after the thoughts.
+        join: what stands between two parts, each of which then is a message of its own, in any order.
+        unthinking: what the prompt ends with where thinking is turned off.
+        how: what the prompt says, after the tools, of how to call them.
+    """
+
+    name: str
+    source: str
+    frame: Frame
+    calls: Calls
+    thoughts: Thoughts | None = None
+    text: tuple[str, str] = ("", "")
+    text_always: bool = False
+    body: tuple[str, str] = ("", "")
+    join: str | None = None
+    unthinking: str = ""
+    how: str = ""
+
+    @property
+    def tail(self) -> str:
+        """What the prompt ends with, right before the model's first token."""
+        return self.frame.roles["assistant"] + (self.thoughts.tail if self.thoughts else self.unthinking)
+
+    def ids(self, meaning: Meaning) -> tuple[str, ...]:
+        """What a turn's calls are identified by; none where the format has no word for it."""
+        if not self.calls.id:
+            return ()
+        template = Template(self.calls.id)
+        return tuple(
+            template.substitute(name=call.name, index=index) for index, call in enumerate(meaning.calls)
+        )
+
+    def render(self, meaning: Meaning) -> str:
+        """The turn as the model generates it freely; DialectError where the format cannot say it."""
+        return self._render(meaning, gap=self.thoughts.gap if self.thoughts else "")
+
+    def render_constrained(self, meaning: Meaning) -> str:
+        """The same under a grammar, which leaves no room for the blanks after the thoughts."""
+        return self._render(meaning, gap="")
+
+    def render_forced(self, meaning: Meaning, *, named: bool) -> list[str]:
+        """A turn of calls, and nothing else but thoughts, where the request forces them.
+
+        A server holds the model to a grammar once it has thought: of its own format, or of JSON.
+
+        Args:
+            named: whether the request names the function, so that JSON has its arguments alone.
+
+        Returns:
+            The turns that a grammar may leave possible, the nearest to the format first, in the same places
+            for every meaning.
+        """
+        free = self._free(meaning)
+        held = [
+            f"{free}{json.dumps(said, ensure_ascii=False)}{self.frame.end}"
+            for said in _in_json(meaning, named)
+        ]
+        return [*self.render_near(meaning), *held]
+
+    def render_near(self, meaning: Meaning) -> list[str]:
+        """A turn in the format, and in what differs from it by blanks and by its end, the nearest first."""
+        own_end = self.frame.end_after_calls or self.frame.end
+        ends = (own_end, self.frame.end)
+        thoughts = self.thoughts or Thoughts(close="")
+        nearer = [
+            replace(self, calls=replace(self.calls, between=between))._render(meaning, gap=gap)
+            for between in (self.calls.between, self.calls.between.strip())
+            for gap in ("", thoughts.gap, "\n" if self.thoughts else "")
+        ]
+        return [text.removesuffix(own_end) + end for text in nearer for end in ends]
+
+    def _free(self, meaning: Meaning) -> str:
+        """How a turn begins where a grammar does not hold it yet: its thoughts, and what opens the rest."""
+        runs = self._runs(meaning)
+        thought = self._run(runs[0], 0) + (self.join or "") if isinstance(runs[0][0], Reasoning) else ""
+        return thought + self.body[0]
+
+    def _render(self, meaning: Meaning, *, gap: str) -> str:
+        runs = self._runs(meaning)
+        self._check_order(runs)
+        end = self.frame.end
+        if runs and isinstance(runs[-1][0], ToolCall):
+            end = self.frame.end_after_calls or end
+        number = 0
+        written = []
+        for run in runs:
+            written.append(self._run(run, number))
+            number += sum(isinstance(part, ToolCall) for part in run)
+        if self.join is not None:
+            return self.join.join(written) + end
+        thought = written.pop(0) + gap if runs and isinstance(runs[0][0], Reasoning) else ""
+        return f"{thought}{self.body[0]}{self.calls.beside.join(filter(None, written))}{self.body[1]}{end}"
+
+    def _runs(self, meaning: Meaning) -> list[tuple[Part, ...]]:
+        """The parts, calls next to each other as one, with the empty ones that the format always writes."""
+        if self.join is not None:
+            return [(part,) for part in meaning.parts]
+        runs = [
+            run
+            for kind, parts in groupby(meaning.parts, type)
+            for run in ([tuple(parts)] if kind is ToolCall else [(part,) for part in parts])
+        ]
+        thought = [runs.pop(0)] if runs and isinstance(runs[0][0], Reasoning) else []
+        if not thought and self.thoughts and self.thoughts.always:
+            thought = [(Reasoning(""),)]
+        if self.text_always and not (runs and isinstance(runs[0][0], Text)):
+            runs.insert(0, (Text(""),))
+        return thought + runs
+
+    def _check_order(self, runs: list[tuple[Part, ...]]) -> None:
+        kinds = [type(run[0]) for run in runs]
+        if Reasoning in kinds and self.thoughts is None:
+            raise DialectError(f"dialect {self.name} has no reasoning", hint="leave the reasoning out")
+        calls = sum(len(run) for run in runs if isinstance(run[0], ToolCall))
+        said = ", ".join(kind.__name__ for kind in kinds)
+        if self.calls.most is not None and calls > self.calls.most:
+            raise DialectError(
+                f"dialect {self.name} says {self.calls.most} call a turn, not {calls}",
+                hint="give each call a turn of its own",
+            )
+        if self.join is not None:
+            return
+        spoken = kinds[1:] if kinds[:1] == [Reasoning] else kinds
+        orders: dict[str, tuple[str, bool]] = {
+            "alone": ("a text or calls, never both", len(spoken) <= 1),
+            "before": ("one text, then calls", spoken in ([], [Text], [ToolCall], [Text, ToolCall])),
+            "around": (
+                "texts and calls in turn",
+                all(a is not b for a, b in pairwise(spoken)),
+            ),
+        }
+        order, kept = orders[self.calls.text]
+        if Reasoning in spoken or not kept:
+            raise DialectError(
+                f"dialect {self.name} writes one reasoning, then {order}; not {said}",
+                hint="split it into turns, or script the raw text",
+            )
+
+    def _run(self, run: tuple[Part, ...], number: int) -> str:
+        match run[0]:
+            case Reasoning(text):
+                assert self.thoughts is not None
+                self._refuse(text, (self.thoughts.close.strip(),))
+                return f"{self.thoughts.open}{text}{self.thoughts.close}"
+            case Text(text):
+                thinks = self.thoughts.open.strip() if self.thoughts else ""
+                self._refuse(text, (thinks, self.calls.marker, self.text[1].strip()))
+                return f"{self.text[0]}{text}{self.text[1]}" if text or self.text_always else ""
+        calls = [self._call(call, index) for index, call in enumerate(run, start=number)]  # type: ignore[arg-type]
+        return f"{self.calls.open}{self.calls.between.join(calls)}{self.calls.close}"
+
+    def _call(self, call: ToolCall, index: int) -> str:
+        self._refuse(call.name + call.arguments_json, ())
+        arguments = self.calls.arguments(call, self.name)
+        template = Template(self.calls.call)
+        if "name" in template.get_identifiers() and not _NAME.fullmatch(call.name):
+            raise DialectError(f"dialect {self.name} cannot write {call.name!r} as a bare name")
+        return template.substitute(
+            name=call.name,
+            name_json=json.dumps(call.name, ensure_ascii=False),
+            arguments=arguments,
+            index=index,
+            number=index + 1,
+        )
+
+    def _refuse(self, text: str, markers: tuple[str, ...]) -> None:
+        refuse_markers(text, (*self.frame.tokens, *filter(None, markers)), self.name)
+
+
+def _in_json(meaning: Meaning, named: bool) -> list[object]:
+    """Calls as vLLM's schemas for forced calls have them: its own, then that of its mistral parser."""
+    calls = meaning.calls
+    own = [{"name": call.name, "parameters": call.arguments} for call in calls]
+    return [calls[0].arguments if named else own, [{"name": c.name, "arguments": c.arguments} for c in calls]]

@@ -1,0 +1,169 @@
+"""How families write the arguments of a call: JSON, elements, Python, or a notation of their own."""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from string import Template
+from typing import Any
+
+from vllm_harness.scripted.dialects.dialect import DialectError, refuse_markers
+from vllm_harness.scripted.meaning import ToolCall
+
+Writer = Callable[[ToolCall, str], str]
+"""A call and the dialect's name -> its arguments; DialectError where the notation cannot say them."""
+
+
+def as_json(call: ToolCall, _dialect: str) -> str:
+    """One JSON object; malformed arguments go out as they stand."""
+    return call.arguments_json
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Each argument as an element: a string as it stands, anything else as JSON.
+
+    Attributes:
+        string: template of a string argument, with `$key`, `$value`, `$type`.
+        other: the same for other values; by default as `string`.
+        between: what stands between two.
+        cdata: whether a value with `<`, `&` or a line end goes into a CDATA section.
+    """
+
+    string: str
+    other: str | None = None
+    between: str = ""
+    cdata: bool = False
+
+    def __call__(self, call: ToolCall, dialect: str) -> str:
+        return self.between.join(
+            self._element(key, value, dialect) for key, value in _mapping(call, dialect).items()
+        )
+
+    def _element(self, key: str, value: Any, dialect: str) -> str:
+        template = self.string if isinstance(value, str) else self.other or self.string
+        written = value if isinstance(value, str) else _json(value)
+        if self.cdata and re.search("[<&\n]", written):
+            refuse_markers(written, ("]]>",), dialect)
+            written = f"<![CDATA[{written}]]>"
+        else:
+            refuse_markers(written, (_follows(template, "$value"),), dialect)
+        refuse_markers(key, (_follows(template, "$key")[0],), dialect)
+        return Template(template).substitute(key=key, value=written, type=_type(value))
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Each argument as an element named after it, objects and arrays as elements within.
+
+    Attributes:
+        mark: what stands before every tag.
+    """
+
+    mark: str
+
+    def __call__(self, call: ToolCall, dialect: str) -> str:
+        return self._inner(_mapping(call, dialect), dialect)
+
+    def _inner(self, value: Any, dialect: str) -> str:
+        if isinstance(value, dict):
+            return "".join(self._element(key, inner, dialect) for key, inner in value.items())
+        if isinstance(value, list):
+            return "".join(self._element("item", inner, dialect) for inner in value)
+        written = value if isinstance(value, str) else _json(value)
+        refuse_markers(written, (self.mark,), dialect)
+        return written
+
+    def _element(self, key: str, value: Any, dialect: str) -> str:
+        if not re.fullmatch(r"[A-Za-z_][\w.-]*", key):
+            raise DialectError(f"dialect {dialect} cannot write {key!r} as the name of an element")
+        return f"{self.mark}<{key}>{self._inner(value, dialect)}{self.mark}</{key}>"
+
+
+@dataclass(frozen=True)
+class Quoted:
+    """`key:value` pairs; strings stand between two marks, keys bare.
+
+    Attributes:
+        mark: the quotation mark, one token.
+    """
+
+    mark: str
+
+    def __call__(self, call: ToolCall, dialect: str) -> str:
+        return self._pairs(_mapping(call, dialect), dialect)
+
+    def _pairs(self, value: dict[str, Any], dialect: str) -> str:
+        for key in value:
+            if not re.fullmatch(r"[\w.-]+", key):
+                raise DialectError(f"dialect {dialect} cannot write {key!r} as a bare key")
+        return ",".join(f"{key}:{self._value(inner, dialect)}" for key, inner in value.items())
+
+    def _value(self, value: Any, dialect: str) -> str:
+        match value:
+            case str():
+                refuse_markers(value, (self.mark,), dialect)
+                return f"{self.mark}{value}{self.mark}"
+            case dict():
+                return f"{{{self._pairs(value, dialect)}}}"
+            case list():
+                return f"[{','.join(self._value(inner, dialect) for inner in value)}]"
+        return _json(value)
+
+
+def as_python(call: ToolCall, dialect: str) -> str:
+    """Keyword arguments of a Python call, strings in double quotes."""
+    arguments = _mapping(call, dialect)
+    for key in arguments:
+        kept = unicodedata.normalize("NFKC", key) == key  # Python reads identifiers so
+        if not key.isidentifier() or keyword.iskeyword(key) or not kept:
+            raise DialectError(f"dialect {dialect} cannot write {key!r} as a keyword argument")
+    return ", ".join(f"{key}={_python(value)}" for key, value in arguments.items())
+
+
+def _python(value: Any) -> str:
+    match value:
+        case str():
+            return _json(value)  # every JSON string is a Python string
+        case dict():
+            return f"{{{', '.join(f'{_json(key)}: {_python(inner)}' for key, inner in value.items())}}}"
+        case list():
+            return f"[{', '.join(map(_python, value))}]"
+    return repr(value)
+
+
+def _mapping(call: ToolCall, dialect: str) -> dict[str, Any]:
+    if isinstance(call.arguments, str):
+        raise DialectError(
+            f"dialect {dialect} does not write arguments as JSON, so {call.arguments!r} has no place in it",
+            hint="give the arguments as a mapping, or script the raw text",
+        )
+    return call.arguments
+
+
+def _follows(template: str, placeholder: str) -> str:
+    """The marker after a placeholder, up to the next one, line ends left out."""
+    return re.split(r"\$[a-z]+", template.partition(placeholder)[2])[0].strip("\n")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _type(value: Any) -> str:
+    match value:
+        case bool():
+            return "boolean"
+        case None:
+            return "null"
+        case str():
+            return "string"
+        case dict():
+            return "object"
+        case list():
+            return "array"
+    return "number"

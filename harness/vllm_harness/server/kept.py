@@ -1,0 +1,114 @@
+"""Kept servers: left running by one run, found again by a later one that wants exactly the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import psutil
+import requests
+
+from vllm_harness.files.waiting import locked
+from vllm_harness.server.fork_server import READ_EARLY, TEMPLATE
+from vllm_harness.server.launch import IN_SERVER, Launch
+from vllm_harness.server.leases.ports import listeners
+from vllm_harness.server.process_tree import tree_pids
+from vllm_harness.server.records import ServerRecord, records_folder, running
+
+CHECK_S = 5.0
+END_S = 30.0
+
+
+def identity(launch: Launch) -> str:
+    """Equal for launches that give the same server: model, flags, variables, vLLM and our plugins."""
+    told = [
+        launch.model,
+        launch.argv(0),
+        sorted((name, value) for name, value in launch.environ().items() if _counts(name, launch)),
+        launch.environment.fingerprint(),
+        [path.read_text() for path in (TEMPLATE, *sorted(IN_SERVER.glob("*.py")))],
+    ]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+def _counts(name: str, launch: Launch) -> bool:
+    """Whether a variable makes another server: the caller's own, and what vLLM and its libraries read."""
+    upper = name.upper()
+    return name in launch.env or upper.startswith(READ_EARLY) or upper.endswith(("_PROXY", "_KEY", "_TOKEN"))
+
+
+@contextmanager
+def one_start(wanted: str) -> Iterator[None]:
+    """Lets one run at a time look for a server of an identity and start it, so that others then find it."""
+    with locked(records_folder() / f"{wanted}.lock", "another run that starts the same server, to share it"):
+        yield
+
+
+def find(wanted: str, name: str, api_key: str) -> ServerRecord | None:
+    """A kept server of an identity that answers now; one that does not answer is ended."""
+    for record in running():
+        if record.kept and record.identity == wanted:
+            if _serves(record, name, api_key):
+                return record
+            end(record)
+    return None
+
+
+def end(record: ServerRecord) -> list[int]:
+    """Ends a running server by its record; returns process ids that are left."""
+    with suppress(psutil.NoSuchProcess, ProcessLookupError):
+        supervisor = psutil.Process(record.supervisor)
+        os.kill(record.supervisor, signal.SIGTERM)
+        deadline = time.monotonic() + END_S
+        while supervisor.is_running() and supervisor.status() != psutil.STATUS_ZOMBIE:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+    return record.clear()
+
+
+def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
+    if listeners(record.port) - tree_pids(record.supervisor):  # a stranger's, who would get the key
+        return False
+    try:
+        headers = {"Authorization": f"Bearer {api_key}"}
+        answer = requests.get(f"http://127.0.0.1:{record.port}/v1/models", headers=headers, timeout=CHECK_S)
+        return answer.ok and name in [model["id"] for model in answer.json()["data"]]
+    except (requests.RequestException, ValueError, KeyError, TypeError):
+        return False
+
+
+class Adopted:
+    """A kept server that another run started, with the face of `Supervised`.
+
+    Args:
+        record: its record.
+    """
+
+    failure = None
+    exit_code = None
+
+    def __init__(self, record: ServerRecord) -> None:
+        self._record = record
+        self.supervisor_pid = record.supervisor
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is gone."""
+        return not self._record.supervisor_lives()
+
+    def pid(self) -> int:
+        """Process id of its API server."""
+        return self._record.pid
+
+    def end(self) -> list[int]:
+        """Ends it; returns process ids that survived."""
+        return end(self._record)
+
+    def keep(self) -> None:
+        """Nothing: it is kept already."""

@@ -1,0 +1,163 @@
+"""From a model entry to a command: what is started for a model, lane and environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry
+from vllm_harness.endpoint import NO_KEY
+from vllm_harness.environments import assets
+from vllm_harness.environments.spec import Environment
+from vllm_harness.errors import UsageError
+from vllm_harness.scripted.standin import SERVER_ENV, build_stand_in, stand_in_args
+
+IN_SERVER = Path(__file__).parent.parent / "scripted" / "in_server"
+SCRIPTED_ARGS: dict[Frontend, tuple[str, ...]] = {
+    "python": (
+        *("--logits-processors", "vllm_harness_logits:ScriptedLogits"),
+        *("--middleware", "vllm_harness_middleware.ScriptMiddleware"),
+    ),
+    "rust": ("--logits-processors", "vllm_harness_logits:ScriptedLogits"),
+}
+FRONTEND_ENV: dict[Frontend, dict[str, str]] = {"python": {}, "rust": {"VLLM_USE_RUST_FRONTEND": "1"}}
+NOT_INHERITED = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+OUR_OWN = "VLLM_HARNESS_"  # for the harness; vLLM would warn of variables it does not know
+# set by the harness itself, so that a second value would contradict it
+OWN_FLAGS = {"--port": "port=", "--host": "nothing: servers listen on 127.0.0.1", "--uds": "nothing"}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What to start.
+
+    Attributes:
+        entry: the model entry.
+        lane: `live` or `scripted`.
+        environment: the interpreter that has vLLM.
+        model: folder or hub id that `vllm serve` gets.
+        args: its flags, without host and port.
+        env: variables beside the inherited ones.
+        frontend: which of vLLM's HTTP front ends answers.
+    """
+
+    entry: ModelEntry
+    lane: Lane
+    environment: Environment
+    model: str
+    args: tuple[str, ...]
+    env: dict[str, str] = field(default_factory=dict)
+    frontend: Frontend = "python"
+
+    @property
+    def name(self) -> str:
+        """The name that the server serves the model under."""
+        return self.entry.name
+
+    def argv(self, port: int) -> list[str]:
+        """The whole command; scripts reach the Rust front end through a proxy of ours."""
+        serve = [*self.environment.serve_command, self.model, "--served-model-name", self.name, *self.args]
+        if self.frontend == "rust" and self.lane == "scripted":
+            return [str(self.environment.python), str(IN_SERVER / "vllm_harness_proxy.py"), str(port), *serve]
+        return [*serve, "--host", "127.0.0.1", "--port", str(port)]
+
+    @property
+    def api_key(self) -> str:
+        """The key that its clients send: the first that the server was given; `none` where it takes any."""
+        for index in range(len(self.args) - 1, -1, -1):
+            flag, has_value, value = self.args[index].partition("=")
+            if flag == "--api-key":
+                return value if has_value else self.args[index + 1]
+        return self.env.get("VLLM_API_KEY") or os.environ.get("VLLM_API_KEY") or NO_KEY
+
+    def describe(self) -> str:
+        """Names environment and front end in results."""
+        return f"{self.environment.describe()}, {self.frontend} front end"
+
+    def environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """The whole environment: inherited, then the runtime variables, the entry's and the caller's."""
+        inherited = {k: v for k, v in base.items() if k not in NOT_INHERITED and not k.startswith(OUR_OWN)}
+        environ = {**self.environment.environ(inherited), **self.env}
+        parts = [str(IN_SERVER), environ.get("PYTHONPATH", "")]
+        environ["PYTHONPATH"] = os.pathsep.join(part for part in parts if part)
+        return environ
+
+
+def plan_launch(
+    entry: ModelEntry,
+    environment: Environment,
+    *,
+    lane: Lane,
+    args: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    frontend: Frontend = "python",
+    progress: Callable[[str], None] = lambda _: None,
+) -> Launch:
+    """Everything that a server of this entry needs, its assets fetched.
+
+    Args:
+        args: flags after the entry's own; where one stands twice, vLLM takes the last.
+        env: variables over the entry's own.
+        frontend: which of vLLM's HTTP front ends is to answer.
+        progress: told about downloads.
+
+    Raises:
+        UsageError: the entry has no such lane, the environment no such front end, or a flag that only the
+            harness may set.
+        AssetError: an asset cannot be fetched.
+    """
+    if not entry.serves(lane):
+        raise UsageError(
+            f"model {entry.name!r} has no lane {lane!r}", hint=f"it has {', '.join(entry.lanes)}"
+        )
+    if lane == "live" and environment.device not in entry.hardware.devices:
+        raise UsageError(
+            f"model {entry.name!r} does not run live on {environment.device}",
+            hint="use --lane scripted" if "scripted" in entry.lanes else "it needs a CUDA machine",
+        )
+    if frontend not in environment.frontends:
+        raise UsageError(
+            f"{environment.describe()} carries no {frontend} front end",
+            hint="official wheels from 0.33.0 on carry it: --vllm 0.33.0@0.32.0 is such a one on CPU",
+        )
+    for flag in args:
+        if flag.split("=", 1)[0] in OWN_FLAGS:
+            raise UsageError(
+                f"{flag} is set by the harness", hint=f"use {OWN_FLAGS[flag.split('=', 1)[0]]} instead"
+            )
+    flags = entry.flags(lane, environment.device, frontend)
+    if lane == "live":
+        model, lane_args, assets_env = _live_model(entry, progress)
+    else:
+        model, lane_args, assets_env = _stand_in(entry, progress)
+        lane_args += SCRIPTED_ARGS[frontend]
+    return Launch(
+        entry=entry,
+        lane=lane,
+        environment=environment,
+        model=model,
+        args=(*flags.args, *lane_args, *args),
+        env={**assets_env, **flags.env, **FRONTEND_ENV[frontend], **(env or {})},
+        frontend=frontend,
+    )
+
+
+def _live_model(
+    entry: ModelEntry, progress: Callable[[str], None]
+) -> tuple[str, tuple[str, ...], dict[str, str]]:
+    if entry.weights:
+        return str(assets.fetch(entry.weights, progress=progress)), (), {}
+    return entry.hub.id, ("--revision", entry.hub.revision), {}
+
+
+def _stand_in(
+    entry: ModelEntry, progress: Callable[[str], None]
+) -> tuple[str, tuple[str, ...], dict[str, str]]:
+    assert entry.stand_in is not None
+    named = entry.stand_in.tokenizer
+    tokenizer = Path(named) if Path(named).is_absolute() else assets.fetch(named, progress=progress)
+    env = {name: str(assets.fetch(asset, progress=progress)) for name, asset in entry.stand_in.assets.items()}
+    checkpoint = build_stand_in(entry, tokenizer)
+    return str(checkpoint), stand_in_args(entry), {**SERVER_ENV, **env}

@@ -1,0 +1,149 @@
+"""What a server needs of the machine, leased to it alone until it has ended.
+
+Whole GPUs on CUDA, a share of the memory on CPU. Leases are file locks in the state folder: two runs never
+get the same as long as they share that folder (one user, or VLLM_HARNESS_STATE).
+"""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentError, ArgumentParser
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from math import floor, prod
+
+from vllm_harness.machine.gpus import visible_gpus
+from vllm_harness.machine.node_memory import node_memory
+from vllm_harness.server.fork_server import MODELS_HELD, templates
+from vllm_harness.server.launch import Launch
+from vllm_harness.server.leases import memory as memory_leases
+from vllm_harness.server.leases.gpus import lease_gpus
+from vllm_harness.server.leases.lease import Lease
+from vllm_harness.server.leases.ledger import Room
+from vllm_harness.server.leases.needs import FORK_SERVER_GIB, STAND_IN_GIB, Start, fork_servers_gib, number
+
+WAIT_VARIABLE = "VLLM_HARNESS_LEASE_WAIT_S"
+WAIT_S = 3600.0
+BOUND_VARIABLE = "VLLM_HARNESS_MEMORY_GIB"
+STAND_IN_GPU_GIB = 4.0
+TEMPLATE_GIB = 0.3  # of the fork server, with one model's tokenizer
+INTERPRETER_GIB = 1.0  # with vLLM's parsers, torch and tokenizers imported
+PARALLEL = (
+    ("-tp", "--tensor-parallel-size"),
+    ("-pp", "--pipeline-parallel-size"),
+    ("-dp", "--data-parallel-size"),
+)
+
+
+def lease_for(launch: Launch, *, forked: bool = False) -> Lease:
+    """Leases what a launch needs, waiting for other leases up to VLLM_HARNESS_LEASE_WAIT_S (3600) seconds.
+
+    Args:
+        forked: whether it is to be started from the fork server.
+
+    Raises:
+        NotEnoughHardware, WaitCannotEnd, LeaseTimeout: see `lease_gpus` and `lease_memory`.
+        UsageError: a variable makes no sense.
+    """
+    wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
+    if launch.environment.device == "cuda":
+        live, hardware = launch.lane == "live", launch.entry.hardware
+        gib = hardware.gpu_memory_gib if live else STAND_IN_GPU_GIB
+        visible = partial(visible_gpus, launch.environ())
+        return lease_gpus(gpus_needed(launch.args), gib, visible=visible, wait_s=wait_s)
+    start = Start(launch, forked)
+    gib = start.need_gib() + start.ahead_gib()
+    return memory_leases.lease_memory(gib, room=partial(room, ready_gib=start.cache_gib), wait_s=wait_s)
+
+
+def reserve_for(launch: Launch, count: int, *, forked: bool, wait_s: float | None = None) -> Lease:
+    """Sets aside what servers of a launch need at once, on CPU; on CUDA a server's own lease does.
+
+    To be asked for while no server of this process is in use. Raises as `lease_for`.
+
+    Args:
+        wait_s: seconds to wait for others in place of VLLM_HARNESS_LEASE_WAIT_S.
+    """
+    if launch.environment.device == "cuda" or not count:
+        return Lease([])
+    start = Start(launch, forked)
+    if wait_s is None:
+        wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
+    gib = count * start.need_gib() + start.ahead_gib()
+    return memory_leases.reserve_memory(gib, room=room, wait_s=wait_s)
+
+
+def room(used_gib: float, ready_gib: float = 0.0) -> Room:
+    """What CPU servers may have in all, and what is available to them now.
+
+    That is what the kernel would give, without the fork servers; VLLM_HARNESS_MEMORY_GIB bounds what servers
+    and fork servers take together.
+
+    Args:
+        used_gib: what the servers that hold leases have taken.
+        ready_gib: what must be free besides for vLLM to start: its KV cache, though it is taken later.
+    """
+    total, fork_servers = _total_gib(), fork_servers_gib()
+    available = node_memory().available / 2**30
+    if available < ready_gib:
+        available = 0.0
+    return Room(total - fork_servers, min(available, total - used_gib - fork_servers))
+
+
+def models_held() -> int:
+    """How many models' templates of the fork server a process keeps: an eighth of the memory at most."""
+    return max(1, min(MODELS_HELD, int(_total_gib() / 8 / TEMPLATE_GIB)))
+
+
+def interpreters() -> int:
+    """How many interpreters with vLLM a command runs side by side where nobody says: two at most."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    return max(1, min(2, cores, int(_total_gib() / 2 / INTERPRETER_GIB)))
+
+
+def _total_gib() -> float:
+    total = node_memory().total / 2**30
+    return min(total, number(os.environ, BOUND_VARIABLE, total))
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many stand-ins this machine holds at once beside what strangers use: in all, and more now."""
+
+    in_all: int
+    now: int
+    each_gib: float
+
+
+def capacity() -> Capacity:
+    """How many forked stand-ins fit, by the same figures that their leases go by."""
+    accounts = memory_leases.accounts()
+    used, coming = sum(each.used for each in accounts), sum(each.coming for each in accounts)
+    there = room(used, ready_gib=1.0)
+    ahead = 0.0 if templates() else FORK_SERVER_GIB
+    each = STAND_IN_GIB["forked"]
+    return Capacity(
+        in_all=max(0, floor((min(there.total, there.available + used) - ahead) / each)),
+        now=max(0, floor((there.available - coming - ahead) / each)),
+        each_gib=each,
+    )
+
+
+def gpus_needed(args: Sequence[str]) -> int:
+    """How many GPUs a server with these flags runs on; the last of two equal flags counts, as in vLLM."""
+    parser = ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
+    for short, long in PARALLEL:
+        parser.add_argument(short, long, type=int, default=1)
+    with suppress(ArgumentError):  # vLLM refuses such flags itself
+        known, _ = parser.parse_known_args([_dashed(arg) for arg in args])
+        sizes: list[int] = list(vars(known).values())
+        return prod(max(1, size) for size in sizes)
+    return 1
+
+
+def _dashed(arg: str) -> str:
+    """vLLM takes `--tensor_parallel_size` for `--tensor-parallel-size`."""
+    flag, equals, value = arg.partition("=")
+    return flag.replace("_", "-") + equals + value if flag.startswith("--") else arg

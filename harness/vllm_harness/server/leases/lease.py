@@ -1,0 +1,103 @@
+"""A lease: something of the machine that is promised to one server, and the wait for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from vllm_harness.machine.gpus import Gpu
+from vllm_harness.server.errors import StartupError
+from vllm_harness.server.leases.claims import Claim
+from vllm_harness.server.leases.idle import give_one_back
+from vllm_harness.terminal import notices
+
+POLL_S = 0.2
+TELL_EVERY_S = 10.0
+STRANGER_WAIT_S = 60.0
+"""How long to wait where no lease stands in the way: servers of killed runs end well within it."""
+
+
+class NotEnoughHardware(StartupError):
+    """This machine does not have what a server needs, whoever gives something back."""
+
+
+class LeaseTimeout(StartupError):
+    """The machine has what a server needs, but others did not give it back in time."""
+
+
+class WaitCannotEnd(StartupError):
+    """Those who hold what a server needs wait for what this process holds."""
+
+
+@dataclass
+class Lease:
+    """What is promised to one server.
+
+    Attributes:
+        env: variables that bind the server to it.
+        gpus: the GPUs, as they were when they were leased.
+    """
+
+    claims: list[Claim]
+    env: dict[str, str] = field(default_factory=dict)
+    gpus: list[Gpu] = field(default_factory=list)
+
+    def settle(self, **note: float) -> None:
+        """To be called once the server is ready, with what is known of it then; see `memory_leases`."""
+        for claim in self.claims:
+            claim.write({**claim.note(), **note})
+
+    def release(self) -> None:
+        """Gives it back; calling it again does nothing."""
+        for claim in self.claims:
+            claim.release()
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Why there is no lease now.
+
+    Attributes:
+        reason: who holds what; the same words as long as nothing changes.
+        leased: whether a lease stands in the way, not only strangers.
+        figures: the state of the machine, for an error.
+        endless: whether those who hold it wait for this process.
+    """
+
+    reason: str
+    leased: bool
+    figures: Callable[[], str]
+    endless: bool = False
+
+
+def wait_for(attempt: Callable[[], Lease | Busy], wanted: str, wait_s: float) -> Lease:
+    """Tries until there is a lease: `wait_s` seconds, and 60 where only strangers stand in the way.
+
+    Idle servers of this process are given back first. Says at once what is waited for, and every 10 s again.
+
+    Raises WaitCannotEnd, LeaseTimeout, and what `attempt` raises.
+    """
+    start = last_leased = time.monotonic()
+    told = -TELL_EVERY_S
+    while isinstance(outcome := attempt(), Busy):
+        if give_one_back():
+            continue
+        if outcome.endless:
+            raise WaitCannotEnd(
+                f"a wait for {wanted} cannot end: {outcome.reason}; {outcome.figures()}",
+                hint="end what is named there, or run fewer servers at once",
+            )
+        waited = time.monotonic() - start
+        last_leased = time.monotonic() if outcome.leased else last_leased
+        if waited >= wait_s or time.monotonic() - last_leased >= STRANGER_WAIT_S:
+            raise LeaseTimeout(
+                f"no {wanted} within {waited:.0f} s: {outcome.reason}; {outcome.figures()}",
+                hint="end what is named there"
+                + (", or wait longer: set VLLM_HARNESS_LEASE_WAIT_S" if outcome.leased else ""),
+            )
+        if waited - told >= TELL_EVERY_S:
+            told = waited
+            notices.say(f"waiting for {wanted} ({waited:.0f} s): {outcome.reason}")
+        time.sleep(POLL_S)
+    return outcome

@@ -1,0 +1,162 @@
+"""Memory leased to CPU servers: the ledger's entries are locked files, which a dead holder loses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import psutil
+from filelock import FileLock
+
+from vllm_harness.files.paths import state_dir
+from vllm_harness.server.leases.claims import Claim, Holder, enter, entries
+from vllm_harness.server.leases.lease import Busy, Lease, NotEnoughHardware, wait_for
+from vllm_harness.server.leases.ledger import Account, Room, can_end, fits
+
+Measure = Callable[[float], Room]
+"""What there is, given what the servers that hold leases have taken already (GiB)."""
+
+
+def lease_memory(gib: float, *, room: Measure, wait_s: float = 3600.0) -> Lease:
+    """Leases memory for one server on CPU.
+
+    All promises together never pass what there is, and what is not taken yet must be available now.
+
+    Args:
+        gib: how much.
+        room: what there is.
+        wait_s: seconds to wait for others.
+
+    Raises:
+        NotEnoughHardware: at once, where it could never fit.
+        WaitCannotEnd: at once, where those who hold it wait for this process.
+        LeaseTimeout: naming who holds it.
+    """
+    with _asking() as wait:
+        return wait_for(partial(_attempt, "lease", gib, room, wait), f"{gib:.1f} GiB of memory", wait_s)
+
+
+def reserve_memory(gib: float, *, room: Measure, wait_s: float = 3600.0) -> Lease:
+    """Sets memory aside for the servers that this process is about to use, those that it runs included.
+
+    To be asked for while none of its servers is in use: it gives them back where it would have to wait, so
+    that nobody waits for it meanwhile. Its servers' leases are then a part of it. Raises as `lease_memory`.
+    """
+    with _asking() as wait:
+        wanted = f"{gib:.1f} GiB of memory for the next test"
+        return wait_for(partial(_attempt, "reserve", gib, room, wait), wanted, wait_s)
+
+
+def others_have_waited_s() -> float:
+    """For how many seconds another process has waited for memory by now; 0 where none waits."""
+    with _locked():
+        who = Holder.this_process().who
+        since = [each.since for each in _accounts() if each.wanted and each.who != who]
+    return max(0.0, time.time() - min(since)) if since else 0.0
+
+
+def accounts() -> list[Account]:
+    """The accounts of all processes now."""
+    with _locked():
+        return _accounts()
+
+
+def _attempt(kind: Literal["lease", "reserve"], gib: float, measure: Measure, wait: Claim) -> Lease | Busy:
+    with _locked():
+        every = _accounts()
+        who = Holder.this_process().who
+        own = next((each for each in every if each.who == who), Account(who))
+        after = max(own.leased + gib, own.reserved) if kind == "lease" else max(own.leased, gib)
+        extra = after - own.held
+        if extra <= 0:
+            return Lease([enter(_folder(), kind=kind, gib=gib)])
+        room = measure(sum(account.used for account in every))
+        if gib > room.total:
+            raise _never(gib, room)
+        # a process that holds servers in use must not queue behind those who wait for it
+        queue = kind == "reserve" or not own.leased
+        if fits(extra, own.who, every, room, queue=queue):
+            return Lease([enter(_folder(), kind=kind, gib=gib)])
+        # of those who wait for each other only the one that closes the circle is refused
+        endless = not can_end(extra, own.who, every, room.total)
+        wait.write({"kind": "wait", "gib": 0 if endless else extra, "since": own.since or time.time()})
+    leased = any(each.held or each.wanted for each in every if each.who != own.who)
+    return Busy(_reason(every, own.who), leased, partial(_figures, room), endless)
+
+
+@contextmanager
+def _asking() -> Iterator[Claim]:
+    """The entry of a request, which says that it waits once it has been refused."""
+    with _locked():
+        claim = enter(_folder(), kind="wait", gib=0.0, since=0.0)
+    try:
+        yield claim
+    finally:
+        with _locked():
+            claim.remove()
+
+
+def _accounts() -> list[Account]:
+    """One a process or task; what is left of dead ones is removed."""
+    found: dict[str, Account] = {}
+    for claim in entries(_folder()):
+        note, holder = claim.note(), claim.holder()
+        if holder is not None:
+            account = found.get(holder.who, Account(holder.who, str(holder)))
+            found[holder.who] = _with(account, note["kind"], note)
+    return list(found.values())
+
+
+def _with(account: Account, kind: str, note: dict[str, float]) -> Account:
+    gib = note["gib"]
+    match kind:
+        case "lease":
+            used = min(gib, note.get("used", 0.0))
+            return replace(account, leased=account.leased + gib, used=account.used + used)
+        case "reserve":
+            return replace(account, reserved=account.reserved + gib)
+        case "wait" if gib:
+            since = min(account.since or note["since"], note["since"])
+            return replace(account, wanted=max(account.wanted, gib), since=since)
+    return account
+
+
+def _never(gib: float, room: Room) -> NotEnoughHardware:
+    return NotEnoughHardware(
+        f"asked for {gib:.1f} GiB of memory; there are {max(0.0, room.total):.1f} GiB for servers",
+        hint="run a smaller model, lower the entry's cpu_memory_gib, or raise the limit "
+        "(VLLM_HARNESS_MEMORY_GIB, the control group's); `vllm-harness doctor` tells how many servers fit",
+    )
+
+
+def _reason(every: list[Account], own: str) -> str:
+    """Who holds what; the same words as long as nothing changes."""
+    words = []
+    for each in every:
+        waits = f" and waits for {each.wanted:.1f} GiB" if each.wanted else ""
+        if each.held:
+            words.append(f"{each.held:.1f} GiB are leased by {each.holder}{waits}")
+        elif each.wanted and each.who != own:
+            words.append(f"{each.holder} has waited for {each.wanted:.1f} GiB for longer")
+    return "; ".join(words) or "other processes use it"
+
+
+def _figures(room: Room) -> str:
+    users = psutil.process_iter(["name", "memory_info"])
+    sizes = [(p.info["memory_info"].rss, p.pid, p.info["name"]) for p in users if p.info["memory_info"]]
+    largest = [f"pid {pid} ({name}, {rss / 2**30:.1f} GiB)" for rss, pid, name in sorted(sizes)[:-4:-1]]
+    free, total = max(0.0, room.available), room.total
+    return f"{free:.1f} of {total:.1f} GiB are free, the largest users are {', '.join(largest)}"
+
+
+def _locked() -> FileLock:
+    return FileLock(state_dir() / "memory.lock", thread_local=False)
+
+
+def _folder() -> Path:
+    return state_dir() / "memory"

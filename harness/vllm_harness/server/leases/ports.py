@@ -1,0 +1,96 @@
+"""Ports without collisions: a lease is a locked file, so parallel runs never choose the same."""
+
+from __future__ import annotations
+
+import random
+import socket
+from dataclasses import dataclass
+
+import psutil
+from filelock import FileLock, Timeout
+
+from vllm_harness.errors import HarnessError
+from vllm_harness.files.paths import state_dir
+
+# below Linux's default range of ephemeral ports, so that no outgoing connection takes one by chance
+PORTS = range(21000, 29000)
+
+
+class NoFreePort(HarnessError):
+    """Every port that was tried is in use."""
+
+
+@dataclass
+class PortLease:
+    """A port that no other lease holds, until `release`."""
+
+    port: int
+    _lock: FileLock
+
+    def release(self) -> None:
+        """Gives the port back; calling it again does nothing."""
+        self._lock.release()
+
+
+def lease_port(port: int | None = None, *, seed: int | None = None) -> PortLease:
+    """Leases a port, a given one or a free one.
+
+    Raises:
+        NoFreePort: the given port is taken, or none of 200 candidates is free.
+    """
+    if port is not None:
+        lease = _try(port)
+        if lease is None:
+            raise NoFreePort(f"port {port} is taken by {describe_holder(port)}", hint="leave the port out")
+        return lease
+    for candidate in random.Random(seed).sample(PORTS, 200):
+        if lease := _try(candidate):
+            return lease
+    raise NoFreePort(f"no free port found between {PORTS.start} and {PORTS.stop}")
+
+
+def _try(port: int) -> PortLease | None:
+    folder = state_dir() / "ports"
+    folder.mkdir(exist_ok=True)
+    lock = FileLock(folder / f"{port}.lock", thread_local=False)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return None
+    if is_free(port):
+        return PortLease(port, lock)
+    lock.release()
+    return None
+
+
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a server could bind the port now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            return True
+        except OSError:
+            return False
+
+
+def listeners(port: int) -> set[int | None]:
+    """Process ids that listen on a TCP port; None stands for a process we may not look into."""
+    return {
+        connection.pid
+        for connection in psutil.net_connections(kind="tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port
+    }
+
+
+def describe_holder(port: int) -> str:
+    """Words for whoever listens on a port: `pid 12 (python -m http.server)`."""
+    names = []
+    for pid in sorted(listeners(port), key=lambda pid: pid or 0):
+        try:
+            names.append(
+                f"pid {pid} ({' '.join(psutil.Process(pid).cmdline())[:80]})" if pid else "another user"
+            )
+        except psutil.Error:
+            names.append(f"pid {pid}")
+    return ", ".join(names) or "another run of the harness"

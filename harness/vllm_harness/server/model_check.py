@@ -1,0 +1,167 @@
+"""Holds model entries against one vLLM: does it know their parsers, flags, variables and architectures?"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vllm_harness.configuration.model_entries import TEMPLATES, Device, Frontend, Lane, ModelEntry
+from vllm_harness.environments.spec import Environment
+from vllm_harness.errors import HarnessError
+from vllm_harness.scripted.dialects import DIALECTS
+from vllm_harness.scripted.standin import stand_in_args
+
+_SCRIPT = Path(__file__).with_name("vllm_names.py")
+_LIMIT_S = 300
+_LANES: tuple[Lane, ...] = ("live", "scripted")
+# what the Rust front end knows stands in its refusal of a name that is none
+_RUST_REFUSALS = {
+    "tool_parsers": ("--tool-call-parser", "?"),
+    "reasoning_parsers": ("--tool-call-parser", "none", "--reasoning-parser", "?"),
+}
+_DEVICES: tuple[Device, ...] = ("cpu", "cuda")
+
+
+class NamesError(HarnessError):
+    """The server's interpreter could not say which names its vLLM knows."""
+
+    exit_code = 2
+
+
+class VllmNames(BaseModel):
+    """The names one vLLM knows (see harness/vllm_harness/server/vllm_names.py)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tool_parsers: frozenset[str]
+    reasoning_parsers: frozenset[str]
+    flags: frozenset[str]
+    variables: frozenset[str]
+    architectures: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A name in models.yaml that this vLLM, or this project, does not know.
+
+    Attributes:
+        model: the entry's name.
+        key: where it stands in the entry.
+        name: what is unknown.
+        near: the nearest names there are, best first.
+    """
+
+    model: str
+    key: str
+    name: str
+    near: tuple[str, ...]
+
+
+def names_of(environment: Environment, frontend: Frontend = "python") -> VllmNames:
+    """Asks the environment's interpreter, in one subprocess that imports vLLM.
+
+    Args:
+        frontend: which front end's parsers.
+
+    Raises:
+        NamesError: vLLM does not import there, takes longer than five minutes to, or lacks that front end.
+    """
+    try:
+        answer = subprocess.run(
+            [environment.python, "-c", _SCRIPT.read_text()],
+            cwd="/",
+            env=environment.environ(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NamesError(f"{environment.describe()} gave no names within {_LIMIT_S} s") from error
+    try:
+        names = VllmNames.model_validate_json(answer.stdout)
+    except ValidationError as error:
+        said = "\n".join(answer.stderr.strip().splitlines()[-5:])
+        raise NamesError(
+            f"{environment.describe()} does not say which names it knows:\n{said}",
+            hint=f"look at `{environment.python} -c 'import vllm'`",
+        ) from error
+    return names if frontend == "python" else names.model_copy(update=_rust_parsers(environment))
+
+
+def _rust_parsers(environment: Environment) -> dict[str, frozenset[str]]:
+    if environment.package is None or "rust" not in environment.frontends:
+        raise NamesError(f"{environment.describe()} has no Rust front end", hint="use --vllm 0.33.0@0.32.0")
+    names = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, flags in _RUST_REFUSALS.items():
+            answer = subprocess.run(
+                [environment.package / "vllm-rs", "render", folder, *flags],
+                env=environment.environ(),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_LIMIT_S,
+            )
+            listed = re.search(r"choose from: (.+?)\)", answer.stdout + answer.stderr)
+            if listed is None:
+                raise NamesError(f"the Rust front end of {environment.describe()} does not list its {kind}")
+            names[kind] = frozenset(listed[1].split(", "))
+    return names
+
+
+def unknown_names(
+    entries: Iterable[ModelEntry], known: VllmNames, frontend: Frontend = "python"
+) -> list[Unknown]:
+    """What the entries name and nobody knows, in the entries' order."""
+    templates = frozenset(path.name for path in TEMPLATES.glob("*.jinja"))
+    pools = {
+        "tool_call_parser": known.tool_parsers,
+        "reasoning_parser": known.reasoning_parsers,
+        "args": known.flags,
+        "env": known.variables,
+        "stand_in.config.architectures": known.architectures,
+        "chat_template": templates,
+        "dialect": frozenset(DIALECTS),
+    }
+    return [
+        Unknown(entry.name, key, name, tuple(get_close_matches(name, sorted(pools[key]), n=3)))
+        for entry in entries
+        for key, name in _names(entry, frontend)
+        if name not in pools[key]
+    ]
+
+
+def _names(entry: ModelEntry, frontend: Frontend) -> Iterator[tuple[str, str]]:
+    tool_call_parser, reasoning_parser = entry.parsers(frontend)
+    single = {
+        "tool_call_parser": tool_call_parser,
+        "reasoning_parser": reasoning_parser,
+        "chat_template": entry.chat_template,
+        "dialect": entry.dialect,
+    }
+    yield from ((key, name) for key, name in single.items() if name)
+    flags = [entry.flags(lane, device) for lane in _LANES for device in _DEVICES]
+    args = [arg for each in flags for arg in each.args]
+    if entry.stand_in:
+        args += stand_in_args(entry)
+        yield from (
+            ("stand_in.config.architectures", name) for name in entry.stand_in.config.get("architectures", ())
+        )
+    yield from (("args", name) for name in dict.fromkeys(_flag_names(args)))
+    variables = dict.fromkeys(name for each in flags for name in each.env)
+    yield from (("env", name) for name in variables if name.startswith("VLLM_"))
+
+
+def _flag_names(args: Iterable[str]) -> Iterator[str]:
+    """The flags among arguments, as argparse lists them: no value, hyphens, no dotted part."""
+    for arg in args:
+        if arg.startswith("--"):
+            yield arg.partition("=")[0].partition(".")[0].replace("_", "-")

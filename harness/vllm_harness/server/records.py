@@ -1,0 +1,151 @@
+"""Records of running servers, so that a later run can clear away what an earlier one could not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from vllm_harness.files.paths import state_dir
+from vllm_harness.server import blocks
+from vllm_harness.server.process_tree import clear, ids_alive
+from vllm_harness.server.supervisor import started
+
+KEPT_RUNS = 40
+HALF_S = 60.0
+
+
+@dataclass(frozen=True)
+class ServerRecord:
+    """One server, from before anything of it exists until nothing is left.
+
+    Attributes:
+        server_id: name of the record, of the server's folder and of its shared memory.
+        supervisor: process id of its supervisor, 0 before there is one, with `supervisor_started` to tell it
+            from a later process of the same id; see `supervisor.started`.
+        tmp: its temporary folder, the working folder of its processes.
+        name, lane, environment, log: for people.
+        port, pid: of its API server.
+        identity: what it serves and how, for a later run to find it again; see `kept`.
+        kept: whether it outlives the run that started it.
+        owner: process id of the run that started it, with `owner_started`.
+        strangers: shared memory that was there before the server.
+    """
+
+    server_id: str
+    supervisor: int
+    supervisor_started: float
+    tmp: str
+    name: str
+    lane: str
+    environment: str
+    log: str
+    port: int
+    pid: int
+    identity: str = ""
+    kept: bool = False
+    owner: int = 0
+    owner_started: int = 0
+    strangers: list[str] = field(default_factory=list)
+
+    def path(self) -> Path:
+        """Where the record stands."""
+        return records_folder() / f"{self.server_id}.json"
+
+    def write(self) -> None:
+        """Keeps the record until `remove`; whoever reads it finds all of it, or the one before."""
+        half = self.path().with_suffix(".half")
+        half.write_text(json.dumps(asdict(self)))
+        half.replace(self.path())
+
+    def remove(self) -> None:
+        """Drops the record."""
+        self.path().unlink(missing_ok=True)
+
+    def supervisor_lives(self) -> bool:
+        """Whether its supervisor still runs."""
+        return started(self.supervisor) == self.supervisor_started
+
+    def owner_lives(self) -> bool:
+        """Whether the run that started it goes on; it clears away by itself, whatever is killed."""
+        return started(self.owner) == self.owner_started
+
+    def clear(self) -> list[int]:
+        """Ends and removes what is left of the server; returns ids of processes that are left."""
+        left = clear(self.server_id, self.tmp, self.strangers)
+        self.remove()
+        return left
+
+
+def sweep() -> list[ServerRecord]:
+    """Clears away servers whose supervisor and owner are gone; returns their records.
+
+    Shared memory of servers without any record goes as well, once it is old and nobody has it mapped.
+    """
+    swept = []
+    for path in _records():
+        try:
+            record = ServerRecord(**json.loads(path.read_text()))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, TypeError):
+            path.unlink(missing_ok=True)
+            continue
+        if not record.supervisor_lives() and not record.owner_lives():
+            record.clear()
+            swept.append(record)
+    _sweep_halves()
+    if orphans := blocks.orphans(path.stem for path in _records()):
+        alive = ids_alive()
+        blocks.remove(name for name in orphans if blocks.server_of(name) not in alive)
+    return swept
+
+
+def running() -> list[ServerRecord]:
+    """The servers that run now, of this user's runs."""
+    found = []
+    for path in _records():
+        with suppress(OSError, ValueError, TypeError):
+            record = ServerRecord(**json.loads(path.read_text()))
+            if record.supervisor_lives():
+                found.append(record)
+    return found
+
+
+def _records() -> list[Path]:
+    return sorted(records_folder().glob("*.json"))
+
+
+def _sweep_halves() -> None:
+    """Removes what runs that were killed have written of a record."""
+    for half in records_folder().glob("*.half"):
+        with suppress(OSError):
+            if time.time() - half.stat().st_mtime > HALF_S:
+                half.unlink()
+
+
+def run_folder() -> Path:
+    """The folder of this process's logs; older ones are removed beyond the newest 40."""
+    global _RUN
+    if _RUN is None:
+        runs = state_dir() / "runs"
+        runs.mkdir(exist_ok=True)
+        for old in sorted(path for path in runs.iterdir() if path.is_dir())[:-KEPT_RUNS]:
+            shutil.rmtree(old, ignore_errors=True)
+        _RUN = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    _RUN.mkdir(exist_ok=True)
+    return _RUN
+
+
+_RUN: Path | None = None
+
+
+def records_folder() -> Path:
+    """Where the records stand."""
+    folder = state_dir() / "servers"
+    folder.mkdir(exist_ok=True)
+    return folder

@@ -1,0 +1,538 @@
+"""RemoteServer: a real vLLM server as a context manager."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import requests
+
+from vllm_harness.configuration.model_entries import Frontend, KnownDeviation, Lane, ModelEntry, load_registry
+from vllm_harness.endpoint import Endpoint
+from vllm_harness.environments.resolve import resolve
+from vllm_harness.environments.spec import Environment
+from vllm_harness.machine import gpus
+from vllm_harness.machine.oom import oom_kills
+from vllm_harness.scripted.book import Book, Script
+from vllm_harness.server import blocks, errors, fork_server, kept
+from vllm_harness.server.diagnosis import diagnose, log_lines
+from vllm_harness.server.launch import Launch, plan_launch
+from vllm_harness.server.leases.allocation import lease_for, models_held
+from vllm_harness.server.leases.lease import Lease
+from vllm_harness.server.leases.needs import Start, taken_gib
+from vllm_harness.server.leases.ports import PortLease, describe_holder, is_free, lease_port, listeners
+from vllm_harness.server.phases import PhaseTracker
+from vllm_harness.server.process_tree import MARKER, tree_pids
+from vllm_harness.server.progress import NoProgress, StartProgress
+from vllm_harness.server.records import ServerRecord, run_folder, sweep
+from vllm_harness.server.redaction import secret_values
+from vllm_harness.server.supervised import Spawn, Supervised, spawn_cold
+from vllm_harness.server.supervisor import started
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, OpenAI
+
+POLL_S = 0.1
+GRACE_S = 10.0
+LOG_LIMIT = 256 * 2**20
+HEALTH_TIMEOUT_S = 5.0
+PORT_FREE_S = 10.0
+GPU_FREE_S = 60.0
+SOCKET_PATH_ROOM = (
+    60  # vLLM's socket names stand in the temporary folder; a socket's path has at most 107 bytes
+)
+
+
+class RemoteServer:
+    """Starts vLLM's OpenAI server for a model entry and ends it, whatever happens.
+
+        with RemoteServer("gpt-oss", lane="scripted") as server:
+            server.script("Hello!")
+            server.client().responses.create(model=server.model, input="Hi")
+
+    Args:
+        model: name or hub id of an entry in models.yaml, an entry, or a whole Launch.
+        lane: `live` (real weights) or `scripted` (stand-in checkpoint, scripted tokens).
+        vllm: the server's environment, or its spec (`0.32.0`, `0.33.0@0.32.0`, `tree:/path`, `installed`); by
+            default the vLLM of this interpreter, else the newest locked release.
+        frontend: which of vLLM's HTTP front ends is to answer.
+        args: `vllm serve` flags after the entry's own; the last of two equal flags counts.
+        env: variables over the entry's own.
+        port: a fixed port; by default a free one is leased.
+        cold_start: start the ordinary way, not from the fork server (which only CPU servers use).
+        keep: leave it running at the end, and take one that an earlier run left, if it is exactly the same.
+        startup_s: seconds until it must be ready; by default the entry's limit.
+        progress: is told about the start.
+
+    Raises:
+        StartupError: on entering, by cause; see `vllm_harness.server.errors`.
+        StopFailed: on leaving, when a process, the port or GPU memory is left.
+    """
+
+    def __init__(
+        self,
+        model: str | ModelEntry | Launch,
+        *,
+        lane: Lane = "live",
+        vllm: str | Environment | None = None,
+        frontend: Frontend = "python",
+        args: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        port: int | None = None,
+        cold_start: bool = False,
+        keep: bool = False,
+        startup_s: float | None = None,
+        progress: StartProgress | None = None,
+        models_file: Path | None = None,
+    ) -> None:
+        if isinstance(model, Launch):
+            self.launch = model
+        else:
+            entry = model if isinstance(model, ModelEntry) else load_registry(models_file).get(model)
+            environment = vllm if isinstance(vllm, Environment) else resolve(vllm, create=True)
+            self.launch = plan_launch(entry, environment, lane=lane, args=args, env=env, frontend=frontend)
+        self._fixed_port = port
+        self._cold_start = cold_start
+        self.keep = keep
+        self.adopted = False
+        self.forked = False
+        self._startup_s = startup_s or self.entry.limits.startup_s
+        self._progress = progress or NoProgress()
+        self._process: Supervised | kept.Adopted | None = None
+        self._lease: PortLease | None = None
+        self._record: ServerRecord | None = None
+        self._pid: int | None = None
+        self._hardware: Lease | None = None
+        self._books: dict[str, Book] = {}
+        self.log_path = Path()
+        self.server_id = ""
+        self.startup_seconds = 0.0
+        self.phases: dict[str, float] = {}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def entry(self) -> ModelEntry:
+        """The model entry."""
+        return self.launch.entry
+
+    @property
+    def model(self) -> str:
+        """The served name, for `model=` in requests."""
+        return self.launch.name
+
+    @property
+    def lane(self) -> Lane:
+        """`live` or `scripted`."""
+        return self.launch.lane
+
+    @property
+    def environment(self) -> Environment:
+        """The interpreter that has vLLM."""
+        return self.launch.environment
+
+    @property
+    def vllm_version(self) -> str:
+        """The server's vLLM."""
+        return self.environment.vllm_version
+
+    @property
+    def pid(self) -> int:
+        """Process id of the API server."""
+        if self._pid is None:
+            raise errors.ServerError(f"server {self.model!r} is not running", hint="enter it with `with`")
+        return self._pid
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        if self._lease is not None:
+            return self._lease.port
+        if self._record is not None:
+            return self._record.port
+        raise errors.ServerError(f"server {self.model!r} is not running", hint="enter it with `with`")
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Its address, for clients."""
+        return Endpoint(
+            f"http://127.0.0.1:{self.port}",
+            api_key=self.launch.api_key,
+            request_s=self.entry.limits.request_s,
+        )
+
+    def url_for(self, path: str) -> str:
+        """Absolute URL of a path such as `/v1/models`."""
+        return self.endpoint.url_for(path)
+
+    def client(self, **options: Any) -> OpenAI:
+        """A sync openai client; it never retries by itself. Options go to `OpenAI`."""
+        return self.endpoint.client(**options)
+
+    def async_client(self, **options: Any) -> AsyncOpenAI:
+        """An async openai client; it never retries by itself. Options go to `AsyncOpenAI`."""
+        return self.endpoint.async_client(**options)
+
+    def metrics(self) -> dict[str, float]:
+        """Prometheus samples of `/metrics`, summed over labels: sample name -> value."""
+        return self.endpoint.metrics()
+
+    def book(self, name: str = "default") -> Book:
+        """A script book on this server (scripted lane only); books do not see each other."""
+        if self.lane != "scripted":
+            raise errors.ServerError(f"server {self.model!r} is on the live lane", hint="use lane='scripted'")
+        return self._books.setdefault(name, Book(self.endpoint, self.entry, name))
+
+    def script(self, *say: Any, **options: Any) -> Script:
+        """Adds a script to the default book; see `Book.script`."""
+        return self.book().script(*say, **options)
+
+    @property
+    def known_deviations(self) -> tuple[KnownDeviation, ...]:
+        """The entry's known deviations that hold for this server's vLLM."""
+        return self.entry.deviations_for(self.environment.vllm_version)
+
+    def alive(self) -> bool:
+        """Whether the server still runs."""
+        return self._process is not None and not self._process.ended
+
+    def check(self) -> None:
+        """Raises ServerDied, with the log's last words, when the server ended by itself."""
+        if self._process is not None and self._process.ended:
+            raise errors.ServerDied(
+                f"server {self.model!r} ended while in use (exit code {self._process.exit_code})",
+                lines=log_lines(self.log_path)[-5:],
+                log_path=self.log_path,
+            )
+
+    def start(self) -> None:
+        """Starts the server and waits until it is ready."""
+        sweep()
+        self._books.clear()
+        if not self.keep:
+            self._start()
+            return
+        identity = kept.identity(self.launch)
+        with kept.one_start(identity):
+            if not self._adopt(identity):
+                self._start()
+
+    def _start(self) -> None:
+        folder = run_folder()
+        self.log_path = _unused(folder, f"{self.model}-{self.lane}")
+        self._lease = lease_port(self._fixed_port)
+        try:
+            self._hardware = lease_for(self.launch, forked=self.forkable)
+            self._spawn()
+            self._wait_until_ready()
+            self._leave_if_kept()
+        except BaseException:
+            self._stop_quietly()
+            raise
+        finally:
+            self._progress.stop()
+
+    def _adopt(self, identity: str) -> bool:
+        record = kept.find(identity, self.model, self.launch.api_key)
+        if record is None:
+            return False
+        self._process, self._record, self._pid = kept.Adopted(record), record, record.pid
+        self.log_path, self.startup_seconds, self.adopted = Path(record.log), 0.0, True
+        return True
+
+    def _leave_if_kept(self) -> None:
+        if self.keep and self._process is not None and self._record is not None:
+            self._process.keep()
+            self._record = replace(self._record, kept=True)
+            self._record.write()
+
+    def restart(self) -> None:
+        """Ends the server and starts it again, on the same port, with a new log."""
+        port = self.port
+        self._end()
+        fixed, self._fixed_port = self._fixed_port, port
+        try:
+            self.start()
+        finally:
+            self._fixed_port = fixed
+
+    def stop(self) -> None:
+        """Ends the server and waits until its processes, its port and its GPU memory are given back.
+
+        A kept server that still runs is left alone; `vllm-harness stop` ends it.
+        """
+        if self.keep and self._process is not None and not self._process.ended:
+            self._process, self._pid, self._record = None, None, None
+            self._release_leases()
+            return
+        self._end()
+
+    def _end(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        if self._hardware and self._measurable and self._pid is not None and self.alive():
+            with suppress(OSError):  # what cannot be noted must not keep the server from its end
+                self._learn()
+        self._process = None
+        try:
+            survivors = process.end()
+            if self._record is not None:
+                self._record.remove()
+            if survivors:
+                raise errors.StopFailed(f"processes {survivors} survived KILL", log_path=self.log_path)
+            self._check_given_back()
+        finally:
+            self._pid, self._record = None, None
+            self._release_leases()
+
+    def _stop_quietly(self) -> None:
+        try:
+            self._end()
+        except errors.StopFailed as error:
+            self._progress.phase(self.model, f"not cleanly stopped: {error.message}", 0.0)
+        finally:
+            self._release_leases()
+
+    def _release_leases(self) -> None:
+        for lease in (self._lease, self._hardware):
+            if lease is not None:
+                lease.release()
+        self._lease = self._hardware = None
+
+    def _spawn(self) -> None:
+        self._started = time.monotonic()
+        self._oom_before = oom_kills()
+        self._tracker = PhaseTracker(self.log_path)
+        forked = self._from_template()
+        self.forked = forked is not None
+        process, record = forked or self._supervised(spawn_cold)
+        self._process, self._record = process, record
+        supervisor, self._pid = process.supervisor_pid, process.pid()
+        if supervisor:
+            self._record = replace(
+                record,
+                supervisor=supervisor,
+                supervisor_started=started(supervisor) or 0,
+                pid=self._pid or 0,
+            )
+            self._record.write()
+        if process.failure:
+            raise errors.MissingPackage(
+                f"cannot run {self.launch.argv(self.port)[0]}: {process.failure}",
+                hint="`vllm-harness env list` shows the environments there are",
+                log_path=self.log_path,
+            )
+
+    def _from_template(self) -> tuple[Supervised, ServerRecord] | None:
+        """A server forked from a template, from another where the first was killed; None: start cold."""
+        if not self.forkable:
+            return None
+        for then in ("forked anew", "cold start"):
+            try:
+                template = self._template()
+                return self._supervised(partial(fork_server.spawn, path=template))
+            except fork_server.TemplateEnded as error:
+                # it may have forked all the same: the next one gets an id and a folder of its own
+                self._say(f"{then}, since {error}")
+            except fork_server.ForkServerFailed as error:
+                self._say(f"cold start, since {error}")
+                break
+        return None
+
+    def _supervised(self, spawn: Spawn) -> tuple[Supervised, ServerRecord]:
+        """A supervisor with a server; its record is there before anything else."""
+        record = self._new_record()
+        self.server_id = record.server_id
+        environ = {
+            **self.launch.environ(),
+            **(self._hardware.env if self._hardware else {}),
+            "TMPDIR": record.tmp,
+            "VH_SCRIPT_DIR": record.tmp,
+            MARKER: record.server_id,
+        }
+        argv = self.launch.argv(self.port)
+        config = {
+            "owner": record.owner,
+            "owner_started": record.owner_started,
+            "server_id": record.server_id,
+            "strangers": record.strangers,
+            "record": str(record.path()),
+            "argv": argv,
+            "env": environ,
+            "log": str(self.log_path),
+            "log_limit": LOG_LIMIT,
+            "tmp": record.tmp,
+            "secrets": secret_values(environ, argv),
+            "grace_s": GRACE_S,
+        }
+        record.write()
+        try:
+            return Supervised(config, spawn), record
+        except BaseException:
+            record.remove()
+            raise
+
+    def _new_record(self) -> ServerRecord:
+        server_id = uuid.uuid4().hex[:12]
+        return ServerRecord(
+            server_id=server_id,
+            supervisor=0,
+            supervisor_started=0,
+            tmp=str(_tmp_base() / f"vh-{server_id}"),
+            name=self.model,
+            lane=self.lane,
+            environment=self.environment.describe(),
+            log=str(self.log_path),
+            port=self.port,
+            pid=0,
+            identity=kept.identity(self.launch),
+            owner=os.getpid(),
+            owner_started=started(os.getpid()) or 0,
+            strangers=sorted(blocks.names()),
+        )
+
+    @property
+    def forkable(self) -> bool:
+        """Whether it is to be started from the fork server."""
+        on_cpu, in_python = self.environment.device == "cpu", self.launch.frontend == "python"
+        return on_cpu and in_python and not self._cold_start
+
+    def _template(self) -> Path:
+        """The fork server's template for this launch."""
+        try:
+            return fork_server.template(self.launch, self.launch.environ(), self._say, held=models_held())
+        except OSError as error:
+            raise fork_server.ForkServerFailed(str(error)) from error
+
+    def _say(self, what: str) -> None:
+        self._progress.phase(self.model, what, time.monotonic() - self._started)
+
+    def _wait_until_ready(self) -> None:
+        process = self._process
+        assert process is not None
+        self.phases = {"import": 0.0}
+        while True:
+            elapsed = time.monotonic() - self._started
+            if self._tracker.advance():
+                self.phases.setdefault(self._tracker.phase, elapsed)
+            self._progress.phase(self.model, self._tracker.phase, elapsed)
+            if process.ended:
+                raise self._diagnosis()
+            if self._healthy():
+                break
+            if elapsed > self._startup_s:
+                raise errors.StartupTimeout(
+                    f"{self.model!r} was not ready after {self._startup_s:.0f} s, "
+                    f"in phase {self._tracker.phase!r}",
+                    hint="raise limits.startup_s of the entry, or see what it is busy with in the log",
+                    lines=log_lines(self.log_path)[-3:],
+                    log_path=self.log_path,
+                )
+            time.sleep(POLL_S)
+        self._check_name()
+        self._settle()
+        self.startup_seconds = time.monotonic() - self._started
+        self._progress.done(self.model, self.startup_seconds)
+
+    def _settle(self) -> None:
+        """Has the lease say what the server has taken by now, and what it may still take."""
+        if self._hardware and self._measurable:
+            taken = self._learn()
+            self._hardware.settle(gib=max(taken, Start(self.launch, self.forked).need_gib()), used=taken)
+
+    @property
+    def _measurable(self) -> bool:
+        """Whether what it takes is the machine's memory, not a GPU's."""
+        return self.environment.device == "cpu"
+
+    def _learn(self) -> float:
+        """What the server takes now, GiB, which later leases go by."""
+        assert self._process is not None
+        taken = taken_gib(self._process.supervisor_pid or self.pid)
+        Start(self.launch, self.forked).learn(taken)
+        return taken
+
+    def _healthy(self) -> bool:
+        """Whether our own server answers; another process on the port is an error, never an answer."""
+        try:
+            answer = requests.get(self.url_for("/health"), timeout=HEALTH_TIMEOUT_S)
+        except requests.RequestException:
+            return False
+        ours = tree_pids(self.pid)
+        strangers = listeners(self.port) - ours
+        if strangers:
+            raise errors.PortTaken(
+                f"port {self.port} is held by {describe_holder(self.port)}, not by our server",
+                hint="leave the port out: the harness leases a free one",
+                log_path=self.log_path,
+            )
+        return answer.status_code == 200
+
+    def _check_name(self) -> None:
+        headers = {"Authorization": f"Bearer {self.launch.api_key}"}
+        answer = requests.get(self.url_for("/v1/models"), headers=headers, timeout=HEALTH_TIMEOUT_S * 4)
+        served = [model.get("id") for model in answer.json().get("data", [])] if answer.ok else []
+        if self.model not in served:
+            raise errors.NameNotServed(
+                f"the server is healthy but /v1/models (HTTP {answer.status_code}) lists {served}, "
+                f"not {self.model!r}",
+                hint="do not override --served-model-name",
+                log_path=self.log_path,
+            )
+
+    def _diagnosis(self) -> errors.StartupError:
+        assert self._process is not None
+        return diagnose(
+            log_path=self.log_path,
+            exit_code=self._process.exit_code,
+            oom_kills=oom_kills() - self._oom_before,
+            port=self.port,
+        )
+
+    def _check_given_back(self) -> None:
+        deadline = time.monotonic() + PORT_FREE_S
+        while not is_free(self.port):
+            if time.monotonic() > deadline:
+                raise errors.StopFailed(
+                    f"port {self.port} is still held by {describe_holder(self.port)}", log_path=self.log_path
+                )
+            time.sleep(POLL_S)
+        leased = self._hardware.gpus if self._hardware else []
+        if leased and (held := gpus.wait_for_memory(leased, limit_s=GPU_FREE_S)):
+            raise errors.StopFailed(
+                f"GPU memory did not come back within {GPU_FREE_S:.0f} s: {gpus.describe_gpus(held)}",
+                hint="stop the process named above; a leak of vLLM's shows as memory without a process",
+                log_path=self.log_path,
+            )
+
+
+def _tmp_base() -> Path:
+    """Where a server's folder is made: with a path short enough for vLLM's sockets."""
+    base = Path(tempfile.gettempdir())
+    return base if len(str(base)) <= 107 - SOCKET_PATH_ROOM else Path("/tmp")
+
+
+def _unused(folder: Path, stem: str) -> Path:
+    for path in (folder / f"{stem}-{number}.log" for number in count(1)):
+        with suppress(FileExistsError):  # another process of this run may start servers too
+            path.touch(mode=0o600, exist_ok=False)
+            break
+    return path

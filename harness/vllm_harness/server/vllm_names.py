@@ -1,0 +1,56 @@
+"""Prints as JSON the names a vLLM knows. Its text is run by a server environment's own interpreter.
+
+It imports vLLM, so the harness never imports it: `vllm_harness.server.model_check` passes its text to
+`python -c`. The places looked into are those of vLLM 0.22 to 0.33.
+"""
+
+import importlib
+import json
+import os
+from typing import Any
+
+
+def _at(place: str) -> Any:
+    module, attribute = place.split(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _tool_parsers() -> list[str]:
+    return sorted(_at("vllm.tool_parsers:ToolParserManager").list_registered())
+
+
+def _reasoning_parsers() -> list[str]:
+    return sorted(_at("vllm.reasoning:ReasoningParserManager").list_registered())
+
+
+def _flags() -> list[str]:
+    parser = _at("vllm.utils.argparse_utils:FlexibleArgumentParser")()
+    serve = _at("vllm.entrypoints.cli.serve:ServeSubcommand")().subparser_init(parser.add_subparsers())
+    return sorted(flag for action in serve._actions for flag in action.option_strings)
+
+
+def _variables() -> list[str]:
+    return sorted(_at("vllm.envs:environment_variables"))
+
+
+def _architectures() -> list[str]:
+    return sorted(_at("vllm.model_executor.models:ModelRegistry").get_supported_archs())
+
+
+def main() -> None:
+    """Writes the JSON to standard output; whatever vLLM prints goes to standard error."""
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    names = {
+        "tool_parsers": _tool_parsers(),
+        "reasoning_parsers": _reasoning_parsers(),
+        "flags": _flags(),
+        "variables": _variables(),
+        "architectures": _architectures(),
+    }
+    with answer:
+        json.dump(names, answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+"""Tests of one target at the same time: forks of this process share its server, and take tests by turns.
+
+On the scripted lane a test is answered from a book of its own, so it does not matter to it what others ask
+meanwhile; one that asks about the whole server is marked `alone`. Tests with servers of their own run in this
+process, which sets the memory aside before it forks, and in one fork, where there is memory for that as well.
+All reports are made here, in the order of collection as far as they have come.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Literal
+
+import pytest
+
+from vllm_harness.protocol import Finding
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.testing.fork import Forks, Message, Turns
+from vllm_harness.testing.recorder import TARGET_OF
+from vllm_harness.testing.session import RUN, TARGET, Run, result_of, servers_of
+
+CHUNK = 16
+"""Tests of a module that a fork takes at a time."""
+OWN_CHUNK = 8
+"""Tests of a module with servers of its own that a process takes at a time."""
+WORTH = 24
+"""Fewer tests of a target than these are not worth a fork."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The tests of one target, by where they run.
+
+    Attributes:
+        first: starts the target's server.
+        own: with servers of their own, in chunks of one module; this process and one fork take them.
+        shared: those that the forks take, in chunks of one module.
+        alone: afterwards, when no fork runs any more.
+    """
+
+    first: pytest.Item
+    own: list[list[pytest.Item]]
+    shared: list[list[pytest.Item]]
+    alone: list[pytest.Item]
+
+
+def plan(items: Sequence[pytest.Item]) -> Plan | None:
+    """How the tests of a target are divided; None where forks would not be worth it."""
+    alone = [item for item in items if item.get_closest_marker("alone")]
+    own = [item for item in items if servers_of(item) != 1 and item not in alone]
+    apart = {*own, *alone}
+    shared = [item for item in items if item not in apart]
+    if len(shared) < WORTH:
+        return None
+    return Plan(shared[0], list(chunks(own, OWN_CHUNK)), list(chunks(shared[1:], CHUNK)), alone)
+
+
+def chunks(items: Sequence[pytest.Item], size: int) -> Iterator[list[pytest.Item]]:
+    """The items in pieces, each of one module."""
+    for _, of_module in groupby(items, key=lambda item: item.path):
+        same = list(of_module)
+        yield from (same[start : start + size] for start in range(0, len(same), size))
+
+
+@dataclass
+class Received:
+    """What forks have said of each test that they take, until it is reported.
+
+    Attributes:
+        turns: the tests in the order in which they are reported.
+        messages: of the tests begun.
+        done: the tests that were run to their end, or by this process.
+    """
+
+    turns: Turns
+    messages: dict[int, list[Message]] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+    reported: int = 0
+
+    def take(self, message: Message) -> None:
+        """Notes a message where it is of one of these tests."""
+        number = message.test - self.turns.first
+        if not 0 <= number < len(self.turns.tests):
+            return
+        self.messages.setdefault(number, []).append(message)
+        if message.kind == "end":
+            self.done.add(number)
+
+    def ready(self) -> Iterator[tuple[pytest.Item, list[Message]]]:
+        """The next tests that ran to their end, as long as none before them is missing."""
+        while self.reported in self.done:
+            number, self.reported = self.reported, self.reported + 1
+            if messages := self.messages.pop(number, []):
+                yield self.turns.tests[number], messages
+
+    def rest(self) -> Iterator[tuple[pytest.Item, list[Message]]]:
+        """All others, when every fork has ended; one that none has begun has no messages."""
+        for number in range(self.reported, len(self.turns.tests)):
+            messages = self.messages.pop(number, [])
+            if messages or number not in self.done:
+                yield self.turns.tests[number], messages
+        self.reported = len(self.turns.tests)
+
+
+class AtOnce:
+    """A pytest plugin: its loop runs tests in so many forks beside this process.
+
+    Args:
+        forks: how many.
+    """
+
+    def __init__(self, forks: int) -> None:
+        self._forks = forks
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Runs everything, target after target."""
+        run = session.config.stash.get(RUN, None)
+        if run is None or session.testsfailed or not _suits(session.config):
+            return None
+        for target, group in groupby(session.items, key=lambda item: item.stash.get(TARGET, None)):
+            items = list(group)
+            divided = plan(items) if target is not None and target.lane == "scripted" else None
+            if divided is None:
+                _run_all(session, items)
+            else:
+                self._run_divided(session, run, divided)
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Puts reports and results into the order of collection, whoever came first."""
+        order = {item.nodeid: place for place, item in enumerate(session.items)}
+        reporter: Any = session.config.pluginmanager.getplugin("terminalreporter")
+        for reports in reporter.stats.values() if reporter else ():
+            reports.sort(key=lambda report: order.get(getattr(report, "nodeid", ""), -1))
+        if run := session.config.stash.get(RUN, None):
+            for result in run.results.values():
+                result.tests = dict(sorted(result.tests.items(), key=lambda test: order.get(test[0], -1)))
+
+    def _run_divided(self, session: pytest.Session, run: Run, divided: Plan) -> None:
+        _run_all(session, [divided.first])
+        server = run.pool.last_used
+        if server is None or not server.alive():
+            undone = [item for chunk in (*divided.own, *divided.shared) for item in chunk]
+        else:
+            own = [item for chunk in divided.own for item in chunk]
+            with run.pool.lent(server, max(map(servers_of, own), default=1)):
+                undone = self._share(session, server, divided)
+        _run_all(session, [*undone, *divided.alone])
+
+    def _share(self, session: pytest.Session, server: RemoteServer, divided: Plan) -> list[pytest.Item]:
+        """Runs shared tests in forks, and those with own servers here too; gives what nobody has begun."""
+        shared = Turns(divided.shared)
+        own = Turns(divided.own, len(shared.tests))
+        every = [Received(shared), Received(own)]
+        forks = Forks(session, server, [(own, shared), *[(shared,)] * (self._forks - 1)])
+        try:
+            for first, chunk in own.taken():
+                every[1].done.update(range(first - own.first, first - own.first + len(chunk)))
+                for _ in _run_here(session, chunk):
+                    for message in forks.heard():
+                        _take(every, message)
+                    _report_all(session, _ready(every))
+            for message in forks.rest():
+                _take(every, message)
+                _report_all(session, _ready(every))
+            others = [test for received in every for test in received.rest()]
+            _report_all(session, [(item, messages) for item, messages in others if messages])
+        finally:
+            forks.end()
+        return [item for item, messages in others if not messages]
+
+
+def _take(every: Sequence[Received], message: Message) -> None:
+    for received in every:
+        received.take(message)
+
+
+def _ready(every: Sequence[Received]) -> Iterator[tuple[pytest.Item, list[Message]]]:
+    for received in every:
+        yield from received.ready()
+
+
+def _run_here(session: pytest.Session, items: Sequence[pytest.Item]) -> Iterator[None]:
+    """Runs tests one after the other; what they share with the session, the target's server, stays."""
+    for item, following in zip(items, [*items[1:], session], strict=False):
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        _stop_where_told(session)
+        yield
+
+
+def _run_all(session: pytest.Session, items: Sequence[pytest.Item]) -> None:
+    for _ in _run_here(session, items):
+        pass
+
+
+def _suits(config: pytest.Config) -> bool:
+    option = config.option
+    watched = any(getattr(option, name, None) for name in ("collectonly", "usepdb", "trace", "setupplan"))
+    return not (watched or option.record_tokens or option.replay_tokens or option.capture == "no")
+
+
+def _report_all(session: pytest.Session, tests: Iterable[tuple[pytest.Item, list[Message]]]) -> None:
+    for item, messages in tests:
+        _report(item, messages)
+        _stop_where_told(session)
+
+
+def _report(item: pytest.Item, messages: Sequence[Message]) -> None:
+    """Does what pytest would have done, had the test run here."""
+    hook = item.config.hook
+    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for message in messages:
+        match message.kind:
+            case "report":
+                report = hook.pytest_report_from_serializable(config=item.config, data=message.content)
+                hook.pytest_runtest_logreport(report=report)
+            case "warning":
+                with warnings.catch_warnings():
+                    hook.pytest_warning_recorded.call_historic(kwargs=message.content)
+            case "end":
+                findings: list[Finding] = message.content
+                result_of(item).add(findings)
+    if messages[-1].kind != "end":
+        hook.pytest_runtest_logreport(report=_broken_off(item))
+    hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+def _broken_off(item: pytest.Item) -> pytest.TestReport:
+    keywords: dict[str, Literal[1]] = dict.fromkeys(item.keywords, 1)
+    why = "the process that ran it ended before the test did"
+    report = pytest.TestReport(item.nodeid, item.location, keywords, "failed", why, "call")
+    setattr(report, TARGET_OF, item.stash[TARGET].id)
+    return report
+
+
+def _stop_where_told(session: pytest.Session) -> None:
+    if session.shouldfail:
+        raise session.Failed(session.shouldfail)
+    if session.shouldstop:
+        raise session.Interrupted(session.shouldstop)

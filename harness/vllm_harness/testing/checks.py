@@ -1,0 +1,93 @@
+"""The validator in tests: a stream, a body, and a stream held against its non-streaming twin."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import BaseModel
+
+from vllm_harness.configuration import model_entries as registry
+from vllm_harness.protocol import (
+    Finding,
+    KnownDeviation,
+    apply_known,
+    compare_stream,
+    validate_body,
+    validate_stream,
+)
+from vllm_harness.protocol.stream import plain
+from vllm_harness.testing.content import ModelSaidOtherwise
+
+
+@dataclass
+class Checker:
+    """Judges what one test received; findings that are known deviations do not fail.
+
+    Attributes:
+        known: what is known of the model entry.
+        version: version of the server.
+        exact: whether the model says exactly what is scripted.
+        findings: all there were, known ones marked.
+        called: names of the checks that the test called.
+    """
+
+    known: Sequence[KnownDeviation]
+    version: str
+    exact: bool
+    findings: list[Finding] = field(default_factory=list)
+    called: set[str] = field(default_factory=set)
+
+    def stream(self, events: Iterable[Any], **options: Any) -> None:
+        """Validates a whole stream of any API; options as of `validate_stream`."""
+        self.called.add("check_stream")
+        self._judge(validate_stream(events, **options))
+
+    def body(self, body: Mapping[str, Any] | BaseModel, **options: Any) -> None:
+        """Validates a body of any API, or an error body; options as of `validate_body`.
+
+        A response's findings get the paths that they have in a stream's terminal event (`$.response.error`),
+        so that a known deviation of the object is known in both.
+        """
+        self.called.add("check_body")
+        findings = validate_body(body, **options)
+        if plain(body).get("object") == "response":
+            findings = [replace(each, path=each.path.replace("$", "$.response", 1)) for each in findings]
+        self._judge(findings)
+
+    def same(
+        self, events: Iterable[Any], body: Mapping[str, Any] | BaseModel, *, ignore: Collection[str] = ()
+    ) -> None:
+        """Compares a stream's deltas, its terminal event and a body by what they mean: null is as absent.
+
+        Args:
+            events: the stream, of any API.
+            body: the non-streaming answer to the same request; ids and times are left aside.
+            ignore: further keys to leave aside when comparing with the body.
+
+        Raises:
+            AssertionError: they differ, and not by a known deviation.
+            ModelSaidOtherwise: the same where the model is not scripted, for it was asked twice.
+        """
+        self.called.add("check_same")
+        seen = list(events)
+        within = compare_stream(seen)
+        self._judge(filter(_matters, within))
+        twice = compare_stream(seen, body, ignore=ignore)[len(within) :]
+        self._judge(filter(_matters, twice), AssertionError if self.exact else ModelSaidOtherwise)
+
+    def _judge(self, findings: Iterable[Finding], error: type[AssertionError] = AssertionError) -> None:
+        marked = apply_known(findings, self.known, self.version)
+        self.findings += marked
+        if counting := [finding for finding in marked if finding.counts]:
+            raise error("\n".join(map(str, counting)))
+
+
+def _matters(difference: Finding) -> bool:
+    return {difference.expected, difference.got} != {"null", "nothing"}
+
+
+def protocol_known(deviation: registry.KnownDeviation) -> KnownDeviation:
+    """A deviation of models.yaml as the validator takes it."""
+    return KnownDeviation(**{key: value or "" for key, value in deviation.model_dump().items()})

@@ -1,0 +1,206 @@
+"""A fork of the pytest process that takes chunks of tests by turns and tells what becomes of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import accumulate
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any, Literal, NoReturn
+
+import psutil
+import pytest
+
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.server.supervisor import die_with_parent
+from vllm_harness.testing import progress
+from vllm_harness.testing.session import result_of, servers_of, the_run
+
+_FORK = multiprocessing.get_context("fork")
+
+
+@dataclass(frozen=True)
+class Message:
+    """Something that a fork tells of a test.
+
+    Attributes:
+        test: the test's number among all that the forks share.
+        kind: whether the content is nothing, a report's data, a warning's arguments, or the checks' findings.
+    """
+
+    test: int
+    kind: Literal["begin", "report", "warning", "end"]
+    content: Any = None
+
+
+class Turns:
+    """Chunks of tests that processes take one after the other, this one and its forks.
+
+    Args:
+        chunks: of which each test has a number: its place among the tests of all chunks, from `first` on.
+        first: the first test's number.
+    """
+
+    def __init__(self, chunks: Sequence[Sequence[pytest.Item]], first: int = 0) -> None:
+        self.tests = [item for chunk in chunks for item in chunk]
+        self.first = first
+        self._chunks = chunks
+        self._starts = list(accumulate(map(len, chunks), initial=first))
+        self._next = _FORK.Value("i", 0)
+
+    def taken(self) -> Iterator[tuple[int, Sequence[pytest.Item]]]:
+        """Takes chunks until none is left; each with the number of its first test."""
+        while True:
+            with self._next.get_lock():
+                turn: int = self._next.value
+                self._next.value += 1
+            if turn >= len(self._chunks):
+                return
+            yield self._starts[turn], self._chunks[turn]
+
+
+class Forks:
+    """Some forks, and what is heard from them.
+
+    Args:
+        session: the pytest session.
+        server: the target's; a fork stops where it has died.
+        turns: of each fork, those that it goes through.
+    """
+
+    def __init__(
+        self, session: pytest.Session, server: RemoteServer, turns: Sequence[Iterable[Turns]]
+    ) -> None:
+        self._heard: SimpleQueue[Message | None] = SimpleQueue()
+        self._running = len(turns)
+        # a process that asks for it first empties --basetemp, whoever has files there
+        config: Any = session.config
+        config._tmp_path_factory.getbasetemp()
+        self._pids = [self._fork(session, server, each) for each in turns]
+
+    def heard(self) -> Iterator[Message]:
+        """What they have told by now."""
+        while not self._heard.empty():
+            yield from self._next()
+
+    def rest(self) -> Iterator[Message]:
+        """What they tell until all have ended."""
+        while self._running:
+            yield from self._next()
+
+    def end(self) -> None:
+        """Ends those that still run; what they have started ends with them."""
+        for pid in self._pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+    def _next(self) -> Iterator[Message]:
+        message = self._heard.get()
+        if message is None:
+            self._running -= 1
+        else:
+            yield message
+
+    def _fork(self, session: pytest.Session, server: RemoteServer, turns: Iterable[Turns]) -> int:
+        reader, writer = _FORK.Pipe(duplex=False)
+        parent = os.getpid()
+        with warnings.catch_warnings():
+            # other threads wait for supervisors and forks, and hold no lock that a test wants
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            reader.close()
+            die_with_parent(parent)
+            _run(session, server, turns, writer)
+        writer.close()
+        threading.Thread(target=self._listen, args=(reader,), daemon=True).start()
+        return pid
+
+    def _listen(self, reader: Connection) -> None:
+        with reader, suppress(EOFError, OSError):
+            while True:
+                self._heard.put(reader.recv())
+        self._heard.put(None)
+
+
+class _Teller:
+    """A pytest plugin of a fork, in place of the terminal's reporter."""
+
+    def __init__(self, config: pytest.Config, writer: Connection) -> None:
+        self._config = config
+        self._writer = writer
+        self._test = 0
+
+    def begin(self, test: int) -> None:
+        self._test = test
+        self.tell("begin")
+
+    def tell(self, kind: Literal["begin", "report", "warning", "end"], content: Any = None) -> None:
+        self._writer.send(Message(self._test, kind, content))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        self.tell("report", data)
+
+    def pytest_warning_recorded(
+        self, warning_message: Any, when: str, nodeid: str, location: tuple[str, int, str] | None
+    ) -> None:
+        warning_message.source = None
+        arguments = {"warning_message": warning_message, "when": when, "nodeid": nodeid, "location": location}
+        self.tell("warning", arguments)
+
+
+def _run(
+    session: pytest.Session, server: RemoteServer, turns: Iterable[Turns], writer: Connection
+) -> NoReturn:
+    """Runs chunks until none is left; never comes back, so that nothing of the parent's is ended here."""
+    try:
+        teller = _Teller(session.config, writer)
+        _tell_only(session.config, teller)
+        for each in turns:
+            _take(session, server, each, teller)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        writer.close()
+        os._exit(0)
+
+
+def _take(session: pytest.Session, server: RemoteServer, turns: Turns, teller: _Teller) -> None:
+    more = max(map(servers_of, turns.tests), default=1) - 1
+    with the_run(session.config).pool.forked(server, more) as may:
+        for first, chunk in turns.taken() if may else ():
+            followed = [*chunk[1:], session]
+            for number, pair in enumerate(zip(chunk, followed, strict=True), first):
+                if not psutil.pid_exists(server.pid):
+                    os._exit(1)
+                _run_one(*pair, teller, number)
+
+
+def _run_one(item: pytest.Item, following: Any, teller: _Teller, number: int) -> None:
+    result = result_of(item)
+    result.findings.clear()
+    teller.begin(number)
+    item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+    teller.tell("end", list(result.findings.values()))
+
+
+def _tell_only(config: pytest.Config, teller: _Teller) -> None:
+    """Has reports go to the parent, and what is printed into files of this process's own."""
+    for name in ("terminalreporter", progress.NAME):
+        if config.pluginmanager.hasplugin(name):
+            config.pluginmanager.unregister(name=name)
+    config.pluginmanager.register(teller)
+    if capture := config.pluginmanager.getplugin("capturemanager"):
+        capture.stop_global_capturing()
+        capture.start_global_capturing()

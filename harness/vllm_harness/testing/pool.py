@@ -1,0 +1,101 @@
+"""The servers of one run: those that the current test uses, and those that are idle and can be given back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from vllm_harness.errors import HarnessError
+from vllm_harness.server.leases.allocation import reserve_for
+from vllm_harness.server.leases.lease import Lease
+from vllm_harness.server.leases.memory import others_have_waited_s
+from vllm_harness.server.remote import RemoteServer
+
+SHARE_S = 20.0
+"""How long another run may wait for memory before this one gives back its idle servers, the target's too."""
+
+
+class Pool:
+    """Servers that outlive a test: started when a test uses them, given back where memory is wanted."""
+
+    def __init__(self) -> None:
+        self._started: list[RemoteServer] = []  # the one used longest ago first
+        self._used: set[RemoteServer] = set()
+        self._lent: RemoteServer | None = None
+
+    @property
+    def last_used(self) -> RemoteServer | None:
+        """The server that was used last."""
+        return self._started[-1] if self._started else None
+
+    @contextmanager
+    def reserved(self, target: RemoteServer, servers: int) -> Iterator[None]:
+        """For one test: sets aside what its servers need, while none is in use; they are idle afterwards."""
+        lease = self._reserve(target, servers) if self._lent is None else Lease([])
+        try:
+            yield
+        finally:
+            self._used.clear()
+            lease.release()
+
+    @contextmanager
+    def lent(self, target: RemoteServer, servers: int) -> Iterator[None]:
+        """While others use the target's server: it is not given back, and so much memory is set aside."""
+        lease, self._lent = self._reserve(target, servers), target
+        try:
+            yield
+        finally:
+            self._lent = None
+            lease.release()
+
+    @contextmanager
+    def forked(self, target: RemoteServer, servers: int) -> Iterator[bool]:
+        """In a fork, which uses the target's server as long as it is lent: whether it may start so many more.
+
+        It never waits for their memory: the process that it was forked from waits for it.
+        """
+        self._started, self._used = [target], set()
+        try:
+            lease = reserve_for(target.launch, servers, forked=target.forkable, wait_s=0.0)
+        except HarnessError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lease.release()
+
+    def use(self, server: RemoteServer) -> bool:
+        """Has a server ready for the current test; whether it was started anew after it had died."""
+        died = server in self._started and not server.alive()
+        if server in self._started:
+            self._started.remove(server)
+        if not server.alive():
+            server.stop()
+            server.start()
+        self._started.append(server)
+        self._used.add(server)
+        return died
+
+    def stop(self, server: RemoteServer) -> None:
+        """Ends a server that no test will use any more."""
+        self._used.discard(server)
+        if server in self._started:
+            self._started.remove(server)
+        server.stop()
+
+    def give_back(self) -> bool:
+        """Ends the idle server that was used longest ago; False where there is none."""
+        for server in self._started:
+            if server not in self._used and server is not self._lent and not server.keep:
+                self.stop(server)
+                return True
+        return False
+
+    def _reserve(self, target: RemoteServer, servers: int) -> Lease:
+        waited_s = others_have_waited_s()
+        while waited_s and (waited_s >= SHARE_S or self._started != [target]) and self.give_back():
+            pass
+        if servers < 2 and target.alive():
+            return Lease([])
+        return reserve_for(target.launch, servers, forked=target.forkable)

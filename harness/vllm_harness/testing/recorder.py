@@ -1,0 +1,74 @@
+"""The recorder: turns pytest's reports into what counts, and counts it by target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import pytest
+
+from vllm_harness.testing import skips
+from vllm_harness.testing.content import ModelSaidOtherwise
+from vllm_harness.testing.defects import KnownDefect, judge
+from vllm_harness.testing.results import MISSED, TargetResult, outcome_of, reason_of
+
+TARGET_OF = "vllm_harness_target"
+TRIAL_OF = "vllm_harness_trial"
+
+
+class Recorder:
+    """A pytest plugin of its own: reports come without the item they belong to.
+
+    Args:
+        result: the record of a target, by its id.
+    """
+
+    def __init__(self, result: Callable[[str], TargetResult]) -> None:
+        self._result = result
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Counts a report, once it is known whether its test is tried again."""
+        target = getattr(report, TARGET_OF, None)
+        kind = outcome_of(report)
+        if target is None or kind is None:
+            return
+        result = self._result(target)
+        result.outcomes[kind] += 1
+        result.tests[report.nodeid] = kind
+        if (trial := getattr(report, TRIAL_OF, None)) and kind != "skipped":
+            case, seed = trial
+            seeds = result.trials.setdefault(case, {})
+            seeds[seed] = kind == "passed" and seeds.get(seed, True)
+        if report.failed:
+            result.failures.setdefault(report.nodeid, reason_of(report))
+        if kind == "skipped":
+            reason = report.longrepr[2].removeprefix("Skipped: ")  # type: ignore[index]
+            result.skips[skips.code_of(reason) or "none"] += 1
+            result.skipped.setdefault(reason, []).append(report.nodeid)
+        if kind == "xfailed":
+            result.defects.setdefault(str(report.wasxfail), []).append(report.nodeid)
+
+
+def settle(
+    report: pytest.TestReport,
+    raised: BaseException | None,
+    defect: KnownDefect | None,
+    expected_skips: Collection[str],
+    repeated: bool,
+) -> None:
+    """Decides what a report of a target's test comes to: known defects, skips, pytest's own xfail, misses."""
+    if hasattr(report, "wasxfail"):
+        fail(report, "an expected failure without a reference: mark it known_defect(...) instead")
+    elif report.skipped and isinstance(report.longrepr, tuple):
+        if why := skips.objection(report.longrepr[2], expected_skips):
+            fail(report, why)
+    elif defect is not None and report.when == "call":
+        judge(report, raised, defect)
+    elif repeated and report.when == "call" and isinstance(raised, ModelSaidOtherwise):
+        report.outcome = MISSED  # type: ignore[assignment]
+
+
+def fail(report: pytest.TestReport, why: str) -> None:
+    """Makes a report a failure with these words."""
+    report.outcome, report.longrepr = "failed", why
+    if hasattr(report, "wasxfail"):
+        del report.wasxfail

@@ -1,0 +1,85 @@
+"""The report of a run as Markdown: failures, known defects, skips and known deviations, with their tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from vllm_harness.terminal.tables import one_line
+from vllm_harness.testing.results import TargetResult
+from vllm_harness.testing.summary import HEADINGS, counts
+
+REPORT = "report.md"
+
+
+def write_report(results: Mapping[str, TargetResult], path: Path) -> None:
+    """Writes the report of a run.
+
+    Args:
+        results: what was seen, by target.
+        path: of the file.
+    """
+    path.write_text("\n".join(_lines(results)) + "\n", errors="backslashreplace")
+
+
+def _lines(results: Mapping[str, TargetResult]) -> Iterator[str]:
+    yield "# vLLM servers"
+    yield ""
+    for environment in dict.fromkeys(result.environment for result in results.values()):
+        yield f"Server environment: {environment}"
+    yield ""
+    yield f"| {' | '.join(HEADINGS)} |"
+    yield f"|{' --- |' * len(HEADINGS)}"
+    for name, result in results.items():
+        yield f"| {' | '.join(counts(name, result))} |"
+    yield from _failures(results)
+    yield from _section("Known defects", _by_reason({name: each.defects for name, each in results.items()}))
+    yield from _section("Skipped", _by_reason({name: each.skipped for name, each in results.items()}))
+    yield from _deviations(results)
+
+
+def _failures(results: Mapping[str, TargetResult]) -> Iterator[str]:
+    failed = [(test, why) for result in results.values() for test, why in result.failures.items()]
+    gone = [f"- {name}: {each}" for name, result in results.items() for each in result.gone]
+    if failed or gone:
+        yield from ("", f"## Failures ({len(failed) + len(gone)})", "", *gone)
+    for test, why in failed:
+        yield f"- {_code(test)}: {_code(why)}"
+
+
+def _by_reason(some: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[str]]:
+    """Reason -> tests of all targets."""
+    found: dict[str, list[str]] = {}
+    for of in some.values():
+        for reason, tests in of.items():
+            found.setdefault(reason, []).extend(tests)
+    return dict(sorted(found.items()))
+
+
+def _section(title: str, found: Mapping[str, list[str]]) -> Iterator[str]:
+    if not found:
+        return
+    tests = sum(map(len, found.values()))
+    yield from ("", f"## {title} ({len(found)}, tests: {tests})")
+    for reason, some in found.items():
+        yield from ("", f"### {one_line(reason)}", "")
+        yield from (f"- {_code(test)}" for test in some)
+
+
+def _deviations(results: Mapping[str, TargetResult]) -> Iterator[str]:
+    if any(result.known for result in results.values()):
+        yield from ("", "## Known deviations that were seen", "")
+    for name, result in results.items():
+        for reference in sorted(result.known):
+            told = [finding.told for finding in result.findings.values() if finding.known == reference]
+            yield f"- {name}: {reference}"
+            yield from (f"  - {_code(each)}" for each in told)
+
+
+def _code(text: str) -> str:
+    """Text from outside as a code span, whatever backticks it holds."""
+    line = one_line(text)
+    runs = re.findall("`+", line)
+    fence = "`" * (max(map(len, runs), default=0) + 1)
+    return f"{fence} {line} {fence}" if runs else f"`{line}`"

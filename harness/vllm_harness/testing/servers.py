@@ -1,0 +1,117 @@
+"""The server of a target: started by us or by somebody else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import pytest
+
+from vllm_harness.configuration.targets import Target
+from vllm_harness.endpoint import API_PATHS, attach
+from vllm_harness.errors import HarnessError
+from vllm_harness.server.attached import AttachedServer
+from vllm_harness.server.progress import ConsoleProgress
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.testing import tokens
+from vllm_harness.testing.session import REFUSED, Run, Server, servers_of, target_of
+from vllm_harness.testing.skips import NOT_SERVED, skip
+
+
+def server_of(run: Run, target: Target) -> Server:
+    """A target's server, made when first wanted and not started yet.
+
+    Raises HarnessError, for every test the same one, where it cannot be made.
+    """
+    if target.id not in run.servers:
+        try:
+            run.servers[target.id] = _made(run, target)
+        except HarnessError as error:
+            run.servers[target.id] = error
+    found = run.servers[target.id]
+    if isinstance(found, HarnessError):
+        raise found
+    return found
+
+
+def serve(run: Run, target: Target) -> Iterator[Server]:
+    """A target's server, stopped afterwards where it is ours."""
+    server = server_of(run, target)
+    try:
+        yield server
+    finally:
+        if isinstance(server, RemoteServer):
+            run.pool.stop(server)
+        del run.servers[target.id]
+
+
+@contextmanager
+def reserved(run: Run, item: pytest.Item) -> Iterator[None]:
+    """For one test: sets aside the memory of its servers, or notes in `REFUSED` why there is none."""
+    with ExitStack() as stack:
+        try:
+            server = server_of(run, target_of(item))
+            if isinstance(server, RemoteServer):
+                stack.enter_context(run.pool.reserved(server, servers_of(item)))
+        except HarnessError as error:
+            item.stash[REFUSED] = error
+        yield
+
+
+def _made(run: Run, target: Target) -> Server:
+    """What it is goes into the target's record."""
+    option = run.config.option
+    if target.lane == "attached":
+        return _attached(run, target)
+    assert run.environment is not None
+    recorded = tokens.RECORD_ARGS if option.record_tokens or option.replay_tokens else ()
+    server = RemoteServer(
+        target.entry,
+        lane=target.lane,
+        vllm=run.environment,
+        frontend=option.frontend,
+        args=(*option.server_arg, *recorded),
+        cold_start=option.cold_start,
+        keep=option.keep_servers,
+        progress=ConsoleProgress(),
+    )
+    result = run.result(target.id)
+    result.environment, result.vllm = server.launch.describe(), _short(server)
+    return server
+
+
+def make_ready(run: Run, target: Target, server: Server, needed: set[str]) -> None:
+    """Before each test: starts the server where it does not run, and skips what it does not serve."""
+    result = run.result(target.id)
+    if isinstance(server, RemoteServer):
+        log = server.log_path
+        with uncaptured(run.config):
+            result.restarts += run.pool.use(server)
+        if result.startup_s is None:
+            result.startup_s, result.lacking = server.startup_seconds, server.endpoint.lacking()
+        if server.log_path != log:
+            result.logs.append(str(server.log_path))
+    if missing := sorted(result.lacking & needed):
+        skip(NOT_SERVED, f"this server does not serve {', '.join(API_PATHS[name] for name in missing)}")
+
+
+def uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
+    """Lets what is printed through to the terminal."""
+    capture: Any = config.pluginmanager.getplugin("capturemanager")
+    return capture.global_and_fixture_disabled() if capture else nullcontext()
+
+
+def _attached(run: Run, target: Target) -> AttachedServer:
+    option, result = run.config.option, run.result(target.id)
+    endpoint = attach(option.server_url, option.api_key_env, target.entry.limits.request_s)
+    server = AttachedServer(endpoint, target.entry, option.server_model)
+    result.environment, result.vllm = f"attached {endpoint.base_url}", server.vllm_version
+    result.version, result.lacking = server.vllm_version, endpoint.lacking()
+    return server
+
+
+def _short(server: RemoteServer) -> str:
+    environment = server.environment
+    rust = ", rust" if server.launch.frontend == "rust" else ""
+    return f"{environment.vllm_version} {environment.device} ({environment.kind}{rust})"

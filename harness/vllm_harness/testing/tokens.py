@@ -1,0 +1,167 @@
+"""Token recordings: what vLLM generated in a run, said again on the scripted lane, and compared with it.
+
+One file of JSON lines a test, one line a request that generates: path, request, status, answer, tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import requests
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vllm_harness.endpoint import Endpoint
+from vllm_harness.errors import UsageError
+from vllm_harness.protocol.accumulate import ChatAccumulator, ResponseAccumulator
+from vllm_harness.scripted.book import Book
+
+RECORD_ARGS = ("--middleware", "vllm_harness_recorder.RecordMiddleware")
+
+_PATH = "/harness/recording"
+
+
+class Record(BaseModel):
+    """One request and what came of it; see `vllm_harness_recorder`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str
+    request: dict[str, Any]
+    status: int | None
+    answer: Any
+    tokens: list[list[int]] | None
+
+    @property
+    def refused(self) -> bool:
+        """Whether it was answered with an error."""
+        return self.status is None or self.status >= 400
+
+    @property
+    def sayable(self) -> bool:
+        """Whether a script can say the same: its tokens are known, or there are none to know.
+
+        What else might have been said, and how likely, is the model's own, and no stand-in's.
+        """
+        return self.refused or (bool(self.tokens) and not self.request.get("top_logprobs"))
+
+
+def begin(endpoint: Endpoint) -> None:
+    """Begins a recording on a server that was started with RECORD_ARGS."""
+    requests.post(endpoint.url_for(_PATH), timeout=endpoint.request_s).raise_for_status()
+
+
+def taken(endpoint: Endpoint) -> list[Record]:
+    """The requests since `begin`, in order."""
+    answer = requests.get(endpoint.url_for(_PATH), timeout=endpoint.request_s)
+    answer.raise_for_status()
+    return [Record.model_validate(record) for record in answer.json()["records"]]
+
+
+def file_in(folder: Path, test: str, target: str) -> Path:
+    """A test's recording in the folder of a target's recordings; its name does not depend on the target."""
+    name = re.sub(r"[^\w.,=\[\]-]+", "-", test.replace(target, "").replace("[-", "["))
+    return folder / f"{name}.jsonl"
+
+
+def write(records: Iterable[Record], path: Path) -> None:
+    """Writes a recording."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(record.model_dump_json() + "\n" for record in records))
+
+
+def read(path: Path) -> list[Record]:
+    """A recording. Raises UsageError where the file is none."""
+    try:
+        return [Record.model_validate_json(line) for line in path.read_text().splitlines()]
+    except (OSError, ValidationError) as error:
+        raise UsageError(f"{path} is no token recording: {error}") from error
+
+
+def say_again(records: Sequence[Record], book: Book) -> None:
+    """Scripts the recorded tokens, request by request."""
+    for number, record in enumerate(records, start=1):
+        name = f"request {number}"
+        if record.refused or not record.tokens:
+            book.script("not to be said", name=name)
+        elif record.path == "/v1/responses":
+            book.script(turns=record.tokens, name=name)
+        else:
+            book.script(choices=record.tokens, name=name)
+
+
+def differences(recorded: Sequence[Record], replayed: Sequence[Record]) -> list[str]:
+    """Where a replay does not mean the same as its recording; empty where it does."""
+    found = []
+    if len(recorded) != len(replayed):
+        found.append(f"{len(recorded)} requests were recorded, {len(replayed)} came")
+    for number, (left, right) in enumerate(zip(recorded, replayed, strict=False), start=1):
+        before, after = meaning(left), meaning(right)
+        for key in [key for key in {**before, **after} if before.get(key) != after.get(key)]:
+            what = f"request {number} ({left.path}), {key}"
+            found.append(f"{what}: {before.get(key)!r} was recorded, {after.get(key)!r} came")
+    return found
+
+
+def meaning(record: Record) -> dict[str, Any]:
+    """What an answer says, whichever way it was asked for and whichever vLLM gave it."""
+    if record.refused:
+        return {"status": record.status}
+    answer = _folded(record.answer) if isinstance(record.answer, list) else record.answer
+    usage = answer.get("usage") or {}
+    if answer.get("object") == "response":
+        return {
+            "status": answer["status"],
+            "incomplete": (answer.get("incomplete_details") or {}).get("reason"),
+            "output": [_item(item) for item in answer["output"]],
+            "tokens": (usage.get("input_tokens"), usage.get("output_tokens")),
+        }
+    return {
+        "choices": [_choice(choice) for choice in answer["choices"]],
+        "tokens": (usage.get("prompt_tokens"), usage.get("completion_tokens")),
+    }
+
+
+def _folded(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    if any("choices" in event for event in events):
+        chat = ChatAccumulator()
+        for event in events:
+            chat.feed(event)
+        return chat.completion
+    stream = ResponseAccumulator()
+    for event in events:
+        stream.feed(event)
+    return {
+        "object": "response",
+        "status": "broken off",
+        "output": [],
+        **(stream.terminal or stream.response),
+    }
+
+
+def _item(item: dict[str, Any]) -> tuple[Any, ...]:
+    if item["type"] == "function_call":
+        return ("function_call", item["name"], _value(item["arguments"]))
+    return (item["type"], *(part.get("text") for part in item.get("content") or ()))
+
+
+def _value(arguments: str) -> Any:
+    """Arguments as JSON, whichever way they are written; cut off ones as text."""
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments
+
+
+def _choice(choice: dict[str, Any]) -> dict[str, Any]:
+    message = choice.get("message") or {"content": choice.get("text")}
+    calls = [call["function"] for call in message.get("tool_calls") or ()]
+    return {
+        "content": message.get("content") or "",
+        "reasoning": message.get("reasoning") or message.get("reasoning_content") or "",
+        "calls": [(call["name"], _value(call["arguments"])) for call in calls],
+        "finish": choice.get("finish_reason"),
+    }

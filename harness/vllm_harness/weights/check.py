@@ -1,0 +1,149 @@
+"""Asking both sides the same: transformers in the server's interpreter, and a server in each dtype."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from vllm_harness.environments.data import load
+from vllm_harness.errors import HarnessError
+from vllm_harness.server.launch import Launch
+from vllm_harness.server.progress import StartProgress
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.terminal.status import Progress
+from vllm_harness.weights.verdict import Answers, Comparison, Reference, compare, noise_reference
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+MAX_TOKENS = 16
+
+_HERE = Path(__file__).parent
+
+
+class NoReferenceError(HarnessError):
+    """transformers could not compute the reference."""
+
+
+class Questions(BaseModel):
+    """prompts.yaml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    prompts: tuple[str, ...] = Field(min_length=1)
+    text: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One dtype's comparison, and how long its server took to start."""
+
+    comparison: Comparison
+    startup_s: float
+
+
+def questions(count: int | None = None) -> Questions:
+    """The text, and the first `count` prompts (None: all). Raises UsageError where the file is malformed."""
+    found: Questions = load(Questions, _HERE / "prompts.yaml")
+    return found.model_copy(update={"prompts": found.prompts[:count]})
+
+
+def reference(launch: Launch, asked: Questions, dtypes: Sequence[str]) -> Reference:
+    """What transformers computes from the weights of a launch, on CPU, in the launch's interpreter.
+
+    Raises:
+        NoReferenceError: it cannot load them, or fails.
+    """
+    revision = None if Path(launch.model).is_dir() else launch.entry.hub.revision
+    job = {
+        "model": launch.model,
+        "revision": revision,
+        "prompts": asked.prompts,
+        "text": asked.text,
+        "dtypes": _needed(dtypes),
+        "max_tokens": MAX_TOKENS,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        given, answer = Path(folder, "job.json"), Path(folder, "answer.json")
+        given.write_text(json.dumps(job))
+        ran = launch.environment.run(
+            str(_HERE / "reference.py"), str(given), str(answer), offline=revision is None
+        )
+        if ran.returncode or not answer.exists():
+            last = "\n    ".join(ran.stderr.strip().splitlines()[-4:])
+            raise NoReferenceError(
+                f"transformers cannot compute the reference of {launch.model} "
+                f"(exit code {ran.returncode}):\n    {last}",
+                hint="killed by signal 9 means too little memory; else see whether the weights are whole",
+            )
+        return Reference.model_validate_json(answer.read_text())
+
+
+def check(
+    launch: Launch,
+    dtypes: Sequence[str],
+    asked: Questions,
+    *,
+    weights: Path | None = None,
+    cold_start: bool = False,
+    progress: Progress,
+    start_progress: StartProgress | None = None,
+) -> Iterator[Checked]:
+    """Compares servers of a launch, one after the other, with the reference.
+
+    Args:
+        launch: a live launch; each server gets `--dtype` beside its flags.
+        dtypes: such as float32, bfloat16.
+        asked: see `questions`.
+        weights: a folder that is served in place of the launch's own weights, which stay the reference.
+
+    Raises:
+        NoReferenceError: transformers failed.
+        StartupError: a server did not start.
+    """
+    progress(f"computing the reference with transformers: {', '.join(_needed(dtypes))}")
+    expected = reference(launch, asked, dtypes)
+    served = replace(launch, model=str(weights)) if weights else launch
+    for dtype in dtypes:
+        planned = replace(served, args=(*served.args, "--dtype", dtype))
+        progress(f"starting the server in {dtype}")
+        with RemoteServer(planned, cold_start=cold_start, progress=start_progress) as server:
+            progress(f"asking the server in {dtype}")
+            answers = ask(server.client(timeout=None), server.model, expected)
+            yield Checked(compare(dtype, expected, answers), server.startup_seconds)
+
+
+def ask(client: OpenAI, model: str, expected: Reference) -> Answers:
+    """What a server says to the reference's prompts, given as token ids, and about its text."""
+    said = client.completions.create(
+        model=model,
+        prompt=expected.prompts,
+        max_tokens=MAX_TOKENS,
+        temperature=0,
+        extra_body={"return_token_ids": True, "repetition_penalty": 1},
+    )
+    about = client.completions.create(
+        model=model, prompt=[expected.text], max_tokens=1, temperature=0, extra_body={"prompt_logprobs": 0}
+    )
+    (choice,) = about.choices
+    rows = _extra(choice, "prompt_logprobs")[1:]
+    logprobs = [row[str(token)]["logprob"] for row, token in zip(rows, expected.text[1:], strict=True)]
+    by_prompt = sorted(said.choices, key=lambda each: each.index)
+    return Answers([_extra(each, "token_ids") for each in by_prompt], logprobs)
+
+
+def _extra(choice: BaseModel, name: str) -> Any:
+    found = (choice.model_extra or {}).get(name)
+    if found is None:
+        raise HarnessError(f"the server does not return {name}", hint="use the Python front end")
+    return found
+
+
+def _needed(dtypes: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(["float32", *dtypes, *map(noise_reference, dtypes)]))

@@ -1,0 +1,170 @@
+"""models.yaml: what is read from a good file, and what is said about a bad one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vllm_harness.configuration.model_entries import Flags, ModelEntry, RegistryError, load_registry
+
+MINIMAL = """\
+models:
+  tiny:
+    hub: {id: acme/Tiny-1B}
+    family: tiny
+    lanes: [live]
+"""
+
+Write = Callable[[str | bytes], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(content: str | bytes) -> Path:
+        path = tmp_path / "models.yaml"
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+def test_a_minimal_entry_gets_the_defaults(write: Write) -> None:
+    entry = load_registry(write(MINIMAL)).get("tiny")
+    assert (entry.name, entry.hub.revision, entry.hardware.devices) == ("tiny", "main", ("cuda",))
+    assert entry.flags("live", "cpu") == Flags()
+
+
+def test_numbers_in_args_and_env_are_text(write: Write) -> None:
+    entry = load_registry(write(MINIMAL + "    args: [--max-model-len, 4096]\n    env: {A: 1}\n")).get("tiny")
+    assert entry.flags("live", "cuda") == Flags(args=("--max-model-len", "4096"), env={"A": "1"})
+
+
+def test_flags_hold_parsers_then_what_the_entry_lane_and_device_add() -> None:
+    entry = ModelEntry.model_validate(
+        {
+            "name": "tiny",
+            "hub": {"id": "acme/Tiny-1B"},
+            "family": "tiny",
+            "tool_call_parser": "hermes",
+            "reasoning_parser": "qwen3",
+            "args": ["--a"],
+            "env": {"X": "entry", "Y": "entry"},
+            "live": {"args": ["--b"], "env": {"X": "live"}},
+            "cuda": {"args": ["--c"]},
+            "hardware": {"gpus": 2},
+            "lanes": ["live"],
+        }
+    )
+    parsers = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3")
+    live = entry.flags("live", "cuda")
+    assert live.args == (*parsers, "--tensor-parallel-size", "2", "--a", "--b", "--c")
+    assert live.env == {"X": "live", "Y": "entry"}
+    assert entry.flags("scripted", "cpu") == Flags(args=(*parsers, "--a"), env={"X": "entry", "Y": "entry"})
+
+
+def test_an_entry_is_found_by_its_hub_id_too(write: Write) -> None:
+    assert load_registry(write(MINIMAL)).get("Acme/tiny-1b").name == "tiny"
+
+
+def test_an_unknown_model_brings_the_nearest_names(write: Write) -> None:
+    with pytest.raises(RegistryError, match="unknown model 'tinny'") as raised:
+        load_registry(write(MINIMAL)).get("tinny")
+    assert "tiny" in raised.value.hint
+    assert raised.value.exit_code == 2
+
+
+def test_known_deviations_hold_for_their_versions(write: Write) -> None:
+    deviation = '{code: RS101, reference: "vllm#1", versions: ">=0.22,<0.26", note: status is null}'
+    entry = load_registry(write(f"{MINIMAL}    known_deviations: [{deviation}]\n")).get("tiny")
+    assert [d.code for d in entry.deviations_for("0.24.0")] == ["RS101"]
+    assert [d.code for d in entry.deviations_for("0.25.0rc1")] == ["RS101"]
+    assert entry.deviations_for("0.26.0") == ()
+
+
+BAD = {
+    "unknown key": (
+        MINIMAL + "    tool_call_praser: hermes\n",
+        r"models.yaml:6: models.tiny.tool_call_praser: unknown key, did you mean 'tool_call_parser'\?",
+    ),
+    "unknown nested key": (
+        MINIMAL + "    hardware:\n      gpu: 1\n",
+        r"models.yaml:7: models.tiny.hardware.gpu: unknown key, did you mean 'gpus'\?",
+    ),
+    "unknown key near nothing": (MINIMAL + "    zzz: 1\n", r"models.yaml:6: models.tiny.zzz: unknown key$"),
+    "missing key": (
+        MINIMAL.replace("    family: tiny\n", ""),
+        r"models.yaml:2: models.tiny.family: Field required",
+    ),
+    "wrong type": (
+        MINIMAL + "    hardware: {gpus: many}\n",
+        r"models.yaml:6: models.tiny.hardware.gpus: .*integer",
+    ),
+    "wrong item of a list": (
+        MINIMAL.replace("[live]", "\n      - live\n      - lve"),
+        r"models.yaml:7: models.tiny.lanes.1: .*'live' or 'scripted'",
+    ),
+    "no lane": (MINIMAL.replace("[live]", "[]"), r"models.yaml:5: models.tiny.lanes"),
+    "entry is text": ("models:\n  tiny: hello\n", r"models.yaml:2: models.tiny: "),
+    "name in an entry": (MINIMAL + "    name: other\n", r"models.yaml:6: models.tiny.name: an entry's name"),
+    "scripted without stand-in": (
+        MINIMAL.replace("[live]", "[scripted]"),
+        r"models.yaml:2: models.tiny: lane 'scripted' needs 'stand_in'",
+    ),
+    "bad version specifier": (
+        MINIMAL
+        + "    known_deviations:\n      - {code: RS101, reference: x, versions: 0.22 to 0.26, note: n}\n",
+        r"models.yaml:7: models.tiny.known_deviations.0.versions: not a version specifier such as",
+    ),
+    "duplicate key": (MINIMAL + "    family: again\n", r"models.yaml:6: key 'family' stands twice"),
+    "duplicate entry": (MINIMAL + MINIMAL.removeprefix("models:\n"), r"models.yaml:6: key 'tiny' stands"),
+    "malformed YAML": ("models:\n  tiny: [1\n  more: 2\n", r"models.yaml:\d: "),
+    "tab": ("models:\n\ttiny: 1\n", r"models.yaml:2: .*cannot start any token"),
+    "unsafe tag": (
+        "models: !!python/object/apply:os.system [id]\n",
+        r"models.yaml:1: could not determine a constructor",
+    ),
+    "impossible date": ("models: 2026-99-99\n", r"models.yaml: "),
+    "two documents": ("models: {}\n---\nmodels: {}\n", r"models.yaml:2: "),
+    "empty": ("# nothing\n", r"models.yaml:1: the file is empty"),
+    "a list": ("- models\n", r"models.yaml:1: expected a top-level key 'models'"),
+    "another top-level key": (MINIMAL + "more: 1\n", r"models.yaml:\d+: more: unknown key"),
+    "too big": ("#" * 2_000_001, r"models.yaml: 2000001 bytes, more than 2000000"),
+    "not UTF-8": (b"models:\n  caf\xe9: 1\n", r"models.yaml:2: not UTF-8 at byte 13"),
+    "nested too deeply": ("[" * 100_000, r"models.yaml: nested too deeply"),
+    "alias of itself": ("models: &a [*a]\n", r"models.yaml:1: expected a top-level key"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), BAD.values(), ids=BAD.keys())
+def test_a_bad_file_is_refused_by_file_line_and_key(write: Write, content: str | bytes, message: str) -> None:
+    with pytest.raises(RegistryError, match=message):
+        load_registry(write(content))
+
+
+def test_every_problem_is_named_at_once(write: Write) -> None:
+    with pytest.raises(RegistryError) as raised:
+        load_registry(write(MINIMAL + "    zzz: 1\n    harmony: maybe\n"))
+    assert [line.split(": ")[1] for line in raised.value.message.splitlines()] == [
+        "models.tiny.harmony",
+        "models.tiny.zzz",
+    ]
+
+
+def test_aliases_within_aliases_are_walked_once(write: Write) -> None:
+    levels = "\n".join(f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 30))
+    with pytest.raises(RegistryError):
+        load_registry(write(f"models:\n  l0: &l0 [x]\n{levels}\n"))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RegistryError, match="No such file"):
+        load_registry(tmp_path / "none.yaml")
+
+
+def test_the_rust_front_end_gets_no_parser_names_for_harmony() -> None:
+    harmony, other = load_registry().get("gpt-oss"), load_registry().get("qwen3")
+    assert "--tool-call-parser" in harmony.flags("scripted", "cpu").args
+    assert harmony.flags("scripted", "cpu", "rust").args == ()
+    assert other.flags("scripted", "cpu", "rust") == other.flags("scripted", "cpu")

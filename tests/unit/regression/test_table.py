@@ -1,0 +1,88 @@
+"""The table of a matrix, on terminals of several widths and in a pipe."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.screens import Screen
+from vllm_harness.cli.regression_table import LEGEND, show_cells
+from vllm_harness.regression.cases.questions import Group
+from vllm_harness.regression.results.compare import baseline_of
+from vllm_harness.regression.results.results import CaseResult, Cell
+from vllm_harness.terminal.tables import plain_console
+
+RIGHT = CaseResult(topic="calls", text="x", ways=9)
+WRONG = CaseResult(topic="calls", text="x", ways=9, wrong={"1": ("call lost",)})
+OUT = CaseResult(topic="left out", left_out="no way to say it")
+GROUPS: tuple[Group, ...] = ("canonical", "forced", "chunks", "malformed")
+
+
+def cell(family: str, group: Group, environment: str = "0.32.0", refused: str | None = None) -> Cell:
+    cases = {f"right {n}": RIGHT for n in range(100)} | {"wrong": WRONG, "out": OUT}
+    return Cell(
+        environment=environment,
+        described=f"release vllm {environment}",
+        family=family,
+        tool_parser=family,
+        reasoning_parser="deepseek_r1",
+        group=group,
+        tokenizer="synthetic",
+        engine="in-process",
+        asked="abc",
+        refused=refused,
+        cases={} if refused else cases,
+    )
+
+
+def shown(cells: list[Cell], width: int, *, terminal: bool = True, baseline: bool = False) -> list[str]:
+    screen = Screen(terminal=terminal)
+    known = baseline_of("0.32.0", cells) if baseline else None
+    show_cells(plain_console(screen, width=width), cells, known)
+    return screen.lines
+
+
+CELLS = [cell(family, group) for family in ("hermes", "deepseek_v31_unthinking") for group in GROUPS]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_family_is_one_line_at_80_columns(width: int) -> None:
+    lines = shown(CELLS, width)
+    assert lines[0].split() == ["family", *GROUPS]
+    assert lines[2].split() == ["hermes", *["100/0/1/1"] * 4]
+    assert all(len(line) <= 80 for line in lines)
+    assert LEGEND in lines
+
+
+@pytest.mark.parametrize(("width", "terminal"), [(60, False), (80, False), (140, True)])
+def test_the_parsers_are_there_where_there_is_room(width: int, terminal: bool) -> None:
+    lines = shown(CELLS, width, terminal=terminal)
+    assert lines[2].split() == ["hermes", *["100/0/1/1"] * 4, "hermes", "deepseek_r1", "synthetic"]
+
+
+def test_a_terminal_of_60_columns_has_a_block_a_family() -> None:
+    lines = shown(CELLS, 60)
+    at = lines.index("hermes")
+    assert [line.split() for line in lines[at + 1 : at + 5]] == [[group, "100/0/1/1"] for group in GROUPS]
+
+
+def test_environments_share_a_table_or_have_one_each() -> None:
+    both = [*CELLS, *(cell("hermes", group, "0.31.0") for group in GROUPS)]
+    lines = shown(both, 80)
+    assert lines[0] == "0.31.0:"
+    assert [line.split() for line in lines if line.startswith("hermes")] == [
+        ["hermes", *["100/0/1/1"] * 4]
+    ] * 2
+    (row,) = (line for line in shown(both, 80, terminal=False) if line.startswith("hermes"))
+    assert row.split()[1:9] == ["100/0/1/1"] * 8
+    (row,) = (line for line in shown(both, 80, terminal=False) if line.startswith("deepseek_v31"))
+    assert row.split()[1:9] == ["-"] * 4 + ["100/0/1/1"] * 4
+
+
+def test_what_a_baseline_has_is_known() -> None:
+    assert shown(CELLS, 80, baseline=True)[2].split() == ["hermes", *["100/1/0/1"] * 4]
+
+
+def test_a_refusal_has_its_reason_below_the_table() -> None:
+    lines = shown([cell("hermes", "canonical", refused="KeyError: [red]\nno such parser")], 80)
+    assert lines[1].split()[:2] == ["hermes", "refused"]
+    assert "refused: hermes, canonical on 0.32.0: KeyError: [red]" in lines

@@ -1,0 +1,111 @@
+"""How a target's tests are divided between forks and this process, and in which order they are reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from vllm_harness.testing.at_once import CHUNK, OWN_CHUNK, WORTH, Received, chunks, plan
+from vllm_harness.testing.fork import Message, Turns
+
+FIRST = 10
+"""Number of the first test of those received."""
+
+
+class Item:
+    """A test, as far as it is looked at."""
+
+    def __init__(self, module: str, servers: int, marks: tuple[str, ...]) -> None:
+        self.path = Path(module)
+        self.get_closest_marker = {"servers": pytest.mark.servers(servers), **dict.fromkeys(marks, True)}.get
+
+
+def items(count: int, module: str = "a.py", servers: int = 1, *marks: str) -> list[Any]:
+    """Tests of a module."""
+    return [Item(module, servers, marks) for _ in range(count)]
+
+
+def received(count: int) -> Received:
+    """Nothing of so many tests, whose names are their numbers."""
+    names: list[Any] = [str(number) for number in range(count)]
+    return Received(Turns([names], FIRST))
+
+
+def test_tests_are_divided_by_what_they_use() -> None:
+    shared, own, alone = items(WORTH), items(2, "b.py", 2), items(1, "c.py", 1, "alone")
+    divided = plan([*shared[:5], *own, *alone, *shared[5:]])
+    assert divided is not None
+    assert divided.first is shared[0]
+    assert [item for chunk in divided.shared for item in chunk] == shared[1:]
+    assert (divided.own, divided.alone) == ([own], alone)
+
+
+def test_a_test_with_its_own_server_can_be_alone() -> None:
+    alone = items(1, "b.py", 2, "alone")
+    divided = plan([*items(WORTH), *alone])
+    assert divided is not None
+    assert (divided.own, divided.alone) == ([], alone)
+
+
+def test_a_test_without_the_target_s_server_runs_here() -> None:
+    without = items(1, "b.py", 0)
+    divided = plan([*items(WORTH), *without])
+    assert divided is not None
+    assert divided.own == [without]
+
+
+def test_few_tests_are_not_worth_a_fork() -> None:
+    assert plan([*items(WORTH - 1), *items(100, "b.py", 2)]) is None
+
+
+def test_a_chunk_is_of_one_module_and_no_larger_than_it_may_be() -> None:
+    first, second = items(CHUNK + 3, "a.py"), items(2, "b.py")
+    assert list(chunks([*first, *second], CHUNK)) == [first[:CHUNK], first[CHUNK:], second]
+
+
+def test_own_servers_are_not_kept_for_long() -> None:
+    divided = plan([*items(WORTH), *items(OWN_CHUNK + 1, "b.py", 2)])
+    assert divided is not None
+    assert [len(chunk) for chunk in divided.own] == [OWN_CHUNK, 1]
+
+
+def test_each_turn_is_taken_once() -> None:
+    names: list[Any] = [["a", "b"], ["c"]]
+    turns = Turns(names, FIRST)
+    assert next(turns.taken()) == (FIRST, ["a", "b"])
+    assert list(turns.taken()) == [(FIRST + 2, ["c"])]
+    assert list(turns.taken()) == []
+
+
+def told(number: int, kind: Literal["begin", "end"]) -> Message:
+    """What a fork says of one of the tests received."""
+    return Message(FIRST + number, kind)
+
+
+def test_reports_keep_the_order_of_collection() -> None:
+    heard = received(3)
+    for message in (told(1, "begin"), told(1, "end"), told(0, "begin")):
+        heard.take(message)
+    assert list(heard.ready()) == []
+    heard.take(told(0, "end"))
+    assert [(item, len(messages)) for item, messages in heard.ready()] == [("0", 2), ("1", 2)]
+    assert list(heard.rest()) == [("2", [])]
+
+
+def test_what_was_begun_and_not_ended_is_told_from_what_never_began() -> None:
+    heard = received(3)
+    heard.take(told(1, "begin"))
+    assert list(heard.ready()) == []
+    assert list(heard.rest()) == [("0", []), ("1", [told(1, "begin")]), ("2", [])]
+    assert list(heard.rest()) == []
+
+
+def test_what_this_process_has_run_is_not_reported_again() -> None:
+    heard = received(3)
+    heard.done.update({0, 2})
+    for message in (Message(0, "end"), Message(FIRST + 3, "end"), told(1, "begin"), told(1, "end")):
+        heard.take(message)
+    assert [item for item, _ in heard.ready()] == ["1"]
+    assert list(heard.rest()) == []

@@ -1,0 +1,29 @@
+"""How often a test may be tried: never twice where it is scripted, or repeated anyway."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from vllm_harness.configuration.model_entries import Limits, load_registry
+from vllm_harness.configuration.targets import RunLane, Target
+from vllm_harness.errors import UsageError
+from vllm_harness.testing.attempts import attempts_of, refuse_more
+
+
+@pytest.mark.parametrize(
+    ("lane", "repeats", "attempts"),
+    [("scripted", 1, 1), ("live", 1, 3), ("live", 5, 1), ("attached", 1, 3)],
+)
+def test_attempts(lane: RunLane, repeats: int, attempts: int) -> None:
+    entry = load_registry().get("qwen3").model_copy(update={"limits": Limits(live_attempts=3)})
+    assert attempts_of(Target(entry, lane), repeats) == attempts
+
+
+@pytest.mark.parametrize("given", [{"reruns": 1}, {"force_reruns": 1}])
+def test_more_is_refused(given: dict[str, object]) -> None:
+    usual = {"reruns": None, "force_reruns": None}
+    refuse_more(SimpleNamespace(**usual))
+    with pytest.raises(UsageError, match="limits"):
+        refuse_more(SimpleNamespace(**{**usual, **given}))

@@ -1,0 +1,95 @@
+"""Known deviations that have gone, and which runs are full enough to tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vllm_harness.protocol import Finding, KnownDeviation, Severity
+from vllm_harness.testing.checks import Checker
+from vllm_harness.testing.content import ModelSaidOtherwise
+from vllm_harness.testing.deviations import SUITES, gone, has_every_suite
+
+STORE = KnownDeviation("RO104", "vllm#1", ">=0.22,<0.33", path="$.response.store")
+ERROR = KnownDeviation("RO101", "vllm#1", path="$.response.error")
+
+
+def finding(code: str, path: str) -> Finding:
+    """A finding at a place."""
+    return Finding(code, Severity.ERROR, 0, path, "wrong")
+
+
+def test_what_was_not_seen_is_gone() -> None:
+    told = gone([STORE, ERROR], "0.32.0", [finding("RO101", "$.response.error")])
+    assert len(told) == 1
+    assert "RO104 (vllm#1) no longer occurs on 0.32.0; fixed: remove it" in told[0]
+
+
+def test_what_was_seen_or_does_not_hold_is_not_gone() -> None:
+    seen = [finding("RO101", "$.response.error")]
+    assert gone([STORE, ERROR], "0.33.0", seen) == []
+    assert gone([STORE, ERROR], "0.32.0", [*seen, finding("RO104", "$.response.store")]) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "start", "whole"),
+    [
+        (["tests"], "", True),
+        (list(SUITES), "", True),
+        ([""], "", True),
+        ([*(suite.removeprefix("tests/") for suite in SUITES), "unit"], "tests", True),
+        (list(SUITES[1:]), "", False),
+        (["tests/behaviours/test_a.py", *SUITES[1:]], "", False),
+        (["tests/behaviours::test_a", *SUITES[1:]], "", False),
+    ],
+)
+def test_a_full_run_has_every_suite(arguments: list[str], start: str, whole: bool, tmp_path: Path) -> None:
+    for suite in SUITES:
+        (tmp_path / suite).mkdir(parents=True)
+    assert has_every_suite(tmp_path, arguments, (), tmp_path / start) is whole
+
+
+@pytest.mark.parametrize(
+    ("ignored", "whole"),
+    [("tests/unit", True), ("tests/harmony", False), ("tests/harmony/test_a.py", False), ("tests", False)],
+)
+def test_what_is_ignored_may_narrow_a_run(ignored: str, whole: bool, tmp_path: Path) -> None:
+    for suite in SUITES:
+        (tmp_path / suite).mkdir(parents=True)
+    assert has_every_suite(tmp_path, ["tests"], [ignored], tmp_path) is whole
+
+
+def test_another_project_has_no_suites(tmp_path: Path) -> None:
+    assert not has_every_suite(tmp_path, ["."], (), tmp_path)
+
+
+def chunk(text: str) -> dict[str, object]:
+    """One chat chunk with all there is to say."""
+    choice = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_stream_that_says_otherwise_is_the_model_s_unless_scripted(exact: bool) -> None:
+    message = {"role": "assistant", "content": "Rome"}
+    body = {
+        **{"id": "d", "object": "chat.completion", "created": 2, "model": "m"},
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+    }
+    checker = Checker([], "0.32.0", exact)
+    checker.same([chunk("Rome")], body)
+    with pytest.raises(AssertionError) as caught:
+        checker.same([chunk("Paris")], body)
+    assert isinstance(caught.value, ModelSaidOtherwise) is not exact
+    assert checker.called == {"check_same"}
+
+
+def test_known_findings_do_not_fail_and_are_kept() -> None:
+    known = KnownDeviation("RO119", "vllm#2", path="$.error.param")
+    error = {"error": {"message": "no", "type": "t", "code": 404}}
+    with pytest.raises(AssertionError, match="RO119"):
+        Checker([], "0.32.0", True).body(error)
+    checker = Checker([known], "0.32.0", True)
+    checker.body(error)
+    assert [finding.known for finding in checker.findings] == ["vllm#2"]

@@ -1,0 +1,98 @@
+"""How far a run of tests is: whole lines in a log, nothing on a terminal; by a clock that the test winds."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = """
+import pytest
+
+@pytest.mark.parametrize("number", range(12))
+def test_numbers(number):
+    assert number != 2
+
+@pytest.mark.xfail
+def test_expected():
+    assert False
+"""
+WOUND = """
+import itertools
+from vllm_harness.testing.progress import Progress
+
+def pytest_collection_finish(session):
+    clock = itertools.count(0, 3.0).__next__
+    reporter = session.config.pluginmanager.getplugin("terminalreporter")
+    follower = Progress(reporter, len(session.items), lambda nodeid: "scripted-qwen3", clock)
+    session.config.pluginmanager.register(follower)
+"""
+FOLLOWED = """
+from vllm_harness.testing import progress
+
+progress.EVERY_S = 0
+
+def pytest_collection_finish(session):
+    progress.follow(session, lambda item: "scripted-qwen3")
+"""
+
+
+def progress_lines(lines: list[str]) -> list[str]:
+    return [line for line in lines if " of 13 tests" in line]
+
+
+@pytest.mark.parametrize("flags", [["-q"], ["-v"], ["-q", "-s"]])
+def test_a_log_has_whole_lines_between_pytest_s_own(flags: list[str], pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(TESTS)
+    pytester.makeconftest(WOUND)
+    result = pytester.runpytest_subprocess(*flags)
+    result.assert_outcomes(passed=11, failed=1, xfailed=1)
+    told = progress_lines(result.outlines)
+    assert told
+    assert all(line.split(" of 13 tests")[0].isdigit() for line in told)
+    assert told[-1].endswith(" left (scripted-qwen3)")
+    assert ", 1 failed, " in told[-1]
+    assert sum("[100%]" in line for line in result.outlines) == ("-s" not in flags)  # -s: pytest says none
+
+
+def test_a_line_is_as_old_as_it_may_be(pytester: pytest.Pytester) -> None:
+    """The clock goes on by three seconds whenever it is asked, which is some times a test."""
+    pytester.makepyfile(TESTS)
+    pytester.makeconftest(WOUND)
+    assert 2 <= len(progress_lines(pytester.runpytest_subprocess("-q").outlines)) <= 6
+
+
+def test_a_run_says_how_far_it_is_until_its_last_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(TESTS)
+    pytester.makeconftest(FOLLOWED)
+    told = progress_lines(pytester.runpytest_subprocess("-q").outlines)
+    assert [line.split(" of ")[0] for line in told] == [str(number) for number in range(1, 13)]
+    assert not progress_lines(pytester.runpytest_subprocess("-qq").outlines)
+
+
+def test_a_terminal_has_pytest_s_own_progress_only(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(TESTS)
+    pytester.makeconftest(FOLLOWED)
+    lines = on_a_terminal(pytester.path)
+    assert any("11 passed" in line for line in lines)
+    assert not progress_lines(lines)
+
+
+def on_a_terminal(folder: Path) -> list[str]:
+    """What pytest writes to a terminal."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    with subprocess.Popen(command, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs):
+        os.close(theirs)
+        text = b""
+        try:
+            while piece := os.read(ours, 65536):
+                text += piece
+        except OSError:  # how Linux tells that nobody has the other end any more
+            pass
+    os.close(ours)
+    return text.decode().splitlines()

@@ -1,0 +1,173 @@
+"""What a test's report comes to: known defects, skips, expected failures, misses; and the counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vllm_harness.errors import UsageError
+from vllm_harness.testing.content import ModelSaidOtherwise, says
+from vllm_harness.testing.defects import known_defect
+from vllm_harness.testing.recorder import TARGET_OF, TRIAL_OF, Recorder, settle
+from vllm_harness.testing.results import MISSED, TargetResult
+from vllm_harness.testing.skips import code_of, coded, objection, skip
+
+DEFECT = known_defect("vllm#12345", versions=">=0.22,<0.33", why="it is wrong", models=["qwen3"])
+
+
+def report(outcome: Any, longrepr: Any = None, when: Any = "call") -> pytest.TestReport:
+    """A report as pytest makes it."""
+    return pytest.TestReport("tests/t.py::test_t", ("tests/t.py", 1, "test_t"), {}, outcome, longrepr, when)
+
+
+def skipped(reason: str, when: str = "call") -> pytest.TestReport:
+    """The report of a skip."""
+    return report("skipped", ("tests/t.py", 3, f"Skipped: {reason}"), when)
+
+
+def settled(given: pytest.TestReport, raised: BaseException | None = None, **more: Any) -> pytest.TestReport:
+    """The report after it was settled; no defect, no expected skips and no repeats unless said."""
+    settle(given, raised, **{"defect": None, "expected_skips": (), "repeated": False, **more})
+    return given
+
+
+@pytest.mark.parametrize(
+    ("version", "model", "holds"),
+    [
+        ("0.32.0", "qwen3", True),
+        ("0.33.0", "qwen3", False),
+        ("0.32.1rc1", "qwen3", True),
+        ("0.32.0", "gpt-oss", False),
+    ],
+)
+def test_a_defect_holds_for_its_versions_and_models(version: str, model: str, holds: bool) -> None:
+    assert DEFECT.holds_for(version, model) is holds
+
+
+def test_a_defect_without_models_holds_for_all() -> None:
+    assert known_defect("vllm#1", versions="", why="").holds_for("0.32.0", "any")
+
+
+def test_a_wrong_specifier_is_told() -> None:
+    with pytest.raises(UsageError, match="no version specifier"):
+        known_defect("vllm#1", versions="up to 0.32", why="")
+
+
+def test_a_known_defect_is_expected_to_fail() -> None:
+    given = settled(report("failed", "wrong"), AssertionError("wrong"), defect=DEFECT)
+    assert given.skipped
+    assert given.wasxfail == "vllm#12345: it is wrong"
+
+
+def test_a_known_defect_that_is_gone_fails() -> None:
+    given = settled(report("passed"), defect=DEFECT)
+    assert given.failed
+    assert "fixed: remove the mark" in str(given.longrepr)
+
+
+@pytest.mark.parametrize("error", [NameError("x"), KeyError("x"), ImportError("x")])
+def test_a_wrong_test_is_no_known_defect(error: Exception) -> None:
+    assert settled(report("failed", "wrong"), error, defect=DEFECT).failed
+
+
+def test_a_defect_says_what_it_raises() -> None:
+    defect = known_defect("vllm#1", versions="", why="", raises=IndexError)
+    assert settled(report("failed", "x"), IndexError(), defect=defect).skipped
+    assert settled(report("failed", "x"), AssertionError(), defect=defect).failed
+
+
+@pytest.mark.parametrize("when", ["setup", "teardown"])
+def test_a_defect_is_shown_by_the_test_s_own_code_only(when: str) -> None:
+    assert settled(report("failed", "x", when), AssertionError(), defect=DEFECT).failed
+
+
+def test_pytest_s_own_xfail_is_refused() -> None:
+    given = report("skipped", "reason")
+    given.wasxfail = "some day"
+    assert settled(given).failed
+    assert not hasattr(given, "wasxfail")
+    assert "without a reference" in str(given.longrepr)
+
+
+def test_a_skip_needs_a_code_that_is_expected() -> None:
+    assert settled(skipped("[image-cpu] no eyes"), expected_skips={"image-cpu"}).skipped
+    unexpected = settled(skipped("[image-cpu] no eyes"))
+    assert unexpected.failed
+    assert "does not expect" in str(unexpected.longrepr)
+    assert "without a reason code" in str(settled(skipped("because"), expected_skips={"because"}).longrepr)
+
+
+def test_skip_says_code_and_reason() -> None:
+    with pytest.raises(pytest.skip.Exception, match=r"\[image-cpu\] no eyes") as caught:
+        skip("image-cpu", "no eyes")
+    assert code_of(str(caught.value)) == "image-cpu"
+    with pytest.raises(ValueError, match="no reason code"):
+        skip("Image CPU", "no eyes")
+
+
+def test_objections_are_about_the_code_alone() -> None:
+    assert objection(coded("slow", "run with --slow"), {"slow"}) is None
+    assert objection("[] nothing", {""}) is not None
+
+
+def test_a_repeated_test_misses_where_the_model_said_otherwise() -> None:
+    error = ModelSaidOtherwise("Paris")
+    assert settled(report("failed", "x"), error).failed
+    assert settled(report("failed", "x"), error, repeated=True).outcome == MISSED
+    assert settled(report("failed", "x"), AssertionError(), repeated=True).failed
+
+
+def test_says_raises_what_may_be_tried_again() -> None:
+    says("Paris" in "Paris.", "Paris")
+    with pytest.raises(ModelSaidOtherwise, match="Paris, not 'Rome'"):
+        says(False, "Paris, not 'Rome'")
+
+
+def counted(*reports: pytest.TestReport, trial: tuple[str, int] | None = None) -> TargetResult:
+    """What a recorder makes of reports."""
+    result = TargetResult()
+    recorder = Recorder(lambda target: result)
+    for each in reports:
+        setattr(each, TARGET_OF, "scripted-qwen3")
+        setattr(each, TRIAL_OF, trial)
+        recorder.pytest_runtest_logreport(each)
+    return result
+
+
+def test_outcomes_are_counted() -> None:
+    defect = settled(report("failed", "x"), AssertionError(), defect=DEFECT)
+    result = counted(
+        report("passed", when="setup"),
+        report("passed"),
+        report("passed", when="teardown"),
+        report("failed", "x"),
+        report("failed", "x", "teardown"),
+        report("rerun", "x"),
+        skipped("[slow] x", "setup"),
+        defect,
+    )
+    assert result.counts() == {"passed": 1, "failed": 2, "skipped": 1, "defects": 1, "retries": 1}
+    assert result.tests == {"tests/t.py::test_t": "xfailed"}
+    assert result.skips == {"slow": 1}
+    assert result.skipped == {"[slow] x": ["tests/t.py::test_t"]}
+    assert result.failures == {"tests/t.py::test_t": "x"}
+    assert result.defects == {"vllm#12345: it is wrong": ["tests/t.py::test_t"]}
+
+
+def test_other_tests_are_not_counted() -> None:
+    result = TargetResult()
+    Recorder(lambda target: result).pytest_runtest_logreport(report("passed"))
+    assert not result.outcomes
+
+
+def test_trials_count_every_kind_of_failure() -> None:
+    def outcome(*reports: pytest.TestReport) -> dict[str, dict[int, bool]]:
+        return counted(*reports, trial=("case", 3)).trials
+
+    missed = settled(report("failed", "x"), ModelSaidOtherwise(), repeated=True)
+    assert outcome(report("passed")) == {"case": {3: True}}
+    assert outcome(report("failed", "x", "setup")) == {"case": {3: False}}
+    assert outcome(report("passed"), report("failed", "x", "teardown")) == {"case": {3: False}}
+    assert outcome(missed) == {"case": {3: False}}
+    assert outcome(skipped("[slow] x", "setup")) == {}

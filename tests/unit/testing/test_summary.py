@@ -1,0 +1,154 @@
+"""The end of a run: one screen in the terminal, and everything in report.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.screens import Screen
+from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.targets import Target
+from vllm_harness.protocol import Finding, Severity
+from vllm_harness.terminal.tables import plain_console
+from vllm_harness.testing.report import REPORT, write_report
+from vllm_harness.testing.results import TargetResult
+from vllm_harness.testing.summary import SHOWN, show
+
+MODELS = ("qwen3", "gpt-oss")
+FOLDER = Path("/state/runs/20261122-001200-4242")
+
+
+def target(name: str) -> Target:
+    return Target(load_registry().get(name), "scripted")
+
+
+def result(
+    name: str, *, defects: int = 0, skips: int = 0, failures: int = 0, restarts: int = 0
+) -> TargetResult:
+    """What a run has seen of a model: so many defects with two tests each, reasons to skip, and failures."""
+
+    def test(number: int, what: str) -> str:
+        return f"tests/behaviours/test_chat_calls.py::test_{what}_{number}[scripted-{name}]"
+
+    found = TargetResult(environment="release vllm 0.32.0 (cpu)", startup_s=16.4, restarts=restarts)
+    found.outcomes = Counter(passed=1000, failed=failures, skipped=skips, xfailed=2 * defects)
+    found.defects = {f"vllm#{n}: {name} is wrong": [test(n, "a"), test(n, "b")] for n in range(defects)}
+    found.skipped = {f"[code-{n}] a reason": [test(n, "skip")] for n in range(skips)}
+    found.skips = Counter({f"code-{n}": 1 for n in range(skips)})
+    found.failures = {test(n, "failed"): f"AssertionError: {'wrong ' * 50}" for n in range(failures)}
+    return found
+
+
+def shown(
+    results: dict[str, TargetResult],
+    *,
+    terminal: bool = False,
+    listed: bool = False,
+    models: tuple[str, ...] = MODELS,
+) -> list[str]:
+    """The lines of the terminal."""
+    screen = Screen(terminal=terminal)
+    console = plain_console(screen, width=80)
+    show(console, [target(name) for name in models], results, FOLDER / REPORT, listed=listed)
+    return screen.lines
+
+
+def by_target(**results: TargetResult) -> dict[str, TargetResult]:
+    return {f"scripted-{name.replace('_', '-')}": each for name, each in results.items()}
+
+
+def test_a_run_without_a_fault_is_a_table_and_where_the_rest_stands() -> None:
+    lines = shown(by_target(qwen3=result("qwen3"), gpt_oss=result("gpt-oss")), terminal=True)
+    assert lines == [
+        "target             start  passed  failed  skipped  defects",
+        "scripted-qwen3    16.4 s    1000       0        0        0",
+        "scripted-gpt-oss  16.4 s    1000       0        0        0",
+        "server environment: release vllm 0.32.0 (cpu)",
+        f"every failure, known defect and skip by test: {FOLDER}/report.md",
+        f"logs and results: {FOLDER}",
+    ]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("failures", [0, 150])
+def test_the_worst_run_ends_with_one_screen(failures: int, terminal: bool) -> None:
+    worst = {"defects": 94, "skips": 10, "failures": failures, "restarts": 5}
+    results = by_target(qwen3=result("qwen3", **worst), gpt_oss=result("gpt-oss", **worst))
+    for each in results.values():
+        each.lacking, each.known = frozenset({"responses"}), {f"vllm#{n}" for n in range(14)}
+        each.outcomes["rerun"] = 3
+    lines = shown(results, terminal=terminal)
+    assert len(lines) <= 25
+    assert "servers that died and were started again: scripted-qwen3 5, scripted-gpt-oss 5" in lines
+    assert "188 known defects of vLLM were seen, in 376 tests" in lines
+    assert "14 known deviations of models.yaml were seen" in lines
+
+
+def test_the_first_failures_are_listed_and_the_others_counted() -> None:
+    results = by_target(qwen3=result("qwen3", failures=300))
+    lines = shown(results, terminal=True)
+    start = lines.index("300 failures:")
+    first, *_, more = lines[start + 1 : start + 2 + SHOWN]
+    assert "test_failed_0[scripted-qwen3]" in first
+    assert more == "  ... and 290 more"
+    assert all(len(line) <= 80 for line in lines[start + 1 : start + 2 + SHOWN])
+
+
+@pytest.mark.parametrize(("failures", "repeated"), [(SHOWN, False), (SHOWN + 1, True)])
+def test_a_few_failures_that_pytest_has_listed_are_not_repeated(failures: int, repeated: bool) -> None:
+    lines = shown(by_target(qwen3=result("qwen3", failures=failures)), listed=True)
+    assert any("test_failed_0" in line for line in lines) is repeated
+
+
+def test_a_deviation_that_is_gone_is_a_failure_that_only_this_lists() -> None:
+    gone = result("qwen3", failures=2)
+    gone.gone = ["KD101 warning: vllm#1 has gone"]
+    lines = shown(by_target(qwen3=gone), listed=True)
+    at = lines.index("3 failures:")
+    assert lines[at + 1] == "  scripted-qwen3: KD101 warning: vllm#1 has gone"
+    assert not any("test_failed" in line for line in lines)
+
+
+def test_more_than_five_models_take_a_line_each() -> None:
+    models = tuple(entry.name for entry in load_registry())
+    worst = {"defects": 94, "skips": 20, "failures": 30, "restarts": 5}
+    results = {f"scripted-{name}": result(name, **worst) for name in models}
+    assert len(shown(results, terminal=True, models=models)) <= 25 + len(models) - 5
+
+
+def test_what_a_test_said_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    bad = result("qwen3")
+    bad.failures = {"tests/t.py::test_t[scripted-qwen3]": "\x1b[2J[red]`x`[/]\nsecond"}
+    assert "  tests/t.py::test_t[scripted-qwen3]: \\x1b[2J[red]`x`[/]" in shown(by_target(qwen3=bad))
+    assert "- `tests/t.py::test_t[scripted-qwen3]`: `` \\x1b[2J[red]`x`[/] ``" in report(tmp_path, qwen3=bad)
+
+
+def report(folder: Path, **results: TargetResult) -> list[str]:
+    """The lines of the report."""
+    write_report(by_target(**results), folder / REPORT)
+    return (folder / REPORT).read_text().splitlines()
+
+
+def test_the_report_has_each_test_under_its_reason(tmp_path: Path) -> None:
+    one, other = result("qwen3", defects=2, skips=1, failures=1), result("gpt-oss", defects=1)
+    other.defects = {"vllm#0: qwen3 is wrong": ["tests/t.py::test_t[scripted-gpt-oss]"]}
+    finding = Finding("RS101", Severity.ERROR, 1, "$.a", "it is wrong", known="vllm#9")
+    one.add([finding])
+    lines = report(tmp_path, qwen3=one, gpt_oss=other)
+    assert "| scripted-qwen3 | 16.4 s | 1000 | 1 | 1 | 4 |" in lines
+    known = lines[lines.index("## Known defects (2, tests: 5)") :]
+    assert known[:6] == [
+        "## Known defects (2, tests: 5)",
+        "",
+        "### vllm#0: qwen3 is wrong",
+        "",
+        "- `tests/behaviours/test_chat_calls.py::test_a_0[scripted-qwen3]`",
+        "- `tests/behaviours/test_chat_calls.py::test_b_0[scripted-qwen3]`",
+    ]
+    assert known[6] == "- `tests/t.py::test_t[scripted-gpt-oss]`"
+    assert "### [code-0] a reason" in known
+    assert "- scripted-qwen3: vllm#9" in known
+    assert any("it is wrong" in line for line in known[known.index("- scripted-qwen3: vllm#9") :])
+    assert any(line.startswith("- `tests/behaviours/test_chat_calls.py::test_failed_0[") for line in lines)

@@ -1,0 +1,214 @@
+"""Token recordings: what the recorder keeps and the client sees, and what a replay is compared by."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_harness.errors import UsageError
+from vllm_harness.server.launch import IN_SERVER
+from vllm_harness.testing.tokens import Record, differences, file_in, meaning, read, write
+
+sys.path.insert(0, str(IN_SERVER))
+from vllm_harness_recorder import RecordMiddleware
+
+CHAT = "/v1/chat/completions"
+Answer = Callable[[dict[str, Any]], Any]
+
+
+def app_of(answer: Answer) -> Any:
+    """An ASGI application that answers POST with `answer(body)`: a dict as JSON, a list as a stream."""
+    stored: dict[str, Any] = {}
+
+    async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        raw = (await receive()).get("body", b"")
+        given = answer(json.loads(raw)) if scope["method"] == "POST" else stored["later"](scope["path"])
+        kind = b"text/event-stream" if isinstance(given, list) else b"application/json"
+        headers = [(b"content-type", kind)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if isinstance(given, dict):
+            await send({"type": "http.response.body", "body": json.dumps(given).encode()})
+            return
+        text = "".join(f"data: {json.dumps(event)}\n\n" for event in given) + "data: [DONE]\n\n"
+        for start in range(0, len(text), 11):  # cut anywhere, as a proxy may
+            await send(
+                {"type": "http.response.body", "body": text[start : start + 11].encode(), "more_body": True}
+            )
+        await send({"type": "http.response.body", "body": b""})
+
+    app.stored = stored  # type: ignore[attr-defined]
+    return app
+
+
+def ask(app: Any, method: str, path: str, body: Any = None) -> Any:
+    """One request: the JSON of the answer, or the events of its stream."""
+    sent = [{"type": "http.request", "body": json.dumps(body).encode() if body is not None else b""}]
+    got: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return sent.pop(0) if sent else {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        got.append(message)
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        ends = {"client": client.getsockname(), "server": server.getsockname()}
+        scope = {"type": "http", "method": method, "path": path, "headers": [], **ends}
+        asyncio.run(app(scope, receive, send))
+    content = b"".join(message.get("body", b"") for message in got).decode()
+    if not content.startswith("data: "):
+        return json.loads(content)
+    lines = [line.removeprefix("data: ") for line in content.split("\n\n") if line]
+    assert lines.pop() == "[DONE]"
+    return [json.loads(line) for line in lines]
+
+
+def completion(asked: dict[str, Any]) -> dict[str, Any]:
+    """A chat completion of two choices, with ids where they are asked for."""
+    ids = [[5, 6], [7]] if asked.get("return_token_ids") else [None, None]
+    choices = [
+        {"index": index, "message": {"content": f"word{index}"}, "finish_reason": "stop", "token_ids": each}
+        for index, each in enumerate(ids)
+    ]
+    return {"object": "chat.completion", "choices": choices, "prompt_token_ids": [1] if ids[0] else None}
+
+
+def chunks(asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """The stream of one choice, a token a chunk."""
+    return [
+        {
+            "object": "chat.completion.chunk",
+            "choices": [
+                {
+                    "index": 0,
+                    "delta": {"content": word},
+                    "finish_reason": "stop" if word == "word2" else None,
+                    "token_ids": [number] if asked.get("return_token_ids") else None,
+                }
+            ],
+        }
+        for number, word in enumerate(("word0", "word1", "word2"))
+    ]
+
+
+def response(asked: dict[str, Any]) -> dict[str, Any]:
+    """A response of the id that the request wants."""
+    shown = {"message": "Hi", "tokens": [3, 4]}
+    return {
+        "object": "response",
+        "id": asked["id"],
+        "status": "completed",
+        "output": [{"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}],
+        "output_messages": [shown] if asked.get("enable_response_messages") else None,
+    }
+
+
+def recorded(app: RecordMiddleware) -> list[Record]:
+    return [Record.model_validate(each) for each in ask(app, "GET", "/harness/recording")["records"]]
+
+
+def test_a_body_s_tokens_are_kept_and_not_shown() -> None:
+    app = RecordMiddleware(app_of(completion))
+    seen = ask(app, "POST", CHAT, {"model": "m"})
+    assert seen == completion({})
+    (record,) = recorded(app)
+    assert (record.path, record.request, record.status) == (CHAT, {"model": "m"}, 200)
+    assert record.tokens == [[5, 6], [7]]
+    assert record.answer == seen
+
+
+def test_a_client_that_asks_for_tokens_gets_them() -> None:
+    app = RecordMiddleware(app_of(completion))
+    asked = {"return_token_ids": True}
+    assert ask(app, "POST", CHAT, asked) == completion(asked)
+
+
+def test_a_stream_s_tokens_are_kept_and_not_shown() -> None:
+    app = RecordMiddleware(app_of(chunks))
+    assert ask(app, "POST", CHAT, {"stream": True}) == chunks({})
+    (record,) = recorded(app)
+    assert record.tokens == [[0, 1, 2]]
+
+
+def test_a_response_that_ends_in_the_background() -> None:
+    """Its tokens come with the response that is asked for later, by the client or by the recorder."""
+    inner = app_of(lambda asked: {**response({"id": "resp_1"}), "status": "queued", "output": []})
+    inner.stored["later"] = lambda path: response(
+        {"id": path.rpartition("/")[2], "enable_response_messages": True}
+    )
+    app = RecordMiddleware(inner)
+    assert ask(app, "POST", "/v1/responses", {"background": True})["status"] == "queued"
+    (record,) = recorded(app)
+    assert record.tokens == [[3, 4]]
+    assert record.answer["status"] == "completed"
+    assert ask(app, "GET", "/v1/responses/resp_1") == response({"id": "resp_1"})
+
+
+def test_a_recording_begins_anew() -> None:
+    app = RecordMiddleware(app_of(completion))
+    ask(app, "POST", CHAT, {})
+    ask(app, "POST", "/harness/recording")
+    assert recorded(app) == []
+
+
+def record(answer: Any, status: int = 200, tokens: Any = None, path: str = CHAT) -> Record:
+    return Record(path=path, request={}, status=status, answer=answer, tokens=tokens)
+
+
+def test_a_stream_means_what_its_body_means() -> None:
+    text = "word0word1word2"
+    body = {"choices": [{"index": 0, "message": {"content": text}, "finish_reason": "stop"}]}
+    assert meaning(record(chunks({}))) == meaning(record(body))
+    assert differences([record(chunks({}))], [record(body)]) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"status": "incomplete"}, "status: 'completed' was recorded, 'incomplete' came"),
+        ({"output": []}, "output: [('message', 'Hi')] was recorded, [] came"),
+        (
+            {"usage": {"input_tokens": 3, "output_tokens": 2}},
+            "tokens: (None, None) was recorded, (3, 2) came",
+        ),
+    ],
+)
+def test_another_answer_is_told(changed: dict[str, Any], told: str) -> None:
+    before = response({"id": "resp_1"})
+    after = {**before, "id": "resp_2", **changed}
+    assert differences([record(before)], [record({**before, "id": "resp_2"})]) == []
+    assert differences([record(before)], [record(after)]) == [f"request 1 ({CHAT}), {told}"]
+
+
+def test_a_request_too_few_and_a_refusal_are_told() -> None:
+    body = completion({})
+    assert differences([record(body), record(body)], [record(body)]) == ["2 requests were recorded, 1 came"]
+    assert "status" in differences([record(body)], [record({"error": {}}, status=422)])[-1]
+
+
+def test_what_can_be_said_again() -> None:
+    assert record({}, tokens=[[1]]).sayable
+    assert record({"error": {}}, status=400).sayable
+    assert not record({}).sayable
+
+
+def test_a_file_is_found_on_the_other_lane(tmp_path: Path) -> None:
+    test = "tests/a/test_b.py::test_c[{}-{}]"
+    live = file_in(tmp_path, test.format("live-m", "x y/1"), "live-m")
+    assert live == file_in(tmp_path, test.format("scripted-m", "x y/1"), "scripted-m")
+    assert live != file_in(tmp_path, test.format("live-m", "x y/2"), "live-m")
+    write([record(completion({}), tokens=[[1, 2]])], live)
+    assert read(live) == [record(completion({}), tokens=[[1, 2]])]
+    live.write_text("{}\n")
+    with pytest.raises(UsageError, match="is no token recording"):
+        read(live)

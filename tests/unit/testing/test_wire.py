@@ -1,0 +1,84 @@
+"""The hooks under the openai client: a request may be changed, an answer is seen as far as it was read."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from vllm_harness.testing.wire import Tap
+
+
+class Echo(BaseHTTPRequestHandler):
+    """Answers with what it was sent."""
+
+    def do_POST(self) -> None:
+        """The body again."""
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST
+
+    def log_message(self, *arguments: Any) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """Where the echo answers."""
+    with HTTPServer(("127.0.0.1", 0), Echo) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class Seen:
+    """A tap that adds a seed and keeps what it sees."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[dict[str, Any], int, bytes]] = []
+        self.tap = Tap(lambda body: {**body, "seed": 3}, lambda *seen: self.all.append(seen))
+
+
+def test_requests_are_changed_and_answers_seen(url: str) -> None:
+    seen = Seen()
+    with httpx.Client(event_hooks=seen.tap.hooks()) as client:
+        answer = client.post(url, json={"input": "hi"})
+    assert answer.json() == {"input": "hi", "seed": 3}
+    assert seen.all == [({"input": "hi", "seed": 3}, 200, json.dumps(answer.json()).encode())]
+
+
+async def test_the_same_asynchronously(url: str) -> None:
+    seen = Seen()
+    async with httpx.AsyncClient(event_hooks=seen.tap.async_hooks()) as client:
+        answer = await client.post(url, json={"input": "hi"})
+    assert answer.json()["seed"] == 3
+    assert [body for body, _, _ in seen.all] == [{"input": "hi", "seed": 3}]
+
+
+def test_a_stream_left_early_is_seen_once(url: str) -> None:
+    seen = Seen()
+    with (
+        httpx.Client(event_hooks=seen.tap.hooks()) as client,
+        client.stream("POST", url, json={"input": "x" * 1_000_000}) as response,
+    ):
+        next(response.iter_raw())
+    ((_, _, data),) = seen.all
+    assert data.startswith(b'{"input": "xxx')
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]"])
+def test_other_bodies_pass(content: bytes, url: str) -> None:
+    seen = Seen()
+    with httpx.Client(event_hooks=seen.tap.hooks()) as client:
+        assert client.post(url, content=content).content == content
+        client.get(url)
+    assert seen.all == []
