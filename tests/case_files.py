@@ -28,10 +28,11 @@ def cases(name: str, group: str | None = None, *, known: str = "known_defects") 
 
 
 def _parameter(case: dict[str, Any], known: str) -> Any:
-    marks = [getattr(pytest.mark, name)(*case.pop(name)) for name in ("covers", "needs") if name in case]
-    marks += [pytest.mark.alone] if case.pop("alone", False) else []
+    marks = [pytest.mark.covers(*case.pop("covers"))] if "covers" in case else []
+    marks += [pytest.mark.vllm_needs(*case.pop("needs"))] if "needs" in case else []
+    marks += [pytest.mark.vllm_alone] if case.pop("alone", False) else []
     marks += [
-        pytest.mark.known_defect(defect.pop("reference"), **defect)
+        pytest.mark.vllm_known_defect(defect.pop("reference"), **defect)
         for defect in map(dict, case.pop(known, ()))
     ]
     return pytest.param(case, id=case.pop("id"), marks=marks)

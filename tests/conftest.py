@@ -14,6 +14,7 @@ from vllm_harness.configuration.model_entries import load_registry
 from vllm_harness.environments.resolve import resolve, spec_of
 from vllm_harness.environments.spec import Environment
 from vllm_harness.server.launch import Launch, plan_launch
+from vllm_harness.testing.cuda import tell_missing_gpu
 
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
@@ -35,6 +36,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=20, help="how often the kill -9 test kills an owner")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers the markers of this project's own tests."""
+    config.addinivalue_line("markers", "gpu: the test runs on CUDA (set where the plugin sets vllm_gpu)")
+    config.addinivalue_line("markers", "covers(*ids): behaviours that the test covers; see coverage.yaml")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Has `-m gpu` select what the plugin marks, beside the tests that carry the marker themselves."""
+    if item.get_closest_marker("vllm_gpu"):
+        item.add_marker("gpu")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Says why `-m gpu` has nothing to run."""
+    tell_missing_gpu(config, items, "gpu")
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Imports once, before a run forks, what takes seconds and not every run asks for."""
     if any("messages" in getattr(item, "fixturenames", ()) for item in session.items):
@@ -45,7 +65,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def environment(request: pytest.FixtureRequest) -> Environment:
     """The server environment of this run."""
     option = request.config.option
-    return resolve(spec_of(option.vllm, option.vllm_python), device=option.device, create=True)
+    return resolve(spec_of(option.vllm_spec, option.vllm_python), device=option.vllm_device, create=True)
 
 
 @pytest.fixture(scope="session")

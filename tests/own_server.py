@@ -21,8 +21,8 @@ OwnServer = Callable[..., RemoteServer]
 def pytest_itemcollected(item: pytest.Item) -> None:
     """A test with a server of its own uses two at most, as long as it says nothing else."""
     fixtures = {"own_server", "mortal"} & set(getattr(item, "fixturenames", ()))
-    if fixtures and not item.get_closest_marker("servers"):
-        item.add_marker(pytest.mark.servers(2))
+    if fixtures and not item.get_closest_marker("vllm_servers"):
+        item.add_marker(pytest.mark.vllm_servers(2))
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         unwanted.uncovered = _choose(config, items, behaviours, unwanted)
     for item in items:
         if TARGET in item.stash and _is_skipped_as_slow(item):
-            unwanted.add(item.stash[TARGET].id, item.nodeid, "slow (--slow)")
+            unwanted.add(item.stash[TARGET].id, item.nodeid, "slow (--vllm-slow)")
     config.stash[LEFT_OUT] = unwanted
 
 
@@ -133,7 +133,7 @@ def _is_for_its_target(item: pytest.Item) -> bool:
 
 
 def _is_skipped_as_slow(item: pytest.Item) -> bool:
-    return not item.config.option.slow and item.get_closest_marker("slow") is not None
+    return not item.config.option.vllm_slow and item.get_closest_marker("vllm_slow") is not None
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:

@@ -12,7 +12,6 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, Ope
 
 from vllm_harness.configuration.targets import Target
 from vllm_harness.endpoint import tls
-from vllm_harness.machine.gpus import gpus
 from vllm_harness.scripted.book import Book, Script
 from vllm_harness.server.leases.idle import offered
 from vllm_harness.server.records import run_folder
@@ -23,6 +22,7 @@ from vllm_harness.testing import options, progress, tokens
 from vllm_harness.testing.at_once import AtOnce
 from vllm_harness.testing.attempts import attempts_of, limit
 from vllm_harness.testing.checks import Checker, protocol_known
+from vllm_harness.testing.cuda import tell_missing_gpu
 from vllm_harness.testing.defects import defect_of
 from vllm_harness.testing.quality import Observed, observe, write_reference
 from vllm_harness.testing.recorder import TARGET_OF, TRIAL_OF, settle
@@ -62,18 +62,18 @@ def pytest_configure(config: pytest.Config) -> None:
     """Registers the markers."""
     for marker in options.MARKERS:
         config.addinivalue_line("markers", marker)
-    if config.option.at_once:
-        config.pluginmanager.register(AtOnce(config.option.at_once))
+    if config.option.vllm_at_once:
+        config.pluginmanager.register(AtOnce(config.option.vllm_at_once))
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Names what a run was asked for."""
     option = config.option
     asked = {
-        "model": ", ".join(option.model),
-        "lane": option.lane,
-        "vllm": option.vllm,
-        "server": option.server_url,
+        "model": ", ".join(option.vllm_model),
+        "lane": option.vllm_lane,
+        "vllm": option.vllm_spec,
+        "server": option.vllm_server_url,
     }
     return [
         f"vllm-harness: {', '.join(f'{k} {v}' for k, v in asked.items() if v) or 'all this machine can run'}"
@@ -93,7 +93,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tells a test its target and how often it may be tried; marks tests on CUDA with `gpu`."""
+    """Tells a test its target and how often it may be tried; marks tests on CUDA."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     target = parameters.get("_target_server")
     if isinstance(target, Target):
@@ -101,12 +101,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.stash[TARGET], item.stash[SEED] = target, parameters["_seed"]
         limit(item, attempts_of(target, len(run.seeds(target, item))))
         if run.environment is not None and run.environment.device == "cuda":
-            item.add_marker("gpu")
+            item.add_marker("vllm_gpu")
 
 
 def _is_for(item: pytest.Item, target: Target) -> bool:
     """Whether a test, or one case of it by marks of its own, is for a target; a replay is of a live run."""
-    return is_for(item, target, "live" if item.config.option.replay_tokens else target.lane)
+    return is_for(item, target, "live" if item.config.option.vllm_replay_tokens else target.lane)
 
 
 def _is_repeated(item: pytest.Item) -> bool:
@@ -125,23 +125,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leaves out what has no target, is slow or unrecorded; starts servers once; says why no GPU is used."""
     _leave_out(items, lambda item: "_target_server" in _fixtures(item) and TARGET not in item.stash)
     _leave_out(items, lambda item: TARGET in item.stash and not _is_for(item, item.stash[TARGET]))
-    if config.option.replay_tokens:
+    if config.option.vllm_replay_tokens:
         _leave_out(items, lambda item: not _replayable(item))
-    if not config.option.slow:
+    if not config.option.vllm_slow:
         for item in items:
-            if item.get_closest_marker("slow"):
-                item.add_marker(pytest.mark.skip(reason=coded(SLOW, "run with --slow")))
+            if item.get_closest_marker("vllm_slow"):
+                item.add_marker(pytest.mark.skip(reason=coded(SLOW, "run with --vllm-slow")))
     if RUN in config.stash:
         order = [target.id for target in config.stash[RUN].choice.targets]
         items.sort(key=lambda item: order.index(item.stash[TARGET].id) if TARGET in item.stash else -1)
-    wanted = config.option.markexpr.split()
-    if "gpu" in wanted and "not" not in wanted and not any(i.get_closest_marker("gpu") for i in items):
-        why = (
-            "no CUDA device on this machine" if not gpus() else "the server environment is not built for CUDA"
-        )
-        pytest.exit(
-            f"-m gpu: {why}, so nothing ran; `vllm-harness doctor` tells what is missing", returncode=2
-        )
+    tell_missing_gpu(config, items, "vllm_gpu")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -168,7 +161,7 @@ def _replayable(item: pytest.Item) -> bool:
 
 def _recording(item: pytest.Item) -> Path | None:
     """The recording to replay."""
-    folder, target = item.config.option.replay_tokens, item.stash[TARGET]
+    folder, target = item.config.option.vllm_replay_tokens, item.stash[TARGET]
     return folder and tokens.file_in(folder / f"live-{target.entry.name}", item.nodeid, target.id)
 
 
@@ -220,8 +213,8 @@ def vllm_server(
     """A ready server of the target; one that died in an earlier test is started anew, which is counted."""
     server, item = _target_server, request.node
     make_ready(the_run(request.config), target_of(item), server, needed_by(item))
-    kept = request.config.option.record_tokens
-    records = isinstance(server, RemoteServer) and bool(kept or request.config.option.replay_tokens)
+    kept = request.config.option.vllm_record_tokens
+    records = isinstance(server, RemoteServer) and bool(kept or request.config.option.vllm_replay_tokens)
     if records:
         tokens.begin(server.endpoint)
     yield server
@@ -233,7 +226,7 @@ def vllm_server(
 
 def _settle_tokens(taken: list[tokens.Record], item: pytest.Item) -> None:
     target = item.stash[TARGET]
-    if kept := item.config.option.record_tokens:
+    if kept := item.config.option.vllm_record_tokens:
         tokens.write(taken, tokens.file_in(kept / target.id, item.nodeid, target.id))
     if (replayed := _recording(item)) and (differ := tokens.differences(tokens.read(replayed), taken)):
         pytest.fail("the replay differs from the live run:\n" + "\n".join(differ), pytrace=False)
@@ -274,12 +267,12 @@ def _book(vllm_server: Server, request: pytest.FixtureRequest) -> Iterator[Book 
 @pytest.fixture
 def script(_book: Book | None, request: pytest.FixtureRequest) -> ScriptWriter:
     """Scripts this test's answers; at its end every script must have been used and followed."""
-    return ScriptWriter(None if request.config.option.replay_tokens else _book)
+    return ScriptWriter(None if request.config.option.vllm_replay_tokens else _book)
 
 
 @pytest.fixture
 def _tap(vllm_server: Server, _seed: int, request: pytest.FixtureRequest) -> Iterator[Tap]:
-    """Where nothing is scripted: watches for tool calls, and with --repeat asks for temperature and seed."""
+    """Watches for tool calls where nothing is scripted; with --vllm-repeat sets temperature and seed."""
     repeated, observed = _is_repeated(request.node), list[Observed]()
 
     def seen(body: dict[str, Any], status: int, answer: bytes) -> None:
@@ -318,7 +311,7 @@ async def async_openai_client(
 @pytest.fixture
 def _checker(vllm_server: Server, request: pytest.FixtureRequest) -> Iterator[Checker]:
     known = [protocol_known(deviation) for deviation in vllm_server.known_deviations]
-    exact = vllm_server.lane == "scripted" and not request.config.option.replay_tokens
+    exact = vllm_server.lane == "scripted" and not request.config.option.vllm_replay_tokens
     checker = Checker(known, vllm_server.vllm_version, exact)
     yield checker
     result_of(request.node).add(checker.findings)
@@ -382,7 +375,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     write(run.results, run_folder() / "results.json")
     write_report(run.results, run_folder() / REPORT)
-    if path := run.config.option.write_quality_reference:
+    if path := run.config.option.vllm_write_quality_reference:
         for name, result in run.results.items():
             write_reference(path, {"target": name, "vllm": result.vllm}, result.tally)
 

@@ -49,8 +49,8 @@ def call_ids(answers: Answers) -> list[str]:
     return in_body + in_stream
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-001", "VT-008", "VT-011", "VT-014", "VC-015", "VC-020")
 @pytest.mark.parametrize("explicit", [True, False])
 def test_auto_call(explicit: bool, chat: Chat, script: ScriptWriter) -> None:
@@ -63,7 +63,7 @@ def test_auto_call(explicit: bool, chat: Chat, script: ScriptWriter) -> None:
     assert all(len(identifier) >= 9 for identifier in call_ids(answers))
 
 
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-001", "VT-008", "VT-010", "VC-015")
 def test_required_call(chat: Chat, script: ScriptWriter) -> None:
     script(calls=[PARIS], constrained=not chat.rust, times=2)
@@ -77,7 +77,7 @@ def test_required_call(chat: Chat, script: ScriptWriter) -> None:
         assert answers.said.calls == (("get_weather", PARIS.arguments_json),)
 
 
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-008", "VC-015", "VC-017")
 def test_named_call(chat: Chat, script: ScriptWriter) -> None:
     """A forced function ends with `stop`, as on OpenAI; no content, no JSON beside the call."""
@@ -91,7 +91,7 @@ def test_named_call(chat: Chat, script: ScriptWriter) -> None:
         assert answers.said.calls == (("get_weather", PARIS.arguments_json),)
 
 
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-003", "VT-008", "VC-043")
 def test_no_call_when_none_is_allowed(chat: Chat, script: ScriptWriter) -> None:
     script("No tool will help here.", times=2)
@@ -104,17 +104,17 @@ def test_no_call_when_none_is_allowed(chat: Chat, script: ScriptWriter) -> None:
         assert answers.said.finish == "stop"
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-008", "VC-043")
 @pytest.mark.parametrize("request_", [{"tools": [FREE], "tool_choice": "none"}, {}], ids=["none", "no tools"])
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (Harmony streams calls that are not allowed)",
     versions=">=0.22,<0.33",
     models=["gpt-oss"],
     why="with tool_choice none or without tools the stream has a tool call, the body says nothing at all",
 )
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (Harmony drops calls that are not allowed)",
     versions=">=0.33",
     models=["gpt-oss"],
@@ -131,8 +131,8 @@ def test_call_that_is_not_allowed_is_no_call(
     assert answers.said.finish == answers.streamed.finish == "stop"
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-002", "VT-006", "VC-020", "VC-022")
 @pytest.mark.parametrize(
     "content",
@@ -156,8 +156,8 @@ def test_tool_output_reaches_the_model(content: Any, chat: Chat, script: ScriptW
     assert re.search(r'\{\s*"city"\s*:\s*"Paris"\s*\}', prompt)
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VC-016")
 @pytest.mark.parametrize("arguments", ["{}", ""], ids=["object", "empty"])
 def test_call_without_arguments_in_the_history(arguments: str, chat: Chat, script: ScriptWriter) -> None:
@@ -172,10 +172,10 @@ def test_call_without_arguments_in_the_history(arguments: str, chat: Chat, scrip
     assert answers.said.content.strip() == "Noon."
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-010", "VT-014", "VC-016")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (llama3_json streams no arguments for a call without)",
     versions=">=0.22",
     models=["llama3.1"],
@@ -188,8 +188,8 @@ def test_call_without_arguments(chat: Chat, script: ScriptWriter) -> None:
     assert answers.said.finish == "tool_calls"
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.parametrize("case", cases("chat_arguments"))
 def test_arguments_arrive_whole(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
     """The same JSON value in the body and in the stream, whatever it holds."""
@@ -202,8 +202,8 @@ def test_arguments_arrive_whole(case: dict[str, Any], chat: Chat, script: Script
     assert replace(answers.streamed, calls=()) == replace(answers.said, calls=())
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-001", "CO-14")
 @pytest.mark.parametrize("case", cases("chat_argument_bytes"))
 def test_arguments_arrive_as_written(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
@@ -223,8 +223,8 @@ def test_arguments_arrive_as_written(case: dict[str, Any], chat: Chat, script: S
     assert ["".join(deltas)] == texts == [case["text"]]
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-010", "VT-014")
 def test_function_whose_name_begins_with_another(chat: Chat, script: ScriptWriter) -> None:
     script(calls=[ToolCall("get_weather_forecast", {"city": "Rome", "days": 3})], times=2, constrained=True)
@@ -233,8 +233,8 @@ def test_function_whose_name_begins_with_another(chat: Chat, script: ScriptWrite
     assert answers.said.arguments == [{"city": "Rome", "days": 3}]
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-008", "VT-013")
 def test_text_without_call_on_auto(chat: Chat, script: ScriptWriter) -> None:
     script("I need no tool for that.", times=2)
@@ -244,9 +244,9 @@ def test_text_without_call_on_auto(chat: Chat, script: ScriptWriter) -> None:
     assert not answers.said.calls
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
-@pytest.mark.model("gpt-oss", "qwen3")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
+@pytest.mark.vllm_model("gpt-oss", "qwen3")
 @pytest.mark.covers("VT-014", "VT-015")
 def test_text_before_a_call(chat: Chat, script: ScriptWriter) -> None:
     script(Meaning((Text("I shall look."), PARIS)), times=2)
@@ -256,10 +256,10 @@ def test_text_before_a_call(chat: Chat, script: ScriptWriter) -> None:
     assert answers.said.finish == "tool_calls"
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools", "reasoning")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools", "reasoning")
 @pytest.mark.covers("VT-013", "VC-015", "VT-016")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#36445",
     versions=">=0.22",
     models=["qwen3"],
@@ -274,8 +274,8 @@ def test_reasoning_then_call(chat: Chat, script: ScriptWriter) -> None:
     assert answers.said.arguments == [PARIS.arguments]
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools", "reasoning")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools", "reasoning")
 @pytest.mark.covers("VT-013", "VC-015", "VT-016")
 def test_reasoning_then_text_then_call(chat: Chat, script: ScriptWriter) -> None:
     script("I shall look.", reasoning="Which tool? The weather.", calls=[PARIS], times=2)
@@ -286,8 +286,8 @@ def test_reasoning_then_text_then_call(chat: Chat, script: ScriptWriter) -> None
     assert answers.said.finish == "tool_calls"
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools", "parallel_tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools", "parallel_tools")
 @pytest.mark.covers("VT-005", "VT-010", "VT-014")
 @pytest.mark.parametrize("count", [2, 8])
 def test_parallel_calls(count: int, chat: Chat, script: ScriptWriter) -> None:
@@ -301,8 +301,8 @@ def test_parallel_calls(count: int, chat: Chat, script: ScriptWriter) -> None:
     assert len(set(call_ids(answers))) == 2 * count
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools", "parallel_tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools", "parallel_tools")
 @pytest.mark.covers("VT-006")
 def test_outputs_of_parallel_calls(chat: Chat, script: ScriptWriter) -> None:
     """Two calls are answered in the other order; the prompt holds both outputs."""
@@ -327,8 +327,8 @@ def test_outputs_of_parallel_calls(chat: Chat, script: ScriptWriter) -> None:
     assert prompt.count("Rome has 78 degrees") == prompt.count("Paris has 98 degrees") == 1
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-007", "VT-010")
 def test_one_call_where_parallel_calls_are_forbidden(chat: Chat, script: ScriptWriter) -> None:
     script(calls=[PARIS], constrained=not chat.rust, times=2)
@@ -337,8 +337,8 @@ def test_one_call_where_parallel_calls_are_forbidden(chat: Chat, script: ScriptW
     assert answers.said.finish == "tool_calls"
 
 
-@pytest.mark.scripted
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VT-007", "VT-010")
 @pytest.mark.parametrize("choice", ["auto", "required"])
 def test_second_call_is_forbidden_by_the_grammar(choice: str, chat: Chat, script: ScriptWriter) -> None:
@@ -348,8 +348,8 @@ def test_second_call_is_forbidden_by_the_grammar(choice: str, chat: Chat, script
         chat.body(tools=[FREE], tool_choice=choice, parallel_tool_calls=False)
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools", "parallel_tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools", "parallel_tools")
 @pytest.mark.covers("VT-010")
 def test_several_calls_where_one_is_required(chat: Chat, script: ScriptWriter) -> None:
     """The grammar of hermes leaves no room for the line end between two calls."""
@@ -360,9 +360,9 @@ def test_several_calls_where_one_is_required(chat: Chat, script: ScriptWriter) -
     assert answers.said.finish == "tool_calls"
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
-@pytest.mark.model("qwen3", "llama3.1")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
+@pytest.mark.vllm_model("qwen3", "llama3.1")
 @pytest.mark.covers("VT-010", "VC-017")
 @pytest.mark.parametrize("choice", ["required", named("now")], ids=["required", "named"])
 def test_only_what_is_required_can_be_called(choice: Any, chat: Chat, script: ScriptWriter) -> None:
@@ -372,8 +372,8 @@ def test_only_what_is_required_can_be_called(choice: Any, chat: Chat, script: Sc
         chat.body(tools=[NOW, FREE], tool_choice=choice)
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools", "structured_output")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools", "structured_output")
 @pytest.mark.covers("VT-004")
 def test_required_call_beside_a_response_format(chat: Chat, script: ScriptWriter) -> None:
     """A forced call wins over json_object (vllm#32006: it killed the engine)."""
@@ -394,8 +394,8 @@ def kept(message: ChatCompletionMessage, form: str) -> Any:
     }[form]
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VC-024", "VC-032")
 def test_every_token_of_a_call_is_accounted_for(chat: Chat, script: ScriptWriter) -> None:
     """Logprobs and token ids of a streamed call add up to the body's, markup included."""
@@ -422,8 +422,8 @@ def test_every_token_of_a_call_is_accounted_for(chat: Chat, script: ScriptWriter
     assert len(ids) == len(parts) == answers.body.usage.completion_tokens
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-010", "VT-015")
 @pytest.mark.parametrize("tokens", [2, 3, 5, 8, 1000])
 def test_calls_survive_any_chunk_length(tokens: int, chat: Chat, script: ScriptWriter) -> None:
@@ -434,8 +434,8 @@ def test_calls_survive_any_chunk_length(tokens: int, chat: Chat, script: ScriptW
     assert answers.streamed.arguments == [call.arguments]
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools", "parallel_tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools", "parallel_tools")
 @pytest.mark.covers("VT-005", "VT-010")
 @pytest.mark.parametrize("tokens", [4, 11, 1000])
 def test_parallel_calls_survive_any_chunk_length(tokens: int, chat: Chat, script: ScriptWriter) -> None:
@@ -445,10 +445,10 @@ def test_parallel_calls_survive_any_chunk_length(tokens: int, chat: Chat, script
     assert answers.streamed.content.strip() == "Both."
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-012", "VC-035")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (a stop string inside a call)",
     versions=">=0.22",
     why="the stream has the cut call with tool_calls; the body has it too (gpt-oss), or its markup as text",
@@ -462,10 +462,10 @@ def test_stop_string_inside_arguments(chat: Chat, script: ScriptWriter) -> None:
     assert "beta" not in answers.streamed.content + str(answers.streamed.calls)
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-012")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (a stop string shifts what hermes streams)",
     versions=">=0.32",
     models=["qwen3"],
@@ -479,15 +479,15 @@ def test_stop_string_that_does_not_occur(chat: Chat, script: ScriptWriter) -> No
         assert answers.said.calls == (("get_weather", PARIS.arguments_json),)
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VC-019", "CO-14")
 @pytest.mark.parametrize(
     "choice",
     [
         pytest.param(
             "auto",
-            marks=pytest.mark.known_defect(
+            marks=pytest.mark.vllm_known_defect(
                 "vllm#53255",
                 versions=">=0.22,<0.33",
                 models=["gpt-oss"],
@@ -498,7 +498,7 @@ def test_stop_string_that_does_not_occur(chat: Chat, script: ScriptWriter) -> No
         "named",
     ],
 )
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#53255",
     versions=">=0.22",
     models=["qwen3", "llama3.1"],
@@ -516,10 +516,10 @@ def test_call_cut_by_the_limit(choice: str, chat: Chat, script: ScriptWriter) ->
     assert "get_weather" not in answers.streamed.content
 
 
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VC-019")
 @pytest.mark.parametrize("choice", ["required", named("get_weather")], ids=["required", "named"])
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#53255",
     versions=">=0.22",
     models=["smollm2-135m", "llama3.1"],
@@ -533,8 +533,8 @@ def test_no_room_for_a_call(choice: Any, chat: Chat, script: ScriptWriter) -> No
     assert not answers.said.calls
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-002", "VC-022")
 @pytest.mark.parametrize("form", ["object", "dump", "sent"])
 def test_own_answer_is_taken_back(form: str, chat: Chat, script: ScriptWriter) -> None:

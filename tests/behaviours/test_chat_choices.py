@@ -43,7 +43,7 @@ def test_choices(many: Chat, script: ScriptWriter) -> None:
     assert answers.chunks[-1].usage.completion_tokens == usage.completion_tokens
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-010")
 def test_usage_is_of_all_choices(many: Chat, script: ScriptWriter) -> None:
     """The prompt counts once, the completions each."""
@@ -58,7 +58,7 @@ def test_usage_is_of_all_choices(many: Chat, script: ScriptWriter) -> None:
     assert ids == [list(take) for take in taken.takes]
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-010")
 def test_choices_of_different_length(many: Chat, script: ScriptWriter) -> None:
     """A choice that ends early is over; the others go on, one of them into the limit."""
@@ -70,8 +70,8 @@ def test_choices_of_different_length(many: Chat, script: ScriptWriter) -> None:
     assert [body.finish for body in bodies] == ["stop", "stop"]
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools", "parallel_tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools", "parallel_tools")
 @pytest.mark.covers("VC-023", "VT-015")
 def test_calls_of_each_choice(many: Chat, script: ScriptWriter) -> None:
     """Each choice has a parser of its own: indices begin at 0 in each, and ids are all different."""
@@ -89,8 +89,8 @@ def test_calls_of_each_choice(many: Chat, script: ScriptWriter) -> None:
     assert len(set(ids)) == 3
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VC-023", "VT-015")
 def test_one_call_in_each_choice(many: Chat, script: ScriptWriter) -> None:
     calls = [ToolCall("get_weather", {"city": city}) for city in ("Paris", "Rome")]
@@ -100,8 +100,8 @@ def test_one_call_in_each_choice(many: Chat, script: ScriptWriter) -> None:
     assert [body.finish for body in bodies] == ["tool_calls"] * 2
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VC-023", "VC-025")
 def test_reasoning_of_each_choice(many: Chat, script: ScriptWriter) -> None:
     script(
@@ -124,9 +124,9 @@ def test_wrong_number_of_choices(number: Any, chat: Chat) -> None:
     chat.refused({"n": number, "temperature": 1, "max_tokens": 5}, r"\bn\b|n=|integer")
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-010")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (n > 1 at temperature 0)",
     versions=">=0.22",
     why="400: n must be 1 when using greedy sampling; OpenAI answers with n choices",
@@ -136,7 +136,7 @@ def test_choices_at_temperature_0(many: Chat, script: ScriptWriter) -> None:
     assert [body.content.strip() for body in by_choice(many.both(n=2), 2)] == ["Same.", "Same."]
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-010")
 @pytest.mark.parametrize("seed", [None, 11])
 def test_null_means_one_choice(seed: int | None, chat: Chat, script: ScriptWriter) -> None:

@@ -25,7 +25,7 @@ def test_wrong_request(stream: bool, case: dict[str, Any], chat: Chat) -> None:
     assert "/site-packages/" not in json.dumps(error)
 
 
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VC-018", "VT-009", "VT-010")
 @pytest.mark.parametrize("case", cases("chat_wrong_tools"))
 def test_wrong_tools(case: dict[str, Any], chat: Chat) -> None:
@@ -63,7 +63,7 @@ def test_wrong_content_type(kind: str, chat: Chat, script: ScriptWriter) -> None
 
 
 @pytest.mark.covers("VC-029")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (error of undecodable JSON without the error object)",
     versions=">=0.22",
     why="a body that is not UTF-8 gives {detail: ...}, not {error: {...}}",
@@ -77,7 +77,7 @@ def test_body_that_is_not_utf8(chat: Chat) -> None:
     ("method", "path", "status"),
     [("GET", "/v1/chat/completions", 405), ("PUT", "/v1/models", 405), ("POST", "/v1/chat/nothing", 404)],
 )
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (404 and 405 of the router without the error object)",
     versions=">=0.22",
     why="an unknown path or method gives {detail: ...}, not {error: {...}}",
@@ -121,9 +121,9 @@ def test_prompt_longer_than_the_context(stream: bool, chat: Chat) -> None:
     assert str(longest) in error["message"]
 
 
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VC-018", "VT-010", "VC-029")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (KeyError of a tool without function)",
     versions=">=0.22",
     why="a tool without its function beside a named tool_choice raises KeyError, which is answered with 500",
@@ -132,7 +132,7 @@ def test_named_function_among_tools_without_one(chat: Chat) -> None:
     chat.refused({"tools": [{"type": "function"}], "tool_choice": named("get_weather")}, "function")
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-027")
 def test_error_after_the_first_token(chat: Chat, script: ScriptWriter) -> None:
     """A stream that fails on its way says so as an event; here a script that the format forbids."""

@@ -17,7 +17,7 @@ from vllm_harness.pytest_plugin import ScriptWriter, Server
 from vllm_harness.scripted.book import HEADER, Book
 from vllm_harness.server.remote import RemoteServer
 
-pytestmark = pytest.mark.scripted
+pytestmark = pytest.mark.vllm_scripted
 
 VALUES: list[Any] = [
     *(None, True, False, 0, 1, -1, 2**63, -(2**63) - 1, 2**70, 0.5, -0.5, 1e308),

@@ -36,16 +36,16 @@ def about(url: str) -> list[Any]:
     return [{"role": "user", "content": [image, {"type": "text", "text": "Which colour is this? One word."}]}]
 
 
-@pytest.mark.live
-@pytest.mark.needs("image")
+@pytest.mark.vllm_live
+@pytest.mark.vllm_needs("image")
 @pytest.mark.covers("VC-041")
 def test_image(chat: Chat) -> None:
     answers = chat.both(about(red_square()), max_tokens=20)
     says("red" in answers.said.content.lower(), f"red, not {answers.said.content!r}")
 
 
-@pytest.mark.live
-@pytest.mark.needs("image")
+@pytest.mark.vllm_live
+@pytest.mark.vllm_needs("image")
 @pytest.mark.covers("VC-041")
 def test_image_that_is_none(chat: Chat) -> None:
     broken = f"data:image/png;base64,{base64.b64encode(b'no image').decode()}"
@@ -53,7 +53,7 @@ def test_image_that_is_none(chat: Chat) -> None:
 
 
 @pytest.mark.covers("VC-041")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (Harmony drops images without a word)",
     versions=">=0.22",
     models=["gpt-oss", "gpt-oss-120b"],

@@ -63,7 +63,7 @@ def test_number_of_top_logprobs(asked: int, chat: Chat, script: ScriptWriter) ->
     assert len(streamed(answers.chunks)) == len(content)
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-001", "VC-024", "VR-011")
 @pytest.mark.parametrize("tokens", [1, 4, 1000])
 def test_streamed_logprobs_equal_the_body(tokens: int, chat: Chat, script: ScriptWriter) -> None:
@@ -77,8 +77,8 @@ def test_streamed_logprobs_equal_the_body(tokens: int, chat: Chat, script: Scrip
         assert {top.token for top in one.top_logprobs} == {top.token for top in other.top_logprobs}
 
 
-@pytest.mark.scripted
-@pytest.mark.standard
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_standard
 @pytest.mark.covers("VC-001", "VR-005")
 def test_tokens_join_to_the_text(chat: Chat, script: ScriptWriter) -> None:
     script(TEXT)
@@ -86,7 +86,7 @@ def test_tokens_join_to_the_text(chat: Chat, script: ScriptWriter) -> None:
     assert TEXT in "".join(entry.token for entry in entries(body))
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-001", "VR-005")
 def test_bytes_join_to_the_text(chat: Chat, script: ScriptWriter) -> None:
     """`bytes` is there for characters of several tokens: joined, they give the text (OpenAI's own words)."""
@@ -96,9 +96,9 @@ def test_bytes_join_to_the_text(chat: Chat, script: ScriptWriter) -> None:
     assert WIDE.encode() in joined
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-001")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (the token said takes a place of the most likely)",
     versions=">=0.22",
     why="top_logprobs begins with the token said, however unlikely, and lacks the last of the most likely",
@@ -112,7 +112,7 @@ def test_top_logprobs_are_the_most_likely(chat: Chat, script: ScriptWriter) -> N
         assert all(first >= second for first, second in pairwise(likely)), entry.token
 
 
-@pytest.mark.live
+@pytest.mark.vllm_live
 @pytest.mark.covers("VC-001")
 def test_the_most_likely_token_is_said_at_temperature_0(chat: Chat) -> None:
     for entry in entries(chat.body(logprobs=True, top_logprobs=2, max_tokens=20)):
@@ -145,7 +145,7 @@ def test_wrong_logprobs_are_refused(request_: dict[str, Any], says: str, stream:
         False,
         pytest.param(
             True,
-            marks=pytest.mark.known_defect(
+            marks=pytest.mark.vllm_known_defect(
                 "unreported (refused after the stream has begun)",
                 versions=">=0.22",
                 why="what the engine's front end refuses is an event of a stream with status 200, not a 400",
@@ -186,7 +186,7 @@ def test_no_prompt_logprobs_in_a_stream(chat: Chat) -> None:
         chat.stream(prompt_logprobs=1)
 
 
-@pytest.mark.alone
+@pytest.mark.vllm_alone
 @pytest.mark.covers("VC-031")
 def test_logprobs_of_chosen_tokens(chat: Chat, script: ScriptWriter) -> None:
     """Exactly the ids asked for, and the token said, at every position."""
@@ -198,10 +198,10 @@ def test_logprobs_of_chosen_tokens(chat: Chat, script: ScriptWriter) -> None:
         assert told == {f"token_id:{token}" for token in wanted} | {entry.token}
 
 
-@pytest.mark.scripted
-@pytest.mark.alone
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_alone
 @pytest.mark.covers("VC-031")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#51789",
     versions=">=0.32",
     why="the sampler takes the log-probabilities of one request's tokens for those of all that run beside it",
@@ -245,7 +245,7 @@ def test_wrong_token_ids_are_refused(request_: dict[str, Any], says: str, chat: 
     chat.refused(request_, says)
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-031")
 def test_bias_forbids_a_token(chat: Chat, script: ScriptWriter) -> None:
     """allowed_token_ids leaves nothing else: the script's first token is not among them."""

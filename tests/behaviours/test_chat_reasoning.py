@@ -11,7 +11,7 @@ from tests.chat_api import ASK, CUTS, FREE, HISTORY, PARIS, Chat, streamed
 from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.book import Raw
 
-pytestmark = [pytest.mark.scripted, pytest.mark.needs("reasoning")]
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("reasoning")]
 
 THOUGHT = "The user wants rain. There is rain."
 ANSWER = "It rains."
@@ -70,7 +70,7 @@ def test_hidden_reasoning_does_not_leak_by_the_side(chat: Chat, script: ScriptWr
     assert all("secret" not in chat.text(part) for part in ids if part)
 
 
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VC-013", "VC-022")
 def test_hidden_reasoning_before_a_call(chat: Chat, script: ScriptWriter) -> None:
     script(reasoning=THOUGHT, calls=[PARIS], constrained=True, times=2)
@@ -139,7 +139,7 @@ def test_reasoning_of_a_finished_turn_is_dropped(chat: Chat, script: ScriptWrite
     assert "marker thought 77" not in prompt
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VT-016", "VC-014")
 @pytest.mark.parametrize(
     "off",
@@ -156,7 +156,7 @@ def test_reasoning_switched_off(off: dict[str, Any], chat: Chat, script: ScriptW
     assert chat.prompt(ASK, **off).endswith("</think>\n\n")
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VT-016", "VC-015")
 def test_call_with_reasoning_switched_off(chat: Chat, script: ScriptWriter) -> None:
     text = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call><|im_end|>'
@@ -166,7 +166,7 @@ def test_call_with_reasoning_switched_off(chat: Chat, script: ScriptWriter) -> N
     assert answers.said.content == answers.said.reasoning == ""
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VT-016", "VC-024")
 @pytest.mark.parametrize("stop", [["nowhere to be seen"], ["</thing>"]], ids=["far", "near"])
 @pytest.mark.parametrize("tokens", [1, 3, 6])
@@ -189,7 +189,7 @@ def test_wrong_thinking_budget(budget: Any, chat: Chat) -> None:
     assert "thinking_token_budget" in str(caught.value)
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-014")
 @pytest.mark.parametrize("budget", [1, 5, 12])
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_wrong_thinking_budget(budget: Any, chat: Chat) -> None:
         "",
         pytest.param(
             "</think>\n\n",
-            marks=pytest.mark.known_defect(
+            marks=pytest.mark.vllm_known_defect(
                 "unreported (a second end of the thoughts)",
                 versions=">=0.22",
                 why="the model's own </think> after the forced one is text, in the stream only",
@@ -218,7 +218,7 @@ def test_thinking_budget(end: str, budget: int, chat: Chat, script: ScriptWriter
         assert len(answers.said.reasoning) < len(thought) / 2
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-014")
 @pytest.mark.parametrize("budget", [-1, 500, None])
 def test_budget_that_is_not_reached(budget: int | None, chat: Chat, script: ScriptWriter) -> None:

@@ -54,7 +54,7 @@ def test_wrong_tokens_for_text(tokens: Any, chat: Chat) -> None:
 
 
 @pytest.mark.covers("VC-042")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (/detokenize takes ids beyond the vocabulary)",
     versions=">=0.22",
     why="an id that no token has is left out without a word: 200",
@@ -101,7 +101,7 @@ def test_no_request_id_header_unless_configured(chat: Chat) -> None:
     assert "x-request-id" not in answer.headers
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-030")
 def test_fingerprint(chat: Chat, script: ScriptWriter) -> None:
     """One server has one fingerprint: in bodies, and in the last chunk of a stream."""

@@ -14,7 +14,7 @@ TEXT = "alpha beta gamma delta epsilon"
 RUN = 500
 """Tokens after a stop string: the engine runs ahead of it."""
 LONG = TEXT + " zeta" * RUN
-SHOWN = pytest.mark.known_defect(
+SHOWN = pytest.mark.vllm_known_defect(
     "vllm#52599",
     versions=">=0.22",
     models=["gpt-oss"],
@@ -24,7 +24,7 @@ SHOWN = pytest.mark.known_defect(
 COUNTED = ("reasoning_tokens",)
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-035", "VT-012")
 @pytest.mark.parametrize("tokens", [1, 3, 1000])
 @pytest.mark.parametrize("stop", ["gamma", ["nowhere", "gamma"], [" gam"]], ids=["text", "list", "part"])
@@ -39,7 +39,7 @@ def test_stop_string(stop: Any, tokens: int, chat: Chat, script: ScriptWriter) -
     assert answers.body.choices[0].stop_reason == wanted  # type: ignore[attr-defined]
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-035")
 @pytest.mark.parametrize("tokens", [1, 3, 1000])
 def test_stop_string_is_shown_on_demand(tokens: int, chat: Chat, script: ScriptWriter) -> None:
@@ -49,7 +49,7 @@ def test_stop_string_is_shown_on_demand(tokens: int, chat: Chat, script: ScriptW
     assert answers.said.finish == "stop"
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-035")
 @SHOWN
 def test_first_of_several_stop_strings(chat: Chat, script: ScriptWriter) -> None:
@@ -58,7 +58,7 @@ def test_first_of_several_stop_strings(chat: Chat, script: ScriptWriter) -> None
     assert answers.said.content.strip() == "alpha"
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-035")
 def test_stop_string_that_begins_and_does_not_come(chat: Chat, script: ScriptWriter) -> None:
     """A text that looks like a stop string is held back, then shown whole."""
@@ -68,8 +68,8 @@ def test_stop_string_that_begins_and_does_not_come(chat: Chat, script: ScriptWri
     assert answers.said.finish == "stop"
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VC-035", "VT-016")
 @SHOWN
 def test_stop_string_in_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
@@ -81,7 +81,7 @@ def test_stop_string_in_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
     assert answers.said.finish == "stop"
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-035")
 @pytest.mark.parametrize("tokens", [1, 1000])
 def test_stop_token(tokens: int, chat: Chat, script: ScriptWriter) -> None:
@@ -98,8 +98,8 @@ def test_stop_token(tokens: int, chat: Chat, script: ScriptWriter) -> None:
     assert answers.said.content.strip() in ("alpha beta", "alpha beta gamma")
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VC-035")
 def test_stop_tokens_of_the_model_hold_beside_the_clients(chat: Chat, script: ScriptWriter) -> None:
     """The client's list adds to the model's own ends of a turn (`<|call|>`, `<|im_end|>`)."""
@@ -109,7 +109,7 @@ def test_stop_tokens_of_the_model_hold_beside_the_clients(chat: Chat, script: Sc
     assert answers.said.finish == "tool_calls"
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-035")
 def test_nothing_stops_before_min_tokens(chat: Chat, script: ScriptWriter) -> None:
     """A minimum forbids the end of the turn: the script's own end is refused there."""
@@ -145,10 +145,10 @@ def test_stop_that_stops_nothing(stop: Any, chat: Chat, script: ScriptWriter) ->
         assert answers.said.content.strip() == "Rain in Rome."
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VC-035", "VT-016")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (reasoning_tokens of a stream beside a stop string)",
     versions=">=0.28",
     models=["qwen3"],

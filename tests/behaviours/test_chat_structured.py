@@ -17,7 +17,7 @@ from tests.chat_api import FREE, PARIS, Chat, named
 from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.book import Raw
 
-pytestmark = pytest.mark.needs("structured_output")
+pytestmark = pytest.mark.vllm_needs("structured_output")
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -74,7 +74,7 @@ def test_schema_by_the_sdk(chat: Chat, openai_client: OpenAI, script: ScriptWrit
         assert trip == Trip(city="Rome", dry=False)
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-008")
 def test_schema_with_references(chat: Chat, script: ScriptWriter) -> None:
     schema = {
@@ -150,8 +150,8 @@ def test_grammar(chat: Chat, script: ScriptWriter) -> None:
         assert answers.said.content == "SELECT b FROM t2"
 
 
-@pytest.mark.scripted
-@pytest.mark.model("qwen3", "llama3.1")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3", "llama3.1")
 @pytest.mark.covers("VC-007", "VC-027")
 def test_structural_tag(chat: Chat, script: ScriptWriter) -> None:
     """Free text, and within a tag only what its schema allows."""
@@ -167,7 +167,7 @@ def test_structural_tag(chat: Chat, script: ScriptWriter) -> None:
         chat.body(response_format=tag)
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-007", "VC-008")
 @pytest.mark.parametrize("case", cases("chat_constraints"))
 def test_what_a_constraint_forbids_cannot_be_said(
@@ -184,8 +184,8 @@ def test_what_a_constraint_forbids_cannot_be_said(
         chat.body(**case["request"])
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VC-008", "VC-014", "VT-016")
 def test_reasoning_is_free_before_a_constrained_answer(chat: Chat, script: ScriptWriter) -> None:
     """The grammar holds the answer, not the thoughts before it."""
@@ -201,9 +201,9 @@ def test_reasoning_is_free_before_a_constrained_answer(chat: Chat, script: Scrip
     assert answers.said.content == TRIP
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
-@pytest.mark.model("qwen3", "gpt-oss")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
+@pytest.mark.vllm_model("qwen3", "gpt-oss")
 @pytest.mark.covers("VT-004", "VC-008")
 @pytest.mark.parametrize("way", ["call", "answer"])
 def test_call_or_constrained_answer(way: str, chat: Chat, script: ScriptWriter) -> None:
@@ -246,7 +246,7 @@ def refuses(chat: Chat, case: dict[str, Any], *, stream: bool) -> None:
 
 @pytest.mark.covers("VC-007", "VC-008")
 @pytest.mark.parametrize("name", ["guided_json", "guided_regex", "guided_choice"])
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#53975",
     versions=">=0.22",
     why="the fields of old are ignored without a word: 200, and an answer that nothing constrains",

@@ -47,7 +47,7 @@ def test_limit_by_either_name(name: str, chat: Chat, script: ScriptWriter) -> No
     assert answers.body.usage.completion_tokens == 4
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-025")
 def test_new_name_of_the_limit_wins(chat: Chat, script: ScriptWriter) -> None:
     script("one two three four five six seven eight", expect="cut")
@@ -56,7 +56,7 @@ def test_new_name_of_the_limit_wins(chat: Chat, script: ScriptWriter) -> None:
     assert body.usage.completion_tokens == 4
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-005", "VT-015")
 @pytest.mark.parametrize("tokens", [1, 2, 3, 5, 1000])
 def test_text_survives_any_chunk_length(tokens: int, chat: Chat, script: ScriptWriter) -> None:
@@ -126,7 +126,7 @@ def test_invocations_answer_as_chat(chat: Chat) -> None:
     assert answer.json()["usage"]["completion_tokens"] <= 3
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VT-003")
 def test_text_is_the_same_with_tools_offered(chat: Chat, script: ScriptWriter) -> None:
     """Blanks at either end included."""
@@ -135,9 +135,9 @@ def test_text_is_the_same_with_tools_offered(chat: Chat, script: ScriptWriter) -
     assert chat.both().said == chat.both(tools=tools).said
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-025")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (content is null where the limit cuts the markup)",
     versions=">=0.22",
     models=["qwen3"],
@@ -152,7 +152,7 @@ def test_one_token(chat: Chat, script: ScriptWriter) -> None:
     assert answers.body.usage.completion_tokens == 1
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-033")
 def test_long_prompt(chat: Chat, script: ScriptWriter) -> None:
     """A prompt of more tokens than one prefill step: no empty chunk before the first, usage exact."""
@@ -165,8 +165,8 @@ def test_long_prompt(chat: Chat, script: ScriptWriter) -> None:
     assert answers.said.content.strip() == "Good."
 
 
-@pytest.mark.scripted
-@pytest.mark.model("qwen3", "llama3.1")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3", "llama3.1")
 @pytest.mark.covers("VC-025")
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_prompt_is_truncated_on_the_side_asked_for(side: str, chat: Chat, script: ScriptWriter) -> None:
@@ -177,7 +177,7 @@ def test_prompt_is_truncated_on_the_side_asked_for(side: str, chat: Chat, script
     assert ("word0 " in prompt) == (side == "right")
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-009")
 def test_sampling_parameters_are_taken(chat: Chat, script: ScriptWriter) -> None:
     """All that OpenAI and vLLM know, each within its bounds; a script is said whatever they are."""

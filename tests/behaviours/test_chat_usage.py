@@ -58,9 +58,9 @@ def test_usage_in_every_chunk(tokens: int, chat: Chat, script: ScriptWriter) -> 
     assert len({usage.prompt_tokens for usage in usages if usage}) == 1
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-006", "VC-025", "VC-013")
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_needs("reasoning")
 def test_reasoning_tokens_in_every_chunk(chat: Chat, script: ScriptWriter) -> None:
     script("Rain.", reasoning="There are clouds, so rain.")
     chunks = chat.stream(stream_options={"include_usage": True, "continuous_usage_stats": True})
@@ -94,7 +94,7 @@ def test_prompt_tokens_are_those_of_the_prompt(chat: Chat, script: ScriptWriter)
         assert counted["tokens"] == body.prompt_token_ids  # type: ignore[attr-defined]
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-004", "VC-025")
 def test_completion_tokens_are_those_of_the_script(chat: Chat, script: ScriptWriter) -> None:
     """The token that ends the turn counts."""

@@ -12,9 +12,9 @@ from vllm_harness.scripted.book import Book
 from vllm_harness.server.remote import RemoteServer
 
 pytestmark = [
-    pytest.mark.scripted,
-    pytest.mark.model("qwen3"),
-    pytest.mark.needs("messages"),
+    pytest.mark.vllm_scripted,
+    pytest.mark.vllm_model("qwen3"),
+    pytest.mark.vllm_needs("messages"),
     pytest.mark.timeout(400),
 ]
 

@@ -10,12 +10,12 @@ from tests.case_files import cases
 from tests.messages_api import TOOL, Messages, text_of
 from vllm_harness.pytest_plugin import ScriptWriter
 
-pytestmark = [pytest.mark.scripted, pytest.mark.needs("messages")]
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("messages")]
 
-NAMES = pytest.mark.known_defect(
+NAMES = pytest.mark.vllm_known_defect(
     "vllm#57997", versions=">=0.22,<0.33", why="error.type holds vLLM's names, not Anthropic's"
 )
-SHAPE = pytest.mark.known_defect(
+SHAPE = pytest.mark.vllm_known_defect(
     "unreported (validation errors of Messages)",
     versions=">=0.22",
     why="a body that fails validation gets OpenAI's error object, not Anthropic's",

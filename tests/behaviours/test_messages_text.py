@@ -12,7 +12,7 @@ from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.book import When
 from vllm_harness.testing.content import says
 
-pytestmark = pytest.mark.needs("messages")
+pytestmark = pytest.mark.vllm_needs("messages")
 
 FRANCE = "What is the capital of France? Answer in one short sentence."
 PARIS = "The capital of France is Paris."
@@ -52,7 +52,7 @@ def test_the_sdks_own_stream_helper(messages: Messages, script: ScriptWriter) ->
     says("Paris" in text, f"Paris, not {text!r}")
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-001", "LS-041")
 def test_system_prompt_is_part_of_the_prompt(messages: Messages, script: ScriptWriter) -> None:
     """As text and as blocks; the same words as a system message of Chat Completions make the same prompt."""
@@ -64,7 +64,7 @@ def test_system_prompt_is_part_of_the_prompt(messages: Messages, script: ScriptW
     assert plain.usage.input_tokens > messages.count("Ahoy")
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-001", "LS-041", "VA-010")
 def test_prompt_is_that_of_chat_completions(
     messages: Messages, script: ScriptWriter, openai_client: OpenAI
@@ -95,9 +95,9 @@ def test_token_limit(messages: Messages, script: ScriptWriter) -> None:
     assert stream.of("message_delta")[0]["usage"]["output_tokens"] == 6
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-018", "LS-041")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (Harmony keeps the stop string)",
     versions=">=0.22",
     models=["gpt-oss"],
@@ -112,7 +112,7 @@ def test_stop_sequence(messages: Messages, script: ScriptWriter) -> None:
     assert stream.of("message_delta")[0]["delta"] == {"stop_reason": "stop_sequence", "stop_sequence": "STOP"}
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-018")
 def test_natural_end_names_no_stop_sequence(messages: Messages, script: ScriptWriter) -> None:
     script(PARIS, times=2)
@@ -144,8 +144,8 @@ def test_sampling_parameters_are_taken(messages: Messages, script: ScriptWriter)
     assert message.stop_reason in ("end_turn", "max_tokens")
 
 
-@pytest.mark.scripted
-@pytest.mark.model("gpt-oss", "llama3.1")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("gpt-oss", "llama3.1")
 @pytest.mark.covers("VA-016")
 def test_empty_answer_has_an_empty_text(messages: Messages, script: ScriptWriter) -> None:
     """So that clients which read content[0] do not fail."""
@@ -157,10 +157,10 @@ def test_empty_answer_has_an_empty_text(messages: Messages, script: ScriptWriter
     assert message.stop_reason == "end_turn"
 
 
-@pytest.mark.scripted
-@pytest.mark.model("gpt-oss", "llama3.1")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("gpt-oss", "llama3.1")
 @pytest.mark.covers("VA-016")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (empty answer of a Messages stream)",
     versions=">=0.22",
     why="the body of an empty answer has an empty text block, its stream has no block",
@@ -170,7 +170,7 @@ def test_empty_answer_in_both_ways(messages: Messages, script: ScriptWriter) -> 
     messages.both("Say nothing.")
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-009")
 def test_billing_header_is_left_out(messages: Messages) -> None:
     """Claude Code's header changes with every request; in the prompt it would defeat prefix caching."""
@@ -181,7 +181,7 @@ def test_billing_header_is_left_out(messages: Messages) -> None:
     assert messages.count(inline) == messages.count("Hi")
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-012")
 def test_system_message_among_the_others(messages: Messages, script: ScriptWriter) -> None:
     """Claude Code's reminders: merged into the system prompt or kept in place, never lost, never refused."""
@@ -193,7 +193,7 @@ def test_system_message_among_the_others(messages: Messages, script: ScriptWrite
     assert messages.count(said, system="Be short.") == message.usage.input_tokens
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 def test_empty_text_blocks_are_taken(messages: Messages, script: ScriptWriter) -> None:
     script("Hello.")
     said = [{"role": "user", "content": [{"type": "text", "text": ""}, {"type": "text", "text": "Hi"}]}]

@@ -12,7 +12,7 @@ from tests.messages_api import TOOL, Messages, kinds, text_of
 from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.book import Raw
 
-pytestmark = pytest.mark.needs("messages")
+pytestmark = pytest.mark.vllm_needs("messages")
 
 FRANCE = "What is the capital of France?"
 PARIS = "Paris."
@@ -27,8 +27,8 @@ BUDGET = {"type": "enabled", "budget_tokens": 1024}
 CONFIGS = [None, {"type": "adaptive"}, {"type": "adaptive", "display": "summarized"}]
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VA-010", "VA-021", "VA-024")
 @pytest.mark.parametrize("config", CONFIGS, ids=["absent", "adaptive", "summarized"])
 def test_thinking_comes_first(config: Any, messages: Messages, script: ScriptWriter) -> None:
@@ -44,10 +44,10 @@ def test_thinking_comes_first(config: Any, messages: Messages, script: ScriptWri
     assert stream.message["content"][0]["signature"]
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VA-021")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (thinking with a budget on Harmony)",
     versions=">=0.22",
     models=["gpt-oss"],
@@ -60,8 +60,8 @@ def test_thinking_with_a_budget(messages: Messages, script: ScriptWriter) -> Non
     assert [block["type"] for block in answer.json()["content"]] == ["thinking", "text"]
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("reasoning", "tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("reasoning", "tools")
 @pytest.mark.covers("VA-010", "VA-024")
 def test_thinking_then_call(messages: Messages, script: ScriptWriter) -> None:
     script(reasoning=THOUGHT, calls=[CALL], constrained=True, times=2)
@@ -70,8 +70,8 @@ def test_thinking_then_call(messages: Messages, script: ScriptWriter) -> None:
     assert body.stop_reason == "tool_use"
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VA-021", "VA-024")
 def test_limit_within_the_thoughts(messages: Messages, script: ScriptWriter) -> None:
     script(PARIS, reasoning="one two three four five six seven eight nine ten", expect="cut", times=2)
@@ -80,8 +80,8 @@ def test_limit_within_the_thoughts(messages: Messages, script: ScriptWriter) -> 
     assert body.stop_reason == "max_tokens"
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VA-021")
 def test_thinking_disabled_reaches_the_prompt(messages: Messages, script: ScriptWriter) -> None:
     """As no thoughts at all or as the lowest effort, for count_tokens as for the answer."""
@@ -96,7 +96,7 @@ def test_thinking_disabled_reaches_the_prompt(messages: Messages, script: Script
     assert counted == low or counted != messages.count(FRANCE)
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-021")
 @pytest.mark.parametrize("effort", ["low", "medium", "high"])
 def test_effort_is_taken(effort: str, messages: Messages, script: ScriptWriter) -> None:
@@ -106,7 +106,7 @@ def test_effort_is_taken(effort: str, messages: Messages, script: ScriptWriter) 
     assert message.usage.input_tokens == messages.count(FRANCE, output_config=config)
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-010")
 @pytest.mark.parametrize(
     "blocks",
@@ -134,7 +134,7 @@ def test_thinking_in_the_history_is_taken(
     assert text_of(messages.create(said)) == "Rome."
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-021")
 def test_payload_of_claude_code(messages: Messages, script: ScriptWriter) -> None:
     """Fields that agents send and a local server has no use for are passed over."""
@@ -156,8 +156,8 @@ def test_payload_of_claude_code(messages: Messages, script: ScriptWriter) -> Non
     assert text_of(body) == PARIS
 
 
-@pytest.mark.needs("structured_output")
-@pytest.mark.model("qwen3", "llama3.1", "smollm2-135m")
+@pytest.mark.vllm_needs("structured_output")
+@pytest.mark.vllm_model("qwen3", "llama3.1", "smollm2-135m")
 @pytest.mark.covers("VA-005")
 def test_structured_output(messages: Messages, script: ScriptWriter) -> None:
     script('{"name": "Paris", "population": 2100000}', constrained=True, times=2)

@@ -16,7 +16,7 @@ from vllm_harness.pytest_plugin import ScriptWriter, Server
 from vllm_harness.scripted.book import When
 from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
 
-pytestmark = pytest.mark.needs("messages", "tools")
+pytestmark = pytest.mark.vllm_needs("messages", "tools")
 
 FREE = {**TOOL, "strict": False}
 NOW = {"name": "now", "description": "The time", "input_schema": {"type": "object", "properties": {}}}
@@ -45,7 +45,7 @@ def answered(*blocks: dict[str, Any]) -> list[Any]:
     return [*ASKED, {"role": "user", "content": list(blocks)}]
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-003", "VA-004", "VA-024", "LS-041")
 @pytest.mark.parametrize("choice", [{"type": "auto"}, None], ids=["auto", "absent"])
 def test_call(choice: Any, messages: Messages, script: ScriptWriter) -> None:
@@ -86,8 +86,8 @@ def test_no_call_where_none_is_allowed(messages: Messages, script: ScriptWriter)
     assert body.stop_reason in ("end_turn", "max_tokens")
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("parallel_tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("parallel_tools")
 @pytest.mark.covers("VA-003", "VA-024")
 def test_two_calls(messages: Messages, script: ScriptWriter) -> None:
     script(calls=[CALL, ROME], constrained=True, times=2)
@@ -97,8 +97,8 @@ def test_two_calls(messages: Messages, script: ScriptWriter) -> None:
     assert calls[0].id != calls[1].id
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("parallel_tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("parallel_tools")
 @pytest.mark.covers("VA-003")
 def test_one_call_where_no_more_are_allowed(messages: Messages, script: ScriptWriter) -> None:
     """The grammar leaves no room for a second call: the turn must end after the first."""
@@ -110,8 +110,8 @@ def test_one_call_where_no_more_are_allowed(messages: Messages, script: ScriptWr
         messages.create("Weather in Paris and Rome?", tools=[FREE], tool_choice=choice)
 
 
-@pytest.mark.scripted
-@pytest.mark.model("gpt-oss", "qwen3")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("gpt-oss", "qwen3")
 @pytest.mark.covers("VA-003", "VA-024")
 def test_text_then_call(messages: Messages, script: ScriptWriter) -> None:
     script("I shall look.", calls=[CALL], times=2)
@@ -120,16 +120,16 @@ def test_text_then_call(messages: Messages, script: ScriptWriter) -> None:
     assert text_of(body) == "I shall look."
 
 
-@pytest.mark.scripted
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VA-013")
 def test_text_around_a_call(messages: Messages, script: ScriptWriter) -> None:
     script(Meaning((Text("I shall look."), CALL, Text("There it goes."))), times=2)
     messages.both(WEATHER, tools=[FREE])
 
 
-@pytest.mark.scripted
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VA-013")
 def test_text_after_a_call_is_not_lost(messages: Messages, script: ScriptWriter) -> None:
     script(Meaning((CALL, Text("There it goes."))), times=2)
@@ -141,7 +141,7 @@ def test_text_after_a_call_is_not_lost(messages: Messages, script: ScriptWriter)
     assert text.strip() == text_of(body)
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-003", "VA-024")
 def test_call_without_arguments(messages: Messages, script: ScriptWriter) -> None:
     script(calls=[ToolCall("now", {})], constrained=True, times=2)
@@ -149,9 +149,9 @@ def test_call_without_arguments(messages: Messages, script: ScriptWriter) -> Non
     assert [block.input for block in body.content if block.type == "tool_use"] == [{}]
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-019", "vllm-48273")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#48273",
     versions=">=0.22",
     models=["gpt-oss"],
@@ -166,7 +166,7 @@ def test_limit_within_a_call(messages: Messages, script: ScriptWriter) -> None:
     assert answer.json()["stop_reason"] == "max_tokens"
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-019", "VA-024")
 def test_limit_within_a_streamed_call(messages: Messages, script: ScriptWriter) -> None:
     take = script(calls=[CALL], expect="cut")
@@ -175,8 +175,8 @@ def test_limit_within_a_streamed_call(messages: Messages, script: ScriptWriter) 
     assert stream.of("message_delta")[0]["delta"]["stop_reason"] == "max_tokens"
 
 
-@pytest.mark.scripted
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VA-019")
 def test_stop_sequence_after_a_call(messages: Messages, script: ScriptWriter) -> None:
     """The call is whole, so it is to be run, whatever ended the text behind it."""
@@ -185,10 +185,10 @@ def test_stop_sequence_after_a_call(messages: Messages, script: ScriptWriter) ->
     assert body.stop_reason == "tool_use"
 
 
-@pytest.mark.scripted
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VA-019")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (stop sequence after a streamed call)",
     versions=">=0.22",
     why="the stop_reason of the stream is stop_sequence, that of the body tool_use",
@@ -201,9 +201,9 @@ def test_stop_sequence_after_a_streamed_call(messages: Messages, script: ScriptW
         assert stream.of("message_delta")[0]["delta"]["stop_reason"] == "tool_use"
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-019", "VA-020", "vllm-48273")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#48273",
     versions=">=0.22",
     models=["gpt-oss"],
@@ -216,7 +216,7 @@ def test_bad_arguments_are_no_error_of_the_client(messages: Messages, script: Sc
     messages.check("check_body")(answer.json(), api="messages")
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-008", "LS-041")
 @pytest.mark.parametrize(
     "content",
@@ -249,7 +249,7 @@ def test_result_reaches_the_model(
     assert body.usage.input_tokens == chat.usage.prompt_tokens
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-008", "LS-041")
 @pytest.mark.parametrize(
     "blocks",
@@ -269,7 +269,7 @@ def test_results_are_taken(blocks: list[Any], messages: Messages, script: Script
     assert message.usage.input_tokens == messages.count(answered(*blocks), tools=[FREE])
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("LS-041")
 def test_round_trip(vllm_server: Server, messages: Messages, script: ScriptWriter) -> None:
     """The server's own answer is taken back as it came, thoughts included where the model has any."""
@@ -290,7 +290,7 @@ def test_round_trip(vllm_server: Server, messages: Messages, script: ScriptWrite
     assert "21" in text_of(second)
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-022")
 def test_tools_come_and_go_with_system_messages(messages: Messages, script: ScriptWriter) -> None:
     """Added by value, added by reference, removed: the prompt has the tools in effect at the end."""

@@ -42,9 +42,9 @@ from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.checks import protocol_known
 
 pytestmark = [
-    pytest.mark.scripted,
-    pytest.mark.model("gpt-oss", "qwen3"),
-    pytest.mark.needs("chat", "responses"),
+    pytest.mark.vllm_scripted,
+    pytest.mark.vllm_model("gpt-oss", "qwen3"),
+    pytest.mark.vllm_needs("chat", "responses"),
     pytest.mark.timeout(400),
 ]
 
@@ -183,7 +183,7 @@ def begin_and_leave(server: Own, api: str) -> None:
 
 
 @pytest.mark.covers("VC-038")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#31503",
     versions=">=0.22",
     why="abort_requests ends a request without its statistics: the metric has the label and no count",
@@ -218,7 +218,7 @@ def test_request_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own
     assert 0 < server.http.counted("vllm:generation_tokens_total") - before < len(take.takes[0])
 
 
-@pytest.mark.alone
+@pytest.mark.vllm_alone
 @pytest.mark.covers("VC-037")
 def test_many_clients_leave(own: Callable[..., Own]) -> None:
     """200 streams and bodies given up: the next one is answered before they would have been."""
@@ -304,7 +304,7 @@ async def events_of(client: AsyncOpenAI, asked: Asked, model: str) -> list[Any]:
     return [event async for event in await create(**asked.request(model))]
 
 
-@pytest.mark.alone
+@pytest.mark.vllm_alone
 @pytest.mark.covers("VC-037", "VC-014")
 async def test_streams_at_once_do_not_mix(
     vllm_server: Server, async_openai_client: AsyncOpenAI, script: ScriptWriter
@@ -391,7 +391,7 @@ def test_metrics_count_tokens(own: Callable[..., Own]) -> None:
 # keep-alive
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-040")
 def test_comments_keep_an_idle_stream_alive(own: Callable[..., Own]) -> None:
     """Only while nothing else comes, and no data is lost by them."""
@@ -469,7 +469,7 @@ def begun(chunks: Iterator[bytes]) -> list[bytes]:
     return received
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-039")
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_shutdown_finishes_open_streams(api: str, mortal: Callable[..., Own]) -> None:
@@ -488,7 +488,7 @@ def test_shutdown_finishes_open_streams(api: str, mortal: Callable[..., Own]) ->
     assert wait_until(lambda: gone(pids), DRAIN_S)
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-039")
 def test_shutdown_refuses_new_requests(mortal: Callable[..., Own]) -> None:
     """While an open stream comes to its end: an error or a closed door, so that the client asks elsewhere."""
@@ -507,7 +507,7 @@ def test_shutdown_refuses_new_requests(mortal: Callable[..., Own]) -> None:
             assert answer.status_code >= 500, answer.text
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-039")
 def test_shutdown_at_once_leaves_no_process(mortal: Callable[..., Own]) -> None:
     """Without a timeout, and with a client that goes."""
@@ -521,9 +521,9 @@ def test_shutdown_at_once_leaves_no_process(mortal: Callable[..., Own]) -> None:
     assert wait_until(lambda: gone(pids))
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-039")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (a shutdown leaves streams open)",
     versions=">=0.22",
     why="an engine that is ended by force says nothing more, and nobody ends the streams that wait for it",
@@ -558,7 +558,7 @@ def held_still(server: RemoteServer) -> Iterator[None]:
         engine.resume()
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-039")
 def test_restart_forgets(mortal: Callable[..., Own]) -> None:
     """Stored responses, chained turns and counters are of one server's life."""

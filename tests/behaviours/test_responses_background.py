@@ -19,8 +19,8 @@ from vllm_harness.endpoint import tls
 from vllm_harness.pytest_plugin import ScriptWriter
 
 pytestmark = [
-    pytest.mark.needs("responses"),
-    pytest.mark.needs("background"),
+    pytest.mark.vllm_needs("responses"),
+    pytest.mark.vllm_needs("background"),
     pytest.mark.timeout(120),
 ]
 
@@ -86,9 +86,9 @@ def test_background_ends_as_the_foreground_does(
         assert ended.usage.output_tokens == plain.usage.output_tokens
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-017")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (a background job is never in_progress)",
     versions=">=0.22",
     why="the stored status stays queued until the job has ended",
@@ -109,8 +109,8 @@ def test_background_is_seen_in_progress(
     assert "in_progress" in seen
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VR-017")
 def test_background_call(responses: Responses, openai_client: OpenAI, script: ScriptWriter) -> None:
     script(calls=[CALL])
@@ -135,7 +135,7 @@ def test_background_must_be_stored(stream: bool, responses: Responses) -> None:
     assert "background can only be used when `store` is true" in answer.json()["error"]["message"]
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-019", "VR-034", "LS-014")
 def test_cancelled_stays_cancelled(responses: Responses, openai_client: OpenAI, script: ScriptWriter) -> None:
     """The engine stops at once (the script is cut), and nothing is said afterwards."""
@@ -152,9 +152,9 @@ def test_cancelled_stays_cancelled(responses: Responses, openai_client: OpenAI, 
         assert seen.output == []
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("LS-014")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (cancel is not idempotent)",
     versions=">=0.22",
     why="the second cancel is a 400: Cannot cancel a synchronous response.",
@@ -167,7 +167,7 @@ def test_cancel_may_be_repeated(responses: Responses, openai_client: OpenAI, scr
         assert openai_client.responses.cancel(created.id).status == "cancelled"
 
 
-@pytest.mark.needs("store")
+@pytest.mark.vllm_needs("store")
 @pytest.mark.covers("VR-020", "LS-014")
 def test_cancel_of_a_foreground_response_is_refused(
     responses: Responses, openai_client: OpenAI, script: ScriptWriter
@@ -199,7 +199,7 @@ def test_replay_from_every_place(responses: Responses, script: ScriptWriter) -> 
         assert replay(responses, stream.terminal.id, place) == events[place + 1 :]
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-038")
 def test_second_reader_follows_a_running_stream(responses: Responses, script: ScriptWriter) -> None:
     """From the third event on while the first reader has hardly begun, to the end and no further."""
@@ -215,7 +215,7 @@ def test_second_reader_follows_a_running_stream(responses: Responses, script: Sc
     assert second == [event.to_dict() for event in events[3:]]
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-038", "VR-017")
 def test_background_stream_goes_on_without_its_reader(
     responses: Responses, openai_client: OpenAI, script: ScriptWriter
@@ -233,9 +233,9 @@ def test_background_stream_goes_on_without_its_reader(
     responses.check("check_stream")(events)
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-019")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (a cancelled background stream never ends)",
     versions=">=0.22",
     why="its reader waits for response.completed, which never comes",

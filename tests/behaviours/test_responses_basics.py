@@ -11,7 +11,7 @@ from tests.responses_api import SHOW, Responses, prompt_of
 from vllm_harness.pytest_plugin import Check, ScriptWriter, Server
 from vllm_harness.testing.content import says
 
-pytestmark = pytest.mark.needs("responses")
+pytestmark = pytest.mark.vllm_needs("responses")
 
 FRANCE = "What is the capital of France? Answer in one short sentence."
 PARIS = "The capital of France is Paris."
@@ -46,7 +46,7 @@ async def test_plain_answer_async(
     says("Paris" in response.output_text, f"Paris, not {response.output_text!r}")
 
 
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VR-001", "GO-008")
 def test_reasoning_comes_first(responses: Responses, script: ScriptWriter) -> None:
     script(PARIS, reasoning="The user asks for a capital.")
@@ -70,7 +70,7 @@ def test_max_output_tokens_gives_incomplete(responses: Responses, script: Script
     assert response.usage.output_tokens == 8
 
 
-@pytest.mark.needs("store")
+@pytest.mark.vllm_needs("store")
 @pytest.mark.covers("VR-021", "VR-035", "OR-010")
 def test_three_turns_by_previous_response_id(responses: Responses, script: ScriptWriter) -> None:
     def ask(question: str, answer: str, previous: str | None) -> Response:
@@ -97,7 +97,7 @@ def test_three_turns_by_previous_response_id(responses: Responses, script: Scrip
     says("Rome" in second.output_text, f"Rome, not {second.output_text!r}")
 
 
-@pytest.mark.needs("store")
+@pytest.mark.vllm_needs("store")
 @pytest.mark.covers("VR-016", "VR-033")
 def test_store_and_retrieve(responses: Responses, script: ScriptWriter) -> None:
     script(PARIS)
@@ -105,7 +105,7 @@ def test_store_and_retrieve(responses: Responses, script: ScriptWriter) -> None:
     assert responses.client.responses.retrieve(created.id).model_dump() == created.model_dump()
 
 
-@pytest.mark.needs("store")
+@pytest.mark.vllm_needs("store")
 @pytest.mark.covers("VR-016", "VR-033")
 def test_not_stored_is_not_found(responses: Responses, script: ScriptWriter, check_body: Check) -> None:
     script(PARIS)

@@ -17,7 +17,7 @@ from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.testing.content import says
 
-pytestmark = [pytest.mark.needs("responses"), pytest.mark.needs("tools")]
+pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_needs("tools")]
 
 WEATHER = "What is the weather in Paris? Call the tool."
 CALL = ToolCall("get_weather", {"city": "Paris"})
@@ -73,7 +73,7 @@ def test_forced_call(choice: Any, responses: Responses, script: ScriptWriter) ->
     check_events(stream)
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-025", "VR-028", "VR-029", "VR-030", "VR-037", "VR-045", "VR-046", "AG-002", "VR-054")
 def test_free_call(responses: Responses, script: ScriptWriter) -> None:
     script(calls=[CALL], times=2, constrained=True)
@@ -85,7 +85,7 @@ def test_free_call(responses: Responses, script: ScriptWriter) -> None:
     check_events(stream)
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-030", "VT-013")
 def test_no_call_where_the_model_makes_none(responses: Responses, script: ScriptWriter) -> None:
     script("I do not need a tool for that.", times=2)
@@ -104,9 +104,9 @@ def test_no_call_where_none_is_chosen(responses: Responses, script: ScriptWriter
         assert response.tool_choice == "none"
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("AG-002")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#23227",
     versions=">=0.22",
     models=["gpt-oss"],
@@ -120,7 +120,7 @@ def test_call_against_none_is_not_taken(responses: Responses, script: ScriptWrit
         assert items(response, "function_call") == []
 
 
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_needs("reasoning")
 @pytest.mark.parametrize("case", cases("responses_calls", "compatibility"))
 def test_compatibility_calls(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
     """Thoughts, then the call whose arguments are those that the model wrote."""
@@ -148,7 +148,7 @@ def test_compatibility_calls(case: dict[str, Any], responses: Responses, script:
     check_events(stream)
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VT-012", "VR-028", "GO-003")
 @pytest.mark.parametrize("case", cases("responses_calls", "shapes"))
 def test_arguments_come_through(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
@@ -161,7 +161,7 @@ def test_arguments_come_through(case: dict[str, Any], responses: Responses, scri
     check_events(stream)
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-028")
 def test_long_arguments_come_through(responses: Responses, script: ScriptWriter) -> None:
     call = ToolCall("record", {f"key {number}": "a few words, " * 6 for number in range(6)})
@@ -201,7 +201,7 @@ def test_answer_after_the_whole_history(responses: Responses, script: ScriptWrit
         assert second.output_text.strip() == "It is 21 degrees in Paris."
 
 
-@pytest.mark.needs("store")
+@pytest.mark.vllm_needs("store")
 @pytest.mark.covers("VR-041", "VR-042", "VR-045", "OR-009", "LS-024", "AG-004")
 @pytest.mark.parametrize("stream", [False, True])
 def test_answer_after_a_stored_call(stream: bool, responses: Responses, script: ScriptWriter) -> None:
@@ -233,10 +233,10 @@ def test_answer_after_a_stored_call(stream: bool, responses: Responses, script: 
         assert prompt_of(third).count("It is 21 degrees in Paris.") == 1
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("store")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("store")
 @pytest.mark.covers("VR-041", "VR-044", "VR-061")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#43244",
     versions=">=0.21",
     models=["qwen3", "llama3.1", "smollm2-135m"],
@@ -256,7 +256,7 @@ def test_stored_turn_is_the_history_sent_again(responses: Responses, script: Scr
     assert stored.usage.input_tokens == sent.usage.input_tokens
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-042")
 def test_second_call_in_a_story(responses: Responses, script: ScriptWriter) -> None:
     """Two calls one after the other, the second after the first one's output, then the answer."""
@@ -278,7 +278,7 @@ def test_second_call_in_a_story(responses: Responses, script: ScriptWriter) -> N
 
 
 @pytest.mark.covers("VR-061", "LS-032")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (an output without its call is taken, except on Harmony)",
     versions=">=0.22",
     models=["qwen3", "llama3.1", "smollm2-135m"],
@@ -302,8 +302,8 @@ def test_output_of_an_unknown_call_is_refused(responses: Responses) -> None:
 PAIR = (ToolCall("get_weather", {"city": "Paris"}), ToolCall("get_weather", {"city": "Oslo"}))
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("parallel_tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("parallel_tools")
 @pytest.mark.covers("VR-065", "VR-067", "LS-013", "AG-004")
 @pytest.mark.parametrize("parallel", [True, None])
 def test_parallel_calls(parallel: bool | None, responses: Responses, script: ScriptWriter) -> None:
@@ -317,8 +317,8 @@ def test_parallel_calls(parallel: bool | None, responses: Responses, script: Scr
     check_events(stream)
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("parallel_tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("parallel_tools")
 @pytest.mark.covers("VR-067", "LS-013")
 def test_parallel_calls_forbidden(responses: Responses, script: ScriptWriter) -> None:
     """A grammar keeps the model from the second call, for a tool that is not strict as well."""
@@ -330,8 +330,8 @@ def test_parallel_calls_forbidden(responses: Responses, script: ScriptWriter) ->
             list(responses.client.responses.create(**asked, stream=stream))
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("parallel_tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("parallel_tools")
 @pytest.mark.covers("VR-061", "AG-004")
 def test_outputs_of_parallel_calls_in_any_order(responses: Responses, script: ScriptWriter) -> None:
     script(calls=PAIR, constrained=True)
@@ -350,7 +350,7 @@ def test_outputs_of_parallel_calls_in_any_order(responses: Responses, script: Sc
     assert second.output_text.strip() == "Paris is warmer."
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("LS-025")
 def test_max_tool_calls_does_not_bind_functions(responses: Responses, script: ScriptWriter) -> None:
     """`max_tool_calls` counts built-in tools only."""
@@ -359,7 +359,7 @@ def test_max_tool_calls_does_not_bind_functions(responses: Responses, script: Sc
     assert only_call(response).status == "completed"
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-025")
 def test_tool_with_references_in_its_schema(responses: Responses, script: ScriptWriter) -> None:
     """`$defs` and `$ref` hold under a grammar."""
@@ -382,10 +382,10 @@ def test_tool_with_references_in_its_schema(responses: Responses, script: Script
     assert echoed.parameters == tool["parameters"]
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VR-028", "VR-065")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#36445",
     versions=">=0.22",
     models=["qwen3"],
@@ -398,8 +398,8 @@ def test_blanks_between_thoughts_and_call_are_no_message(responses: Responses, s
     assert [item.type for item in stream.terminal.output] == ["reasoning", "function_call"]
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VR-012", "VR-025", "VR-054")
 def test_reasoning_then_call(responses: Responses, script: ScriptWriter) -> None:
     script(reasoning="I need the weather.", calls=[CALL], times=2, constrained=True)

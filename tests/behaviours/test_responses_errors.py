@@ -13,7 +13,7 @@ from tests.case_files import cases
 from tests.responses_api import Responses
 from vllm_harness.pytest_plugin import ScriptWriter
 
-pytestmark = [pytest.mark.needs("responses"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.timeout(60)]
 
 OMIT = "~omit"
 
@@ -91,12 +91,12 @@ def test_refusal_of_many_faults_stays_small(responses: Responses, script: Script
 
 
 @pytest.mark.covers("LS-032", "OR-013")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (no DELETE, input_items and input_tokens of a response)",
     versions=">=0.22",
     why="only POST, GET and cancel are served",
 )
-@pytest.mark.needs("store")
+@pytest.mark.vllm_needs("store")
 def test_stored_response_can_be_deleted(
     responses: Responses, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
@@ -107,8 +107,8 @@ def test_stored_response_can_be_deleted(
         openai_client.responses.retrieve(created.id)
 
 
-@pytest.mark.needs("store")
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_needs("store")
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("LS-032", "VR-062")
 def test_arguments_of_an_old_call_may_be_no_json(responses: Responses, script: ScriptWriter) -> None:
     """A call that was cut goes back with the history: a prompt or a clean refusal, no crash (vllm#45273).

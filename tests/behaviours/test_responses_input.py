@@ -11,9 +11,9 @@ from tests.case_files import cases
 from tests.responses_api import SHOW, Responses, prompt_of
 from vllm_harness.pytest_plugin import ScriptWriter
 
-pytestmark = pytest.mark.needs("responses")
+pytestmark = pytest.mark.vllm_needs("responses")
 
-TWO_BEGINNINGS = pytest.mark.known_defect(
+TWO_BEGINNINGS = pytest.mark.vllm_known_defect(
     "vllm#38187",
     versions=">=0.32",
     models=["llama3.1"],
@@ -45,7 +45,7 @@ def test_instructions_come_before_the_input(responses: Responses, script: Script
     assert response.instructions == "Speak of rivers only."
 
 
-@pytest.mark.needs("chat")
+@pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VR-073")
 @TWO_BEGINNINGS
 @pytest.mark.parametrize("effort", [None, "low"])
@@ -71,7 +71,7 @@ def test_prompt_is_that_of_chat(effort: str | None, responses: Responses, script
     assert response.usage.input_tokens == chat.usage.prompt_tokens
 
 
-@pytest.mark.needs("chat", "tools")
+@pytest.mark.vllm_needs("chat", "tools")
 @pytest.mark.covers("VR-073")
 @TWO_BEGINNINGS
 def test_prompt_of_a_tool_story_is_that_of_chat(responses: Responses, script: ScriptWriter) -> None:

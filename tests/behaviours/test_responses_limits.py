@@ -11,14 +11,14 @@ from tests.responses_api import SHOW, Responses, items, messages_of
 from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.meaning import ToolCall
 
-pytestmark = pytest.mark.needs("responses")
+pytestmark = pytest.mark.vllm_needs("responses")
 
 STORY = "Tell me a long story about a dragon."
 TWELVE = "one two three four five six seven eight nine ten eleven twelve"
 LONG = TWELVE + " and on" * 250  # the engine runs ahead of a stop string
 TRIES = 4
 SHIFTED = "unreported (a stop string shifts what hermes streams)"
-TERMINAL_NAME = pytest.mark.known_defect(
+TERMINAL_NAME = pytest.mark.vllm_known_defect(
     "vllm#45386",
     versions=">=0.22,<0.33",
     why="a stream that the budget cuts ends with response.completed",
@@ -56,7 +56,7 @@ def test_budget_cuts_the_stream(responses: Responses, script: ScriptWriter) -> N
     assert stream.terminal.usage.output_tokens == 12
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-013", "LS-010")
 @pytest.mark.parametrize(("short", "status"), [(0, "completed"), (1, "incomplete")])
 def test_budget_is_exact(short: int, status: str, responses: Responses, script: ScriptWriter) -> None:
@@ -71,9 +71,9 @@ def test_budget_is_exact(short: int, status: str, responses: Responses, script: 
     assert response.output_text.strip() == TWELVE
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-013", "VR-061", "VR-075")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#57998",
     versions=">=0.22,<0.33",
     models=["qwen3", "llama3.1", "smollm2-135m"],
@@ -89,12 +89,12 @@ def test_cut_message_is_incomplete(responses: Responses, script: ScriptWriter) -
     assert response.output[-1].status == "incomplete"
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-013", "VR-061", "VR-075")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#57998", versions=">=0.22", models=["gpt-oss"], why="item.done of a cut message says completed"
 )
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#57998",
     versions=">=0.22,<0.33",
     models=["qwen3", "llama3.1", "smollm2-135m"],
@@ -111,8 +111,8 @@ def test_cut_message_of_a_stream_is_incomplete(responses: Responses, script: Scr
     assert last.response.output[-1].status == "incomplete"
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VR-026", "VR-074")
 def test_budget_before_a_forced_call_ends(responses: Responses, script: ScriptWriter) -> None:
     """No call that a client could run: a cut one is marked, or not there."""
@@ -126,8 +126,8 @@ def test_budget_before_a_forced_call_ends(responses: Responses, script: ScriptWr
     assert [item for item in items(response, "function_call") if item.status == "completed"] == []
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VR-013", "VR-053")
 @pytest.mark.parametrize("stream", [False, True])
 def test_budget_before_the_thoughts_end(stream: bool, responses: Responses, script: ScriptWriter) -> None:
@@ -146,7 +146,7 @@ def test_budget_before_the_thoughts_end(stream: bool, responses: Responses, scri
     assert TWELVE.startswith(said)
 
 
-@pytest.mark.needs("store")
+@pytest.mark.vllm_needs("store")
 @pytest.mark.covers("VR-074")
 def test_budget_of_a_follow_up_is_its_own(responses: Responses, script: ScriptWriter) -> None:
     script("Noted.")
@@ -158,9 +158,9 @@ def test_budget_of_a_follow_up_is_its_own(responses: Responses, script: ScriptWr
     assert second.usage.output_tokens == 6
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-059")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (a stop string leaves a Harmony message incomplete)",
     versions=">=0.32",
     models=["gpt-oss"],
@@ -176,11 +176,11 @@ def test_stop_string_ends_the_text(stop: Any, responses: Responses, script: Scri
         assert response.output_text.strip() == "one two three four five six"
 
 
-@pytest.mark.scripted
-@pytest.mark.standard
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VT-012")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     SHIFTED, versions=">=0.32", models=["qwen3"], why="the stream counts no reasoning tokens, or too few"
 )
 def test_thoughts_count_the_same_beside_a_stop_string(responses: Responses, script: ScriptWriter) -> None:
@@ -190,10 +190,10 @@ def test_thoughts_count_the_same_beside_a_stop_string(responses: Responses, scri
         responses.both(STORY, extra_body={"stop": ["nowhere", "seven"]})
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-012")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     SHIFTED, versions=">=0.32", models=["qwen3"], why="the streamed arguments end with the frame's brace"
 )
 def test_stop_string_that_never_comes_changes_nothing(responses: Responses, script: ScriptWriter) -> None:
@@ -222,7 +222,7 @@ def test_context_overflow_is_refused(stream: bool, responses: Responses, script:
     assert responses.create("Are you there?", max_output_tokens=16).output
 
 
-@pytest.mark.model("qwen3", "smollm2-135m")
+@pytest.mark.vllm_model("qwen3", "smollm2-135m")
 @pytest.mark.covers("LS-012")
 def test_long_input_is_truncated_where_asked(responses: Responses, script: ScriptWriter) -> None:
     """`truncation: auto` drops what is over; the prompt then fits, and leaves room for one token at least."""

@@ -10,7 +10,7 @@ from openai.types.responses import Response
 from tests.responses_api import Responses, items
 from vllm_harness.pytest_plugin import ScriptWriter
 
-pytestmark = [pytest.mark.needs("responses"), pytest.mark.standard]
+pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_standard]
 
 ASK = "What is the capital of France?"
 SAID = "Paris, où l'été dure: 🦊."
@@ -66,15 +66,15 @@ def test_none_without_include(responses: Responses, script: ScriptWriter) -> Non
     assert [event.logprobs for event in stream.of("output_text.delta") if event.logprobs] == []
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-005")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (log-probabilities of the end token stand on the message)",
     versions=">=0.22",
     models=["llama3.1", "smollm2-135m"],
     why="the last entry is the token that ends the turn, which is no text",
 )
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     THOUGHTS, versions=">=0.22", models=["qwen3"], why="so they do not join to the text"
 )
 def test_tokens_join_to_the_text(responses: Responses, script: ScriptWriter) -> None:
@@ -102,7 +102,7 @@ def test_streamed_on_every_delta(responses: Responses, script: ScriptWriter) -> 
 
 
 @pytest.mark.covers("VR-011", "LS-005")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (output_text.done has no logprobs)", versions=">=0.22", why="its list is always empty"
 )
 def test_streamed_on_the_done_event(responses: Responses, script: ScriptWriter) -> None:
@@ -113,8 +113,10 @@ def test_streamed_on_the_done_event(responses: Responses, script: ScriptWriter) 
 
 
 @pytest.mark.covers("VR-011", "VR-066")
-@pytest.mark.known_defect(THOUGHTS, versions=">=0.22", models=["qwen3"], why="in the body, not in the stream")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
+    THOUGHTS, versions=">=0.22", models=["qwen3"], why="in the body, not in the stream"
+)
+@pytest.mark.vllm_known_defect(
     "unreported (log-probabilities of the end token only in the body)",
     versions=">=0.22",
     models=["llama3.1", "smollm2-135m"],

@@ -14,7 +14,7 @@ from tests.responses_api import SHOW, Responses, prompt_of
 from vllm_harness.pytest_plugin import ScriptWriter, Server
 from vllm_harness.scripted.book import When
 
-pytestmark = [pytest.mark.needs("responses"), pytest.mark.needs("store")]
+pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_needs("store")]
 
 NAME = "Remember this word: heliotrope."
 
@@ -134,7 +134,7 @@ async def test_two_children_of_one_parent_know_nothing_of_each_other(
 
 
 @pytest.mark.covers("VR-062")
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_needs("reasoning")
 def test_thoughts_of_a_finished_turn_are_left_out(responses: Responses, script: ScriptWriter) -> None:
     """The follow-up's prompt costs no more than one that never heard the thoughts."""
     sizes = []

@@ -17,10 +17,10 @@ from vllm_harness.pytest_plugin import ScriptWriter, Server
 from vllm_harness.scripted.book import Raw
 from vllm_harness.testing.content import says
 
-pytestmark = [pytest.mark.needs("responses"), pytest.mark.needs("structured_output")]
+pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_needs("structured_output")]
 
 ASK = "Plan something. Answer in JSON."
-ECHO = pytest.mark.known_defect(
+ECHO = pytest.mark.vllm_known_defect(
     "unreported (a Harmony answer does not echo text.format)",
     versions=">=0.32",
     models=["gpt-oss", "gpt-oss-120b"],
@@ -150,8 +150,8 @@ def test_other_grammars(kind: str, responses: Responses, script: ScriptWriter) -
             assert response.output_text.strip() == answer
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VR-023", "LS-031")
 def test_thoughts_are_free_and_the_answer_is_held(
     vllm_server: Server, responses: Responses, script: ScriptWriter

@@ -12,7 +12,7 @@ from tests.responses_api import IDS_MADE_AGAIN, Responses, expect_shape, items
 from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.testing.content import says
 
-pytestmark = pytest.mark.needs("responses")
+pytestmark = pytest.mark.vllm_needs("responses")
 
 FRANCE = "What is the capital of France? Answer in one short sentence."
 PARIS = "The capital of France is Paris."
@@ -60,7 +60,7 @@ def test_streamed_items_are_those_of_the_terminal_event(responses: Responses, sc
     assert [event.text for event in stream.of("output_text.done")] == [message.content[0].text]  # type: ignore[union-attr]
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("LS-001", "VR-012")
 def test_usage_counts_every_token(responses: Responses, script: ScriptWriter) -> None:
     """The output's tokens are those that the model said, the one that ends the turn included."""
@@ -119,7 +119,7 @@ def test_metrics_only_when_asked_for_at_start(responses: Responses, script: Scri
     assert "metrics" not in responses.create(FRANCE, max_output_tokens=32).model_dump()
 
 
-@pytest.mark.live
+@pytest.mark.vllm_live
 @pytest.mark.covers("VR-014")
 def test_sampling_parameters_take_effect(responses: Responses) -> None:
     """A seed makes a hot answer repeat itself, and top_k 1 makes it the greedy one."""

@@ -20,7 +20,7 @@ from vllm_harness.pytest_plugin import Check, ScriptWriter
 from vllm_harness.scripted.meaning import Meaning, ToolCall
 from vllm_harness.server.remote import RemoteServer
 
-pytestmark = [pytest.mark.needs("responses"), pytest.mark.scripted]
+pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_scripted]
 
 HEALTH = {"type": "function", "name": "get_health", "parameters": {"type": "object", "properties": {}}}
 TOOLS = [RESPONSES_TOOL, HEALTH]
@@ -63,7 +63,7 @@ def check_reasoning_tokens(body: Any, stream: Stream, thoughtful: bool) -> None:
         assert 0 < counts[0] < body.usage.output_tokens
 
 
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VR-010", "VR-066", "LS-036", "VT-012")
 @pytest.mark.parametrize("case", cases("responses_turns", "everyone"))
 def test_turn(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
@@ -71,7 +71,7 @@ def test_turn(case: dict[str, Any], responses: Responses, script: ScriptWriter) 
     check_turn(responses, case)
 
 
-@pytest.mark.needs("reasoning", "tools")
+@pytest.mark.vllm_needs("reasoning", "tools")
 @pytest.mark.covers("VR-010", "VR-012", "VR-063", "VR-064", "VR-066", "GO-008", "LS-030", "LS-036")
 @pytest.mark.parametrize("case", cases("responses_turns", "thoughtful"))
 def test_thoughtful_turn(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
@@ -79,7 +79,7 @@ def test_thoughtful_turn(case: dict[str, Any], responses: Responses, script: Scr
     check_turn(responses, case)
 
 
-@pytest.mark.needs("reasoning", "parallel_tools")
+@pytest.mark.vllm_needs("reasoning", "parallel_tools")
 @pytest.mark.covers("VR-010", "VR-065", "VR-066", "LS-036")
 @pytest.mark.parametrize("case", cases("responses_turns", "parallel"))
 def test_parallel_turn(case: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
@@ -87,9 +87,9 @@ def test_parallel_turn(case: dict[str, Any], responses: Responses, script: Scrip
     check_turn(responses, case)
 
 
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VR-012", "VR-066")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (tokens that are a part of a character are no thoughts in a stream)",
     versions=">=0.32",
     models=["qwen3"],
@@ -108,7 +108,7 @@ def stepping_server(request: pytest.FixtureRequest, own_server: OwnServer) -> Re
     return own_server(["--stream-interval", str(request.param)])
 
 
-@pytest.mark.model("gpt-oss", "qwen3")
+@pytest.mark.vllm_model("gpt-oss", "qwen3")
 @pytest.mark.covers("VR-063", "VR-064", "VR-065", "VR-066")
 def test_turns_in_larger_steps(
     stepping_server: RemoteServer, check_body: Check, check_stream: Check, check_same: Check

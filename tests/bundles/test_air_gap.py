@@ -57,7 +57,7 @@ def bare(tmp_path: Path) -> Iterator[dict[str, str]]:
     shutil.rmtree(tmp_path)  # gigabytes, which pytest would keep for three runs
 
 
-@pytest.mark.slow
+@pytest.mark.vllm_slow
 @pytest.mark.timeout(40 * MINUTE)
 def test_from_a_bundle_to_an_answer(bundle: Path, bare: dict[str, str], tmp_path: Path) -> None:
     assert max(path.stat().st_size for path in bundle.iterdir()) <= 60_000_000
@@ -79,7 +79,7 @@ def test_from_a_bundle_to_an_answer(bundle: Path, bare: dict[str, str], tmp_path
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.vllm_slow
 @pytest.mark.timeout(10 * MINUTE)
 def test_a_lost_part_is_named_and_nothing_is_left(bundle: Path, bare: dict[str, str], tmp_path: Path) -> None:
     lost = tmp_path / "lost"

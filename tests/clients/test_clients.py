@@ -10,7 +10,7 @@ import pytest
 from tests.clients.conftest import CLIENTS, See, Seen
 from vllm_harness.pytest_plugin import Server
 
-pytestmark = [pytest.mark.scripted, pytest.mark.needs("tools")]
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools")]
 
 HOTEL = {"city": "Paris", "stars": 4, "wishes": ["très calme", "静かな部屋", 'a "view"']}
 LOOP = {
@@ -37,12 +37,12 @@ JOB = {
 }
 # LangChain reads no `reasoning` of Chat Completions (langchain#35059), and summaries alone of Responses
 SHOWS_NO_REASONING = {"langchain"}
-NAMED_COMPLETED = pytest.mark.known_defect(
+NAMED_COMPLETED = pytest.mark.vllm_known_defect(
     "vllm#45386",
     versions=">=0.22,<0.33",
     why="a stream that the budget cuts ends with response.completed",
 )
-BLANKS = pytest.mark.known_defect(
+BLANKS = pytest.mark.vllm_known_defect(
     "vllm#36445",
     versions=">=0.22",
     models=["qwen3"],
@@ -60,7 +60,10 @@ def clients_with(case: str, marks: Mapping[str, pytest.MarkDecorator] = {}) -> p
         pytest.param(
             name,
             api,
-            marks=[pytest.mark.needs(api), *(marks[key] for key in (api, f"{name}-{api}") if key in marks)],
+            marks=[
+                pytest.mark.vllm_needs(api),
+                *(marks[key] for key in (api, f"{name}-{api}") if key in marks),
+            ],
             id=f"{name}-{api}",
         )
         for name, client in CLIENTS.items()
@@ -97,10 +100,10 @@ def test_tool_loop(client: str, api: str, vllm_server: Server, see: See) -> None
 @pytest.mark.parametrize(
     ("api", "way"),
     [
-        pytest.param("responses", "body", marks=pytest.mark.needs("responses")),
-        pytest.param("responses", "stream", marks=[pytest.mark.needs("responses"), BLANKS]),
-        pytest.param("chat", "body", marks=pytest.mark.needs("chat")),
-        pytest.param("chat", "stream", marks=[pytest.mark.needs("chat"), BLANKS]),
+        pytest.param("responses", "body", marks=pytest.mark.vllm_needs("responses")),
+        pytest.param("responses", "stream", marks=[pytest.mark.vllm_needs("responses"), BLANKS]),
+        pytest.param("chat", "body", marks=pytest.mark.vllm_needs("chat")),
+        pytest.param("chat", "stream", marks=[pytest.mark.vllm_needs("chat"), BLANKS]),
     ],
 )
 def test_no_message_beside_calls(api: str, way: str, see: See) -> None:
@@ -110,14 +113,14 @@ def test_no_message_beside_calls(api: str, way: str, see: See) -> None:
 
 
 @pytest.mark.covers("AG-004")
-@pytest.mark.needs("parallel_tools")
+@pytest.mark.vllm_needs("parallel_tools")
 @clients_with("parallel", BLANKS_SHOWN)
 def test_parallel_calls(client: str, api: str, vllm_server: Server, see: See) -> None:
     """Two calls in one turn; both outputs go back at once."""
     check_loop(see(client, api, "parallel"), PARALLEL, shows_reasoning=reasons(vllm_server, client))
 
 
-@pytest.mark.needs("structured_output")
+@pytest.mark.vllm_needs("structured_output")
 @clients_with("structured")
 def test_structured_output(client: str, api: str, see: See) -> None:
     """An answer as an object of the client's language, held by a JSON schema."""
@@ -151,7 +154,7 @@ def test_tool_choice(client: str, api: str, see: See) -> None:
 
 
 @pytest.mark.covers("AG-004")
-@pytest.mark.needs("store")
+@pytest.mark.vllm_needs("store")
 @clients_with("stateful")
 def test_conversation_kept_by_the_server(client: str, api: str, see: See) -> None:
     """Five turns by previous_response_id, three of them tool outputs alone, and a branch off the first."""

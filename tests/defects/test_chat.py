@@ -11,7 +11,7 @@ from vllm_harness.pytest_plugin import ScriptWriter, StreamCheck
 from vllm_harness.scripted.book import Raw
 from vllm_harness.scripted.meaning import ToolCall
 
-pytestmark = [pytest.mark.scripted, pytest.mark.needs("chat")]
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("chat")]
 
 CALL = ToolCall("get_weather", {"city": "Paris"})
 NAMED = {"type": "function", "function": {"name": "get_weather"}}
@@ -29,7 +29,7 @@ def calls_of(chunks: list[Json]) -> list[Json]:
 
 
 @pytest.mark.covers("vllm-53269", "vllm-47963")
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_needs("tools")
 def test_cut_call_streams_length(wire: Wire, script: ScriptWriter) -> None:
     """Not so any more. Source: API reference, finish_reason: `length`, the limit was reached."""
     script(calls=[ToolCall("get_weather", {"city": "Paris, " * 40})], expect="cut")
@@ -37,7 +37,7 @@ def test_cut_call_streams_length(wire: Wire, script: ScriptWriter) -> None:
 
 
 @pytest.mark.covers("vllm-47761")
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_needs("tools")
 def test_cut_call_may_come_back(wire: Wire, script: ScriptWriter) -> None:
     """A history with a call that was cut is taken, or refused with an error object; never a 5xx."""
     call = {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Pa'}}
@@ -51,8 +51,8 @@ def test_cut_call_may_come_back(wire: Wire, script: ScriptWriter) -> None:
 
 
 @pytest.mark.covers("vllm-18412", "vllm-14951", "vllm-18108", "vllm-9693")
-@pytest.mark.standard
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.parametrize("choice", ["auto", "required", NAMED], ids=["auto", "required", "named"])
 def test_id_and_name_of_a_call_come_once(
     choice: Any, wire: Wire, script: ScriptWriter, check_stream: StreamCheck
@@ -70,13 +70,13 @@ def test_id_and_name_of_a_call_come_once(
 
 
 @pytest.mark.covers("vllm-53975")
-@pytest.mark.standard
+@pytest.mark.vllm_standard
 @pytest.mark.parametrize(
     "removed",
     [{"guided_choice": ["yes"]}, {"guided_json": {"type": "object"}}, {"guided_regex": "yes"}],
     ids=["choice", "json", "regex"],
 )
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#53975", versions=">=0.22", why="taken and ignored, with a line in the server's log only"
 )
 def test_removed_constraint_is_not_ignored_in_silence(removed: Json, wire: Wire) -> None:
@@ -85,8 +85,8 @@ def test_removed_constraint_is_not_ignored_in_silence(removed: Json, wire: Wire)
 
 
 @pytest.mark.covers("vllm-40466")
-@pytest.mark.standard
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_without_thinking_all_is_content(stream: bool, wire: Wire, script: ScriptWriter) -> None:
     """Not so any more: the whole stream was reasoning where the request switched thinking off."""
@@ -104,9 +104,11 @@ def test_without_thinking_all_is_content(stream: bool, wire: Wire, script: Scrip
 
 
 @pytest.mark.covers("vllm-47137")
-@pytest.mark.known_defect("vllm#47137", versions=">=0.22", why="hermes: the opener is content of the body")
-@pytest.mark.standard
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_known_defect(
+    "vllm#47137", versions=">=0.22", why="hermes: the opener is content of the body"
+)
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_model("qwen3")
 def test_cut_opener_of_a_call_is_the_same_streamed_and_not(wire: Wire, script: ScriptWriter) -> None:
     """Markup is no content, and body and stream agree, wherever a limit falls."""
     script(Raw("<think>\n\n</think>\n\nWell. <tool_call>\n{<|im_end|>"), expect="cut", times=2)
@@ -125,8 +127,8 @@ def test_errors_show_no_paths_of_the_server(wire: Wire) -> None:
 
 
 @pytest.mark.covers("vllm-39929", "vllm-56086", "vllm-32006")
-@pytest.mark.standard
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_model("qwen3")
 def test_required_call_with_response_format(wire: Wire, script: ScriptWriter) -> None:
     """Not so any more: both at once killed the engine, or fell into conflict. The call comes first."""
     script(calls=[CALL], constrained=True)
@@ -138,8 +140,8 @@ def test_required_call_with_response_format(wire: Wire, script: ScriptWriter) ->
 
 
 @pytest.mark.covers("vllm-51641")
-@pytest.mark.standard
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_model("qwen3")
 def test_stop_string_does_not_move_reasoning(wire: Wire, script: ScriptWriter) -> None:
     """While a stop string may be coming text is held back; the thoughts stay thoughts all the same."""
     script(Raw("<think>\nOne STO two.\n</think>\n\nThree STO four.<|im_end|>"), times=2)

@@ -29,13 +29,13 @@ from vllm_harness.pytest_plugin import ScriptWriter, StreamCheck
 from vllm_harness.scripted.book import Raw
 from vllm_harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
 
-pytestmark = [pytest.mark.scripted, pytest.mark.harmony, pytest.mark.needs("responses")]
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses")]
 
 CALL = ToolCall("get_weather", {"city": "Paris"})
 FINAL = "<|channel|>final<|message|>"
 START = "<|start|>assistant"
 TO_WEATHER = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
-PREAMBLE_KEPT = pytest.mark.known_defect(
+PREAMBLE_KEPT = pytest.mark.vllm_known_defect(
     "unreported (Harmony follow-up turn keeps the first turn's preamble)",
     versions=">=0.22",
     why="with previous_response_id the stored system and developer messages are taken as they are",
@@ -76,7 +76,7 @@ def test_follow_up_turn_drops_old_instructions(wire: Wire, script: ScriptWriter)
 
 
 @pytest.mark.covers("CO-05", "vllm-40418")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (a background job that raises)",
     versions=">=0.22",
     why="the exception ends the task unseen, and the stored response stays queued",
@@ -94,7 +94,7 @@ def test_background_job_that_fails_says_so(wire: Wire, script: ScriptWriter) -> 
 
 
 @pytest.mark.covers("CO-09")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (parallel_tool_calls on Harmony Responses)", versions=">=0.22", why="not looked at"
 )
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
@@ -108,7 +108,7 @@ def test_no_parallel_calls_where_they_are_not_wanted(stream: bool, wire: Wire, s
 
 
 @pytest.mark.covers("CO-09")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (include_reasoning on Harmony Responses)", versions=">=0.22", why="not looked at"
 )
 def test_reasoning_is_left_out_where_asked(wire: Wire, script: ScriptWriter) -> None:
@@ -118,7 +118,7 @@ def test_reasoning_is_left_out_where_asked(wire: Wire, script: ScriptWriter) -> 
 
 
 @pytest.mark.covers("CO-11", "vllm-41902")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#41902", versions=">=0.22", why="what goes to another recipient than a function is dropped"
 )
 @pytest.mark.parametrize("recipient", ["python", "browser.search", "container.exec"])
@@ -147,7 +147,7 @@ ODD = {
         "World",
     ),
 }
-LOST = pytest.mark.known_defect(
+LOST = pytest.mark.vllm_known_defect(
     "vllm#46464",
     versions=">=0.24",
     why="a token that the Harmony parser refuses is skipped, and with it all that follows",
@@ -184,7 +184,7 @@ MALFORMED = {
     "no channel": "<|message|>Hello<|return|>",
     "unknown channel": "<|channel|>thoughts<|message|>Hello<|return|>",
 }
-UNKNOWN_CHANNEL = pytest.mark.known_defect(
+UNKNOWN_CHANNEL = pytest.mark.vllm_known_defect(
     "unreported (a channel that vLLM does not know)",
     versions=">=0.22",
     why="raised when the response is made: a 400 for what the model said, and the stream breaks",
@@ -219,7 +219,7 @@ def test_odd_harmony_ends_in_an_answer(
 
 
 @pytest.mark.covers("CO-14")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (arguments are written anew)",
     versions=">=0.22",
     why="json.dumps(json.loads(...)) in the body, raw in the stream",
@@ -240,7 +240,7 @@ def test_chat_arguments_are_the_same_streamed_and_not(
 
 
 @pytest.mark.covers("CO-15")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (item.done of a streamed Harmony call)",
     versions=">=0.22",
     why="the event's output_index and sequence_number are put into the item as well",
@@ -284,7 +284,7 @@ BUILT_IN: dict[str, Json] = {
 
 
 @pytest.mark.covers("CO-17")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (Harmony takes few types of input items)",
     versions=">=0.22",
     why="400 Unknown input type, also for items that vLLM itself puts out",
@@ -297,7 +297,7 @@ def test_output_items_of_tools_may_come_back(kind: str, wire: Wire, script: Scri
 
 
 @pytest.mark.covers("CO-17")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (Harmony takes few types of input items)", versions=">=0.22", why="400 Unknown input type"
 )
 def test_item_reference_is_looked_up(wire: Wire, script: ScriptWriter) -> None:
@@ -374,7 +374,7 @@ def test_replayed_reasoning_and_calls_keep_their_channels(wire: Wire, script: Sc
 
 
 @pytest.mark.covers("vllm-28262")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#28262", versions=">=0.22", why="every replayed message of the assistant goes to final"
 )
 def test_replayed_preamble_stays_a_preamble(wire: Wire, script: ScriptWriter) -> None:
@@ -412,7 +412,9 @@ def test_reasoning_of_finished_turns_leaves_the_prompt(wire: Wire, script: Scrip
 
 
 @pytest.mark.covers("vllm-49493")
-@pytest.mark.known_defect("vllm#49493", versions=">=0.22", why="400: tool type 'namespace' is not supported")
+@pytest.mark.vllm_known_defect(
+    "vllm#49493", versions=">=0.22", why="400: tool type 'namespace' is not supported"
+)
 def test_namespaces_of_tools_are_taken(wire: Wire, script: ScriptWriter) -> None:
     """Source: OpenAPI, NamespaceTool; Codex sends such."""
     script("Hello.")
@@ -429,7 +431,7 @@ def test_logprobs_come_or_are_refused(wire: Wire) -> None:
 
 
 @pytest.mark.covers("vllm-40418")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (python call: an item of another type at the end)",
     versions=">=0.22",
     why="streamed as code_interpreter_call, in the body and the terminal response a reasoning item",

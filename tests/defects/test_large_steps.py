@@ -14,7 +14,7 @@ from vllm_harness.scripted.book import Book, Raw
 from vllm_harness.scripted.dialects import render
 from vllm_harness.scripted.meaning import Meaning, ToolCall
 
-pytestmark = [pytest.mark.scripted, pytest.mark.needs("responses", "tools")]
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("responses", "tools")]
 
 STEPS = ["--stream-interval", "1000", "--max-model-len", "2048"]
 PARIS = '{"city": "Paris"}'
@@ -68,7 +68,7 @@ def said(response: Json) -> dict[str, Any]:
 
 
 @pytest.mark.covers("vllm-55284", "vllm-27641", "vllm-33520", "vllm-42691", "vllm-19056", "vllm-36445")
-@pytest.mark.model("gpt-oss", "qwen3")
+@pytest.mark.vllm_model("gpt-oss", "qwen3")
 @pytest.mark.parametrize("case", CASES)
 def test_responses_stream_as_their_body(
     case: str, own_server: OwnServer, talk: Talk, check_stream: StreamCheck
@@ -85,7 +85,7 @@ def test_responses_stream_as_their_body(
 
 
 @pytest.mark.covers("vllm-27641", "vllm-33520", "vllm-42691", "vllm-60351", "vllm-19056")
-@pytest.mark.model("gpt-oss", "qwen3")
+@pytest.mark.vllm_model("gpt-oss", "qwen3")
 @pytest.mark.parametrize("case", CASES)
 def test_chat_streams_as_its_body(
     case: str, own_server: OwnServer, talk: Talk, check_stream: StreamCheck
@@ -108,7 +108,7 @@ def test_chat_streams_as_its_body(
 
 
 @pytest.mark.covers("vllm-60351")
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 def test_required_calls_in_one_step(own_server: OwnServer, talk: Talk) -> None:
     """Not so any more: of several calls in one delta all but the last were lost."""
     calls = [ToolCall("get_weather", {"city": city}) for city in ("Paris", "Rome")]
@@ -121,7 +121,7 @@ def test_required_calls_in_one_step(own_server: OwnServer, talk: Talk) -> None:
 
 
 @pytest.mark.covers("vllm-51641")
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 def test_stop_string_in_one_step(own_server: OwnServer, talk: Talk) -> None:
     """Text that a stop string holds back must not leave its thoughts or its content."""
     with talk(own_server(STEPS)) as (book, wire):
@@ -133,7 +133,7 @@ def test_stop_string_in_one_step(own_server: OwnServer, talk: Talk) -> None:
 
 
 @pytest.mark.covers("vllm-38132")
-@pytest.mark.model("qwen3", "gpt-oss")
+@pytest.mark.vllm_model("qwen3", "gpt-oss")
 def test_truncation_auto_truncates(own_server: OwnServer, talk: Talk) -> None:
     """Source: API reference, truncation: auto drops input to fit; disabled is a 400."""
     long = "word " * 3000

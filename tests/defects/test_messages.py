@@ -8,7 +8,7 @@ from tests.defects.wire import WEATHER, Wire, accepted
 from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.meaning import ToolCall
 
-pytestmark = [pytest.mark.scripted, pytest.mark.needs("messages", "tools")]
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("messages", "tools")]
 
 TOOL = {
     "name": WEATHER["name"],
@@ -19,7 +19,7 @@ TOOL = {
 
 def unguarded(*models: str) -> pytest.MarkDecorator:
     """The defect of these entries, or of all."""
-    return pytest.mark.known_defect(
+    return pytest.mark.vllm_known_defect(
         "vllm#48273",
         versions=">=0.22",
         models=list(models),

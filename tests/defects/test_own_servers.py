@@ -13,10 +13,10 @@ from tests.own_server import OwnServer
 from vllm_harness.scripted.book import Raw
 
 pytestmark = [
-    pytest.mark.scripted,
-    pytest.mark.standard,
-    pytest.mark.needs("responses"),
-    pytest.mark.model("qwen3"),
+    pytest.mark.vllm_scripted,
+    pytest.mark.vllm_standard,
+    pytest.mark.vllm_needs("responses"),
+    pytest.mark.vllm_model("qwen3"),
 ]
 
 SMALL = ["--max-model-len", "4096"]
@@ -39,7 +39,7 @@ def test_server_without_thinking_sends_content(stream: bool, own_server: OwnServ
 
 
 @pytest.mark.covers("CO-24")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (parser context cannot stream)", versions=">=0.22", why="an assertion wants a SimpleContext"
 )
 @pytest.mark.timeout(120)
@@ -52,7 +52,7 @@ def test_parser_context_streams(own_server: OwnServer, talk: Talk) -> None:
 
 
 @pytest.mark.covers("CO-25")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (input of failed requests is kept)",
     versions=">=0.22",
     why="messages are stored before the answer is made, and nothing takes them out",
@@ -82,7 +82,7 @@ def test_failed_requests_leave_nothing(own_server: OwnServer, talk: Talk) -> Non
 
 
 @pytest.mark.covers("vllm-40418", "vllm-38190")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#40418", versions=">=0.22", why="the error of a dead engine ends the body without an event"
 )
 @pytest.mark.timeout(120)

@@ -22,7 +22,7 @@ from tests.defects.wire import (
 from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.meaning import ToolCall
 
-pytestmark = [pytest.mark.scripted, pytest.mark.needs("responses")]
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("responses")]
 
 LONG = "and on " * 1500
 RUNS_WITHIN_S = 5.0
@@ -58,7 +58,7 @@ def wait_until_running(wire: Wire, response_id: str) -> str:
 
 
 @pytest.mark.covers("CO-02")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (reader of a cancelled background stream)",
     versions=">=0.22",
     why="the reader leaves only at a terminal event, and a cancelled job sends none",
@@ -75,7 +75,7 @@ def test_stream_of_a_cancelled_response_ends(wire: Wire, script: ScriptWriter) -
 
 
 @pytest.mark.covers("CO-03")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (replay after the last event)",
     versions=">=0.22",
     why="the reader waits for an event that cannot come",
@@ -90,7 +90,7 @@ def test_replay_after_the_last_event_ends(wire: Wire, script: ScriptWriter) -> N
 
 
 @pytest.mark.covers("CO-04")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (replay of a response that was not in background)",
     versions=">=0.22",
     why="raises after the headers, so the client sees 200 and a broken body",
@@ -104,7 +104,7 @@ def test_replay_of_a_foreground_response_is_refused(wire: Wire, script: ScriptWr
 
 
 @pytest.mark.covers("CO-05")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (status of a running background job)",
     versions=">=0.22",
     why="the stored response says queued until it is finished",
@@ -122,7 +122,7 @@ def test_running_background_job_is_in_progress(wire: Wire, script: ScriptWriter)
 
 @pytest.mark.covers("CO-06")
 @pytest.mark.parametrize("field", ["background", "truncation"])
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (null where the request allows it)",
     versions=">=0.22",
     why="accepted, generated, and then refused when the response is built",
@@ -134,7 +134,7 @@ def test_null_is_as_omitted(field: str, wire: Wire, script: ScriptWriter) -> Non
 
 
 @pytest.mark.covers("CO-07")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (service_tier null)", versions=">=0.22", why="not nullable in vLLM's request"
 )
 def test_service_tier_may_be_null(wire: Wire, script: ScriptWriter) -> None:
@@ -149,7 +149,7 @@ def test_service_tier_may_be_null(wire: Wire, script: ScriptWriter) -> None:
     [
         pytest.param(
             wanted,
-            marks=pytest.mark.known_defect(
+            marks=pytest.mark.vllm_known_defect(
                 "unreported (include lacks values of the API)",
                 versions=">=0.22",
                 why="vLLM's list of values is older than the API's",
@@ -180,7 +180,7 @@ def test_null_where_the_api_has_no_null(field: str, wire: Wire) -> None:
 
 
 @pytest.mark.covers("CO-08")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (conversation is ignored)",
     versions=">=0.22",
     why="extra fields are dropped, so the answer silently lacks the conversation",
@@ -218,7 +218,7 @@ ECHOED: dict[str, Any] = {
     "tools": [],
 }
 NOT_ECHOED = ("max_output_tokens", "error", "store", "metadata")
-MISSING_FIELDS = pytest.mark.known_defect(
+MISSING_FIELDS = pytest.mark.vllm_known_defect(
     "vllm#33381", versions=">=0.22", why="not in the response, or not as OpenAI sends it"
 )
 
@@ -254,7 +254,7 @@ def test_completed_response_says_when(wire: Wire, script: ScriptWriter) -> None:
 
 
 @pytest.mark.covers("CO-22")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (cancelling twice)", versions=">=0.22", why="400: Cannot cancel a synchronous response."
 )
 @pytest.mark.timeout(30)
@@ -282,13 +282,13 @@ def test_cancelling_a_finished_response(wire: Wire, script: ScriptWriter) -> Non
         assert answer.json()["status"] == "completed"
 
 
-ABSENT = pytest.mark.known_defect(
+ABSENT = pytest.mark.vllm_known_defect(
     "vllm#33381", versions=">=0.22", why="only POST, GET and POST cancel are routed"
 )
 
 
 @pytest.mark.covers("CO-26")
-@pytest.mark.known_defect("vllm#39624", versions=">=0.22", why="DELETE is not routed")
+@pytest.mark.vllm_known_defect("vllm#39624", versions=">=0.22", why="DELETE is not routed")
 def test_response_can_be_deleted(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, DELETE /responses/{id}."""
     script("Hello.")
@@ -334,7 +334,7 @@ def test_assistant_messages_come_back_in_any_shape(shape: str, wire: Wire, scrip
 
 
 @pytest.mark.covers("vllm-45276", "CO-16")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#45276", versions=">=0.22", models=["qwen3", "llama3.1"], why="IndexError: content[0] of nothing"
 )
 def test_assistant_message_without_content(wire: Wire, script: ScriptWriter) -> None:
@@ -345,7 +345,7 @@ def test_assistant_message_without_content(wire: Wire, script: ScriptWriter) -> 
 
 
 @pytest.mark.covers("vllm-45276")
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.parametrize("arguments", ["", '{"city": "Par', "[]", "null"])
 def test_old_call_with_bad_arguments(arguments: str, wire: Wire) -> None:
     """A call that was cut may come back in the history: it is taken, or refused with an error object."""
@@ -364,7 +364,7 @@ def test_error_is_not_larger_than_the_request_deserves(wire: Wire) -> None:
 
 
 @pytest.mark.covers("vllm-57222")
-@pytest.mark.known_defect("vllm#57222", versions="<0.31", why="not in usage")
+@pytest.mark.vllm_known_defect("vllm#57222", versions="<0.31", why="not in usage")
 def test_usage_tells_cache_writes(wire: Wire, script: ScriptWriter) -> None:
     """Source: OpenAPI, ResponseUsage.input_tokens_details."""
     script("Hello.")
@@ -373,8 +373,8 @@ def test_usage_tells_cache_writes(wire: Wire, script: ScriptWriter) -> None:
 
 
 @pytest.mark.covers("vllm-46940")
-@pytest.mark.needs("tools")
-@pytest.mark.known_defect("vllm#46940", versions="<0.26", models=["gpt-oss"], why="status null")
+@pytest.mark.vllm_needs("tools")
+@pytest.mark.vllm_known_defect("vllm#46940", versions="<0.26", models=["gpt-oss"], why="status null")
 def test_function_call_is_completed(wire: Wire, script: ScriptWriter) -> None:
     """Source: OpenAPI, FunctionToolCall.status."""
     script(calls=[CALL])
@@ -383,7 +383,7 @@ def test_function_call_is_completed(wire: Wire, script: ScriptWriter) -> None:
 
 
 @pytest.mark.covers("vllm-22403")
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_needs("tools")
 def test_call_though_no_tools_were_offered(wire: Wire, script: ScriptWriter) -> None:
     """What the model says unasked is no error of the client's: an answer comes, streamed or not."""
     script(calls=[CALL], times=2)
@@ -394,8 +394,8 @@ def test_call_though_no_tools_were_offered(wire: Wire, script: ScriptWriter) -> 
 
 
 @pytest.mark.covers("CO-18")
-@pytest.mark.needs("reasoning")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_needs("reasoning")
+@pytest.mark.vllm_known_defect(
     "unreported (status of a reasoning item)", versions=">=0.22", why="null where it is not streamed"
 )
 def test_reasoning_has_the_same_status_streamed_and_not(wire: Wire, script: ScriptWriter) -> None:

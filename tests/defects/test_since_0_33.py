@@ -24,7 +24,7 @@ from vllm_harness.pytest_plugin import ScriptWriter, Server
 from vllm_harness.scripted.book import HEADER, Book, Raw
 from vllm_harness.scripted.meaning import ToolCall
 
-pytestmark = [pytest.mark.scripted, pytest.mark.needs("responses", "tools")]
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("responses", "tools")]
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve"
 LONG_CALL = ToolCall("get_weather", {"city": "Paris, " * 40})
@@ -32,7 +32,7 @@ RIGHT_SINCE = "<0.33"
 
 
 @pytest.mark.covers("vllm-45386")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#45386", versions=RIGHT_SINCE, why="response.completed, with status incomplete"
 )
 def test_cut_stream_ends_incomplete(wire: Wire, script: ScriptWriter) -> None:
@@ -60,12 +60,12 @@ def test_replay_of_a_cut_stream_ends(wire: Wire, script: ScriptWriter) -> None:
             stream,
             id=f"{what}-{'stream' if stream else 'body'}",
             marks=[
-                pytest.mark.known_defect(
+                pytest.mark.vllm_known_defect(
                     "vllm#57998", versions=RIGHT_SINCE, models=["qwen3", "llama3.1"], why="always completed"
                 ),
                 *(
                     [
-                        pytest.mark.known_defect(
+                        pytest.mark.vllm_known_defect(
                             "vllm#57998", versions=">=0.22", models=["gpt-oss"], why="its item.done is fixed"
                         )
                     ]
@@ -91,7 +91,7 @@ def test_cut_item_is_incomplete(what: str, stream: bool, wire: Wire, script: Scr
 
 
 @pytest.mark.covers("vllm-53255", "vllm-58228")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#53255", versions=RIGHT_SINCE, models=["gpt-oss"], why="tool_calls, though it was cut"
 )
 def test_cut_call_finishes_by_length(wire: Wire, script: ScriptWriter) -> None:
@@ -113,7 +113,7 @@ ECHOED: list[tuple[str, Any, Any]] = [
 @pytest.mark.parametrize(
     ("field", "sent", "echoed"), ECHOED, ids=["key", "options", "retention", "old retention", "safety"]
 )
-@pytest.mark.known_defect("vllm#33381", versions=RIGHT_SINCE, why="taken, and not echoed")
+@pytest.mark.vllm_known_defect("vllm#33381", versions=RIGHT_SINCE, why="taken, and not echoed")
 def test_response_echoes_what_was_set(
     field: str, sent: Any, echoed: Any, wire: Wire, script: ScriptWriter
 ) -> None:
@@ -125,8 +125,8 @@ def test_response_echoes_what_was_set(
     assert said == echoed
 
 
-@pytest.mark.harmony
-@pytest.mark.known_defect(
+@pytest.mark.vllm_harmony
+@pytest.mark.vllm_known_defect(
     "unreported (tool_choice none is not for streams)",
     versions=RIGHT_SINCE,
     why="the body leaves the call out, the stream sends it",
@@ -140,7 +140,7 @@ def test_chat_streams_no_call_where_none_is_wanted(wire: Wire, script: ScriptWri
     assert not [d for c in chunks if c["choices"] for d in c["choices"][0]["delta"].get("tool_calls") or []]
 
 
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (data-parallel rank on Responses)", versions=RIGHT_SINCE, why="the header is not read"
 )
 def test_header_of_the_data_parallel_rank_counts(vllm_server: Server, wire: Wire) -> None:
@@ -154,9 +154,9 @@ def test_header_of_the_data_parallel_rank_counts(vllm_server: Server, wire: Wire
         assert "data_parallel_rank" in refused(answer)["message"], path
 
 
-@pytest.mark.standard
-@pytest.mark.model("qwen3")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_model("qwen3")
+@pytest.mark.vllm_known_defect(
     "unreported (skip_special_tokens of the server)", versions=">=0.22", why="the request's default wins"
 )
 def test_server_says_whether_special_tokens_show(own_server: OwnServer, talk: Talk) -> None:
@@ -168,8 +168,8 @@ def test_server_says_whether_special_tokens_show(own_server: OwnServer, talk: Ta
     assert all("<|box_start|>" in text for text in said)
 
 
-@pytest.mark.harmony
-@pytest.mark.known_defect(
+@pytest.mark.vllm_harmony
+@pytest.mark.vllm_known_defect(
     "0.33.0's --reasoning-effort-map", versions=RIGHT_SINCE, why="there is no such flag", raises=Exception
 )
 def test_server_maps_reasoning_efforts(own_server: OwnServer, talk: Talk) -> None:
@@ -185,8 +185,8 @@ MESSAGES = {"max_tokens": 64, "messages": [{"role": "user", "content": "Hi"}]}
 
 
 @pytest.mark.covers("vllm-57997")
-@pytest.mark.needs("messages")
-@pytest.mark.known_defect("vllm#57997", versions=RIGHT_SINCE, why="NotFoundError, vLLM's own name")
+@pytest.mark.vllm_needs("messages")
+@pytest.mark.vllm_known_defect("vllm#57997", versions=RIGHT_SINCE, why="NotFoundError, vLLM's own name")
 def test_messages_name_errors_as_anthropic_does(vllm_server: Server, wire: Wire) -> None:
     """Source: Anthropic API, Errors: 404 is not_found_error."""
     answer = wire.http.post("messages", json={"model": "nobody", **MESSAGES})

@@ -22,10 +22,10 @@ from vllm_harness.scripted.book import Raw
 from vllm_harness.scripted.meaning import ToolCall
 
 pytestmark = [
-    pytest.mark.scripted,
-    pytest.mark.standard,
-    pytest.mark.needs("responses", "tools"),
-    pytest.mark.model("qwen3"),
+    pytest.mark.vllm_scripted,
+    pytest.mark.vllm_standard,
+    pytest.mark.vllm_needs("responses", "tools"),
+    pytest.mark.vllm_model("qwen3"),
 ]
 
 CALL = ToolCall("get_weather", {"city": "Paris"})
@@ -38,7 +38,7 @@ CUSTOM = {
 
 
 @pytest.mark.covers("vllm-43244")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#43244", versions=">=0.22", why="of the previous output only messages are put into the prompt"
 )
 def test_previous_call_is_in_the_prompt(wire: Wire, script: ScriptWriter) -> None:
@@ -76,7 +76,7 @@ def test_message_and_call_are_one_turn(wire: Wire, script: ScriptWriter) -> None
 
 
 @pytest.mark.covers("CO-16")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (only the first part of a replayed item is used)", versions=">=0.22", why="content[0]"
 )
 @pytest.mark.parametrize("kind", ["message", "easy message", "reasoning"])
@@ -115,7 +115,7 @@ def test_all_parts_of_a_replayed_item_are_used(kind: str, wire: Wire, script: Sc
         pytest.param(
             True,
             id="stream",
-            marks=pytest.mark.known_defect(
+            marks=pytest.mark.vllm_known_defect(
                 "vllm#36445", versions=">=0.22", why="the stream has a message of the blank lines between"
             ),
         ),
@@ -181,7 +181,9 @@ def test_arguments_are_done_before_their_item(
 
 
 @pytest.mark.covers("vllm-28173")
-@pytest.mark.known_defect("vllm#28173", versions=">=0.22", why="tools of type mcp are dropped in silence")
+@pytest.mark.vllm_known_defect(
+    "vllm#28173", versions=">=0.22", why="tools of type mcp are dropped in silence"
+)
 def test_mcp_server_that_is_not_there_is_told(wire: Wire, script: ScriptWriter) -> None:
     """Source: MCP guide: a server that cannot be reached is an error; an answer without it is a lie."""
     script("I have no tools.")

@@ -12,7 +12,7 @@ import pytest
 from vllm_harness.files.paths import cache_dir
 from vllm_harness.testing.skips import skip
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
 
 FETCH = """
 import sys

@@ -15,7 +15,7 @@ import pytest
 
 from vllm_harness.environments import assets
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
 
 MATRIX = "model.layers.15.mlp.down_proj.weight"
 

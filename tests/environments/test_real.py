@@ -19,7 +19,7 @@ from vllm_harness.server.model_check import names_of, unknown_names
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.terminal.status import quiet
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(1800)]
 
 GRAFT = "0.33.0@0.32.0"
 RELEASES = [lock.version for lock in locks.locks() if lock.device == "cpu"]

@@ -23,7 +23,7 @@ FORK_SERVERS_GIB = 1.9
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("servers", [3, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("servers", [3, pytest.param(2, marks=pytest.mark.vllm_slow)])
 def test_two_runs_finish(servers: int, environment: Environment, tmp_path: Path) -> None:
     """The two pytest processes of scripts/suites; some of their tests use two servers each."""
     if environment.device != "cpu":
@@ -33,7 +33,7 @@ def test_two_runs_finish(servers: int, environment: Environment, tmp_path: Path)
     (tmp_path / "needs.json").write_text(json.dumps({start.key: MEASURED_GIB for start in starts}))
     bound = servers * (MEASURED_GIB * MARGIN + SPARE_GIB) + FORK_SERVERS_GIB
     ran = subprocess.run(
-        [str(SUITES), "--", "-k", TESTS, f"--vllm=installed:{environment.python}"],
+        [str(SUITES), "--", "-k", TESTS, f"--vllm-spec=installed:{environment.python}"],
         env={**os.environ, "VLLM_HARNESS_STATE": str(tmp_path), "VLLM_HARNESS_MEMORY_GIB": f"{bound:g}"},
         capture_output=True,
         text=True,

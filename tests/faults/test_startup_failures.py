@@ -225,7 +225,9 @@ def test_oom_killer(launch: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "signal 9" in error.message or "OOM" in error.message
 
 
-@pytest.mark.parametrize("kept", [0.5, pytest.param(0.0, marks=pytest.mark.slow)], ids=["truncated", "empty"])
+@pytest.mark.parametrize(
+    "kept", [0.5, pytest.param(0.0, marks=pytest.mark.vllm_slow)], ids=["truncated", "empty"]
+)
 def test_damaged_weights(launch: Plan, tmp_path: Path, kept: float) -> None:
     whole = assets.fetch("smollm2-135m")
     for path in whole.iterdir():

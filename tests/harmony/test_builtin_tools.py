@@ -20,10 +20,10 @@ from vllm_harness.scripted.book import Book, Raw, Say, When
 from vllm_harness.server.remote import RemoteServer
 
 pytestmark = [
-    pytest.mark.harmony,
-    pytest.mark.scripted,
-    pytest.mark.model("gpt-oss"),
-    pytest.mark.needs("mcp", "responses"),
+    pytest.mark.vllm_harmony,
+    pytest.mark.vllm_scripted,
+    pytest.mark.vllm_model("gpt-oss"),
+    pytest.mark.vllm_needs("mcp", "responses"),
     pytest.mark.timeout(400),
 ]
 
@@ -206,7 +206,7 @@ def test_code_interpreter_streamed(talk: Talk, tools: Tools) -> None:
 
 
 @pytest.mark.covers("VM-005", "VR-047")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (a code interpreter call becomes reasoning)",
     versions=">=0.22",
     why="the body and the terminal event have the code as reasoning, the stream as code_interpreter_call",
@@ -249,7 +249,7 @@ def test_calls_one_after_the_other(talk: Talk, tools: Tools) -> None:
 
 
 @pytest.mark.covers("VM-010", "LS-025", "VR-075")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (max_tool_calls is ignored)",
     versions=">=0.22,<0.33",
     why="every call is run; 0.33 stops at the limit",
@@ -367,7 +367,7 @@ def test_tool_that_was_not_asked_for_is_not_run(talk: Talk, tools: Tools) -> Non
 
 
 @pytest.mark.covers("VM-008", "vllm-41902")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (Chat drops calls of built-in tools)",
     versions=">=0.22",
     why="the message has neither content nor reasoning nor call, with tokens counted",
@@ -382,7 +382,7 @@ def test_built_in_call_over_chat_leaves_a_sign(talk: Talk) -> None:
 
 
 @pytest.mark.covers("VR-039", "VM-010")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (indices and query of a streamed web search)",
     versions=">=0.22",
     why="its output_index is that of the item before, and the terminal response has cursor: before the query",
@@ -397,7 +397,7 @@ def test_web_search_streamed(talk: Talk, tools: Tools) -> None:
 
 
 @pytest.mark.covers("VR-039")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (web search query of a body)",
     versions=">=0.22",
     why="the body's action.query is the query with cursor: before it",
@@ -428,7 +428,7 @@ def test_bad_json_in_one_piece(talk: Talk) -> None:
 
 
 @pytest.mark.covers("VM-010")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#40418",
     versions=">=0.22",
     why="an exception within a stream breaks the connection off, without response.failed",
@@ -474,7 +474,7 @@ def test_tool_server_down(talk: Talk, tools: Tools) -> None:
 
 
 @pytest.mark.covers("VM-010")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (a tool server that is down breaks the stream)",
     versions=">=0.22",
     why="the connection is broken off after HTTP 200, without response.failed or an error event",
@@ -509,7 +509,7 @@ def test_request_without_the_key_is_refused(headers: dict[str, str], talk: Talk,
 
 
 @pytest.mark.covers("VM-010", "LS-021")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (refusal of a tool server)",
     versions=">=0.22",
     why="the client is told `unhandled errors in a TaskGroup` with HTTP 500, not that there was a 401",
@@ -524,7 +524,7 @@ def test_refusal_of_the_tool_server_is_told(talk: Talk) -> None:
 
 
 @pytest.mark.covers("VR-068", "LS-021")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (MCP tools with other labels are ignored)",
     versions=">=0.22",
     why="an MCP tool whose label is not on vLLM's list is passed over in silence",
@@ -538,7 +538,7 @@ def test_mcp_server_of_the_request(talk: Talk, tools: Tools) -> None:
 
 
 @pytest.mark.covers("VM-001")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (built-in tools without a tool server are ignored)",
     versions=">=0.22",
     why="a server without --tool-server takes the tool and passes over it in silence",

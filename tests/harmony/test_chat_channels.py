@@ -12,7 +12,7 @@ from tests.chat_api import FREE, NOW, WEATHER, Chat, said, streamed
 from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.book import Raw
 
-pytestmark = [pytest.mark.harmony, pytest.mark.scripted]
+pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_scripted]
 
 CALL = '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris"}'
 NEXT = "<|start|>assistant"

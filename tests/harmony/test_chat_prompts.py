@@ -9,7 +9,7 @@ import pytest
 from tests.chat_api import ASK, FREE, HISTORY, Chat
 from vllm_harness.pytest_plugin import ScriptWriter
 
-pytestmark = [pytest.mark.harmony, pytest.mark.needs("chat")]
+pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("chat")]
 
 
 def enough(script: ScriptWriter) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def test_call_and_output_have_their_channels(chat: Chat, script: ScriptWriter) -
 
 
 @pytest.mark.covers("VC-022")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (a replayed preamble comes before its reasoning)",
     versions=">=0.22",
     why="of reasoning, preamble and call in one message the preamble is put first, not as it was said",

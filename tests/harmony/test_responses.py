@@ -9,7 +9,7 @@ from tests.responses_api import SHOW, Responses, messages_of, prompt_of
 from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.testing.content import says
 
-pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses")]
+pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses")]
 
 
 @pytest.mark.covers("VR-032")

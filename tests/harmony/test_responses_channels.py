@@ -12,7 +12,7 @@ from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.book import Raw
 from vllm_harness.scripted.meaning import Meaning, Reasoning, Text
 
-pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses"), pytest.mark.scripted]
+pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses"), pytest.mark.vllm_scripted]
 
 ASK = "Weather in Paris?"
 ARGUMENTS = '{"city": "Paris"}'
@@ -20,7 +20,7 @@ CALLED = ("function_call", "get_weather", ARGUMENTS)
 NEXT = "<|end|><|start|>assistant"
 FINAL = "<|channel|>final<|message|>"
 LOOSE = {**RESPONSES_TOOL, "strict": False}  # a strict tool puts a grammar on every Harmony header
-UNSTREAMED = pytest.mark.known_defect(
+UNSTREAMED = pytest.mark.vllm_known_defect(
     "unreported (a Harmony message without content is not streamed)",
     versions=">=0.22",
     why="an item of the final response had no event (a TODO in vLLM's code, a strict xfail of its tests)",
@@ -102,7 +102,7 @@ def test_other_recipients_are_mcp_calls(responses: Responses, script: ScriptWrit
 
 
 @pytest.mark.covers("VR-061")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (an MCP recipient is split in the body, and whole in the stream)",
     versions=">=0.22",
     why="server label and name of the call differ between item.done and the final response",
@@ -113,7 +113,7 @@ def test_mcp_call_is_the_same_streamed(responses: Responses, script: ScriptWrite
 
 
 @pytest.mark.covers("VR-046", "VR-061")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (python without a tool server is a code_interpreter_call only in the stream)",
     versions=">=0.22",
     why="the body and the final response have a reasoning item in its place",
@@ -172,7 +172,7 @@ def test_reasoning_tokens_of_thoughts_are_exact(
 
 
 @pytest.mark.covers("VR-043", "VR-031")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#49493", versions=">=0.21", why="tool type 'namespace' is not supported on Harmony: 400"
 )
 def test_tools_in_a_namespace(responses: Responses, script: ScriptWriter) -> None:

@@ -11,9 +11,9 @@ from tests.responses_api import Responses, shape
 from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.book import Raw
 
-pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses"), pytest.mark.scripted]
+pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses"), pytest.mark.vllm_scripted]
 
-HALF_A_HEADER = pytest.mark.known_defect(
+HALF_A_HEADER = pytest.mark.vllm_known_defect(
     "unreported (half a Harmony header comes back as text)",
     versions=">=0.32",
     why="the recovery of cut output hands out the header's special tokens as a final message",

@@ -7,11 +7,11 @@ import pytest
 from tests.responses_api import Responses, items
 from vllm_harness.pytest_plugin import ScriptWriter
 
-pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses")]
+pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses")]
 
 
 @pytest.mark.covers("VR-005", "LS-005")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#34417", versions=">=0.22", why="logprobs are not supported with gpt-oss models: 400 by design"
 )
 def test_logprobs_of_a_text(responses: Responses, script: ScriptWriter) -> None:

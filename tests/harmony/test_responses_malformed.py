@@ -14,9 +14,9 @@ from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.book import Raw
 
 pytestmark = [
-    pytest.mark.harmony,
-    pytest.mark.needs("responses"),
-    pytest.mark.scripted,
+    pytest.mark.vllm_harmony,
+    pytest.mark.vllm_needs("responses"),
+    pytest.mark.vllm_scripted,
     pytest.mark.timeout(30),
 ]
 
@@ -52,7 +52,7 @@ def test_malformed_output_has_a_defined_end(
 
 
 @pytest.mark.covers("VT-015", "VR-061")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (words outside Harmony's format come back with the special tokens around them)",
     versions=">=0.32",
     why="and as an incomplete item of a completed response",

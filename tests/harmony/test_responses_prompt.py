@@ -30,7 +30,7 @@ from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.meaning import Meaning, Text
 from vllm_harness.testing.content import says
 
-pytestmark = [pytest.mark.harmony, pytest.mark.needs("responses")]
+pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses")]
 
 ASK = "Weather in Paris?"
 HIGH, LOW, MEDIUM = ReasoningEffort.HIGH, ReasoningEffort.LOW, ReasoningEffort.MEDIUM
@@ -133,7 +133,7 @@ def test_instructions_and_system_message_both_reach_the_prompt(
     assert [prompt_of(response).count(text) for text in ("Be brief.", "You are a pirate.")] == [1, 1]
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-041", "VR-044", "VR-053", "VR-061")
 def test_prompt_after_a_call_keeps_its_thoughts(
     harmony: Any, responses: Responses, script: ScriptWriter
@@ -160,7 +160,7 @@ def test_prompt_after_a_call_keeps_its_thoughts(
     assert tokens_in(sent) == expected
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-041", "VR-061")
 @pytest.mark.parametrize("stored", [True, False], ids=["stored", "history sent"])
 def test_thoughts_of_finished_turns_are_dropped(
@@ -196,7 +196,7 @@ def test_thoughts_of_finished_turns_are_dropped(
     assert tokens_in(third) == prompt_tokens(harmony, *head, *kept)
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-061")
 def test_preamble_of_the_history_keeps_its_channel(
     harmony: Any, responses: Responses, script: ScriptWriter
@@ -237,7 +237,7 @@ def test_output_belongs_to_the_latest_call_of_its_id(responses: Responses, scrip
     assert output.get("author", output)["name"] == "functions.get_tides"
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-038", "VR-048", "VR-008")
 def test_output_messages_are_harmony(harmony: Any, responses: Responses, script: ScriptWriter) -> None:
     """Body and stream: openai-harmony writes from them the tokens that the model said."""
@@ -256,7 +256,7 @@ def test_output_messages_are_harmony(harmony: Any, responses: Responses, script:
         assert first == "<|start|>assistant<|channel|>analysis<|message|>I need the weather.<|end|>"
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-038")
 def test_streamed_messages_come_with_the_terminal_event(responses: Responses, script: ScriptWriter) -> None:
     script("Sunny.")
@@ -267,9 +267,9 @@ def test_streamed_messages_come_with_the_terminal_event(responses: Responses, sc
     assert len(messages_of(stream.terminal, "output")) == 1
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-049", "VR-048")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (messages that vLLM shows lose channel and recipient when they come back)",
     versions=">=0.32",
     why="they are shown with a flat role, and only those with an author are read as Harmony",

@@ -16,7 +16,7 @@ from vllm_harness.regression.results.results import Run
 from vllm_harness.regression.run import Asked, Subject, jobs, work
 from vllm_harness.scripted.families import FAMILIES
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(600)]
 
 VLLM = "0.32.0"
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from vllm_harness.regression.results.results import Cell, Engine, Run
 from vllm_harness.regression.run import Asked, Subject, jobs, work
 from vllm_harness.scripted.families import FAMILIES, Family
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
 
 VLLM = "0.32.0"
 PLUGIN = Path(__file__).with_name("broken_hermes.py")

@@ -8,7 +8,7 @@ from vllm_harness.environments import resolve
 from vllm_harness.scripted.families import FAMILIES, WITHOUT
 from vllm_harness.server.model_check import names_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
 
 
 def test_every_parser_that_vllm_registers_has_a_family_or_a_reason() -> None:

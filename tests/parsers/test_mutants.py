@@ -12,7 +12,7 @@ from vllm_harness.regression.run import Asked
 from vllm_harness.scripted.families import FAMILIES
 from vllm_harness.terminal.status import quiet
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(600)]
 
 FILE = "tool_parsers/hermes_tool_parser.py"
 

@@ -15,7 +15,7 @@ from vllm_harness.regression.results.results import Cell, Run
 from vllm_harness.regression.run import Asked, Subject, jobs, work
 from vllm_harness.scripted.families import FAMILIES
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(600)]
 HERMES = FAMILIES["hermes"]
 
 

@@ -1,4 +1,4 @@
-"""`--at-once`: forks of pytest that share a real server, with the reports of one process."""
+"""`--vllm-at-once`: forks of pytest that share a real server, with the reports of one process."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.plugin.test_rules import results, run
 def test_forks_share_a_server(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
     """Each test runs once and is reported in the order of collection, also where a fork is killed."""
     asked = (
-        "--model=qwen3",
-        "--lane=scripted",
-        "--at-once=2",
+        "--vllm-model=qwen3",
+        "--vllm-lane=scripted",
+        "--vllm-at-once=2",
         "--junitxml=junit.xml",
         "-ojunit_family=xunit1",
     )

@@ -12,8 +12,8 @@ EXAMPLE = Path(__file__).with_name("example")
 def test_another_project_uses_the_fixtures(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
     pytester.copy_example(str(EXAMPLE / "test_agent.py"))
     pytester.makeini("[pytest]\nasyncio_mode = auto\n")
-    vllm = [f"--vllm={pytestconfig.option.vllm}"] if pytestconfig.option.vllm else []
-    result = pytester.runpytest_subprocess("--model=qwen3", "--lane=scripted", *vllm, timeout=900)
+    vllm = [f"--vllm-spec={pytestconfig.option.vllm_spec}"] if pytestconfig.option.vllm_spec else []
+    result = pytester.runpytest_subprocess("--vllm-model=qwen3", "--vllm-lane=scripted", *vllm, timeout=900)
     result.assert_outcomes(passed=3, errors=1)
     result.stdout.fnmatch_lines(
         ["*script 'script 1' was never used*", "scripted-qwen3 *", "logs and results: *"]
@@ -26,20 +26,20 @@ def test_gpu_without_gpu_is_one_line(pytester: pytest.Pytester) -> None:
 
     if gpus():
         pytest.skip("needs a machine without CUDA")
-    result = pytester.runpytest_subprocess("-m", "gpu")
+    result = pytester.runpytest_subprocess("-m", "vllm_gpu")
     assert result.ret == 2
-    result.stdout.fnmatch_lines(["*-m gpu: no CUDA device on this machine, so nothing ran*"])
+    result.stdout.fnmatch_lines(["*-m vllm_gpu: no CUDA device on this machine, so nothing ran*"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--model=gpt-os"], "did you mean gpt-oss"),
-        (["--model=gpt-oss-120b", "--lane=scripted"], "the entry has no scripted lane"),
-        (["--vllm=0.99"], "0.32.0"),
+        (["--vllm-model=gpt-os"], "did you mean gpt-oss"),
+        (["--vllm-model=gpt-oss-120b", "--vllm-lane=scripted"], "the entry has no scripted lane"),
+        (["--vllm-spec=0.99"], "0.32.0"),
         (["--vllm-python=/no/such/python"], "/no/such/python"),
-        (["--server-url=localhost:1", "--model=qwen3"], "is not an http"),
-        (["--server-url=http://localhost:1"], "--server-url needs one --model"),
+        (["--vllm-server-url=localhost:1", "--vllm-model=qwen3"], "is not an http"),
+        (["--vllm-server-url=http://localhost:1"], "--vllm-server-url needs one --vllm-model"),
     ],
 )
 def test_wrong_use_is_told(arguments: list[str], words: str, pytester: pytest.Pytester) -> None:

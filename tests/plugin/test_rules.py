@@ -18,7 +18,7 @@ def run(pytester: pytest.Pytester, pytestconfig: pytest.Config, name: str, *more
     """Runs an example."""
     pytester.copy_example(str(EXAMPLE / name))
     pytester.makeini("[pytest]\nasyncio_mode = auto\n")
-    vllm = [f"--vllm={pytestconfig.option.vllm}"] if pytestconfig.option.vllm else []
+    vllm = [f"--vllm-spec={pytestconfig.option.vllm_spec}"] if pytestconfig.option.vllm_spec else []
     return pytester.runpytest_subprocess(*more, *vllm, timeout=900)
 
 
@@ -36,7 +36,7 @@ def results(result: pytest.RunResult) -> dict[str, Any]:
 
 
 def test_nothing_passes_on_nothing(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
-    result = run(pytester, pytestconfig, "test_rules.py", "--model=qwen3", "--lane=scripted", "-ra")
+    result = run(pytester, pytestconfig, "test_rules.py", "--vllm-model=qwen3", "--vllm-lane=scripted", "-ra")
     result.assert_outcomes(passed=3, failed=4, errors=1, xfailed=1, skipped=1)
     assert result.ret == 1
     result.stdout.fnmatch_lines_random(
@@ -75,20 +75,20 @@ def entry_with_attempts(folder: Path, attempts: int) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.vllm_slow
 @pytest.mark.parametrize(("attempts", "passed", "retries"), [(3, 2, 2), (2, 1, 1)])
 def test_live_tests_are_tried_again_as_often_as_the_entry_says(
     attempts: int, passed: int, retries: int, pytester: pytest.Pytester, pytestconfig: pytest.Config
 ) -> None:
-    models = f"--models-file={entry_with_attempts(pytester.path, attempts)}"
-    result = run(pytester, pytestconfig, "test_live.py", "--lane=live", models)
+    models = f"--vllm-models-file={entry_with_attempts(pytester.path, attempts)}"
+    result = run(pytester, pytestconfig, "test_live.py", "--vllm-lane=live", models)
     assert result.parseoutcomes()["passed"] == passed
     assert results(result)["outcomes"]["rerun"] == retries
     assert (pytester.path / "wrong").read_text() == "x"
 
 
 def test_repeats_are_sampled_by_seed(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
-    options = ("--lane=live", "--model=smollm2-135m", "--repeat=4")
+    options = ("--vllm-lane=live", "--vllm-model=smollm2-135m", "--vllm-repeat=4")
     result = run(pytester, pytestconfig, "test_live.py", *options)
     said = (pytester.path / "said").read_text().splitlines()
     assert len(set(said)) > 1, "different seeds say different things"
@@ -109,6 +109,8 @@ def test_repeats_are_sampled_by_seed(pytester: pytest.Pytester, pytestconfig: py
 
 @pytest.mark.parametrize("option", ["--reruns=2", "--force-reruns=2"])
 def test_nobody_tries_more_often(option: str, pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
-    result = run(pytester, pytestconfig, "test_live.py", "--lane=live", "--model=smollm2-135m", option)
+    result = run(
+        pytester, pytestconfig, "test_live.py", "--vllm-lane=live", "--vllm-model=smollm2-135m", option
+    )
     assert result.ret != 0
     assert "limits.live_attempts" in "\n".join([*result.outlines, *result.errlines])

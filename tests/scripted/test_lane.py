@@ -19,7 +19,7 @@ from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.skips import NOT_SERVED, skip
 
-pytestmark = pytest.mark.scripted
+pytestmark = pytest.mark.vllm_scripted
 
 AT_ONCE = 40
 
@@ -113,7 +113,7 @@ def ask_for_json(book: Book, model: str, stream: bool) -> None:
         list(answer)
 
 
-@pytest.mark.model("qwen3", "llama3.1")
+@pytest.mark.vllm_model("qwen3", "llama3.1")
 @pytest.mark.parametrize("stream", [False, True])
 def test_script_refused_by_a_grammar_is_told(stream: bool, vllm_server: Server) -> None:
     server = lane(vllm_server)
@@ -130,8 +130,8 @@ def test_script_refused_by_a_grammar_is_told(stream: bool, vllm_server: Server) 
         assert "still up" in ask(client, server.model, "hi")
 
 
-@pytest.mark.model("qwen3", "llama3.1")
-@pytest.mark.needs("responses")
+@pytest.mark.vllm_model("qwen3", "llama3.1")
+@pytest.mark.vllm_needs("responses")
 def test_structured_output_that_passes(
     vllm_server: Server, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
@@ -140,7 +140,7 @@ def test_structured_output_that_passes(
     assert parsed.output_parsed == City(name="Paris", population=2100000)
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 def test_required_call_that_passes(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
     """The grammar is the family's frame (up to 0.22 a JSON list); the Rust front end wants its blanks too."""
     if Version(vllm_server.vllm_version) < Version("0.23"):
@@ -169,7 +169,7 @@ def test_each_choice_says_its_own(vllm_server: Server, openai_client: OpenAI, sc
     assert sorted(said) == [(0, "first"), (1, "second"), (2, "third")]
 
 
-@pytest.mark.needs("responses")
+@pytest.mark.vllm_needs("responses")
 def test_rules_match_what_is_asked(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
     script("about tools", when=When(tools=("get_weather",)))
     script("the second turn", when=When(turn=1))
@@ -212,8 +212,8 @@ async def test_concurrent_scripts_never_mix(vllm_server: Server) -> None:
     assert [text.strip() for text in texts] == [words(index) for index in range(AT_ONCE)]
 
 
-@pytest.mark.model("qwen3")
-@pytest.mark.servers(2)
+@pytest.mark.vllm_model("qwen3")
+@pytest.mark.vllm_servers(2)
 async def test_scripts_survive_preemption(vllm_server: Server) -> None:
     """With room for a few requests only, vLLM preempts and resumes; prefix caching is on by default."""
     server = lane(vllm_server)
@@ -229,8 +229,8 @@ async def test_scripts_survive_preemption(vllm_server: Server) -> None:
         assert small.metrics()["vllm:num_preemptions_total"] > 0
 
 
-@pytest.mark.harmony
-@pytest.mark.needs("responses")
+@pytest.mark.vllm_harmony
+@pytest.mark.vllm_needs("responses")
 def test_raw_harmony(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
     script(
         Raw(
@@ -242,8 +242,8 @@ def test_raw_harmony(vllm_server: Server, openai_client: OpenAI, script: ScriptW
     assert answer.output_text == "Yes."
 
 
-@pytest.mark.harmony
-@pytest.mark.needs("responses")
+@pytest.mark.vllm_harmony
+@pytest.mark.vllm_needs("responses")
 def test_meaning_with_a_preamble(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
     script(Meaning((Text("I shall look."), ToolCall("get_weather", {"city": "Paris"}))))
     answer = openai_client.responses.create(model=vllm_server.model, input="hi", tools=[RESPONSES_TOOL])

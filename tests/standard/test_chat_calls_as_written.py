@@ -11,7 +11,7 @@ from tests.chat_api import ASK, FREE, NOW, Chat
 from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.book import Raw
 
-pytestmark = [pytest.mark.standard, pytest.mark.scripted]
+pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted]
 
 OFF: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}}
 
@@ -26,23 +26,23 @@ def check(case: dict[str, Any], chat: Chat, script: ScriptWriter, **request: Any
     assert answers.said.finish == ("tool_calls" if calls else "stop")
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.parametrize("case", cases("chat_raw_calls", "hermes"))
 def test_hermes(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
     """Thinking is off, so that the raw text is the parser's alone."""
     check(case, chat, script, **OFF)
 
 
-@pytest.mark.model("llama3.1")
+@pytest.mark.vllm_model("llama3.1")
 @pytest.mark.parametrize("case", cases("chat_raw_calls", "llama"))
 def test_llama(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
     check(case, chat, script)
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VT-014")
 @pytest.mark.parametrize("cut", [1, 2, 5, 9])
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#47137",
     versions=">=0.22",
     why="the begin of a call that is cut: the body has the markup as text, the stream has none of it",
@@ -56,7 +56,7 @@ def test_opener_cut_by_the_limit(cut: int, chat: Chat, script: ScriptWriter) -> 
     assert "tool_call" not in answers.said.content + answers.streamed.content
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VT-016", "VC-015")
 def test_call_within_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
     """A call ends the thoughts, even without their end mark."""
@@ -67,7 +67,7 @@ def test_call_within_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
     assert answers.said.reasoning.strip() == "What time is it?"
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VT-016")
 @pytest.mark.parametrize("tokens", [1, 4, 1000])
 def test_markup_quoted_in_the_thoughts(tokens: int, chat: Chat, script: ScriptWriter) -> None:

@@ -17,7 +17,7 @@ from vllm_harness.protocol import validate_body, validate_stream
 from vllm_harness.scripted.book import Book, Raw
 from vllm_harness.server.remote import RemoteServer
 
-pytestmark = [pytest.mark.standard, pytest.mark.scripted, pytest.mark.model("qwen3")]
+pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
 
 KEY = "token-of-the-test"
 FLAGS = (
@@ -79,7 +79,7 @@ def test_no_entry_without_the_key(path: str, header: str | None, server: RemoteS
 
 
 @pytest.mark.covers("VC-030")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (401 without the error object)",
     versions=">=0.22",
     why="the body is {error: Unauthorized}: a text where OpenAI has an object",

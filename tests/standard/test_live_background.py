@@ -13,9 +13,9 @@ from vllm_harness.pytest_plugin import Server
 from vllm_harness.server.remote import RemoteServer
 
 pytestmark = [
-    pytest.mark.standard,
-    pytest.mark.live,
-    pytest.mark.needs("responses", "background"),
+    pytest.mark.vllm_standard,
+    pytest.mark.vllm_live,
+    pytest.mark.vllm_needs("responses", "background"),
     pytest.mark.timeout(120),
 ]
 

@@ -11,7 +11,7 @@ from tests.chat_api import Chat, said
 from tests.responses_api import SHOW, Responses, prompt_of
 from vllm_harness.testing.content import says
 
-pytestmark = [pytest.mark.standard, pytest.mark.live]
+pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_live]
 
 COUNTRIES = (
     ("What is the capital of France?", "Paris"),
@@ -22,7 +22,7 @@ SECRET = "My cat is called Biscuit. Say hello to her."
 ASK_SECRET = "What is the name of my cat?"
 
 
-@pytest.mark.needs("responses", "store")
+@pytest.mark.vllm_needs("responses", "store")
 @pytest.mark.covers("VR-021")
 def test_country_chain_by_previous_response_id(responses: Responses) -> None:
     """Each question means something only after the one before it; asked alone, it gets another answer."""
@@ -51,7 +51,7 @@ def test_country_chain_by_previous_response_id(responses: Responses) -> None:
         says(capital not in alone.output_text, f"without context no {capital}: {alone.output_text!r}")
 
 
-@pytest.mark.needs("responses", "store")
+@pytest.mark.vllm_needs("responses", "store")
 @pytest.mark.covers("VR-021")
 def test_what_only_an_earlier_turn_told(responses: Responses) -> None:
     """The name is nowhere but in the first turn; streamed, the chain means the same."""
@@ -63,7 +63,7 @@ def test_what_only_an_earlier_turn_told(responses: Responses) -> None:
     assert "Biscuit" not in alone.output_text
 
 
-@pytest.mark.needs("responses", "store")
+@pytest.mark.vllm_needs("responses", "store")
 @pytest.mark.covers("VR-021")
 def test_a_chain_that_forks(responses: Responses) -> None:
     """Two turns after the same response do not see each other."""
@@ -76,7 +76,7 @@ def test_a_chain_that_forks(responses: Responses) -> None:
     assert "Rufus" not in fork.output_text
 
 
-@pytest.mark.needs("chat")
+@pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("LS-040")
 def test_country_chain_by_messages(chat: Chat) -> None:
     messages: list[Any] = []
@@ -87,7 +87,7 @@ def test_country_chain_by_messages(chat: Chat) -> None:
         messages.append({"role": "assistant", "content": answer})
 
 
-@pytest.mark.needs("responses", "chat")
+@pytest.mark.vllm_needs("responses", "chat")
 @pytest.mark.covers("VR-073")
 def test_both_apis_say_the_same(responses: Responses, chat: Chat) -> None:
     """Greedily, the same conversation has one answer, whichever API it comes through."""

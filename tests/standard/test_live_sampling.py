@@ -13,7 +13,7 @@ from tests.chat_api import Chat, said
 from tests.responses_api import Responses, items
 from vllm_harness.testing.content import says
 
-pytestmark = [pytest.mark.standard, pytest.mark.live]
+pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_live]
 
 ASK: list[Any] = [{"role": "user", "content": "Write one sentence about the sea."}]
 COUNT: list[Any] = [{"role": "user", "content": "Count from one to ten in words."}]
@@ -29,8 +29,8 @@ PERSON = {
 }
 
 
-@pytest.mark.greedy
-@pytest.mark.needs("chat")
+@pytest.mark.vllm_greedy
+@pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VC-001")
 def test_logprobs_are_probabilities(chat: Chat) -> None:
     """No more than 1 in all, in order, and the greedy choice is the first."""
@@ -46,7 +46,7 @@ def test_logprobs_are_probabilities(chat: Chat) -> None:
         assert entry.token == entry.top_logprobs[0].token
 
 
-@pytest.mark.needs("responses", "chat")
+@pytest.mark.vllm_needs("responses", "chat")
 @pytest.mark.covers("VR-005")
 def test_logprobs_are_the_same_over_both_apis(responses: Responses, chat: Chat) -> None:
     question = ASK[0]["content"]
@@ -62,7 +62,7 @@ def test_logprobs_are_the_same_over_both_apis(responses: Responses, chat: Chat) 
         assert one.logprob == pytest.approx(other.logprob, abs=1e-3)
 
 
-@pytest.mark.needs("chat")
+@pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VC-010")
 def test_a_seed_gives_the_same_words_again(chat: Chat) -> None:
     sampled = {"temperature": 0.8, "max_tokens": 16}
@@ -71,7 +71,7 @@ def test_a_seed_gives_the_same_words_again(chat: Chat) -> None:
     says(first != other, f"two seeds, one sentence: {first!r}")
 
 
-@pytest.mark.needs("chat")
+@pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VC-010")
 def test_choices_are_drawn_apart(chat: Chat) -> None:
     """n = 3: each choice has an answer of its own, and all their tokens are counted."""
@@ -83,10 +83,10 @@ def test_choices_are_drawn_apart(chat: Chat) -> None:
     assert 3 <= body.usage.completion_tokens <= 36
 
 
-@pytest.mark.greedy
-@pytest.mark.needs("chat")
+@pytest.mark.vllm_greedy
+@pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VC-010")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (n > 1 at temperature 0)",
     versions=">=0.22",
     why="400: n must be 1 when using greedy sampling; OpenAI answers with n choices",
@@ -96,7 +96,7 @@ def test_greedy_choices_are_the_same(chat: Chat) -> None:
     assert said(body, 0).content == said(body, 1).content
 
 
-@pytest.mark.needs("chat")
+@pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VR-059")
 def test_a_stop_string_ends_real_words(chat: Chat) -> None:
     """The text is what came before it without a stop, body and stream alike."""
@@ -107,7 +107,7 @@ def test_a_stop_string_ends_real_words(chat: Chat) -> None:
     assert answers.said.content == whole[: whole.index(stop)]
 
 
-@pytest.mark.needs("responses", "structured_output")
+@pytest.mark.vllm_needs("responses", "structured_output")
 @pytest.mark.covers("VR-023")
 def test_words_are_held_to_a_schema(responses: Responses) -> None:
     form = {"format": {"type": "json_schema", "name": "person", "schema": PERSON, "strict": True}}

@@ -16,7 +16,7 @@ from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.testing.content import says
 
-pytestmark = [pytest.mark.standard, pytest.mark.needs("tools")]
+pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_needs("tools")]
 
 NAMED = {"type": "function", "name": "get_weather"}
 REPORT = "18 degrees and light rain"
@@ -38,8 +38,8 @@ def check_arguments(arguments: Sequence[str]) -> None:
             raise AssertionError(f"arguments that the schema does not take: {each}: {error}") from error
 
 
-@pytest.mark.live
-@pytest.mark.needs("responses")
+@pytest.mark.vllm_live
+@pytest.mark.vllm_needs("responses")
 @pytest.mark.covers("VR-027", "VR-030")
 @pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
 def test_a_call_that_must_be(choice: Any, responses: Responses) -> None:
@@ -52,8 +52,8 @@ def test_a_call_that_must_be(choice: Any, responses: Responses) -> None:
     assert not stream.joined("output_text").strip()
 
 
-@pytest.mark.live
-@pytest.mark.needs("chat")
+@pytest.mark.vllm_live
+@pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VC-019")
 @pytest.mark.parametrize("choice", ["required", named("get_weather")], ids=["required", "named"])
 def test_a_call_that_must_be_over_chat(choice: Any, chat: Chat) -> None:
@@ -66,8 +66,8 @@ def test_a_call_that_must_be_over_chat(choice: Any, chat: Chat) -> None:
     says(answers.said.arguments == [{"city": "Paris"}], f"Paris, not {answers.said.arguments}")
 
 
-@pytest.mark.live
-@pytest.mark.needs("responses", "auto_tools")
+@pytest.mark.vllm_live
+@pytest.mark.vllm_needs("responses", "auto_tools")
 @pytest.mark.covers("VR-027")
 def test_a_call_of_its_own_accord(responses: Responses) -> None:
     body = responses.create(WEATHER, tools=[RESPONSES_TOOL])
@@ -76,8 +76,8 @@ def test_a_call_of_its_own_accord(responses: Responses) -> None:
     check_arguments([call.arguments for call in calls])
 
 
-@pytest.mark.live
-@pytest.mark.needs("responses", "store")
+@pytest.mark.vllm_live
+@pytest.mark.vllm_needs("responses", "store")
 @pytest.mark.covers("VR-041", "OR-009")
 @pytest.mark.parametrize("chained", [True, False], ids=["previous_response_id", "history"])
 def test_loop_of_call_output_and_answer(chained: bool, responses: Responses) -> None:
@@ -99,8 +99,8 @@ def test_loop_of_call_output_and_answer(chained: bool, responses: Responses) -> 
     says("18" in body.output_text or "rain" in body.output_text, f"the weather, not {body.output_text!r}")
 
 
-@pytest.mark.live
-@pytest.mark.needs("chat")
+@pytest.mark.vllm_live
+@pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VC-020")
 def test_loop_over_chat(chat: Chat) -> None:
     messages: list[Any] = [{"role": "user", "content": WEATHER}]
@@ -118,10 +118,10 @@ def test_loop_over_chat(chat: Chat) -> None:
     says("18" in answer.content or "rain" in answer.content, f"the weather, not {answer.content!r}")
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("responses")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("responses")
 @pytest.mark.covers("VR-027")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (strict left out of a Responses tool)",
     versions=">=0.31",
     why="OpenAI's Responses hold a function to its schema unless `strict` is false, vLLM where it is true",
@@ -134,8 +134,8 @@ def test_unsaid_strict_holds_a_call_to_its_schema(responses: Responses, script: 
     assert answer.status_code == 422, f"the model may say {WRONG.arguments}: {answer.text}"
 
 
-@pytest.mark.scripted
-@pytest.mark.needs("responses")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("responses")
 @pytest.mark.covers("VR-027")
 def test_said_strict_holds_a_call_to_its_schema(responses: Responses, script: ScriptWriter) -> None:
     script(calls=[WRONG], constrained=True, expect="refused")
@@ -143,10 +143,10 @@ def test_said_strict_holds_a_call_to_its_schema(responses: Responses, script: Sc
     assert responses.post(body).status_code == 422
 
 
-@pytest.mark.live
-@pytest.mark.needs("responses")
+@pytest.mark.vllm_live
+@pytest.mark.vllm_needs("responses")
 @pytest.mark.covers("VR-027")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "unreported (strict left out of a Responses tool)",
     versions=">=0.31",
     models=["smollm2-135m"],
@@ -157,9 +157,9 @@ def test_unsaid_strict_on_a_model_that_needs_it(responses: Responses) -> None:
     check_arguments([call.arguments for call in items(body, "function_call")])
 
 
-@pytest.mark.greedy
-@pytest.mark.live
-@pytest.mark.needs("chat")
+@pytest.mark.vllm_greedy
+@pytest.mark.vllm_live
+@pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VC-019")
 def test_unsaid_strict_over_chat_leaves_arguments_free(chat: Chat) -> None:
     """Chat: `strict` defaults to false, so arguments are best effort; that there is one is not."""

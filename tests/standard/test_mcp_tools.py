@@ -14,10 +14,10 @@ from vllm_harness.scripted.book import Book
 from vllm_harness.scripted.meaning import Meaning, ToolCall
 
 pytestmark = [
-    pytest.mark.standard,
-    pytest.mark.scripted,
-    pytest.mark.model("qwen3"),
-    pytest.mark.needs("responses"),
+    pytest.mark.vllm_standard,
+    pytest.mark.vllm_scripted,
+    pytest.mark.vllm_model("qwen3"),
+    pytest.mark.vllm_needs("responses"),
     pytest.mark.timeout(400),
 ]
 
@@ -27,7 +27,7 @@ INTERPRETER = {"type": "code_interpreter", "container": {"type": "auto"}}
 
 
 @pytest.mark.covers("VM-007", "vllm-28173")
-@pytest.mark.known_defect(
+@pytest.mark.vllm_known_defect(
     "vllm#28173", versions=">=0.22", why="an MCP tool of the request is passed over in silence"
 )
 def test_mcp_tool_of_the_request(responses: Responses, script: ScriptWriter, tmp_path: Path) -> None:

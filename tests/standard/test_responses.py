@@ -8,12 +8,12 @@ from tests.behaviours.tools import CALL, RESPONSES_TOOL, WEATHER, check_call
 from tests.responses_api import SHOW, Responses, prompt_of
 from vllm_harness.pytest_plugin import ScriptWriter
 
-pytestmark = [pytest.mark.standard, pytest.mark.needs("responses")]
+pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_needs("responses")]
 
 NAMED = {"type": "function", "name": "get_weather"}
 
 
-@pytest.mark.needs("reasoning")
+@pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VR-007")
 @pytest.mark.parametrize(("effort", "thinking"), [("none", False), ("low", True)])
 def test_reasoning_effort_switches_thinking(
@@ -24,7 +24,7 @@ def test_reasoning_effort_switches_thinking(
     assert ("<think>\n\n</think>" not in prompt_of(response)) is thinking
 
 
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VR-027")
 def test_named_call(responses: Responses, script: ScriptWriter) -> None:
     script(calls=[CALL], constrained=True)

@@ -10,7 +10,7 @@ from tests.behaviours.tools import RESPONSES_TOOL
 from tests.responses_api import SHOW, Responses, messages_of, prompt_of
 from vllm_harness.pytest_plugin import ScriptWriter
 
-pytestmark = [pytest.mark.standard, pytest.mark.needs("responses")]
+pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_needs("responses")]
 
 TURN = "<|im_start|>assistant\n"
 QUESTION = {"role": "user", "content": "Weather in Oslo?"}
@@ -42,7 +42,7 @@ OUTPUTS = [
 ]
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VR-062", "VR-053")
 @pytest.mark.parametrize(
     "turn",
@@ -64,7 +64,7 @@ def test_items_of_one_turn_are_one_message(
     assert [city in message for city in ("Oslo", "Bergen")] == [True, len(outputs) == 2]
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VR-062")
 def test_raw_thoughts_come_before_their_summary(responses: Responses, script: ScriptWriter) -> None:
     script("Rain.")
@@ -75,7 +75,7 @@ def test_raw_thoughts_come_before_their_summary(responses: Responses, script: Sc
     assert "In short." not in prompt
 
 
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VR-062")
 def test_summary_stands_in_for_missing_thoughts(responses: Responses, script: ScriptWriter) -> None:
     script("Rain.")
@@ -85,8 +85,8 @@ def test_summary_stands_in_for_missing_thoughts(responses: Responses, script: Sc
     assert "In short." in prompt
 
 
-@pytest.mark.scripted
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VR-062")
 @pytest.mark.parametrize("status", ["in_progress", "incomplete"])
 def test_unfinished_message_is_continued(status: str, responses: Responses, script: ScriptWriter) -> None:
@@ -97,8 +97,8 @@ def test_unfinished_message_is_continued(status: str, responses: Responses, scri
     assert prompt["message"].endswith("Let me look.")
 
 
-@pytest.mark.scripted
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VR-062")
 def test_finished_message_is_not_continued(responses: Responses, script: ScriptWriter) -> None:
     script("Oslo is wet.")
@@ -107,7 +107,7 @@ def test_finished_message_is_not_continued(responses: Responses, script: ScriptW
     assert "Let me look.<|im_end|>" in prompt["message"]
 
 
-@pytest.mark.needs("store")
+@pytest.mark.vllm_needs("store")
 @pytest.mark.covers("VR-062", "VR-021")
 def test_instructions_do_not_outlive_their_request(responses: Responses, script: ScriptWriter) -> None:
     """Each response has its own (vllm#37697)."""

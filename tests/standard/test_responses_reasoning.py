@@ -11,7 +11,7 @@ from tests.responses_api import SHOW, Responses, items, messages_of, prompt_of
 from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.book import Raw
 
-pytestmark = [pytest.mark.standard, pytest.mark.needs("responses", "reasoning")]
+pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_needs("responses", "reasoning")]
 
 ASK = "The capital of France?"
 CLOSED = "<think>\n\n</think>"  # how the prompt of Qwen3's template says that there is nothing to think
@@ -35,8 +35,8 @@ def showing(request: dict[str, Any]) -> dict[str, Any]:
     return {**request, "extra_body": {**request.get("extra_body", {}), **SHOW}}
 
 
-@pytest.mark.scripted
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VR-007", "VR-072")
 @pytest.mark.parametrize("request_", OFF, ids=["effort none", "kwarg false", "kwarg beats effort"])
 def test_thinking_off(request_: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
@@ -52,8 +52,8 @@ def test_thinking_off(request_: dict[str, Any], responses: Responses, script: Sc
     assert stream.of("reasoning_text.delta", "reasoning_text.done") == []
 
 
-@pytest.mark.scripted
-@pytest.mark.model("qwen3")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VR-007", "VR-072", "VR-009")
 @pytest.mark.parametrize("request_", ON, ids=["by default", "effort low", "kwarg beats effort none"])
 def test_thinking_on(request_: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
@@ -65,9 +65,9 @@ def test_thinking_on(request_: dict[str, Any], responses: Responses, script: Scr
     assert stream.joined("reasoning_text").strip() == "A capital."
 
 
-@pytest.mark.scripted
-@pytest.mark.model("qwen3")
-@pytest.mark.needs("tools")
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VR-029")
 @pytest.mark.parametrize("choice", ["auto", "required", {"type": "function", "name": "get_weather"}])
 @pytest.mark.parametrize("thinking", [True, False])
@@ -93,7 +93,7 @@ def test_call_with_and_without_thinking(
         assert response.output_text.strip() == ""
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VT-016", "VC-013")
 @pytest.mark.parametrize("stream", [False, True])
 def test_thoughts_may_be_hidden(stream: bool, responses: Responses, script: ScriptWriter) -> None:
@@ -107,7 +107,7 @@ def test_thoughts_may_be_hidden(stream: bool, responses: Responses, script: Scri
     assert response.usage.output_tokens_details.reasoning_tokens > 0
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-012")
 def test_reasoning_tokens_are_those_of_the_thoughts(responses: Responses, script: ScriptWriter) -> None:
     """Longer thoughts cost exactly the tokens that they are longer by."""
@@ -122,7 +122,7 @@ def test_reasoning_tokens_are_those_of_the_thoughts(responses: Responses, script
     assert counts[1][0] - counts[0][0] == counts[1][1] - counts[0][1] == 4
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-008", "VR-048")
 def test_raw_messages_are_the_tokens(responses: Responses, script: ScriptWriter) -> None:
     """vLLM's own `enable_response_messages`: prompt and output as text and as the tokens they are."""

@@ -13,7 +13,7 @@ from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.testing.content import says
 
-pytestmark = [pytest.mark.standard, pytest.mark.needs("responses", "tools")]
+pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_needs("responses", "tools")]
 
 NAMESPACE: dict[str, Any] = {
     "type": "namespace",
@@ -50,7 +50,7 @@ def test_call_in_a_namespace(named: str, responses: Responses, script: ScriptWri
     assert "city" in json.loads(items(body, "function_call")[0].arguments)
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-031", "VR-044")
 def test_call_in_a_namespace_goes_back(responses: Responses, script: ScriptWriter) -> None:
     """Sent again with the history, the prompt has it under its flat name."""
@@ -66,7 +66,7 @@ def test_call_in_a_namespace_goes_back(responses: Responses, script: ScriptWrite
     assert "21 degrees" in prompt
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-060", "VR-031")
 def test_ambiguous_name_is_refused(responses: Responses) -> None:
     other = {**NAMESPACE, "name": "almanac"}
@@ -83,7 +83,7 @@ def test_ambiguous_name_is_refused(responses: Responses) -> None:
     assert "meteo__look" in message
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-071", "LS-022")
 def test_custom_tool(responses: Responses, script: ScriptWriter) -> None:
     """Free text in, a custom_tool_call out; its stream never shows the JSON that wraps the text."""
@@ -100,7 +100,7 @@ def test_custom_tool(responses: Responses, script: ScriptWriter) -> None:
     assert stream.of("function_call_arguments.delta") == []
 
 
-@pytest.mark.scripted
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-071", "LS-022")
 def test_custom_tool_call_goes_back(responses: Responses, script: ScriptWriter) -> None:
     script(calls=[ToolCall("run_code", {"input": "print(7 * 6)"})])

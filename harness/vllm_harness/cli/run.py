@@ -39,21 +39,21 @@ def run(
     if not all(Path(suite).is_dir() for suite in suites):
         raise UsageError(f"there are no suites at {checkout}", hint="`vllm-harness run` works in a checkout")
     options = {
-        "--lane": lane,
-        "--vllm": vllm,
-        "--vllm-python": vllm_python,
-        "--device": device,
-        "--frontend": frontend,
-        "--server-url": server_url,
-        "--server-model": server_model,
-        "--api-key-env": api_key_env,
-        "--models-file": models_file,
-        "--at-once": at_once,
-        "--repeat": repeat,
+        "lane": lane,
+        "spec": vllm,
+        "python": vllm_python,
+        "device": device,
+        "frontend": frontend,
+        "server-url": server_url,
+        "server-model": server_model,
+        "api-key-env": api_key_env,
+        "models-file": models_file,
+        "at-once": at_once,
+        "repeat": repeat,
     }
-    given = [f"{name}={value}" for name, value in options.items() if value is not None]
-    flags = {"--cold-start": cold_start, "--keep-servers": keep_servers}
-    given += [name for name, wanted in flags.items() if wanted]
-    given += [f"--model={name}" for name in model or []]
+    given = [f"--vllm-{name}={value}" for name, value in options.items() if value is not None]
+    flags = {"cold-start": cold_start, "keep-servers": keep_servers}
+    given += [f"--vllm-{name}" for name, wanted in flags.items() if wanted]
+    given += [f"--vllm-model={name}" for name in model or []]
     command = [sys.executable, "-m", "pytest", f"--rootdir={checkout}", *suites, *given, *context.args]
     os.execv(sys.executable, command)

@@ -1,9 +1,9 @@
 """Tests of one target at the same time: forks of this process share its server, and take tests by turns.
 
-On the scripted lane a test is answered from a book of its own, so it does not matter to it what others ask
-meanwhile; one that asks about the whole server is marked `alone`. Tests with servers of their own run in this
-process, which sets the memory aside before it forks, and in one fork, where there is memory for that as well.
-All reports are made here, in the order of collection as far as they have come.
+On the scripted lane a test is answered from a book of its own, so it does not matter to it what others send
+meanwhile; one that is about the whole server is marked `vllm_alone`. Tests with servers of their own run in
+this process, which sets the memory aside before it forks, and in one fork, where there is memory for that as
+well. All reports are made here, in the order of collection as far as they have come.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Plan:
 
 def plan(items: Sequence[pytest.Item]) -> Plan | None:
     """How the tests of a target are divided; None where forks would not be worth it."""
-    alone = [item for item in items if item.get_closest_marker("alone")]
+    alone = [item for item in items if item.get_closest_marker("vllm_alone")]
     own = [item for item in items if servers_of(item) != 1 and item not in alone]
     apart = {*own, *alone}
     shared = [item for item in items if item not in apart]
@@ -201,7 +201,7 @@ def _run_all(session: pytest.Session, items: Sequence[pytest.Item]) -> None:
 def _suits(config: pytest.Config) -> bool:
     option = config.option
     watched = any(getattr(option, name, None) for name in ("collectonly", "usepdb", "trace", "setupplan"))
-    return not (watched or option.record_tokens or option.replay_tokens or option.capture == "no")
+    return not (watched or option.vllm_record_tokens or option.vllm_replay_tokens or option.capture == "no")
 
 
 def _report_all(session: pytest.Session, tests: Iterable[tuple[pytest.Item, list[Message]]]) -> None:

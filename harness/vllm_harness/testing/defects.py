@@ -61,7 +61,7 @@ def known_defect(
     models: Iterable[str] = (),
     raises: type[BaseException] | tuple[type[BaseException], ...] = SHOWN_BY,
 ) -> KnownDefect:
-    """What `@pytest.mark.known_defect(...)` says. Raises UsageError where it says it wrongly."""
+    """What `@pytest.mark.vllm_known_defect(...)` says. Raises UsageError where it says it wrongly."""
     try:
         specifier = SpecifierSet(versions)
     except InvalidSpecifier as error:
@@ -81,14 +81,14 @@ def defect_of(item: pytest.Item, version: str, model: str) -> KnownDefect | None
 
 def marked(item: pytest.Item) -> list[KnownDefect]:
     """All that a test is marked with. Raises UsageError where a mark is wrong."""
-    return [_read(mark.args, mark.kwargs) for mark in item.iter_markers("known_defect")]
+    return [_read(mark.args, mark.kwargs) for mark in item.iter_markers("vllm_known_defect")]
 
 
 def _read(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> KnownDefect:
     try:
         return known_defect(*args, **kwargs)
     except TypeError as error:
-        raise UsageError(f"@pytest.mark.known_defect: {error}") from error
+        raise UsageError(f"@pytest.mark.vllm_known_defect: {error}") from error
 
 
 def judge(report: pytest.TestReport, raised: BaseException | None, defect: KnownDefect) -> None:

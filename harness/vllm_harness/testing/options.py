@@ -1,73 +1,86 @@
-"""The plugin's command-line options and markers."""
+"""The plugin's command-line options and markers, all with the prefix `vllm`: other plugins have theirs."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 MARKERS = (
-    "gpu: the server runs on CUDA (set by the plugin)",
-    "scripted: only on the scripted lane",
-    "live: only on the live lane",
-    "greedy: holds for greedy choice only; --repeat runs it once, as it is",
-    "harmony: only for model entries that speak Harmony (gpt-oss)",
-    "standard: only for model entries that do not speak Harmony",
-    "model(*names): only for these model entries",
-    "needs(*names): only for entries with these capabilities, and servers with these APIs (responses, ...)",
-    "servers(n): uses so many servers at once (default: the target's), whose memory is set aside before it",
-    "alone: no other test may run meanwhile (--at-once)",
-    "slow: takes minutes; run with --slow",
-    "covers(*ids): behaviours that the test covers, as tests/coverage.yaml lists them",
-    "known_defect(reference, *, versions, why, models=(), raises=...): a fault of vLLM that the test shows",
+    "vllm_gpu: the server runs on CUDA (set by the plugin)",
+    "vllm_scripted: only on the scripted lane",
+    "vllm_live: only on the live lane",
+    "vllm_greedy: holds for greedy choice only; --vllm-repeat runs it once, as it is",
+    "vllm_harmony: only for model entries that speak Harmony (gpt-oss)",
+    "vllm_standard: only for model entries that do not speak Harmony",
+    "vllm_model(*names): only for these model entries",
+    "vllm_needs(*names): only for entries with these capabilities, servers with these APIs (chat, ...)",
+    "vllm_servers(n): uses n servers at once (default: the target's), whose memory is set aside before it",
+    "vllm_alone: no other test may run meanwhile (--vllm-at-once)",
+    "vllm_slow: takes minutes; run with --vllm-slow",
+    "vllm_known_defect(reference, *, versions, why, models=(), raises=...): shows a fault of vLLM",
 )
+
+_FLAG: dict[str, Any] = {"action": "store_true"}
+_MANY: dict[str, Any] = {"action": "append", "default": []}
+_FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
+_FOLDER: dict[str, Any] = {"type": Path, "metavar": "DIR"}
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--vllm-model": {**_MANY, "help": "model entry or hub id; may be repeated"},
+    "--vllm-lane": {
+        "choices": ["live", "scripted"],
+        "help": "one lane; default: all that this machine can run",
+    },
+    "--vllm-spec": {
+        "metavar": "SPEC",
+        "help": "server environment: 0.32.0, 0.33.0@0.32.0, tree:PATH, installed",
+    },
+    "--vllm-python": {"metavar": "PATH", "help": "the same as --vllm-spec installed:PATH"},
+    "--vllm-device": {"choices": ["cpu", "cuda"], "help": "device of the server environment"},
+    "--vllm-frontend": {
+        "choices": ["python", "rust"],
+        "default": "python",
+        "help": "vLLM's HTTP front end",
+    },
+    "--vllm-models-file": {**_FILE, "help": "another models.yaml"},
+    "--vllm-server-arg": {
+        **_MANY,
+        "metavar": "FLAG",
+        "help": "a further flag of `vllm serve`, such as --vllm-server-arg=--dtype=float16; may be repeated",
+    },
+    "--vllm-server-url": {"metavar": "URL", "help": "test a server that somebody else started"},
+    "--vllm-server-model": {"metavar": "NAME", "help": "the model's name on that server"},
+    "--vllm-api-key-env": {"metavar": "NAME", "help": "variable that holds that server's API key"},
+    "--vllm-cold-start": {**_FLAG, "help": "start servers without the fork server"},
+    "--vllm-keep-servers": {**_FLAG, "help": "leave servers running for a later run"},
+    "--vllm-at-once": {
+        "type": int,
+        "default": 0,
+        "metavar": "N",
+        "help": "scripted lane: N forks share a target's server, beside tests with servers of their own",
+    },
+    "--vllm-slow": {**_FLAG, "help": "run tests marked vllm_slow as well"},
+    "--vllm-repeat": {
+        "type": int,
+        "default": 1,
+        "metavar": "K",
+        "help": "run each live test with K seeds: pass@k, pass^k",
+    },
+    "--vllm-quality-reference": {**_FILE, "help": "compare decisions to call tools with this run's"},
+    "--vllm-write-quality-reference": {**_FILE, "help": "keep this run's decisions to call tools"},
+    "--vllm-record-tokens": {**_FOLDER, "help": "keep the token ids of every generation"},
+    "--vllm-replay-tokens": {**_FOLDER, "help": "script what was recorded live, on the scripted lane"},
+}
+
+
+def dest(option: str) -> str:
+    """The name that an option's value has in `config.option`."""
+    return option.removeprefix("--").replace("-", "_")
 
 
 def add(group: pytest.OptionGroup) -> None:
     """Adds the options."""
-    group.addoption("--model", action="append", default=[], help="model entry or hub id; may be repeated")
-    group.addoption(
-        "--lane", choices=["live", "scripted"], help="one lane; default: all this machine can run"
-    )
-    group.addoption(
-        "--vllm", metavar="SPEC", help="server environment: 0.32.0, 0.33.0@0.32.0, tree:PATH, installed"
-    )
-    group.addoption("--vllm-python", metavar="PATH", help="the same as --vllm installed:PATH")
-    group.addoption("--device", choices=["cpu", "cuda"], help="device of the server environment")
-    group.addoption("--frontend", choices=["python", "rust"], default="python", help="vLLM's HTTP front end")
-    group.addoption("--models-file", type=Path, help="another models.yaml")
-    group.addoption(
-        "--server-arg",
-        action="append",
-        default=[],
-        metavar="FLAG",
-        help="a further flag of `vllm serve`, such as --server-arg=--dtype=float16; may be repeated",
-    )
-    group.addoption("--server-url", metavar="URL", help="test a server that somebody else started")
-    group.addoption("--server-model", metavar="NAME", help="the model's name on that server")
-    group.addoption("--api-key-env", metavar="NAME", help="variable that holds that server's API key")
-    group.addoption("--cold-start", action="store_true", help="start servers without the fork server")
-    group.addoption("--keep-servers", action="store_true", help="leave servers running for a later run")
-    group.addoption(
-        "--at-once",
-        type=int,
-        default=0,
-        metavar="N",
-        help="scripted lane: N forks share a target's server, beside tests with servers of their own",
-    )
-    group.addoption("--slow", action="store_true", help="run tests marked slow as well")
-    group.addoption(
-        "--repeat", type=int, default=1, metavar="K", help="run each live test with K seeds: pass@k, pass^k"
-    )
-    group.addoption(
-        "--quality-reference", type=Path, metavar="FILE", help="hold decisions to call tools against this run"
-    )
-    group.addoption(
-        "--write-quality-reference", type=Path, metavar="FILE", help="keep this run's decisions to call tools"
-    )
-    group.addoption(
-        "--record-tokens", metavar="DIR", type=Path, help="keep the token ids of every generation"
-    )
-    group.addoption(
-        "--replay-tokens", metavar="DIR", type=Path, help="say what was recorded live, on the scripted lane"
-    )
+    for name, settings in OPTIONS.items():
+        group.addoption(name, dest=dest(name), **settings)

@@ -129,7 +129,7 @@ def read_reference(path: Path) -> Decisions:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"{path} is no reference of tool-call decisions: {error}",
-            hint="write one with --write-quality-reference FILE",
+            hint="write one with --vllm-write-quality-reference FILE",
         ) from error
 
 

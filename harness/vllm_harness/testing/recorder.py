@@ -57,7 +57,7 @@ def settle(
 ) -> None:
     """Decides what a report of a target's test comes to: known defects, skips, pytest's own xfail, misses."""
     if hasattr(report, "wasxfail"):
-        fail(report, "an expected failure without a reference: mark it known_defect(...) instead")
+        fail(report, "an expected failure without a reference: mark it vllm_known_defect(...) instead")
     elif report.skipped and isinstance(report.longrepr, tuple):
         if why := skips.objection(report.longrepr[2], expected_skips):
             fail(report, why)

@@ -59,7 +59,7 @@ class TargetResult:
         defects: known defects that were seen: reference -> tests.
         findings: one finding of each code and path.
         gone: known deviations that were exercised and did not occur.
-        trials: with --repeat: case -> seed -> whether it passed.
+        trials: with --vllm-repeat: case -> seed -> whether it passed.
         tally: tool calls of the live lane.
         reference: decisions to call that they are held against.
     """

@@ -65,15 +65,15 @@ def _made(run: Run, target: Target) -> Server:
     if target.lane == "attached":
         return _attached(run, target)
     assert run.environment is not None
-    recorded = tokens.RECORD_ARGS if option.record_tokens or option.replay_tokens else ()
+    recorded = tokens.RECORD_ARGS if option.vllm_record_tokens or option.vllm_replay_tokens else ()
     server = RemoteServer(
         target.entry,
         lane=target.lane,
         vllm=run.environment,
-        frontend=option.frontend,
-        args=(*option.server_arg, *recorded),
-        cold_start=option.cold_start,
-        keep=option.keep_servers,
+        frontend=option.vllm_frontend,
+        args=(*option.vllm_server_arg, *recorded),
+        cold_start=option.vllm_cold_start,
+        keep=option.vllm_keep_servers,
         progress=ConsoleProgress(),
     )
     result = run.result(target.id)
@@ -104,8 +104,8 @@ def uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
 
 def _attached(run: Run, target: Target) -> AttachedServer:
     option, result = run.config.option, run.result(target.id)
-    endpoint = attach(option.server_url, option.api_key_env, target.entry.limits.request_s)
-    server = AttachedServer(endpoint, target.entry, option.server_model)
+    endpoint = attach(option.vllm_server_url, option.vllm_api_key_env, target.entry.limits.request_s)
+    server = AttachedServer(endpoint, target.entry, option.vllm_server_model)
     result.environment, result.vllm = f"attached {endpoint.base_url}", server.vllm_version
     result.version, result.lacking = server.vllm_version, endpoint.lacking()
     return server

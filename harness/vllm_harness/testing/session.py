@@ -55,7 +55,7 @@ class Run:
     @property
     def repeats(self) -> int:
         """How often each live test runs."""
-        return int(self.config.option.repeat)
+        return int(self.config.option.vllm_repeat)
 
     def result(self, target: str) -> TargetResult:
         """The record of a target, by its id."""
@@ -63,7 +63,7 @@ class Run:
 
     def seeds(self, target: Target, item: pytest.Item) -> range:
         """The seeds that a test runs with on a target."""
-        once = target.lane == "scripted" or item.get_closest_marker("greedy")
+        once = target.lane == "scripted" or item.get_closest_marker("vllm_greedy")
         return range(1 if once else self.repeats)
 
     def version(self, target: Target) -> str:
@@ -72,7 +72,7 @@ class Run:
 
     def expected_skips(self, target: Target) -> set[str]:
         """Reason codes that a target's tests may skip for."""
-        narrow = target.lane == "attached" or self.config.option.frontend == "rust"
+        narrow = target.lane == "attached" or self.config.option.vllm_frontend == "rust"
         return {SLOW, *([NOT_SERVED] if narrow else []), *target.entry.expected_skips}
 
     def find_gone(self, session: pytest.Session) -> bool:
@@ -94,12 +94,12 @@ class Run:
 
     def _is_whole(self, session: pytest.Session) -> bool:
         option, start = self.config.option, self.config.invocation_params.dir
-        narrowing = ("ignore_glob", "lf", "replay_tokens", "server_arg")
+        narrowing = ("ignore_glob", "lf", "vllm_replay_tokens", "vllm_server_arg")
         return (
             not self.narrowed
             and not any(getattr(option, name, None) for name in narrowing)
             and not (session.shouldstop or session.shouldfail)
-            and option.frontend == "python"
+            and option.vllm_frontend == "python"
             and deviations.has_every_suite(self.config.rootpath, self.config.args, option.ignore or (), start)
         )
 
@@ -146,26 +146,26 @@ def case_anywhere(item: pytest.Item) -> str:
 
 def needed_by(item: pytest.Item | pytest.Function) -> set[str]:
     """What a test asks of its model entry and server."""
-    return {name for marker in item.iter_markers("needs") for name in marker.args}
+    return {name for marker in item.iter_markers("vllm_needs") for name in marker.args}
 
 
 def servers_of(item: pytest.Item) -> int:
     """How many servers a test uses at once: as its mark says, else the target's where it asks for it."""
-    mark = item.get_closest_marker("servers")
+    mark = item.get_closest_marker("vllm_servers")
     return int(mark.args[0]) if mark else int("vllm_server" in getattr(item, "fixturenames", ()))
 
 
 def is_for(item: pytest.Item | pytest.Function, target: Target, lane: RunLane) -> bool:
     """Whether a test is for a target, taken as one of this lane."""
     entry = target.entry
-    if (item.get_closest_marker("harmony") and not entry.harmony) or (
-        item.get_closest_marker("standard") and entry.harmony
+    if (item.get_closest_marker("vllm_harmony") and not entry.harmony) or (
+        item.get_closest_marker("vllm_standard") and entry.harmony
     ):
         return False
-    lanes = [each for each in ("scripted", "live") if item.get_closest_marker(each)]
+    lanes = [each for each in ("scripted", "live") if item.get_closest_marker(f"vllm_{each}")]
     if lanes and lane not in lanes:
         return False
-    marker = item.get_closest_marker("model")
+    marker = item.get_closest_marker("vllm_model")
     named = marker.args if marker else ()
     needed = needed_by(item) - set(API_PATHS)
     return (not named or bool({entry.name, entry.hub.id} & set(named))) and needed <= entry.capabilities
@@ -173,31 +173,32 @@ def is_for(item: pytest.Item | pytest.Function, target: Target, lane: RunLane) -
 
 def _prepare(config: pytest.Config) -> Run:
     option = config.option
-    if option.repeat < 1:
-        raise UsageError("--repeat wants a number of 1 or more")
+    if option.vllm_repeat < 1:
+        raise UsageError("--vllm-repeat wants a number of 1 or more")
     refuse_more(option)
-    reference = read_reference(option.quality_reference) if option.quality_reference else None
-    entries = load_registry(option.models_file)
-    if option.server_url:
-        choice = choose(entries, Machine("cpu"), models=_one_model(option.model), lane="attached")
+    reference = read_reference(option.vllm_quality_reference) if option.vllm_quality_reference else None
+    entries = load_registry(option.vllm_models_file)
+    if option.vllm_server_url:
+        choice = choose(entries, Machine("cpu"), models=_one_model(option.vllm_model), lane="attached")
         return Run(config, choice, None, reference)
     environment = resolve(
-        spec_of(option.vllm, option.vllm_python), device=option.device, create=True, progress=_say
+        spec_of(option.vllm_spec, option.vllm_python), device=option.vllm_device, create=True, progress=_say
     )
     memory = tuple(gpu.total_bytes / 2**30 for gpu in visible_gpus()) if environment.device == "cuda" else ()
-    machine = Machine(environment.device, memory, option.frontend)
-    lane: RunLane | None = "scripted" if option.replay_tokens else option.lane
-    choice = choose(entries, machine, models=option.model, lane=lane)
-    if option.write_quality_reference and len(choice.targets) != 1:
+    machine = Machine(environment.device, memory, option.vllm_frontend)
+    lane: RunLane | None = "scripted" if option.vllm_replay_tokens else option.vllm_lane
+    choice = choose(entries, machine, models=option.vllm_model, lane=lane)
+    if option.vllm_write_quality_reference and len(choice.targets) != 1:
         raise UsageError(
-            "--write-quality-reference keeps one target's run", hint="add --model and --lane live"
+            "--vllm-write-quality-reference keeps one target's run",
+            hint="add --vllm-model and --vllm-lane live",
         )
     return Run(config, choice, environment, reference)
 
 
 def _one_model(models: list[str]) -> list[str]:
     if len(models) != 1:
-        raise UsageError("--server-url needs one --model", hint="the entry tells which tests apply")
+        raise UsageError("--vllm-server-url needs one --vllm-model", hint="the entry tells which tests apply")
     return models
 
 

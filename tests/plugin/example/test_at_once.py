@@ -44,7 +44,7 @@ def test_after_it(vllm_server):
     assert vllm_server.alive()
 
 
-@pytest.mark.alone
+@pytest.mark.vllm_alone
 def test_alone(vllm_server, tmp_path_factory):
     assert vllm_server.alive()
     assert len(list(tmp_path_factory.getbasetemp().glob("of *"))) == 2

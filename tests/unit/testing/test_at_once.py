@@ -19,7 +19,10 @@ class Item:
 
     def __init__(self, module: str, servers: int, marks: tuple[str, ...]) -> None:
         self.path = Path(module)
-        self.get_closest_marker = {"servers": pytest.mark.servers(servers), **dict.fromkeys(marks, True)}.get
+        self.get_closest_marker = {
+            "vllm_servers": pytest.mark.vllm_servers(servers),
+            **dict.fromkeys(marks, True),
+        }.get
 
 
 def items(count: int, module: str = "a.py", servers: int = 1, *marks: str) -> list[Any]:
@@ -34,7 +37,7 @@ def received(count: int) -> Received:
 
 
 def test_tests_are_divided_by_what_they_use() -> None:
-    shared, own, alone = items(WORTH), items(2, "b.py", 2), items(1, "c.py", 1, "alone")
+    shared, own, alone = items(WORTH), items(2, "b.py", 2), items(1, "c.py", 1, "vllm_alone")
     divided = plan([*shared[:5], *own, *alone, *shared[5:]])
     assert divided is not None
     assert divided.first is shared[0]
@@ -43,7 +46,7 @@ def test_tests_are_divided_by_what_they_use() -> None:
 
 
 def test_a_test_with_its_own_server_can_be_alone() -> None:
-    alone = items(1, "b.py", 2, "alone")
+    alone = items(1, "b.py", 2, "vllm_alone")
     divided = plan([*items(WORTH), *alone])
     assert divided is not None
     assert (divided.own, divided.alone) == ([], alone)

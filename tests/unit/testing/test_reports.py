@@ -107,7 +107,7 @@ def test_skip_says_code_and_reason() -> None:
 
 
 def test_objections_are_about_the_code_alone() -> None:
-    assert objection(coded("slow", "run with --slow"), {"slow"}) is None
+    assert objection(coded("slow", "run with --vllm-slow"), {"slow"}) is None
     assert objection("[] nothing", {""}) is not None
 
 
