@@ -14,6 +14,7 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.both_ways import both_ways
+from tests.lost_calls import lost_calls_excused
 from vllm_harness.pytest_plugin import ScriptWriter, Server
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server.remote import RemoteServer
@@ -330,4 +331,5 @@ def chat(
     vllm_server: Server, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
 ) -> Chat:
     """The server's Chat Completions."""
-    return Chat(vllm_server, openai_client, request.getfixturevalue, script)
+    check = lost_calls_excused(request.getfixturevalue, vllm_server)
+    return Chat(vllm_server, openai_client, check, script)

@@ -16,6 +16,7 @@ from openai import OpenAI
 
 from tests.behaviours.tools import DESCRIPTION, PARAMETERS
 from tests.both_ways import both_ways
+from tests.lost_calls import lost_calls_excused
 from vllm_harness.endpoint import tls
 from vllm_harness.protocol import MessageAccumulator, SSEEvent, parse_sse
 from vllm_harness.pytest_plugin import ScriptWriter, Server
@@ -181,5 +182,6 @@ def messages(
     """The server's Messages API."""
     header = openai_client.default_headers.get(HEADER)
     book = header if isinstance(header, str) else None
-    with messages_on(vllm_server, book, request.getfixturevalue, exact=script.exact) as api:
+    check = lost_calls_excused(request.getfixturevalue, vllm_server)
+    with messages_on(vllm_server, book, check, exact=script.exact) as api:
         yield api

@@ -13,6 +13,7 @@ from openai import OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 
 from tests.both_ways import both_ways
+from tests.lost_calls import lost_calls_excused
 from vllm_harness.endpoint import tls
 from vllm_harness.pytest_plugin import ScriptWriter, Server
 
@@ -128,7 +129,8 @@ def responses(
     vllm_server: Server, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
 ) -> Responses:
     """The server's Responses API."""
-    return Responses(openai_client, vllm_server.model, request.getfixturevalue, script.exact)
+    check = lost_calls_excused(request.getfixturevalue, vllm_server)
+    return Responses(openai_client, vllm_server.model, check, script.exact)
 
 
 def prompt_of(response: Response) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from vllm_harness.testing import skips
 from vllm_harness.testing.content import ModelSaidOtherwise
-from vllm_harness.testing.defects import KnownDefect, judge
+from vllm_harness.testing.defects import DefectShown, KnownDefect, expect, judge
 from vllm_harness.testing.results import MISSED, TargetResult, outcome_of, reason_of
 
 TARGET_OF = "vllm_harness_target"
@@ -61,6 +61,8 @@ def settle(
     elif report.skipped and isinstance(report.longrepr, tuple):
         if why := skips.objection(report.longrepr[2], expected_skips):
             fail(report, why)
+    elif isinstance(raised, DefectShown):
+        expect(report, raised.defect)
     elif defect is not None and report.when == "call":
         judge(report, raised, defect)
     elif repeated and report.when == "call" and isinstance(raised, ModelSaidOtherwise):

@@ -8,7 +8,7 @@ import pytest
 
 from vllm_harness.errors import UsageError
 from vllm_harness.testing.content import ModelSaidOtherwise, says
-from vllm_harness.testing.defects import known_defect
+from vllm_harness.testing.defects import DefectShown, known_defect
 from vllm_harness.testing.recorder import TARGET_OF, TRIAL_OF, Recorder, settle
 from vllm_harness.testing.results import MISSED, TargetResult
 from vllm_harness.testing.skips import code_of, coded, objection, skip
@@ -80,6 +80,12 @@ def test_a_defect_says_what_it_raises() -> None:
 @pytest.mark.parametrize("when", ["setup", "teardown"])
 def test_a_defect_is_shown_by_the_test_s_own_code_only(when: str) -> None:
     assert settled(report("failed", "x", when), AssertionError(), defect=DEFECT).failed
+
+
+def test_a_defect_that_shows_by_chance_is_expected_where_it_shows() -> None:
+    given = settled(report("failed", "x"), DefectShown(DEFECT))
+    assert given.skipped
+    assert given.wasxfail == "vllm#12345: it is wrong"
 
 
 def test_pytest_s_own_xfail_is_refused() -> None:

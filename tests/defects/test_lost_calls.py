@@ -1,0 +1,86 @@
+"""A call whose tokens all fall into one delta, since the API server stood still while they were generated."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+from openai import OpenAI
+
+from tests.lost_calls import LOST, lost_calls_excused
+from tests.messages_api import messages_on
+from tests.own_server import OwnServer
+from vllm_harness.scripted.book import Book
+from vllm_harness.scripted.meaning import ToolCall
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.testing.defects import DefectShown
+
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools"), pytest.mark.vllm_model("llama3.1")]
+
+ASK = [{"role": "user", "content": "Weather?"}]
+TRIES = 40
+STILL_S = 0.3
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+Check = Callable[..., None]
+Ask = Callable[[RemoteServer, Book, OpenAI, Check], None]
+
+
+def ask_chat(server: RemoteServer, book: Book, client: OpenAI, check: Check) -> None:
+    tool = {"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}
+    made = client.chat.completions.create(model=server.model, messages=ASK, tools=[tool], stream=True)  # type: ignore[call-overload]
+    check(list(made))
+
+
+def ask_responses(server: RemoteServer, book: Book, client: OpenAI, check: Check) -> None:
+    tool = {"type": "function", "name": "weather", "parameters": SCHEMA}
+    made = client.responses.create(model=server.model, input="Weather?", tools=[tool], stream=True)  # type: ignore[call-overload]
+    check(list(made))
+
+
+def ask_messages(server: RemoteServer, book: Book, client: OpenAI, check: Check) -> None:
+    with messages_on(server, book.name, lambda name: check) as messages:
+        messages.stream("Weather?", tools=[{"name": "weather", "input_schema": SCHEMA}])
+
+
+@contextmanager
+def standing_still(process: psutil.Process, after_s: float) -> Iterator[None]:
+    """Suspends a process for a moment, soon."""
+
+    def pause() -> None:
+        time.sleep(after_s)
+        process.suspend()
+        try:
+            time.sleep(STILL_S)
+        finally:
+            process.resume()
+
+    thread = threading.Thread(target=pause)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+@pytest.mark.covers("vllm-31501")
+@pytest.mark.vllm_known_defect(LOST.reference, versions=">=0.22", why=LOST.why)
+@pytest.mark.parametrize("ask", [ask_chat, ask_responses, ask_messages])
+def test_a_call_in_one_delta(ask: Ask, own_server: OwnServer) -> None:
+    """The moment at which the server has to stand still is found by trying."""
+    server = own_server()
+    process = psutil.Process(server.pid)
+    check = lost_calls_excused(lambda name: lambda events, **more: None, server)("check_stream")
+    for number in range(TRIES):
+        book = Book(server.endpoint, server.entry)
+        book.script(calls=[ToolCall("weather", {"city": "Paris"})])
+        try:
+            with standing_still(process, 0.002 * number), book.client() as client:
+                ask(server, book, client, check)
+        except DefectShown as shown:
+            pytest.fail(f"lost in attempt {number + 1}: {shown}")
+        finally:
+            book.close()

@@ -1,0 +1,62 @@
+"""A known defect that shows by chance: `llama3_json` loses a call whose tokens all fall into one delta.
+
+How tokens fall into deltas depends on how far the API server lags behind the engine: where it stands still for
+a moment, as on a busy machine, the stream may say nothing at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vllm_harness.pytest_plugin import Server
+from vllm_harness.testing.defects import DefectShown, known_defect
+
+Check = Callable[..., None]
+LOST = known_defect(
+    "vllm#31501",
+    versions=">=0.22",
+    models=["llama3.1"],
+    why="streaming: a call whose tokens all fall into one delta is lost",
+)
+
+
+def lost_calls_excused(check: Callable[[str], Check], server: Server) -> Callable[[str], Check]:
+    """The plugin's checks by name, of which that of a stream tells the defect from another empty stream.
+
+    Raises, where a stream is checked:
+        DefectShown: the stream is as the defect leaves it; nothing else of the test can be judged then.
+    """
+    if server.lane != "scripted" or not LOST.holds_for(server.vllm_version, server.entry.name):
+        return check
+
+    def named(name: str) -> Check:
+        checked = check(name)
+
+        def stream(events: Sequence[Any], **more: Any) -> None:
+            checked(events, **more)
+            if not any(map(_says_something, events)):
+                raise DefectShown(LOST)
+
+        return stream if name == "check_stream" else checked
+
+    return named
+
+
+def _says_something(event: Any) -> bool:
+    """Whether an event of any API says more than that an answer has begun, or has ended by itself."""
+    if choices := getattr(event, "choices", None):
+        return any(_of_choice(choice) for choice in choices)
+    kind = str(getattr(event, "type", "") or getattr(event, "event", "") or "")
+    return not kind or kind in SAYING
+
+
+def _of_choice(choice: Any) -> bool:
+    delta = choice.delta.model_dump(exclude_none=True, exclude={"role"})
+    return any(delta.values()) or choice.finish_reason not in {None, "stop"}
+
+
+SAYING = {
+    *("response.output_item.added", "response.incomplete", "response.failed", "error"),
+    "content_block_start",
+}
