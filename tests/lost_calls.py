@@ -1,7 +1,7 @@
 """A known defect that shows by chance: `llama3_json` loses a call whose tokens all fall into one delta.
 
-How tokens fall into deltas depends on how far the API server lags behind the engine: where it stands still for
-a moment, as on a busy machine, the stream may say nothing at all.
+How tokens fall into deltas depends on how far the API server lags behind the engine: where it stands still
+for a moment, as on a busy machine, the stream may say nothing at all.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ LOST = known_defect(
     models=["llama3.1"],
     why="streaming: a call whose tokens all fall into one delta is lost",
 )
+SAYING = {
+    *("response.output_item.added", "response.incomplete", "response.failed", "error"),
+    "content_block_start",
+}
 
 
 def lost_calls_excused(check: Callable[[str], Check], server: Server) -> Callable[[str], Check]:
@@ -45,18 +49,11 @@ def lost_calls_excused(check: Callable[[str], Check], server: Server) -> Callabl
 
 def _says_something(event: Any) -> bool:
     """Whether an event of any API says more than that an answer has begun, or has ended by itself."""
-    if choices := getattr(event, "choices", None):
+    if (choices := getattr(event, "choices", None)) is not None:
         return any(_of_choice(choice) for choice in choices)
-    kind = str(getattr(event, "type", "") or getattr(event, "event", "") or "")
-    return not kind or kind in SAYING
+    return (getattr(event, "type", None) or getattr(event, "event", None)) in SAYING
 
 
 def _of_choice(choice: Any) -> bool:
     delta = choice.delta.model_dump(exclude_none=True, exclude={"role"})
     return any(delta.values()) or choice.finish_reason not in {None, "stop"}
-
-
-SAYING = {
-    *("response.output_item.added", "response.incomplete", "response.failed", "error"),
-    "content_block_start",
-}
