@@ -9,27 +9,47 @@ import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from vllm_harness.configuration.model_entries import load_registry
-from vllm_harness.scripted.dialects import DIALECTS
-from vllm_harness.scripted.families import FAMILIES, WITHOUT, Family, families_of, family_entry
+from vllm_harness.scripted.data_files import DataFileError
+from vllm_harness.scripted.dialects import load_dialects
+from vllm_harness.scripted.families import FILE, Family, family_entry, load_families, load_families_file
 from vllm_harness.scripted.standin import build_stand_in
 from vllm_harness.scripted.synthetic import Token, byte_tokenizer, chat_template, ids_of, with_tokens
 
-SYNTHETIC = [family for family in FAMILIES.values() if family.form]
+SYNTHETIC = [family for family in load_families().values() if family.form]
 by_name = pytest.mark.parametrize("family", SYNTHETIC, ids=lambda family: family.name)
+
+
+@pytest.mark.parametrize(
+    ("text", "instead", "problem"),
+    [
+        ("dialect: hermes", "dialect: hermess", "unknown dialect, did you mean 'hermes'"),
+        ("dialect: hermes", "dialet: hermes", "hermes.dialet: Unexpected keyword argument"),
+        ("model: NousResearch", "model: [NousResearch]  #", "hermes.model: Input should be a valid string"),
+    ],
+)
+def test_a_mistake_is_named_by_file_line_and_key(
+    tmp_path: Path, text: str, instead: str, problem: str
+) -> None:
+    path = tmp_path / "families.yaml"
+    changed = FILE.read_text().replace(text, instead, 1)
+    path.write_text(changed)
+    line = 1 + changed[: changed.index(instead)].count("\n")
+    with pytest.raises(DataFileError, match=rf"families\.yaml:{line}: families\..*{problem}"):
+        load_families_file(path)
 
 
 def test_the_table_speaks_of_what_there_is() -> None:
     models = load_registry().models
-    for family in FAMILIES.values():
-        assert family.dialect in DIALECTS
+    for family in load_families().values():
+        assert family.dialect in load_dialects()
         assert family.tool_parser or family.reasoning_parser
         assert family.form or family.entry
         if family.entry:
             assert models[family.entry].tool_call_parser == family.tool_parser
-    for kind, reasons in WITHOUT.items():
+    for kind, reasons in load_families_file().without_family.model_dump().items():
         named = {
             family.tool_parser if kind == "tool_parsers" else family.reasoning_parser
-            for family in FAMILIES.values()
+            for family in load_families().values()
         }
         assert not named & reasons.keys()
 
@@ -68,8 +88,8 @@ def test_the_prompt_ends_where_the_dialect_begins(family: Family) -> None:
 
 
 def test_a_stand_in_is_written_once_for_the_same_content(tmp_path: Path) -> None:
-    entry = family_entry(FAMILIES["glm45"], into=tmp_path)
-    assert family_entry(FAMILIES["glm45"], into=tmp_path) == entry
+    entry = family_entry(load_families()["glm45"], into=tmp_path)
+    assert family_entry(load_families()["glm45"], into=tmp_path) == entry
     assert entry.stand_in is not None
     checkpoint = build_stand_in(entry, Path(entry.stand_in.tokenizer), tmp_path / "out")
     assert {path.name for path in checkpoint.iterdir()} == {
@@ -81,7 +101,7 @@ def test_a_stand_in_is_written_once_for_the_same_content(tmp_path: Path) -> None
 def test_a_real_tokenizer_gets_what_it_lacks(tmp_path: Path) -> None:
     real = byte_tokenizer([Token("<tool_call>", False)])
     (tmp_path / "tokenizer.json").write_text(json.dumps(real))
-    entry = family_entry(FAMILIES["hermes"], real=tmp_path, into=tmp_path / "out")
+    entry = family_entry(load_families()["hermes"], real=tmp_path, into=tmp_path / "out")
     assert entry.stand_in is not None
     document = json.loads(Path(entry.stand_in.tokenizer, "tokenizer.json").read_text())
     contents = [token["content"] for token in document["added_tokens"]]
@@ -99,10 +119,4 @@ def test_pieces_take_the_numbers_they_must_have() -> None:
 
 def test_harmony_has_a_model_of_its_own() -> None:
     with pytest.raises(ValueError, match="use model gpt-oss"):
-        family_entry(FAMILIES["openai"])
-
-
-def test_families_are_found_by_either_parser() -> None:
-    assert [family.name for family in families_of("mistral")] == ["mistral", "mistral_v3"]
-    assert [family.name for family in families_of("nemotron_v3")] == ["nemotron_v3"]
-    assert families_of("no such parser") == ()
+        family_entry(load_families()["openai"])

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from functools import cache
 
 from vllm_harness.scripted.dialects import harmony
 from vllm_harness.scripted.dialects.dialect import Dialect, DialectError
-from vllm_harness.scripted.dialects.table import FORMS
+from vllm_harness.scripted.dialects.forms import load_forms
 from vllm_harness.scripted.meaning import Meaning
 
-__all__ = ["DIALECTS", "FORMS", "Dialect", "DialectError", "render"]
+__all__ = ["Dialect", "DialectError", "load_dialects", "load_forms", "render"]
 
-DIALECTS: dict[str, Dialect] = {harmony.DIALECT.name: harmony.DIALECT} | {
-    form.name: Dialect(form.name, form.source, form.render, form.render_constrained) for form in FORMS
-}
+
+@cache
+def load_dialects() -> dict[str, Dialect]:
+    """All dialects by name: Harmony, which is code, and those that are data."""
+    return {harmony.DIALECT.name: harmony.DIALECT} | {
+        form.name: Dialect(form.name, form.source, form.render, form.render_constrained)
+        for form in load_forms().values()
+    }
 
 
 def render(dialect: str, meaning: Meaning, *, constrained: bool = False) -> str:
     """Raw text of one assistant turn, as a model of that dialect generates it, under a grammar or freely.
 
     Raises:
-        DialectError: no such dialect, or the dialect cannot say it.
+        DialectError: no such dialect, or the dialect cannot express the meaning.
     """
-    if dialect not in DIALECTS:
-        near = get_close_matches(dialect, DIALECTS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(DIALECTS)}"
+    dialects = load_dialects()
+    if dialect not in dialects:
+        near = get_close_matches(dialect, dialects, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(dialects)}"
         raise DialectError(f"unknown dialect {dialect!r}", hint=hint)
-    chosen = DIALECTS[dialect]
+    chosen = dialects[dialect]
     return ((chosen.render_constrained if constrained else None) or chosen.render)(meaning)

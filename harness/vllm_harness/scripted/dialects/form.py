@@ -4,94 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby, pairwise
 from string import Template
-from typing import Literal
+
+from pydantic.dataclasses import dataclass
 
 from vllm_harness.scripted.dialects.dialect import DialectError, refuse_markers
-from vllm_harness.scripted.dialects.values import Writer, as_json
+from vllm_harness.scripted.dialects.parts import STRICT, Calls, SharedFrame, SharedThoughts, Thoughts
 from vllm_harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
 
 _NAME = re.compile(r"[\w.:/-]+")
 
 
-@dataclass(frozen=True)
-class Frame:
-    """How a family frames the messages of a chat.
-
-    Attributes:
-        roles: what opens a message of `system`, `user`, `assistant` and `tool`.
-        close: what closes each; by default of all roles alike under the key "".
-        end: what the model generates to end its turn.
-        end_after_calls: the same after calls, where that differs.
-        tokens: what no message can contain: each is one token, most end or begin a message.
-        start: what stands before the first message.
-    """
-
-    roles: dict[str, str]
-    close: dict[str, str]
-    end: str
-    end_after_calls: str | None = None
-    tokens: tuple[str, ...] = ()
-    start: str = ""
-
-
-@dataclass(frozen=True)
-class Thoughts:
-    """How a family writes reasoning.
-
-    Attributes:
-        close: what the model generates after its thoughts.
-        open: what it generates before them.
-        tail: what the prompt ends with instead, where the chat template opens the thoughts.
-        gap: blanks between the thoughts and the rest, which a grammar would forbid.
-        always: whether they are written, empty, also where nothing was thought.
-        tokens: markers that are one token each.
-        special: whether those are special tokens, which vLLM leaves out of text by default.
-    """
-
-    close: str
-    open: str = ""
-    tail: str = ""
-    gap: str = ""
-    always: bool = False
-    tokens: tuple[str, ...] = ()
-    special: bool = False
-
-
-@dataclass(frozen=True)
-class Calls:
-    """How a family writes calls.
-
-    Attributes:
-        call: template of one, with `$name`, `$name_json`, `$arguments`, `$index` from 0, `$number` from 1.
-        arguments: writes its arguments.
-        open, between, close: what stands before, between and after the calls that follow each other.
-        beside: what stands between a text and the calls next to it.
-        marker: what begins a call, so that no text may contain it; empty where it is no marker.
-        text: whether text stands `before` calls, `around` them, or `alone`.
-        most: how many calls a turn can hold; None for any number.
-        tokens: markers that are one token each.
-        special: whether those are special tokens.
-        id: template of what a call is identified by, where its text says that: with `$name` and `$index`.
-    """
-
-    call: str
-    arguments: Writer = as_json
-    open: str = ""
-    between: str = ""
-    close: str = ""
-    beside: str = ""
-    marker: str = ""
-    text: Literal["before", "around", "alone"] = "before"
-    most: int | None = None
-    tokens: tuple[str, ...] = ()
-    special: bool = False
-    id: str = ""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class Form:
     """How a family writes one assistant turn.
 
@@ -109,9 +35,9 @@ class Form:
 
     name: str
     source: str
-    frame: Frame
+    frame: SharedFrame
     calls: Calls
-    thoughts: Thoughts | None = None
+    thoughts: SharedThoughts | None = None
     text: tuple[str, str] = ("", "")
     text_always: bool = False
     body: tuple[str, str] = ("", "")

@@ -6,31 +6,36 @@ import json
 import keyword
 import re
 import unicodedata
-from collections.abc import Callable
-from dataclasses import dataclass
 from string import Template
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 from vllm_harness.scripted.dialects.dialect import DialectError, refuse_markers
 from vllm_harness.scripted.meaning import ToolCall
 
-Writer = Callable[[ToolCall, str], str]
-"""A call and the dialect's name -> its arguments; DialectError where the notation cannot say them."""
+_STRICT = ConfigDict(extra="forbid")
 
 
-def as_json(call: ToolCall, _dialect: str) -> str:
-    """One JSON object; malformed arguments go out as they stand."""
-    return call.arguments_json
+@dataclass(frozen=True, config=_STRICT)
+class Json:
+    """A JSON object; malformed arguments are written unchanged."""
+
+    notation: Literal["json"] = "json"
+
+    def __call__(self, call: ToolCall, dialect: str) -> str:
+        return call.arguments_json
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class Parameters:
-    """Each argument as an element: a string as it stands, anything else as JSON.
+    """Each argument as an element: a string unchanged, any other value as JSON.
 
     Attributes:
         string: template of a string argument, with `$key`, `$value`, `$type`.
         other: the same for other values; by default as `string`.
-        between: what stands between two.
+        between: what stands between two elements.
         cdata: whether a value with `<`, `&` or a line end goes into a CDATA section.
     """
 
@@ -38,6 +43,7 @@ class Parameters:
     other: str | None = None
     between: str = ""
     cdata: bool = False
+    notation: Literal["parameters"] = "parameters"
 
     def __call__(self, call: ToolCall, dialect: str) -> str:
         return self.between.join(
@@ -56,7 +62,7 @@ class Parameters:
         return Template(template).substitute(key=key, value=written, type=_type(value))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class Elements:
     """Each argument as an element named after it, objects and arrays as elements within.
 
@@ -65,6 +71,7 @@ class Elements:
     """
 
     mark: str
+    notation: Literal["elements"] = "elements"
 
     def __call__(self, call: ToolCall, dialect: str) -> str:
         return self._inner(_mapping(call, dialect), dialect)
@@ -84,7 +91,7 @@ class Elements:
         return f"{self.mark}<{key}>{self._inner(value, dialect)}{self.mark}</{key}>"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class Quoted:
     """`key:value` pairs; strings stand between two marks, keys bare.
 
@@ -93,6 +100,7 @@ class Quoted:
     """
 
     mark: str
+    notation: Literal["quoted"] = "quoted"
 
     def __call__(self, call: ToolCall, dialect: str) -> str:
         return self._pairs(_mapping(call, dialect), dialect)
@@ -115,14 +123,26 @@ class Quoted:
         return _json(value)
 
 
-def as_python(call: ToolCall, dialect: str) -> str:
+@dataclass(frozen=True, config=_STRICT)
+class Python:
     """Keyword arguments of a Python call, strings in double quotes."""
-    arguments = _mapping(call, dialect)
-    for key in arguments:
-        kept = unicodedata.normalize("NFKC", key) == key  # Python reads identifiers so
-        if not key.isidentifier() or keyword.iskeyword(key) or not kept:
-            raise DialectError(f"dialect {dialect} cannot write {key!r} as a keyword argument")
-    return ", ".join(f"{key}={_python(value)}" for key, value in arguments.items())
+
+    notation: Literal["python"] = "python"
+
+    def __call__(self, call: ToolCall, dialect: str) -> str:
+        arguments = _mapping(call, dialect)
+        for key in arguments:
+            kept = unicodedata.normalize("NFKC", key) == key  # Python normalizes identifiers
+            if not key.isidentifier() or keyword.iskeyword(key) or not kept:
+                raise DialectError(f"dialect {dialect} cannot write {key!r} as a keyword argument")
+        return ", ".join(f"{key}={_python(value)}" for key, value in arguments.items())
+
+
+Arguments = Annotated[Json | Parameters | Elements | Quoted | Python, Field(discriminator="notation")]
+"""A notation: called with a call and the dialect's name, it writes the call's arguments.
+
+It raises DialectError where it cannot write them.
+"""
 
 
 def _python(value: Any) -> str:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vllm_harness.scripted.dialects import FORMS, DialectError, render
+from vllm_harness.scripted.dialects import DialectError, load_forms, render
 from vllm_harness.scripted.dialects.form import Form
 from vllm_harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
 
@@ -26,7 +26,7 @@ VALUES = st.recursive(
     max_leaves=6,
 )
 ARGUMENTS = st.dictionaries(KEYS, VALUES, max_size=3)
-by_name = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+by_name = pytest.mark.parametrize("form", load_forms().values(), ids=lambda form: form.name)
 
 PUBLISHED = [
     # examples of the documents named in each dialect's source, with our tool's name and arguments
@@ -141,7 +141,7 @@ def test_a_turn_as_it_is_published(dialect: str, meaning: Meaning, raw: str) -> 
 
 
 @settings(max_examples=300, deadline=None)
-@given(form=st.sampled_from(FORMS), text=PLAIN, name=KEYS, arguments=ARGUMENTS)
+@given(form=st.sampled_from(list(load_forms().values())), text=PLAIN, name=KEYS, arguments=ARGUMENTS)
 def test_nothing_of_a_turn_is_lost(form: Form, text: str, name: str, arguments: dict[str, Any]) -> None:
     assert text in form.render(Meaning.of(text))
     written = form.render(Meaning.of(calls=(ToolCall(name, arguments),)))
@@ -268,7 +268,7 @@ def test_under_a_grammar_no_blanks_follow_the_thoughts() -> None:
 
 
 def test_forced_calls_come_after_their_thoughts_in_the_same_places() -> None:
-    form = next(form for form in FORMS if form.name == "qwen3")
+    form = load_forms()["qwen3"]
     meaning = Meaning.of(reasoning="Hm.", calls=(ToolCall("get_time", {}), ToolCall("get_time", {})))
     texts = form.render_forced(meaning, named=False)
     assert len(texts) == len(form.render_forced(Meaning.of(calls=(ToolCall("f", {}),)), named=True))
