@@ -121,7 +121,7 @@ def _message(
 
 def _child(node: yaml.Node, part: int | str) -> tuple[int, yaml.Node] | None:
     if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
+        for key, value in reversed(node.value):  # what `<<` brought stands before the mapping's own keys
             if key.value == str(part):
                 return key.start_mark.line + 1, value
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
