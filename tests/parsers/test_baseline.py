@@ -14,7 +14,7 @@ from vllm_harness.regression.cases.meanings import load_meanings
 from vllm_harness.regression.results.compare import against, read_baseline
 from vllm_harness.regression.results.results import Run
 from vllm_harness.regression.run import Asked, Subject, jobs, work
-from vllm_harness.scripted.families import FAMILIES
+from vllm_harness.scripted.families import load_families
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(600)]
 
@@ -34,7 +34,7 @@ def test_the_gate_is_open_for_the_release_that_the_baseline_is_of(tmp_path: Path
 
 def test_the_gate_is_shut_for_a_parser_that_is_worse(tmp_path: Path) -> None:
     plugin = ("--tool-parser-plugin", str(PLUGIN))
-    worse = replace(FAMILIES["hermes"], tool_parser="broken_loses_second_call", args=plugin)
+    worse = replace(load_families()["hermes"], tool_parser="broken_loses_second_call", args=plugin)
     run = Run(tmp_path)
     asked = [Asked.of(worse, "canonical", load_meanings(), "in-process")]
     assert work(run, jobs(run, [Subject(VLLM, resolve(VLLM))], asked), parallel=1, done=lambda _: None) == []

@@ -13,13 +13,13 @@ from vllm_harness.regression.cases.questions import Group
 from vllm_harness.regression.results.compare import changes
 from vllm_harness.regression.results.results import Cell, Engine, Run
 from vllm_harness.regression.run import Asked, Subject, jobs, work
-from vllm_harness.scripted.families import FAMILIES, Family
+from vllm_harness.scripted.families import Family, load_families
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
 
 VLLM = "0.32.0"
 PLUGIN = Path(__file__).with_name("broken_hermes.py")
-HERMES = FAMILIES["hermes"]
+HERMES = load_families()["hermes"]
 BROKEN = (
     *("drops_last_character", "doubles_arguments", "collapses_blanks", "swaps_calls", "loses_second_call"),
     *("leaks_end_tag", "loses_text", "renames_function", "raises_on_unicode", "needs_one_token_a_delta"),

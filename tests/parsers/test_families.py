@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vllm_harness.environments import resolve
-from vllm_harness.scripted.families import FAMILIES, WITHOUT
+from vllm_harness.scripted.families import load_families, load_families_file
 from vllm_harness.server.model_check import names_of
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
@@ -13,9 +13,10 @@ pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
 
 def test_every_parser_that_vllm_registers_has_a_family_or_a_reason() -> None:
     names = names_of(resolve("0.32.0"))
-    tools = {family.tool_parser for family in FAMILIES.values()} - {None}
-    reasoning = {family.reasoning_parser for family in FAMILIES.values()} - {None}
-    assert tools | WITHOUT["tool_parsers"].keys() == names.tool_parsers
-    assert reasoning | WITHOUT["reasoning_parsers"].keys() == names.reasoning_parsers
+    tools = {family.tool_parser for family in load_families().values()} - {None}
+    reasoning = {family.reasoning_parser for family in load_families().values()} - {None}
+    without = load_families_file().without_family
+    assert tools | without.tool_parsers.keys() == names.tool_parsers
+    assert reasoning | without.reasoning_parsers.keys() == names.reasoning_parsers
     assert len(tools) >= 50
     assert len(reasoning) >= 35

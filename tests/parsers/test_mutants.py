@@ -9,7 +9,7 @@ from vllm_harness.regression.cases.meanings import load_meanings
 from vllm_harness.regression.mutation.mutants import Judged, Mutant, judged, mutants_of
 from vllm_harness.regression.mutation.mutants_over_http import judged_over_http
 from vllm_harness.regression.run import Asked
-from vllm_harness.scripted.families import FAMILIES
+from vllm_harness.scripted.families import load_families
 from vllm_harness.terminal.status import quiet
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(600)]
@@ -48,7 +48,7 @@ def test_what_breaks_the_parser_is_killed_and_the_file_itself_survives(
     same = made[0].model_copy(update={"code": code, "statement": None})
     broken = same.model_copy(update={"code": code.replace("<tool_call>", "<tool_cell>")})
     unimportable = same.model_copy(update={"code": "import no_such_module\n"})
-    asked = [Asked.of(FAMILIES["hermes"], "canonical", load_meanings(), "in-process")]
+    asked = [Asked.of(load_families()["hermes"], "canonical", load_meanings(), "in-process")]
     found = judged(environment, FILE, [same, broken, unimportable], asked)
     fates = {one.mutant.code: one.fate for one in found}
     assert fates == {same.code: "survived", broken.code: "killed", unimportable.code: "killed"}
@@ -60,7 +60,7 @@ def test_a_server_is_asked_what_no_case_noticed(environment: Environment, made: 
     same = Judged(mutant=made[0].model_copy(update={"code": code}), fate="survived")
     worse = code.replace("content=content if content else None", "content=None")
     broken = Judged(mutant=made[0].model_copy(update={"code": worse}), fate="survived")
-    asked = [Asked.of(FAMILIES["hermes"], "canonical", load_meanings(), "http", ("text and call",))]
+    asked = [Asked.of(load_families()["hermes"], "canonical", load_meanings(), "http", ("text and call",))]
     found = judged_over_http(environment, FILE, [same, broken], asked)
     assert [(one.fate, one.by, one.served) for one in found] == [
         ("survived", "", True),

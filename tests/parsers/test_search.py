@@ -13,10 +13,10 @@ from vllm_harness.regression.cases.search import Found, search
 from vllm_harness.regression.engines.in_process import Case, InProcessError, conversing
 from vllm_harness.regression.results.results import Cell, Run
 from vllm_harness.regression.run import Asked, Subject, jobs, work
-from vllm_harness.scripted.families import FAMILIES
+from vllm_harness.scripted.families import load_families
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(600)]
-HERMES = FAMILIES["hermes"]
+HERMES = load_families()["hermes"]
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ from vllm_harness.regression.results.compare import (
 from vllm_harness.regression.results.findings import Explained, Finding, explain, load_findings
 from vllm_harness.regression.results.results import Cell, Engine, Run
 from vllm_harness.regression.run import Asked, Subject, jobs, work
-from vllm_harness.scripted.families import FAMILIES, Family, families_of_model, on_real_tokenizer
+from vllm_harness.scripted.families import Family, families_of_model, load_families, on_real_tokenizer
 from vllm_harness.server.leases.allocation import interpreters
 from vllm_harness.terminal.tables import plain_console, show_table
 
@@ -364,7 +364,7 @@ def _is_served(family: Family, engine: Engine) -> bool:
 
 
 def _families(parsers: str, engine: Engine) -> list[Family]:
-    served = [family for family in FAMILIES.values() if _is_served(family, engine)]
+    served = [family for family in load_families().values() if _is_served(family, engine)]
     wanted = _split(parsers)
     if not wanted:
         return served
@@ -384,7 +384,7 @@ def _on_tokenizers(families: list[Family], tokenizers: str) -> list[Family]:
     if "real" in kinds and not real:
         raise UsageError(
             "none of these families has a real tokenizer that can be had",
-            hint=f"these have: {', '.join(f.name for f in FAMILIES.values() if on_real_tokenizer(f))}",
+            hint=f"these have: {', '.join(f.name for f in load_families().values() if on_real_tokenizer(f))}",
         )
     return [*(families if "synthetic" in kinds else []), *real]
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from vllm_harness.configuration.model_entries import TEMPLATES, Device, Frontend, Lane, ModelEntry
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError
-from vllm_harness.scripted.dialects import DIALECTS
+from vllm_harness.scripted.dialects import load_dialects
 from vllm_harness.scripted.standin import stand_in_args
 
 _SCRIPT = Path(__file__).with_name("vllm_names.py")
@@ -129,7 +129,7 @@ def unknown_names(
         "env": known.variables,
         "stand_in.config.architectures": known.architectures,
         "chat_template": templates,
-        "dialect": frozenset(DIALECTS),
+        "dialect": frozenset(load_dialects()),
     }
     return [
         Unknown(entry.name, key, name, tuple(get_close_matches(name, sorted(pools[key]), n=3)))

@@ -6,14 +6,14 @@ import pytest
 
 from vllm_harness.configuration.model_entries import ModelEntry, load_registry
 from vllm_harness.environments.assets import definitions
-from vllm_harness.scripted.dialects import DIALECTS
+from vllm_harness.scripted.dialects import load_dialects
 
 ENTRIES = list(load_registry())
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_an_entry_names_only_what_there_is(entry: ModelEntry) -> None:
-    assert entry.dialect is None or entry.dialect in DIALECTS
+    assert entry.dialect is None or entry.dialect in load_dialects()
     assert entry.chat_template_path is None or entry.chat_template_path.is_file()
     named = [entry.weights] if entry.weights else []
     if entry.stand_in:

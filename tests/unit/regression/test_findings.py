@@ -9,7 +9,7 @@ from vllm_harness.regression.cases.meanings import load_meanings
 from vllm_harness.regression.cases.questions import questions
 from vllm_harness.regression.results.findings import Finding, explain, load_findings
 from vllm_harness.regression.results.results import CaseResult, Cell
-from vllm_harness.scripted.families import FAMILIES
+from vllm_harness.scripted.families import load_families
 
 FINDING = Finding(
     name="lost",
@@ -47,7 +47,7 @@ def test_findings_name_families_and_cases_that_there_are() -> None:
 
     @cache
     def cases_of(group: str, family: str) -> set[str]:
-        asked = questions(group, FAMILIES[family], meanings, "in-process")
+        asked = questions(group, load_families()[family], meanings, "in-process")
         return {question.case.name for question in asked.asked}
 
     for finding in load_findings():

@@ -12,16 +12,16 @@ from vllm_harness.regression.cases.meanings import load_meanings, sayable
 from vllm_harness.regression.cases.properties import MOST, Kind, Made, failures, made
 from vllm_harness.regression.cases.questions import Search
 from vllm_harness.regression.cases.search import CUT, keep, kept
-from vllm_harness.scripted.families import FAMILIES
+from vllm_harness.scripted.families import load_families
 
-HERMES = FAMILIES["hermes"]
+HERMES = load_families()["hermes"]
 VLLM = Environment("release", Path("python"), "3.12", "0.0.0", "cpu", None)
 
 
-@pytest.mark.parametrize("family", [name for name, one in FAMILIES.items() if one.form])
+@pytest.mark.parametrize("family", [name for name, one in load_families().items() if one.form])
 def test_made_up_meanings_come_again_from_their_seed(family: str) -> None:
-    once = made(FAMILIES[family], budget=9, seed=3)
-    assert once == made(FAMILIES[family], budget=9, seed=3)
+    once = made(load_families()[family], budget=9, seed=3)
+    assert once == made(load_families()[family], budget=9, seed=3)
     assert len(once) >= 6
     lengths = [len(one.text) for one in once]
     assert lengths == sorted(lengths)

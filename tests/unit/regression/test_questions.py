@@ -8,14 +8,14 @@ from vllm_harness.regression.cases.malformed import Change, broken_texts, load_m
 from vllm_harness.regression.cases.meanings import load_meanings
 from vllm_harness.regression.cases.questions import GROUPS, WAYS, Questions, questions
 from vllm_harness.regression.results.results import Engine
-from vllm_harness.scripted.families import FAMILIES
+from vllm_harness.scripted.families import load_families
 from vllm_harness.scripted.meaning import Text
 
 ENGINES: tuple[Engine, ...] = ("in-process", "http")
 
 
 def asked(group: str, family: str, engine: Engine = "in-process") -> Questions:
-    return questions(group, FAMILIES[family], load_meanings(), engine)  # type: ignore[arg-type]
+    return questions(group, load_families()[family], load_meanings(), engine)  # type: ignore[arg-type]
 
 
 def test_a_change_is_made_to_the_last_match_or_the_first() -> None:
@@ -26,9 +26,11 @@ def test_a_change_is_made_to_the_last_match_or_the_first() -> None:
     assert last.apply("xyz") == "xyz"
 
 
-@pytest.mark.parametrize("family", [name for name, one in FAMILIES.items() if one.form and one.tool_parser])
+@pytest.mark.parametrize(
+    "family", [name for name, one in load_families().items() if one.form and one.tool_parser]
+)
 def test_every_family_says_most_of_it_wrongly(family: str) -> None:
-    texts = list(broken_texts(FAMILIES[family]))
+    texts = list(broken_texts(load_families()[family]))
     spoiled = {text.name.partition(", ")[2] for text in texts if not text.cut}
     assert len(spoiled) >= 8
     assert any(text.cut for text in texts)
@@ -36,7 +38,7 @@ def test_every_family_says_most_of_it_wrongly(family: str) -> None:
 
 
 def test_a_text_tells_which_functions_it_calls() -> None:
-    names = {text.name: text.names for text in broken_texts(FAMILIES["hermes"])}
+    names = {text.name: text.names for text in broken_texts(load_families()["hermes"])}
     assert names["call, cut off"] == {"get_weather"}
     assert names["call, name unknown"] == {"get_weather", "no_such_function"}
 
@@ -49,7 +51,9 @@ def test_ids_are_asked_where_a_text_says_them() -> None:
 
 
 def test_every_change_spoils_some_family_s_text() -> None:
-    made = {text.name.partition(", ")[2] for family in FAMILIES.values() for text in broken_texts(family)}
+    made = {
+        text.name.partition(", ")[2] for family in load_families().values() for text in broken_texts(family)
+    }
     assert {change.name for change in load_malformed().changes} <= made
 
 
@@ -103,7 +107,7 @@ def test_a_special_token_is_asked_where_the_request_leaves_them_out() -> None:
 
     assert strayed("kimi_k2") == {"text, special token", "reasoning and text, special token"}
     assert strayed("hermes") == {"text, special token"}
-    assert "skip_special_tokens" in FAMILIES["inkling"].request
+    assert "skip_special_tokens" in load_families()["inkling"].request
     assert not strayed("inkling")
 
 

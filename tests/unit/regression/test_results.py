@@ -23,7 +23,7 @@ from vllm_harness.regression.results.compare import (
 )
 from vllm_harness.regression.results.results import CaseResult, Cell, Run
 from vllm_harness.regression.run import wrongs
-from vllm_harness.scripted.families import FAMILIES
+from vllm_harness.scripted.families import load_families
 
 RIGHT = CaseResult(topic="calls", text="x", ways=9)
 WRONG = CaseResult(topic="calls", text="x", ways=9, wrong={"1": ("call lost",)})
@@ -155,13 +155,13 @@ def test_models_are_asked_through_the_families_with_their_parsers() -> None:
     both = families_asked("hermes,longcat", "hermes3,qwen3", "http")
     assert len(both) == len({family.name for family in both})
     assert {"hermes", "hermes_special", "longcat", "qwen3_thinking"} <= {family.name for family in both}
-    assert [family.name for family in families_asked("", "", "http")] == list(FAMILIES)
+    assert [family.name for family in families_asked("", "", "http")] == list(load_families())
 
 
 def test_every_family_says_some_meanings_and_gives_reasons_for_the_others() -> None:
     meanings = load_meanings()
     assert len(meanings.cases) >= 40
-    for family in FAMILIES.values():
+    for family in load_families().values():
         cases, left_out = sayable(family, meanings)
         assert len(cases) + len(left_out) == len(meanings.cases)
         assert len(cases) >= 5, family.name
