@@ -13,12 +13,11 @@ from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.endpoint import Endpoint
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.scripted.dialects import render
+from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.scripted.meaning import Meaning, ToolCall
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
-
-HEADER = "x-harness-book"
 
 Expectation = Literal["done", "cut", "refused"]
 
@@ -113,7 +112,7 @@ class Book:
     Args:
         endpoint: the server's address.
         entry: its model entry: dialect and stop tokens.
-        name: requests name it in the header `x-harness-book`; without one they get the book `default`.
+        name: requests name it in the header `x-vllm-harness-book`; without one they get the book `default`.
     """
 
     def __init__(self, endpoint: Endpoint, entry: ModelEntry, name: str | None = None) -> None:
@@ -181,7 +180,7 @@ class Book:
             "when": rule.when.as_json(),
             "left": rule.times,
         }
-        self._call("POST", f"/harness/books/{self.name}", {"rules": [wire]})
+        self._call("POST", names.BOOKS_PATH + self.name, {"rules": [wire]})
         self.scripts[script.name] = script
         return script
 
@@ -195,7 +194,7 @@ class Book:
 
     def report(self) -> dict[str, Any]:
         """What is left, and what became of each use: `{"left": [...], "uses": [...]}`."""
-        return self._call("GET", f"/harness/books/{self.name}")
+        return self._call("GET", names.BOOKS_PATH + self.name)
 
     def verify(self) -> None:
         """Raises ScriptError unless every script was used and became what it was expected to."""
@@ -210,7 +209,7 @@ class Book:
 
     def close(self) -> None:
         """Drops the book from the server."""
-        self._call("DELETE", f"/harness/books/{self.name}")
+        self._call("DELETE", names.BOOKS_PATH + self.name)
 
     def _problems(self, script: Script, use: dict[str, Any]) -> list[str]:
         if not use["generations"]:
@@ -267,7 +266,8 @@ class Book:
         return "no take for this turn: nothing" if token is None else repr(self._decode([token]))
 
     def _with_header(self, options: dict[str, Any]) -> dict[str, Any]:
-        return {**options, "default_headers": {**options.get("default_headers", {}), HEADER: self.name}}
+        headers = {**options.get("default_headers", {}), names.BOOK_HEADER: self.name}
+        return {**options, "default_headers": headers}
 
     def _call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         url = self._endpoint.url_for(path)

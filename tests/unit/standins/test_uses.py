@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from vllm_harness.scripted.in_server.vllm_harness_names import SCRIPT_DIR
 from vllm_harness.server.launch import IN_SERVER
 
 
@@ -15,7 +16,7 @@ from vllm_harness.server.launch import IN_SERVER
 def uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module that a server loads, with a folder of its own."""
     monkeypatch.syspath_prepend(str(IN_SERVER))
-    monkeypatch.setenv("VH_SCRIPT_DIR", str(tmp_path))
+    monkeypatch.setenv(SCRIPT_DIR, str(tmp_path))
     return importlib.import_module("vllm_harness_uses")
 
 

@@ -11,9 +11,11 @@ from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from pathlib import Path
 
+from vllm_harness_names import SERVER_ID
+
 
 def _name_blocks() -> None:
-    if server_id := os.environ.get("VH_SERVER_ID"):
+    if server_id := os.environ.get(SERVER_ID):
         from vllm_harness_shm import name_blocks
 
         name_blocks(server_id)

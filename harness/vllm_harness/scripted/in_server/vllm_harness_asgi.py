@@ -131,8 +131,12 @@ def _as_listed(host: str, port: int) -> str:
         return ""
 
 
-async def refuse_stranger(send: Any) -> None:
+def error(message: str, code: str) -> dict[str, Any]:
+    """An error of the harness itself, in the shape of OpenAI's."""
+    return {"message": message, "type": "harness_error", "code": code, "param": None}
+
+
+async def refuse_other_user(send: Any) -> None:
     """Answers a request that only the server's own user may make."""
     message = "this is for the user who runs this server, from this machine"
-    error = {"message": message, "type": "harness_error", "code": "stranger", "param": None}
-    await send_json(send, 403, {"error": error})
+    await send_json(send, 403, {"error": error(message, "other_user")})

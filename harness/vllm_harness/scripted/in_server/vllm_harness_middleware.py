@@ -1,8 +1,9 @@
 """ASGI middleware: finds the script for a request and puts its token ids into `vllm_xargs`.
 
 So the client's call stays the plain SDK call, and any client in any language can run against it. Books of
-rules are posted to `/harness/books/NAME`, by the user who runs the server; a request names its book in the
-header `x-harness-book`, or gets the book `default`. Runs inside the server, imports nothing of the harness.
+rules are posted to `/vllm-harness/books/NAME`, by the user who runs the server; a request names its book in
+the header `x-vllm-harness-book`, or gets the book `default`. Runs inside the server, imports nothing of the
+harness beyond this folder.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import vllm_harness_asgi as asgi
+import vllm_harness_names as names
 import vllm_harness_uses as uses
 
-PREFIX = "/harness/books/"
-HEADER = b"x-harness-book"
+HEADER = names.BOOK_HEADER.encode()
 GENERATING = ("/v1/responses", "/v1/chat/completions", "/v1/completions", "/v1/messages")
 LOOK_EVERY_S = 0.1
 SHOWN_ALLOWED = 8
@@ -56,7 +57,7 @@ class ScriptMiddleware:
 
     def __init__(self, app: Any) -> None:
         self.app = app
-        self.books: dict[str, Book] = {"default": Book([])}
+        self.books: dict[str, Book] = {names.DEFAULT_BOOK: Book([])}
         self.depths: dict[str, int] = {}
         self.numbers = itertools.count(1)
 
@@ -65,10 +66,10 @@ class ScriptMiddleware:
         path = scope.get("path", "")
         if scope["type"] != "http":
             await self.app(scope, receive, send)
-        elif path.startswith(PREFIX) and not asgi.of_this_user(scope):
-            await asgi.refuse_stranger(send)
-        elif path.startswith(PREFIX):
-            await self._control(scope["method"], path.removeprefix(PREFIX), receive, send)
+        elif path.startswith(names.BOOKS_PATH) and not asgi.of_this_user(scope):
+            await asgi.refuse_other_user(send)
+        elif path.startswith(names.BOOKS_PATH):
+            await self._control(scope["method"], path.removeprefix(names.BOOKS_PATH), receive, send)
         elif scope["method"] == "POST" and path in GENERATING:
             await self._generate(scope, receive, send)
         else:
@@ -92,7 +93,7 @@ class ScriptMiddleware:
         if not isinstance(body, dict):
             await self.app(scope, asgi.replay(raw, receive), send)
             return
-        name = dict(scope["headers"]).get(HEADER, b"default").decode("latin-1")
+        name = dict(scope["headers"]).get(HEADER, names.DEFAULT_BOOK.encode()).decode("latin-1")
         book = self.books.setdefault(name, Book([]))
         facts = _facts(body, self.depths)
         rule = book.take(facts)
@@ -281,8 +282,8 @@ def _refusal_text(
 
 async def _tell_refusal(send: Any, use: dict[str, Any], message: str, started: bool) -> None:
     # vLLM's Python front end refuses a request without a script itself, also with 400
-    status, code = (400, "no_script") if use["no_script"] else (422, "script_refused")
-    error = {"message": message, "type": "harness_error", "code": code, "param": None}
+    status, code = (400, names.NO_SCRIPT) if use["no_script"] else (422, names.SCRIPT_REFUSED)
+    error = asgi.error(message, code)
     if not started:
         use["status"] = status
         await asgi.send_json(send, status, {"error": error})

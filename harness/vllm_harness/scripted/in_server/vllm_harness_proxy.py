@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 import uvicorn
-import vllm_harness_uses as uses
+import vllm_harness_names as names
 from vllm_harness_middleware import ScriptMiddleware
 
 # said between two neighbours, not end to end (RFC 9110, 7.6.1), or made anew
@@ -100,7 +100,7 @@ async def _left(receive: Any) -> None:
 
 def main(port: int, command: list[str]) -> int:
     """Serves until vLLM ends; gives its exit code."""
-    uds = str(Path(os.environ[uses.FOLDER]) / "vllm.sock")
+    uds = str(Path(os.environ[names.SCRIPT_DIR]) / "vllm.sock")
     vllm = subprocess.Popen([*command, "--uds", uds])
     config = uvicorn.Config(
         ScriptMiddleware(Forward(uds)),

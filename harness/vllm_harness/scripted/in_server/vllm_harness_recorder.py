@@ -1,9 +1,9 @@
 """ASGI middleware: keeps the token ids that vLLM generates for each request, unseen by the client.
 
 It asks vLLM for them with each request, blanks them in the answer, and gives what it kept at
-`/harness/recording`, to the user who runs the server: POST begins anew, GET gives `{"records": [...]}`. So
-any client is recorded, and sees what it would see without. Runs inside the server, imports nothing of the
-harness.
+`/vllm-harness/recording`, to the user who runs the server: POST begins anew, GET gives
+`{"records": [...]}`. So any client is recorded, and sees what it would see without. Runs inside the server,
+imports nothing of the harness beyond this folder.
 
 A record: path, request, status, answer (a body, or the list of a stream's events), and `tokens`, a list of
 ids for each choice or generation; None where vLLM does not tell them (Messages, Harmony, answers that broke
@@ -17,8 +17,8 @@ import json
 from typing import Any
 
 import vllm_harness_asgi as asgi
+import vllm_harness_names as names
 
-PREFIX = "/harness/recording"
 RESPONSES = "/v1/responses"
 # what asks for token ids, where that can be asked
 ASKS = {
@@ -42,9 +42,9 @@ class RecordMiddleware:
         path, method = scope.get("path", ""), scope.get("method")
         if scope["type"] != "http":
             await self.app(scope, receive, send)
-        elif path == PREFIX and not asgi.of_this_user(scope):
-            await asgi.refuse_stranger(send)
-        elif path == PREFIX:
+        elif path == names.RECORDING_PATH and not asgi.of_this_user(scope):
+            await asgi.refuse_other_user(send)
+        elif path == names.RECORDING_PATH:
             await self._control(method, scope, send)
         elif method == "POST" and path in ASKS:
             await self._generate(scope, receive, send)

@@ -13,7 +13,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-FOLDER = "VH_SCRIPT_DIR"
+import vllm_harness_names as names
+
 REFUSED = ".refused"
 
 # keys of vllm_xargs
@@ -35,7 +36,7 @@ def is_use(use: object) -> bool:
 
 def folder(use: str) -> Path:
     """The folder of one use; looking into it takes as long on the server's first request as on its last."""
-    return Path(os.environ[FOLDER]) / "uses" / use
+    return Path(os.environ[names.SCRIPT_DIR]) / "uses" / use
 
 
 class Progress:
@@ -81,8 +82,8 @@ class Progress:
 
 def read_statuses(use: str) -> list[dict[str, Any]]:
     """The statuses of all generations of a use, in order."""
-    names = {name.removesuffix(REFUSED) for name in _names(use)}
-    generations = sorted(tuple(map(int, name.split("."))) for name in names)
+    files = {name.removesuffix(REFUSED) for name in _names(use)}
+    generations = sorted(tuple(map(int, name.split("."))) for name in files)
     return [
         {"take": take, "choice": choice, **_status(use, f"{take}.{choice}")} for take, choice in generations
     ]
