@@ -20,7 +20,7 @@ from tests.lost_calls import lost_calls_excused
 from vllm_harness.endpoint import tls
 from vllm_harness.protocol import MessageAccumulator, SSEEvent, parse_sse
 from vllm_harness.pytest_plugin import ScriptWriter, Server
-from vllm_harness.scripted.book import HEADER
+from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 
 if TYPE_CHECKING:  # two seconds of every start are too much for those who ask for other tests
     from anthropic import Anthropic
@@ -168,7 +168,7 @@ def messages_on(
         api_key=server.endpoint.api_key,
         timeout=server.endpoint.request_s,
         max_retries=0,
-        default_headers={HEADER: book} if book else {},
+        default_headers={BOOK_HEADER: book} if book else {},
         http_client=DefaultHttpxClient(verify=tls()),
     )
     with client:
@@ -180,7 +180,7 @@ def messages(
     vllm_server: Server, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
 ) -> Iterator[Messages]:
     """The server's Messages API."""
-    header = openai_client.default_headers.get(HEADER)
+    header = openai_client.default_headers.get(BOOK_HEADER)
     book = header if isinstance(header, str) else None
     check = lost_calls_excused(request.getfixturevalue, vllm_server)
     with messages_on(vllm_server, book, check, exact=script.exact) as api:

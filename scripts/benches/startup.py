@@ -19,6 +19,7 @@ from rich.table import Table
 
 from vllm_harness.cli.options import LANE, VLLM, environment
 from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.scripted.in_server.vllm_harness_names import SCRIPT_DIR
 from vllm_harness.server.launch import Launch, plan_launch
 from vllm_harness.server.leases.ports import lease_port
 from vllm_harness.server.process_tree import pss_bytes
@@ -98,7 +99,7 @@ def bare_start(launch: Launch) -> float:
     """Seconds from exec to the first 200 of /health, of the same command without the harness."""
     lease = lease_port()
     with tempfile.TemporaryDirectory(prefix="vh-bare-") as tmp:
-        env = {**launch.environ(), "TMPDIR": tmp, "VH_SCRIPT_DIR": tmp}
+        env = {**launch.environ(), "TMPDIR": tmp, SCRIPT_DIR: tmp}
         begin = time.monotonic()
         process = subprocess.Popen(
             launch.argv(lease.port),

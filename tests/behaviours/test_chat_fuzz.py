@@ -14,7 +14,8 @@ from tests.case_files import cases
 from tests.chat_api import FREE, HISTORY, Chat
 from vllm_harness.protocol import Finding, Severity, validate_body
 from vllm_harness.pytest_plugin import ScriptWriter, Server
-from vllm_harness.scripted.book import HEADER, Book
+from vllm_harness.scripted.book import Book
+from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.server.remote import RemoteServer
 
 pytestmark = pytest.mark.vllm_scripted
@@ -62,7 +63,7 @@ def test_any_value(case: dict[str, Any], chat: Chat, endless: Book, script: Scri
     sent = [with_value(request, case["path"], value) for value in VALUES]
 
     def post(body: Any) -> requests.Response:
-        return chat.post("/v1/chat/completions", body, **{HEADER: endless.name})
+        return chat.post("/v1/chat/completions", body, **{BOOK_HEADER: endless.name})
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(post, sent))

@@ -35,7 +35,8 @@ from vllm_harness.protocol import (
     validate_stream,
 )
 from vllm_harness.pytest_plugin import ScriptWriter, Server
-from vllm_harness.scripted.book import HEADER, Book, When
+from vllm_harness.scripted.book import Book, When
+from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server.process_tree import tree_pids
 from vllm_harness.server.remote import RemoteServer
@@ -84,7 +85,7 @@ class Http:
             "POST",
             self.server.endpoint.url_for(PATHS[api]),
             json=request_of(api, self.server.model, said, **more),
-            headers={HEADER: self.book},
+            headers={BOOK_HEADER: self.book},
             timeout=silent_s,
             verify=tls(),
         ) as response:
@@ -211,7 +212,7 @@ def test_request_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own
         httpx.post(
             server.server.url_for(PATHS[api]),
             json=request_of(api, server.server.model, "Go on and on", stream=False),
-            headers={HEADER: server.book.name},
+            headers={BOOK_HEADER: server.book.name},
             timeout=1.0,
         )
     assert wait_until(lambda: server.http.counted("vllm:num_requests_running") == 0)
@@ -231,7 +232,7 @@ def test_many_clients_leave(own: Callable[..., Own]) -> None:
         url = server.server.url_for(PATHS[api])
         with (
             contextlib.suppress(httpx.HTTPError),
-            client.stream("POST", url, json=request, headers={HEADER: server.book.name}) as response,
+            client.stream("POST", url, json=request, headers={BOOK_HEADER: server.book.name}) as response,
         ):
             next(response.iter_lines(), None)
 
@@ -503,7 +504,7 @@ def test_shutdown_refuses_new_requests(mortal: Callable[..., Own]) -> None:
         os.kill(server.server.pid, signal.SIGTERM)
         time.sleep(0.5)
         with contextlib.suppress(httpx.HTTPError):
-            answer = httpx.post(url, json=request, headers={HEADER: server.book.name}, timeout=DRAIN_S)
+            answer = httpx.post(url, json=request, headers={BOOK_HEADER: server.book.name}, timeout=DRAIN_S)
             assert answer.status_code >= 500, answer.text
 
 

@@ -14,8 +14,9 @@ import pytest
 from tests.clients.environments import Client, ClientFailedError, NotToBeHadError, clients
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.pytest_plugin import Server
-from vllm_harness.scripted.book import HEADER, Book, Rule, Script
+from vllm_harness.scripted.book import Book, Rule, Script
 from vllm_harness.scripted.book_file import load_book
+from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import Meaning, Reasoning
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.skips import skip
@@ -117,7 +118,7 @@ def _sayable(rule: Rule, entry: ModelEntry) -> Rule:
 
 
 def _environ(server: RemoteServer, book: Book) -> dict[str, str]:
-    header = f"{HEADER}: {book.name}"
+    header = f"{BOOK_HEADER}: {book.name}"
     return {
         "MODEL": server.model,
         "OPENAI_BASE_URL": server.url_for("/v1"),

@@ -12,7 +12,8 @@ from openai import OpenAI
 from tests.defects.wire import QUIET_S, Wire
 from vllm_harness.endpoint import tls
 from vllm_harness.pytest_plugin import Server
-from vllm_harness.scripted.book import HEADER, Book
+from vllm_harness.scripted.book import Book
+from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.server.remote import RemoteServer
 
 Talk = Callable[[RemoteServer], AbstractContextManager[tuple[Book, Wire]]]
@@ -35,7 +36,7 @@ def talk() -> Talk:
     @contextmanager
     def open_book(server: RemoteServer) -> Iterator[tuple[Book, Wire]]:
         book = Book(server.endpoint, server.entry)
-        headers = {HEADER: book.name}
+        headers = {BOOK_HEADER: book.name}
         with httpx.Client(
             base_url=server.url_for("/v1"), headers=headers, timeout=QUIET_S, verify=tls()
         ) as http:

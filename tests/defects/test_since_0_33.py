@@ -21,7 +21,8 @@ from tests.defects.wire import (
 )
 from tests.own_server import OwnServer
 from vllm_harness.pytest_plugin import ScriptWriter, Server
-from vllm_harness.scripted.book import HEADER, Book, Raw
+from vllm_harness.scripted.book import Book, Raw
+from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import ToolCall
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("responses", "tools")]
@@ -147,7 +148,7 @@ def test_header_of_the_data_parallel_rank_counts(vllm_server: Server, wire: Wire
     """vLLM's own header: a rank that the server does not have is refused, as Chat Completions does."""
     book = Book(vllm_server.endpoint, vllm_server.entry)
     book.script("Hello.", times=None)
-    headers = {"X-data-parallel-rank": "7", HEADER: book.name}
+    headers = {"X-data-parallel-rank": "7", BOOK_HEADER: book.name}
     chat = {"messages": [{"role": "user", "content": "Hi"}]}
     for path, body in {"chat/completions": chat, "responses": {"input": "Hi"}}.items():
         answer = wire.http.post(path, json={"model": wire.model, **body}, headers=headers)

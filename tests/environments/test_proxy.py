@@ -15,6 +15,7 @@ import requests
 
 from vllm_harness.environments import resolve
 from vllm_harness.environments.made import MissingEnvironmentError
+from vllm_harness.scripted.in_server.vllm_harness_names import SCRIPT_DIR
 from vllm_harness.server.launch import IN_SERVER
 from vllm_harness.server.leases.ports import lease_port
 
@@ -75,7 +76,7 @@ def proxied(tmp_path: Path) -> Iterator[Proxied]:
     fake.write_text(FAKE)
     process = subprocess.Popen(
         [python, IN_SERVER / "vllm_harness_proxy.py", str(lease.port), python, fake, note],
-        env={**os.environ, "PYTHONPATH": str(IN_SERVER), "VH_SCRIPT_DIR": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": str(IN_SERVER), SCRIPT_DIR: str(tmp_path)},
         start_new_session=True,
     )
     url = f"http://127.0.0.1:{lease.port}"
@@ -122,7 +123,7 @@ def test_an_answer_streams(proxied: Proxied) -> None:
 
 def test_a_script_reaches_the_server_in_the_body(proxied: Proxied) -> None:
     rule = {"name": "one", "takes": [[1, 2, 3]], "by_choice": True, "when": {}, "left": 1}
-    requests.post(f"{proxied.url}/harness/books/default", json={"rules": [rule]}, timeout=5)
+    requests.post(f"{proxied.url}/vllm-harness/books/default", json={"rules": [rule]}, timeout=5)
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
     seen = requests.post(f"{proxied.url}/v1/chat/completions", json=body, timeout=5).json()
     sent = json.loads(seen["body"])

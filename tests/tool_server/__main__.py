@@ -109,7 +109,7 @@ class OnlyThisUser:
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "http" and not asgi.of_this_user(scope):
-            await asgi.refuse_stranger(send)
+            await asgi.refuse_other_user(send)
         else:
             await self._app(scope, receive, send)
 

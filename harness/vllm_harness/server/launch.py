@@ -12,15 +12,16 @@ from vllm_harness.endpoint import NO_KEY
 from vllm_harness.environments import assets
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
+from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.scripted.standin import SERVER_ENV, build_stand_in, stand_in_args
 
 IN_SERVER = Path(__file__).parent.parent / "scripted" / "in_server"
 SCRIPTED_ARGS: dict[Frontend, tuple[str, ...]] = {
     "python": (
-        *("--logits-processors", "vllm_harness_logits:ScriptedLogits"),
-        *("--middleware", "vllm_harness_middleware.ScriptMiddleware"),
+        *("--logits-processors", names.LOGITS_PROCESSOR),
+        *("--middleware", names.SCRIPT_MIDDLEWARE),
     ),
-    "rust": ("--logits-processors", "vllm_harness_logits:ScriptedLogits"),
+    "rust": ("--logits-processors", names.LOGITS_PROCESSOR),
 }
 FRONTEND_ENV: dict[Frontend, dict[str, str]] = {"python": {}, "rust": {"VLLM_USE_RUST_FRONTEND": "1"}}
 NOT_INHERITED = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}

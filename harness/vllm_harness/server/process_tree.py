@@ -10,9 +10,8 @@ import time
 
 import psutil
 
+from vllm_harness.scripted.in_server.vllm_harness_names import SERVER_ID
 from vllm_harness.server import blocks
-
-MARKER = "VH_SERVER_ID"  # in the environment of every server that was not forked
 
 
 def processes_in(folder: str) -> list[psutil.Process]:
@@ -48,7 +47,7 @@ def processes_of(server_id: str, folder: str) -> list[psutil.Process]:
 
 def _is_of(process: psutil.Process, server_id: str) -> bool:
     with contextlib.suppress(psutil.Error, OSError):
-        if process.environ().get(MARKER) == server_id:
+        if process.environ().get(SERVER_ID) == server_id:
             return True
     return any(blocks.server_of(name) == server_id for name in blocks.mapped([process.pid]))
 

@@ -24,6 +24,7 @@ from vllm_harness.environments.spec import Environment
 from vllm_harness.machine import gpus
 from vllm_harness.machine.oom import oom_kills
 from vllm_harness.scripted.book import Book, Script
+from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.server import blocks, errors, fork_server, kept
 from vllm_harness.server.diagnosis import diagnose, log_lines
 from vllm_harness.server.launch import Launch, plan_launch
@@ -32,7 +33,7 @@ from vllm_harness.server.leases.lease import Lease
 from vllm_harness.server.leases.needs import Start, taken_gib
 from vllm_harness.server.leases.ports import PortLease, describe_holder, is_free, lease_port, listeners
 from vllm_harness.server.phases import PhaseTracker
-from vllm_harness.server.process_tree import MARKER, tree_pids
+from vllm_harness.server.process_tree import tree_pids
 from vllm_harness.server.progress import NoProgress, StartProgress
 from vllm_harness.server.records import ServerRecord, run_folder, sweep
 from vllm_harness.server.redaction import secret_values
@@ -365,8 +366,8 @@ class RemoteServer:
             **self.launch.environ(),
             **(self._hardware.env if self._hardware else {}),
             "TMPDIR": record.tmp,
-            "VH_SCRIPT_DIR": record.tmp,
-            MARKER: record.server_id,
+            names.SCRIPT_DIR: record.tmp,
+            names.SERVER_ID: record.server_id,
         }
         argv = self.launch.argv(self.port)
         config = {

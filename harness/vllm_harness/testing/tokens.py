@@ -18,10 +18,9 @@ from vllm_harness.endpoint import Endpoint
 from vllm_harness.errors import UsageError
 from vllm_harness.protocol.accumulate import ChatAccumulator, ResponseAccumulator
 from vllm_harness.scripted.book import Book
+from vllm_harness.scripted.in_server import vllm_harness_names as names
 
-RECORD_ARGS = ("--middleware", "vllm_harness_recorder.RecordMiddleware")
-
-_PATH = "/harness/recording"
+RECORD_ARGS = ("--middleware", names.RECORD_MIDDLEWARE)
 
 
 class Record(BaseModel):
@@ -51,12 +50,12 @@ class Record(BaseModel):
 
 def begin(endpoint: Endpoint) -> None:
     """Begins a recording on a server that was started with RECORD_ARGS."""
-    requests.post(endpoint.url_for(_PATH), timeout=endpoint.request_s).raise_for_status()
+    requests.post(endpoint.url_for(names.RECORDING_PATH), timeout=endpoint.request_s).raise_for_status()
 
 
 def taken(endpoint: Endpoint) -> list[Record]:
     """The requests since `begin`, in order."""
-    answer = requests.get(endpoint.url_for(_PATH), timeout=endpoint.request_s)
+    answer = requests.get(endpoint.url_for(names.RECORDING_PATH), timeout=endpoint.request_s)
     answer.raise_for_status()
     return [Record.model_validate(record) for record in answer.json()["records"]]
 

@@ -16,11 +16,11 @@ import pytest
 from tests.unit.leases.conftest import Owner
 from vllm_harness.errors import UsageError
 from vllm_harness.machine.gpus import visible_gpus
+from vllm_harness.scripted.in_server.vllm_harness_names import SERVER_ID
 from vllm_harness.server.leases import gpus as gpu_leases
 from vllm_harness.server.leases import lease
 from vllm_harness.server.leases.gpus import lease_gpus
 from vllm_harness.server.leases.lease import LeaseTimeout, NotEnoughHardware
-from vllm_harness.server.process_tree import MARKER
 from vllm_harness.terminal import notices
 
 Table = Callable[..., None]
@@ -142,7 +142,7 @@ def test_a_server_of_the_harness_without_its_run_keeps_its_gpu(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "STRANGER_WAIT_S", 0.1)
-    environ = {**os.environ, MARKER: "abc"}
+    environ = {**os.environ, SERVER_ID: "abc"}
     server = subprocess.Popen([sys.executable, "-c", "print(1); input()"], env=environ, stdin=subprocess.PIPE)
     try:
         table({"gib": 80, "used": 9, "holders": [{"pid": server.pid, "name": "vllm"}]})

@@ -15,9 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
+from vllm_harness.scripted.in_server.vllm_harness_names import SERVER_ID
 from vllm_harness.server import blocks
 from vllm_harness.server.launch import IN_SERVER
-from vllm_harness.server.process_tree import MARKER, ids_alive, processes_in
+from vllm_harness.server.process_tree import ids_alive, processes_in
 from vllm_harness.server.records import ServerRecord, records_folder, running, sweep
 from vllm_harness.server.supervised import SUPERVISOR, Supervised
 from vllm_harness.server.supervisor import started
@@ -83,7 +84,7 @@ def names_under(env: dict[str, str], tmp_path: Path) -> list[list[str]]:
 
 def test_shared_memory_of_a_server_bears_its_id(tmp_path: Path) -> None:
     env = {"PYTHONPATH": str(IN_SERVER)}
-    named = names_under({**env, MARKER: "0123456789ab"}, tmp_path)
+    named = names_under({**env, SERVER_ID: "0123456789ab"}, tmp_path)
     assert [kind for kind, _ in named] == ["semaphore", "block", "block", "block"]
     assert all(name.lstrip("/").startswith("vh-0123456789ab-") for _, name in named)
     assert len({name for _, name in named}) == 4

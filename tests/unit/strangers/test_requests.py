@@ -64,7 +64,7 @@ def served(app: Any, stranger: Callable[[int], int]) -> Iterator[int]:
 def left(port: int) -> list[str]:
     """The scripts that are left in the book that requests get without a header."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    connection.request("GET", "/harness/books/default")
+    connection.request("GET", "/vllm-harness/books/default")
     names: list[str] = json.load(connection.getresponse())["left"]
     return names
 
@@ -104,22 +104,24 @@ def test_a_connection_that_is_closed_is_nobody_s() -> None:
 def test_a_stranger_s_scripts_are_refused() -> None:
     def ask_all(port: int) -> int:
         asked = [("POST", RULES), ("GET", None), ("DELETE", None)]
-        found = {ask(port, method, "/harness/books/default", body) for method, body in asked}
+        found = {ask(port, method, "/vllm-harness/books/default", body) for method, body in asked}
         return 0 if found == {403} else 1
 
     with served(ScriptMiddleware(vllm), ask_all) as port:
         assert left(port) == []
-        assert ask(port, "POST", "/harness/books/default", RULES) == 200
+        assert ask(port, "POST", "/vllm-harness/books/default", RULES) == 200
         assert left(port) == ["one"]
 
 
 @needs_root
 def test_a_stranger_gets_no_recording() -> None:
     def ask_both(port: int) -> int:
-        return 0 if {ask(port, method, "/harness/recording") for method in ("GET", "POST")} == {403} else 1
+        return (
+            0 if {ask(port, method, "/vllm-harness/recording") for method in ("GET", "POST")} == {403} else 1
+        )
 
     with served(RecordMiddleware(vllm), ask_both) as port:
-        assert ask(port, "GET", "/harness/recording") == 200
+        assert ask(port, "GET", "/vllm-harness/recording") == 200
 
 
 @needs_root

@@ -114,7 +114,7 @@ def response(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def recorded(app: RecordMiddleware) -> list[Record]:
-    return [Record.model_validate(each) for each in ask(app, "GET", "/harness/recording")["records"]]
+    return [Record.model_validate(each) for each in ask(app, "GET", "/vllm-harness/recording")["records"]]
 
 
 def test_a_body_s_tokens_are_kept_and_not_shown() -> None:
@@ -157,7 +157,7 @@ def test_a_response_that_ends_in_the_background() -> None:
 def test_a_recording_begins_anew() -> None:
     app = RecordMiddleware(app_of(completion))
     ask(app, "POST", CHAT, {})
-    ask(app, "POST", "/harness/recording")
+    ask(app, "POST", "/vllm-harness/recording")
     assert recorded(app) == []
 
 

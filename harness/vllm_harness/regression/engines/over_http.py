@@ -22,6 +22,7 @@ from vllm_harness.regression.engines.in_process import Call, Case, Parsed
 from vllm_harness.regression.results.judge import REFUSED, refused
 from vllm_harness.scripted.book import Raw, Rule, When
 from vllm_harness.scripted.families import Family, family_entry
+from vllm_harness.scripted.in_server.vllm_harness_names import SCRIPT_REFUSED
 from vllm_harness.server.remote import RemoteServer
 
 AT_A_TIME = 32
@@ -182,7 +183,7 @@ class _Asker:
             )
             if not answer.ok:
                 error = answer.json().get("error") or {}
-                kind = REFUSED if error.get("code") == "script_refused" else f"HTTP {answer.status_code}"
+                kind = REFUSED if error.get("code") == SCRIPT_REFUSED else f"HTTP {answer.status_code}"
                 return Parsed(**place, error=f"{kind}: {error.get('message')}")
             found = Parsed(**place, **read(answer))
             if found.thought is None:
@@ -276,7 +277,7 @@ def _feed(answer: requests.Response, into: ChatAccumulator | ResponseAccumulator
     for chunk in answer.iter_content(None):
         for event in parser.feed(chunk):
             if event.event == "error" or event.data.startswith('{"error"'):
-                kind = REFUSED if '"script_refused"' in event.data else "error event"
+                kind = REFUSED if f'"{SCRIPT_REFUSED}"' in event.data else "error event"
                 error = f"{kind}: {event.data[:300]}"
             into.feed(event)
     return error

@@ -21,10 +21,10 @@ from vllm_harness.machine.gpus import (
     describe_gpus,
     visible_gpus,
 )
+from vllm_harness.scripted.in_server.vllm_harness_names import SERVER_ID
 from vllm_harness.server.leases.claims import Claim, Holder, enter, entries
 from vllm_harness.server.leases.lease import Busy, Lease, NotEnoughHardware, wait_for
 from vllm_harness.server.leases.ledger import Account, can_end
-from vllm_harness.server.process_tree import MARKER
 
 LEFTOVER_S = 30.0
 """How long memory above what a killed run once found is taken for that run's, which its supervisor ends."""
@@ -113,7 +113,7 @@ def _leftover(claim: Claim, gpu: Gpu) -> str | None:
     """What a run that was killed has left on the GPU: it had no time to remove its note."""
     for holder in gpu.holders:
         with suppress(psutil.Error):
-            if MARKER in psutil.Process(holder.pid).environ():
+            if SERVER_ID in psutil.Process(holder.pid).environ():
                 return f"holds pid {holder.pid} ({holder.name}), a server of the harness without its run"
     note = claim.note()
     if gpu.used_bytes <= note.get("used_bytes", gpu.used_bytes) + TOLERANCE_BYTES:
