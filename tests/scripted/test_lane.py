@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
 from vllm_harness.pytest_plugin import ScriptWriter, Server
-from vllm_harness.scripted.book import Book, Raw, ScriptError, When
+from vllm_harness.scripted.book import Raw, ScriptBook, ScriptError, When
 from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.skips import NOT_SERVED, skip
@@ -101,7 +101,7 @@ def test_unused_script_is_told(vllm_server: Server) -> None:
         book.verify()
 
 
-def ask_for_json(book: Book, model: str, stream: bool) -> None:
+def ask_for_json(book: ScriptBook, model: str, stream: bool) -> None:
     """A request under a grammar, its answer read to the end."""
     with book.client() as client:
         answer = client.chat.completions.create(

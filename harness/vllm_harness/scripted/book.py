@@ -67,7 +67,7 @@ class When:
 
 
 @dataclass(frozen=True)
-class Rule:
+class BookRule:
     """What the model says to which request.
 
     Attributes:
@@ -106,7 +106,7 @@ class Script:
     ended_early: bool
 
 
-class Book:
+class ScriptBook:
     """Rules in order on one server; a request takes the first that matches and is not used up.
 
     Args:
@@ -155,7 +155,7 @@ class Book:
         """
         takes = choices or turns or [_plain(say, reasoning, calls)]
         return self.add(
-            Rule(
+            BookRule(
                 name or f"script {len(self.scripts) + 1}",
                 tuple(takes),
                 when or When(),
@@ -166,7 +166,7 @@ class Book:
             )
         )
 
-    def add(self, rule: Rule) -> Script:
+    def add(self, rule: BookRule) -> Script:
         """Adds a rule; raises as `script` does."""
         if rule.name in self.scripts:
             raise UsageError(f"book {self.name!r} has a script {rule.name!r} already")

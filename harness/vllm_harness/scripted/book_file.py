@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from vllm_harness.errors import UsageError
 from vllm_harness.files.located_yaml import read_yaml
-from vllm_harness.scripted.book import Raw, Rule, Say, When
+from vllm_harness.scripted.book import BookRule, Raw, Say, When
 from vllm_harness.scripted.meaning import Meaning, ToolCall
 
 
@@ -46,7 +46,7 @@ class SaySpec(_Strict):
         return self
 
     def said(self) -> Say:
-        """The same for `Book.script`."""
+        """The same for `ScriptBook.script`."""
         if self.raw is not None:
             return Raw(self.raw)
         if self.ids is not None:
@@ -82,13 +82,13 @@ class RuleSpec(_Strict):
         return self
 
 
-class BookSpec(_Strict):
+class BookFile(_Strict):
     """The whole file."""
 
     rules: tuple[RuleSpec, ...] = Field(min_length=1)
 
 
-def load_book(path: Path) -> list[Rule]:
+def load_book(path: Path) -> list[BookRule]:
     """The rules of a book file.
 
     Raises:
@@ -96,17 +96,17 @@ def load_book(path: Path) -> list[Rule]:
     """
     document = read_yaml(path)
     try:
-        spec = BookSpec.model_validate(document.data)
+        spec = BookFile.model_validate(document.data)
     except ValidationError as error:
         raise BookFileError(document.problems(error, lambda location: ())) from error
     return [_rule(rule, number) for number, rule in enumerate(spec.rules, start=1)]
 
 
-def _rule(spec: RuleSpec, number: int) -> Rule:
+def _rule(spec: RuleSpec, number: int) -> BookRule:
     when = When(**spec.when.model_dump())
     takes = spec.turns or (spec.say,)
     said = tuple(take.said() if isinstance(take, SaySpec) else str(take) for take in takes)
-    return Rule(
+    return BookRule(
         spec.name or f"rule {number}",
         said,
         when=when,

@@ -25,7 +25,7 @@ def uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     [(1, "running", 1), (2, "running", 2), (3, "done", 3), (4, "done", 3), (5, "overrun", 3)],
 )
 def test_a_generation_is_told_by_its_tokens(uses: ModuleType, said: int, state: str, position: int) -> None:
-    progress = uses.Progress("1-1", 0, 0, 3)
+    progress = uses.GenerationProgress("1-1", 0, 0, 3)
     for token in range(said):
         progress.said(token)
     assert uses.read_statuses("1-1") == [
@@ -35,7 +35,7 @@ def test_a_generation_is_told_by_its_tokens(uses: ModuleType, said: int, state: 
 
 
 def test_a_token_that_is_told_twice_counts_once(uses: ModuleType) -> None:
-    progress = uses.Progress("1-1", 0, 0, 3)
+    progress = uses.GenerationProgress("1-1", 0, 0, 3)
     for token in (0, 1, 1, 0):
         progress.said(token)
     (status,) = uses.read_statuses("1-1")
@@ -43,14 +43,14 @@ def test_a_token_that_is_told_twice_counts_once(uses: ModuleType) -> None:
 
 
 def test_nothing_is_told_of_a_generation_that_has_not_begun(uses: ModuleType) -> None:
-    uses.Progress("1-1", 0, 0, 3)
+    uses.GenerationProgress("1-1", 0, 0, 3)
     assert uses.read_statuses("1-1") == []
     assert uses.refusal("1-1") is None
 
 
 @pytest.mark.parametrize("said", [0, 2])
 def test_a_refusal_is_found_and_holds(uses: ModuleType, said: int) -> None:
-    progress = uses.Progress("1-1", 0, 1, 3)
+    progress = uses.GenerationProgress("1-1", 0, 1, 3)
     for token in range(said):
         progress.said(token)
     progress.refused({"position": said, "length": 3, "token": 7})
@@ -61,7 +61,7 @@ def test_a_refusal_is_found_and_holds(uses: ModuleType, said: int) -> None:
 
 def test_generations_come_by_take_and_choice(uses: ModuleType) -> None:
     for take, choice in ((10, 0), (2, 1), (2, 0)):
-        uses.Progress("1-1", take, choice, 1).said(0)
-    uses.Progress("1-2", 0, 0, 1).refused({"position": 0, "length": 1})
+        uses.GenerationProgress("1-1", take, choice, 1).said(0)
+    uses.GenerationProgress("1-2", 0, 0, 1).refused({"position": 0, "length": 1})
     assert [(each["take"], each["choice"]) for each in uses.read_statuses("1-1")] == [(2, 0), (2, 1), (10, 0)]
     assert uses.refusal("1-1") is None

@@ -28,7 +28,7 @@ class Generation:
         progress: tells what becomes of it.
     """
 
-    def __init__(self, ids: list[int], output: list[int], progress: uses.Progress) -> None:
+    def __init__(self, ids: list[int], output: list[int], progress: uses.GenerationProgress) -> None:
         self.ids = ids
         self.output = output
         self.progress = progress
@@ -125,7 +125,7 @@ class ScriptedLogits(LogitsProcessor):
         take = 0 if args.get(uses.BY_CHOICE) else self._turn(use, len(prompt or ()))
         index = choice if args.get(uses.BY_CHOICE) else take
         ids = takes[index] if index < len(takes) else []
-        return Generation(ids, output, uses.Progress(use, take, choice, len(ids)))
+        return Generation(ids, output, uses.GenerationProgress(use, take, choice, len(ids)))
 
     def _turn(self, use: str, prompt_length: int) -> int:
         """Number of this generation within its request: every further turn has a longer prompt."""

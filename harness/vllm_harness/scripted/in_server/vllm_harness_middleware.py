@@ -28,7 +28,7 @@ SHOWN_ALLOWED = 8
 RESPONSE_ID = re.compile(rb'"id"\s*:\s*"(resp_[^"]+)"')
 
 
-class Book:
+class ServedBook:
     """Rules in order; each says what a request must look like and what the model then says."""
 
     def __init__(self, rules: list[dict[str, Any]]) -> None:
@@ -57,7 +57,7 @@ class ScriptMiddleware:
 
     def __init__(self, app: Any) -> None:
         self.app = app
-        self.books: dict[str, Book] = {names.DEFAULT_BOOK: Book([])}
+        self.books: dict[str, ServedBook] = {names.DEFAULT_BOOK: ServedBook([])}
         self.depths: dict[str, int] = {}
         self.numbers = itertools.count(1)
 
@@ -78,7 +78,7 @@ class ScriptMiddleware:
     async def _control(self, method: str, name: str, receive: Any, send: Any) -> None:
         if method == "POST":
             rules = json.loads(await asgi.body(receive))["rules"]
-            self.books.setdefault(name, Book([])).rules.extend(rules)
+            self.books.setdefault(name, ServedBook([])).rules.extend(rules)
         elif method == "DELETE":
             self.books.pop(name, None)
         book = self.books.get(name)
@@ -94,7 +94,7 @@ class ScriptMiddleware:
             await self.app(scope, asgi.replay(raw, receive), send)
             return
         name = dict(scope["headers"]).get(HEADER, names.DEFAULT_BOOK.encode()).decode("latin-1")
-        book = self.books.setdefault(name, Book([]))
+        book = self.books.setdefault(name, ServedBook([]))
         facts = _facts(body, self.depths)
         rule = book.take(facts)
         use = {

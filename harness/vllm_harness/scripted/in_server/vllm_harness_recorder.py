@@ -49,7 +49,7 @@ class RecordMiddleware:
         elif method == "POST" and path in ASKS:
             await self._generate(scope, receive, send)
         elif record := self._of_response(path):
-            await self.app(scope, receive, Tap(record, send).send)
+            await self.app(scope, receive, RecordedAnswer(record, send).send)
         else:
             await self.app(scope, receive, send)
 
@@ -82,7 +82,9 @@ class RecordMiddleware:
         }
         self.records.append(record)
         changed = json.dumps({**body, asks: True} if asks else body).encode()
-        await self.app(asgi.with_length_unknown(scope), asgi.replay(changed, receive), Tap(record, send).send)
+        await self.app(
+            asgi.with_length_unknown(scope), asgi.replay(changed, receive), RecordedAnswer(record, send).send
+        )
 
     def _of_response(self, path: str) -> dict[str, Any] | None:
         """The record of a stored response that a path asks about."""
@@ -97,10 +99,12 @@ class RecordMiddleware:
 
         path = f"{RESPONSES}/{record['response_id']}"
         asked = {"path": path, "raw_path": path.encode(), "query_string": b"", "method": "GET"}
-        await self.app({**scope, **asked}, asgi.replay(b"", asyncio.Event().wait), Tap(record, nobody).send)
+        await self.app(
+            {**scope, **asked}, asgi.replay(b"", asyncio.Event().wait), RecordedAnswer(record, nobody).send
+        )
 
 
-class Tap:
+class RecordedAnswer:
     """An answer on its way to the client: notes it, and takes out what the client had not asked for."""
 
     def __init__(self, record: dict[str, Any], send: Any) -> None:

@@ -39,7 +39,7 @@ def folder(use: str) -> Path:
     return Path(os.environ[names.SCRIPT_DIR]) / "uses" / use
 
 
-class Progress:
+class GenerationProgress:
     """One generation, as the engine tells of it.
 
     A file holds a line with the script's length and then a byte for each token said, so that telling of one
