@@ -12,7 +12,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, Ope
 
 from vllm_harness.configuration.targets import Target
 from vllm_harness.endpoint import tls
-from vllm_harness.scripted.book import Book, Script
+from vllm_harness.scripted.book import Script, ScriptBook
 from vllm_harness.server.leases.idle import offered
 from vllm_harness.server.records import run_folder
 from vllm_harness.server.remote import RemoteServer
@@ -239,21 +239,21 @@ class ScriptWriter:
         exact: whether the model says exactly what is scripted, so that content can be compared.
     """
 
-    def __init__(self, book: Book | None) -> None:
+    def __init__(self, book: ScriptBook | None) -> None:
         self._book = book
         self.exact = book is not None
 
     def __call__(self, *args: Any, **options: Any) -> Script | None:
-        """Adds a script; see `vllm_harness.scripted.book.Book.script`."""
+        """Adds a script; see `vllm_harness.scripted.book.ScriptBook.script`."""
         return self._book.script(*args, **options) if self._book else None
 
 
 @pytest.fixture
-def _book(vllm_server: Server, request: pytest.FixtureRequest) -> Iterator[Book | None]:
+def _book(vllm_server: Server, request: pytest.FixtureRequest) -> Iterator[ScriptBook | None]:
     if not isinstance(vllm_server, RemoteServer) or vllm_server.lane != "scripted":
         yield None
         return
-    book = Book(vllm_server.endpoint, vllm_server.entry)
+    book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
     replayed = _recording(request.node)
     if replayed:
         tokens.say_again(tokens.read(replayed), book)
@@ -265,7 +265,7 @@ def _book(vllm_server: Server, request: pytest.FixtureRequest) -> Iterator[Book 
 
 
 @pytest.fixture
-def script(_book: Book | None, request: pytest.FixtureRequest) -> ScriptWriter:
+def script(_book: ScriptBook | None, request: pytest.FixtureRequest) -> ScriptWriter:
     """Scripts this test's answers; at its end every script must have been used and followed."""
     return ScriptWriter(None if request.config.option.vllm_replay_tokens else _book)
 
@@ -284,7 +284,7 @@ def _tap(vllm_server: Server, _seed: int, request: pytest.FixtureRequest) -> Ite
 
 
 @pytest.fixture
-def openai_client(vllm_server: Server, _book: Book | None, _tap: Tap) -> Iterator[OpenAI]:
+def openai_client(vllm_server: Server, _book: ScriptBook | None, _tap: Tap) -> Iterator[OpenAI]:
     """A sync openai client for the server, answered from this test's scripts; it never retries by itself."""
     if _book:
         client = _book.client()
@@ -296,7 +296,7 @@ def openai_client(vllm_server: Server, _book: Book | None, _tap: Tap) -> Iterato
 
 @pytest.fixture
 async def async_openai_client(
-    vllm_server: Server, _book: Book | None, _tap: Tap
+    vllm_server: Server, _book: ScriptBook | None, _tap: Tap
 ) -> AsyncIterator[AsyncOpenAI]:
     """An async openai client for the server, answered from this test's scripts."""
     if _book:

@@ -14,7 +14,7 @@ from tests.case_files import cases
 from tests.chat_api import FREE, HISTORY, Chat
 from vllm_harness.protocol import Finding, Severity, validate_body
 from vllm_harness.pytest_plugin import ScriptWriter, Server
-from vllm_harness.scripted.book import Book
+from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.server.remote import RemoteServer
 
@@ -45,10 +45,10 @@ def broken(body: Any) -> list[Finding]:
 
 
 @pytest.fixture
-def endless(vllm_server: Server) -> Iterator[Book]:
+def endless(vllm_server: Server) -> Iterator[ScriptBook]:
     """A book that answers every request, whatever becomes of it."""
     assert isinstance(vllm_server, RemoteServer)
-    book = Book(vllm_server.endpoint, vllm_server.entry)
+    book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
     book.script("Rain.", times=None)
     yield book
     book.close()
@@ -57,7 +57,7 @@ def endless(vllm_server: Server) -> Iterator[Book]:
 @pytest.mark.covers("VC-036", "VC-029", "VC-027")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("case", cases("chat_fields"))
-def test_any_value(case: dict[str, Any], chat: Chat, endless: Book, script: ScriptWriter) -> None:
+def test_any_value(case: dict[str, Any], chat: Chat, endless: ScriptBook, script: ScriptWriter) -> None:
     plain = {"model": chat.server.model, "messages": HISTORY, "tools": [FREE], "max_tokens": 2}
     request = {**plain, **case.get("beside", {})}
     sent = [with_value(request, case["path"], value) for value in VALUES]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.messages_api import Messages, messages_on
 from tests.own_server import OwnServer
-from vllm_harness.scripted.book import Book
+from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.server.remote import RemoteServer
 
 pytestmark = [
@@ -28,22 +28,22 @@ def server(own_server: OwnServer) -> RemoteServer:
 
 
 @pytest.fixture
-def book(server: RemoteServer) -> Iterator[Book]:
+def book(server: RemoteServer) -> Iterator[ScriptBook]:
     """The scripts of one test on it."""
-    book = Book(server.endpoint, server.entry)
+    book = ScriptBook(server.endpoint, server.entry)
     yield book
     book.verify()
 
 
 @pytest.fixture
-def cached(server: RemoteServer, book: Book, request: pytest.FixtureRequest) -> Iterator[Messages]:
+def cached(server: RemoteServer, book: ScriptBook, request: pytest.FixtureRequest) -> Iterator[Messages]:
     """Its Messages API."""
     with messages_on(server, book.name, request.getfixturevalue) as messages:
         yield messages
 
 
 @pytest.mark.covers("VA-006", "VA-011", "VA-015")
-def test_cold_and_warm_streams(cached: Messages, book: Book) -> None:
+def test_cold_and_warm_streams(cached: Messages, book: ScriptBook) -> None:
     """Nothing is read of a cold cache, most of a warm one; the three counts are always the whole prompt."""
     book.script("Yes.", times=2)
     said = f"cold and warm: {LONG}"
@@ -61,7 +61,7 @@ def test_cold_and_warm_streams(cached: Messages, book: Book) -> None:
 
 
 @pytest.mark.covers("VA-011")
-def test_cold_and_warm_bodies(cached: Messages, book: Book) -> None:
+def test_cold_and_warm_bodies(cached: Messages, book: ScriptBook) -> None:
     book.script("Yes.", times=2)
     said = f"bodies: {LONG}"
     cold, warm = (cached.create(said).usage for _ in range(2))
@@ -73,7 +73,7 @@ def test_cold_and_warm_bodies(cached: Messages, book: Book) -> None:
 
 
 @pytest.mark.covers("VA-017")
-def test_cache_salt_separates(cached: Messages, book: Book) -> None:
+def test_cache_salt_separates(cached: Messages, book: ScriptBook) -> None:
     """The same prompt under another salt finds nothing cached."""
     book.script("Yes.", times=3)
     said = f"salted: {LONG}"

@@ -35,7 +35,7 @@ from vllm_harness.protocol import (
     validate_stream,
 )
 from vllm_harness.pytest_plugin import ScriptWriter, Server
-from vllm_harness.scripted.book import Book, When
+from vllm_harness.scripted.book import ScriptBook, When
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server.process_tree import tree_pids
@@ -110,7 +110,7 @@ class Own:
     """A server of these tests' own, with the book of one test."""
 
     server: RemoteServer
-    book: Book
+    book: ScriptBook
     http: Http
 
     @property
@@ -125,7 +125,7 @@ def own(own_server: OwnServer) -> Callable[..., Own]:
 
     def start(*args: str) -> Own:
         server = own_server(list(args) or LOAD)
-        book = Book(server.endpoint, server.entry)
+        book = ScriptBook(server.endpoint, server.entry)
         return Own(server, book, Http(server, book.name))
 
     return start
@@ -444,7 +444,7 @@ def mortal(
         def start(*args: str) -> Own:
             server = RemoteServer(target.entry, lane="scripted", vllm=target.environment, args=args)
             stack.enter_context(server)
-            book = Book(server.endpoint, server.entry)
+            book = ScriptBook(server.endpoint, server.entry)
             return Own(server, book, Http(server, book.name))
 
         yield start
@@ -568,7 +568,7 @@ def test_restart_forgets(mortal: Callable[..., Own]) -> None:
     stored = server.client.responses.create(model=server.server.model, input="Capital of France?")
     assert server.client.responses.retrieve(stored.id).id == stored.id
     server.server.restart()
-    book = Book(server.server.endpoint, server.server.entry)
+    book = ScriptBook(server.server.endpoint, server.server.entry)
     client = book.client()
     for again in (
         lambda: client.responses.retrieve(stored.id),

@@ -14,7 +14,7 @@ import pytest
 from tests.clients.environments import Client, ClientFailedError, NotToBeHadError, clients
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.pytest_plugin import Server
-from vllm_harness.scripted.book import Book, Rule, Script
+from vllm_harness.scripted.book import BookRule, Script, ScriptBook
 from vllm_harness.scripted.book_file import load_book
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import Meaning, Reasoning
@@ -57,7 +57,7 @@ class Visit:
     def told(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """What the program printed, and what became of the scripts."""
         entry = self.server.entry
-        book = Book(self.server.endpoint, entry)
+        book = ScriptBook(self.server.endpoint, entry)
         for case in self.client.cases[self.api]:  # type: ignore[index]
             if NEEDS.get(case, set()) <= entry.capabilities:
                 rules = [_sayable(rule, entry) for rule in load_book(BOOKS / f"{case}.yaml")]
@@ -108,7 +108,7 @@ def see(vllm_server: Server, _visits: dict[tuple[str, str, str], Visit]) -> See:
     return see
 
 
-def _sayable(rule: Rule, entry: ModelEntry) -> Rule:
+def _sayable(rule: BookRule, entry: ModelEntry) -> BookRule:
     """The rule without thoughts, where the model has none."""
     if "reasoning" in entry.capabilities:
         return rule
@@ -117,7 +117,7 @@ def _sayable(rule: Rule, entry: ModelEntry) -> Rule:
     return replace(rule, takes=tuple(map(Meaning, parts)))
 
 
-def _environ(server: RemoteServer, book: Book) -> dict[str, str]:
+def _environ(server: RemoteServer, book: ScriptBook) -> dict[str, str]:
     header = f"{BOOK_HEADER}: {book.name}"
     return {
         "MODEL": server.model,

@@ -12,11 +12,11 @@ from openai import OpenAI
 from tests.defects.wire import QUIET_S, Wire
 from vllm_harness.endpoint import tls
 from vllm_harness.pytest_plugin import Server
-from vllm_harness.scripted.book import Book
+from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.server.remote import RemoteServer
 
-Talk = Callable[[RemoteServer], AbstractContextManager[tuple[Book, Wire]]]
+Talk = Callable[[RemoteServer], AbstractContextManager[tuple[ScriptBook, Wire]]]
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def talk() -> Talk:
     """Opens a book on another server, and its API; what was scripted must have been said at the end."""
 
     @contextmanager
-    def open_book(server: RemoteServer) -> Iterator[tuple[Book, Wire]]:
-        book = Book(server.endpoint, server.entry)
+    def open_book(server: RemoteServer) -> Iterator[tuple[ScriptBook, Wire]]:
+        book = ScriptBook(server.endpoint, server.entry)
         headers = {BOOK_HEADER: book.name}
         with httpx.Client(
             base_url=server.url_for("/v1"), headers=headers, timeout=QUIET_S, verify=tls()

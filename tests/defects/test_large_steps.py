@@ -10,7 +10,7 @@ from tests.defects.conftest import Talk
 from tests.defects.wire import CHAT_TOOL, TOOL, Json, items, message_of, reasoning_of, terminal, text_of
 from tests.own_server import OwnServer
 from vllm_harness.pytest_plugin import StreamCheck
-from vllm_harness.scripted.book import Book, Raw
+from vllm_harness.scripted.book import Raw, ScriptBook
 from vllm_harness.scripted.dialects import render
 from vllm_harness.scripted.meaning import Meaning, ToolCall
 
@@ -139,7 +139,7 @@ def test_truncation_auto_truncates(own_server: OwnServer, talk: Talk) -> None:
     long = "word " * 3000
     server = own_server(STEPS)
     with talk(server) as (book, wire):
-        Book(server.endpoint, server.entry, book.name).script("Fine.", name="unheard", times=None)
+        ScriptBook(server.endpoint, server.entry, book.name).script("Fine.", name="unheard", times=None)
         refusal = wire.post("responses", input=long, truncation="disabled")
         response = wire.respond(long, truncation="auto", max_output_tokens=64)
     assert refusal.status_code == 400

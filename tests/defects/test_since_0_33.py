@@ -21,7 +21,7 @@ from tests.defects.wire import (
 )
 from tests.own_server import OwnServer
 from vllm_harness.pytest_plugin import ScriptWriter, Server
-from vllm_harness.scripted.book import Book, Raw
+from vllm_harness.scripted.book import Raw, ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import ToolCall
 
@@ -146,7 +146,7 @@ def test_chat_streams_no_call_where_none_is_wanted(wire: Wire, script: ScriptWri
 )
 def test_header_of_the_data_parallel_rank_counts(vllm_server: Server, wire: Wire) -> None:
     """vLLM's own header: a rank that the server does not have is refused, as Chat Completions does."""
-    book = Book(vllm_server.endpoint, vllm_server.entry)
+    book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
     book.script("Hello.", times=None)
     headers = {"X-data-parallel-rank": "7", BOOK_HEADER: book.name}
     chat = {"messages": [{"role": "user", "content": "Hi"}]}

@@ -16,7 +16,7 @@ from tests.own_server import OwnServer
 from tests.responses_api import SHOW, Responses, Stream, messages_of, prompt_of, shape
 from tests.tool_server.running import ToolServer
 from vllm_harness.pytest_plugin import BODY, ScriptWriter, Server
-from vllm_harness.scripted.book import Book, Raw, Say, When
+from vllm_harness.scripted.book import Raw, Say, ScriptBook, When
 from vllm_harness.server.remote import RemoteServer
 
 pytestmark = [
@@ -92,7 +92,7 @@ class Talk:
 
     server: RemoteServer
     api: Responses
-    book: Book
+    book: ScriptBook
 
     @property
     def script(self) -> Callable[..., Any]:
@@ -101,7 +101,7 @@ class Talk:
 
     def may_say(self, *turns: Say) -> None:
         """What the model would say to `Go`, if the server ever got as far."""
-        unheard = Book(self.server.endpoint, self.server.entry, self.book.name)
+        unheard = ScriptBook(self.server.endpoint, self.server.entry, self.book.name)
         unheard.script(name="unheard", turns=list(turns), times=None, when=When(user="^Go$"))
 
     def says(self, *turns: Say, times: int = 1) -> None:
@@ -117,11 +117,11 @@ class Talk:
 @pytest.fixture
 def talk_to(own_server: OwnServer, request: pytest.FixtureRequest) -> Iterator[Callable[..., Talk]]:
     """A server with these flags and variables; all its scripts must have been followed at the end."""
-    books: list[Book] = []
+    books: list[ScriptBook] = []
 
     def open_talk(flags: list[str], env: dict[str, str]) -> Talk:
         server = own_server(flags, env)
-        book = Book(server.endpoint, server.entry)
+        book = ScriptBook(server.endpoint, server.entry)
         books.append(book)
         api = Responses(book.client(timeout=60), server.model, request.getfixturevalue)
         return Talk(server, api, book)

@@ -14,7 +14,7 @@ from openai import OpenAI
 from tests.chat_api import ASK, FREE, named, said, streamed
 from tests.own_server import OwnServer
 from vllm_harness.protocol import validate_body, validate_stream
-from vllm_harness.scripted.book import Book, Raw
+from vllm_harness.scripted.book import Raw, ScriptBook
 from vllm_harness.server.remote import RemoteServer
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
@@ -36,16 +36,16 @@ def server(_target_server: RemoteServer, own_server: OwnServer) -> RemoteServer:
 
 
 @pytest.fixture
-def book(server: RemoteServer) -> Iterator[Book]:
+def book(server: RemoteServer) -> Iterator[ScriptBook]:
     """A book on it, verified at the end."""
-    book = Book(server.endpoint, server.entry)
+    book = ScriptBook(server.endpoint, server.entry)
     yield book
     book.verify()
     book.close()
 
 
 @pytest.fixture
-def client(book: Book) -> Iterator[OpenAI]:
+def client(book: ScriptBook) -> Iterator[OpenAI]:
     """A client with the key."""
     with book.client() as client:
         yield client
@@ -97,7 +97,7 @@ def test_operation_needs_no_key(path: str, server: RemoteServer) -> None:
 
 
 @pytest.mark.covers("VC-030")
-def test_entry_with_the_key(client: OpenAI, server: RemoteServer, book: Book) -> None:
+def test_entry_with_the_key(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     book.script(Raw("Rain.<|im_end|>"))
     assert said(ask(client, server)).content == "Rain."
     assert client.models.list().data[0].id == server.model
@@ -113,7 +113,7 @@ def test_no_page_of_another_origin_is_let_in(server: RemoteServer) -> None:
 
 
 @pytest.mark.covers("VC-030")
-def test_request_id_header(client: OpenAI, server: RemoteServer, book: Book) -> None:
+def test_request_id_header(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     """The client's own comes back; without one it is made, 32 hex digits."""
     book.script(Raw("Rain.<|im_end|>"), times=2)
     create = client.chat.completions.with_raw_response.create
@@ -127,7 +127,7 @@ def test_request_id_header(client: OpenAI, server: RemoteServer, book: Book) -> 
 
 @pytest.mark.covers("VC-012")
 @pytest.mark.parametrize("options", [None, {"include_usage": False}])
-def test_forced_usage(options: Any, client: OpenAI, server: RemoteServer, book: Book) -> None:
+def test_forced_usage(options: Any, client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     """On every chunk, whatever the client says, and once more at the end."""
     book.script(Raw("Rain in Rome.<|im_end|>"))
     chunks = ask(client, server, stream=True, stream_options=options)
@@ -138,7 +138,7 @@ def test_forced_usage(options: Any, client: OpenAI, server: RemoteServer, book: 
 
 
 @pytest.mark.covers("VC-025")
-def test_cached_tokens(client: OpenAI, server: RemoteServer, book: Book) -> None:
+def test_cached_tokens(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     """The second request finds the prompt in the cache, and says so, streamed too."""
     book.script(Raw("Rain.<|im_end|>"), times=3)
     long = [{"role": "user", "content": " ".join(f"cached{number}" for number in range(300))}]
@@ -151,7 +151,7 @@ def test_cached_tokens(client: OpenAI, server: RemoteServer, book: Book) -> None
 
 
 @pytest.mark.covers("VC-025")
-def test_metrics_of_a_request(client: OpenAI, server: RemoteServer, book: Book) -> None:
+def test_metrics_of_a_request(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     book.script(Raw("Rain in Rome.<|im_end|>"), times=2)
     body = ask(client, server)
     chunk = ask(client, server, stream=True)[-1]
@@ -161,14 +161,14 @@ def test_metrics_of_a_request(client: OpenAI, server: RemoteServer, book: Book) 
 
 
 @pytest.mark.covers("VC-002")
-def test_limit_of_logprobs(client: OpenAI, server: RemoteServer, book: Book) -> None:
+def test_limit_of_logprobs(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     with pytest.raises(openai.BadRequestError, match="4"):
         ask(client, server, logprobs=True, top_logprobs=4)
     book_of_one = ask_with_logprobs(client, server, book)
     assert all(len(entry.top_logprobs) == 3 for entry in book_of_one)
 
 
-def ask_with_logprobs(client: OpenAI, server: RemoteServer, book: Book, **request: Any) -> list[Any]:
+def ask_with_logprobs(client: OpenAI, server: RemoteServer, book: ScriptBook, **request: Any) -> list[Any]:
     """The logprobs of a scripted answer."""
     book.script(Raw("Rain.<|im_end|>"))
     answer = ask(client, server, logprobs=True, top_logprobs=3, **request)
@@ -177,7 +177,7 @@ def ask_with_logprobs(client: OpenAI, server: RemoteServer, book: Book, **reques
 
 
 @pytest.mark.covers("VC-032")
-def test_tokens_by_their_ids_by_default(client: OpenAI, server: RemoteServer, book: Book) -> None:
+def test_tokens_by_their_ids_by_default(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     """The server's default, which a request may turn off."""
     assert all(entry.token.startswith("token_id:") for entry in ask_with_logprobs(client, server, book))
     off = ask_with_logprobs(client, server, book, extra_body={"return_tokens_as_token_ids": False})
@@ -185,7 +185,7 @@ def test_tokens_by_their_ids_by_default(client: OpenAI, server: RemoteServer, bo
 
 
 @pytest.mark.covers("VC-030")
-def test_fingerprint_of_ones_own(client: OpenAI, server: RemoteServer, book: Book) -> None:
+def test_fingerprint_of_ones_own(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     book.script(Raw("Rain.<|im_end|>"), times=2)
     assert ask(client, server).system_fingerprint == "ours"
     assert ask(client, server, stream=True)[-1].system_fingerprint == "ours"
@@ -209,7 +209,7 @@ def test_tools_without_a_parser(choice: Any, flag: str, client: OpenAI, server: 
 
 
 @pytest.mark.covers("VC-020", "VC-026")
-def test_without_parsers_all_is_text(client: OpenAI, server: RemoteServer, book: Book) -> None:
+def test_without_parsers_all_is_text(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     raw = '<think>\nHm.\n</think>\n\n<tool_call>{"name": "f", "arguments": {}}</tool_call>'
     book.script(Raw(raw + "<|im_end|>"), times=2)
     body = said(ask(client, server))
@@ -220,7 +220,7 @@ def test_without_parsers_all_is_text(client: OpenAI, server: RemoteServer, book:
 
 @pytest.mark.covers("VC-020", "VT-008")
 def test_tools_are_kept_from_the_prompt_where_none_is_allowed(
-    client: OpenAI, server: RemoteServer, book: Book
+    client: OpenAI, server: RemoteServer, book: ScriptBook
 ) -> None:
     book.script(Raw("Rain.<|im_end|>"), times=2)
     with_tools = ask(client, server, tools=[FREE], tool_choice="none").usage.prompt_tokens
@@ -228,7 +228,7 @@ def test_tools_are_kept_from_the_prompt_where_none_is_allowed(
 
 
 @pytest.mark.covers("VC-027")
-def test_template_of_a_trusted_client(client: OpenAI, server: RemoteServer, book: Book) -> None:
+def test_template_of_a_trusted_client(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     book.script(Raw("Rain.<|im_end|>"))
     extra = {"chat_template": "<<{{ messages[0].content }}>>", "return_prompt_text": True}
     answer = ask(client, server, extra_body=extra)

@@ -10,7 +10,7 @@ from tests.own_server import OwnServer
 from tests.responses_api import Responses
 from tests.tool_server.running import ToolServer
 from vllm_harness.pytest_plugin import ScriptWriter
-from vllm_harness.scripted.book import Book
+from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.meaning import Meaning, ToolCall
 
 pytestmark = [
@@ -46,7 +46,7 @@ def test_code_interpreter_with_the_parser_context(
     """With its experimental parser context vLLM runs the call and goes on; the call keeps its output."""
     with ToolServer("python", tmp_path) as tools:
         server = own_server(["--tool-server", tools.address], {"VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT": "1"})
-        book = Book(server.endpoint, server.entry)
+        book = ScriptBook(server.endpoint, server.entry)
         api = Responses(book.client(timeout=60), server.model, request.getfixturevalue)
         book.script(turns=[CALL, "It is 42."])
         response = api.create("Six times seven?", tools=[INTERPRETER])

@@ -23,7 +23,7 @@ from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.machine import gpus
 from vllm_harness.machine.oom import oom_kills
-from vllm_harness.scripted.book import Book, Script
+from vllm_harness.scripted.book import Script, ScriptBook
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.server import blocks, errors, fork_server, kept
 from vllm_harness.server.diagnosis import diagnose, log_lines
@@ -114,7 +114,7 @@ class RemoteServer:
         self._record: ServerRecord | None = None
         self._pid: int | None = None
         self._hardware: Lease | None = None
-        self._books: dict[str, Book] = {}
+        self._books: dict[str, ScriptBook] = {}
         self.log_path = Path()
         self.server_id = ""
         self.startup_seconds = 0.0
@@ -195,14 +195,14 @@ class RemoteServer:
         """Prometheus samples of `/metrics`, summed over labels: sample name -> value."""
         return self.endpoint.metrics()
 
-    def book(self, name: str = "default") -> Book:
+    def book(self, name: str = "default") -> ScriptBook:
         """A script book on this server (scripted lane only); books do not see each other."""
         if self.lane != "scripted":
             raise errors.ServerError(f"server {self.model!r} is on the live lane", hint="use lane='scripted'")
-        return self._books.setdefault(name, Book(self.endpoint, self.entry, name))
+        return self._books.setdefault(name, ScriptBook(self.endpoint, self.entry, name))
 
     def script(self, *say: Any, **options: Any) -> Script:
-        """Adds a script to the default book; see `Book.script`."""
+        """Adds a script to the default book; see `ScriptBook.script`."""
         return self.book().script(*say, **options)
 
     @property

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from vllm_harness.endpoint import Endpoint
 from vllm_harness.errors import UsageError
 from vllm_harness.protocol.accumulate import ChatAccumulator, ResponseAccumulator
-from vllm_harness.scripted.book import Book
+from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 
 RECORD_ARGS = ("--middleware", names.RECORD_MIDDLEWARE)
@@ -80,7 +80,7 @@ def read(path: Path) -> list[Record]:
         raise UsageError(f"{path} is no token recording: {error}") from error
 
 
-def say_again(records: Sequence[Record], book: Book) -> None:
+def say_again(records: Sequence[Record], book: ScriptBook) -> None:
     """Scripts the recorded tokens, request by request."""
     for number, record in enumerate(records, start=1):
         name = f"request {number}"

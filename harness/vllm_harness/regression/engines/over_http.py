@@ -20,7 +20,7 @@ from vllm_harness.protocol.accumulate import ChatAccumulator, ResponseAccumulato
 from vllm_harness.protocol.sse import SSEParser
 from vllm_harness.regression.engines.in_process import Call, Case, Parsed
 from vllm_harness.regression.results.judge import REFUSED, refused
-from vllm_harness.scripted.book import Raw, Rule, When
+from vllm_harness.scripted.book import BookRule, Raw, When
 from vllm_harness.scripted.families import Family, family_entry
 from vllm_harness.scripted.in_server.vllm_harness_names import SCRIPT_REFUSED
 from vllm_harness.server.remote import RemoteServer
@@ -143,7 +143,7 @@ class _Asker:
             for name, text in _texts(case).items()
         }
         for name, say in says.items():
-            book.add(Rule(name, (say,), When(user=rf"^{re.escape(name)}(\n|$)"), times=None))
+            book.add(BookRule(name, (say,), When(user=rf"^{re.escape(name)}(\n|$)"), times=None))
 
     def ask(self, case: Case, way: str) -> Parsed:
         """One answer; a refusal, a broken stream or a server error is an error in it.
