@@ -1,4 +1,4 @@
-"""Script books: what the model says to which request, given as meaning, raw text or token ids."""
+"""Script books: what the model generates for which request, given as meaning, raw text or token ids."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ScriptError(HarnessError):
 
 
 class BookError(HarnessError):
-    """The server does not take or give a book."""
+    """The server does not accept a book, or does not report on it."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,16 @@ class Raw:
 
 
 Say = str | Meaning | Raw | Sequence[int]
+"""What the model generates: a text for the user, a meaning, raw text or token ids."""
 
 
 @dataclass(frozen=True)
 class When:
-    """What a request must look like; regular expressions are searched, None asks nothing.
+    """What a request must look like; regular expressions are searched, None accepts anything.
 
     Attributes:
         user: the last user message.
-        tool_output: the tool outputs after the model's last word, joined by newlines.
+        tool_output: the tool outputs after the model's last turn, joined by newlines.
         tools: names of tools that must be offered.
         model: the model's name in the request.
         turn: assistant turns before this request, `previous_response_id` counted.
@@ -59,25 +60,25 @@ class When:
     turn: int | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Only what is asked."""
-        asked = {"user": self.user, "tool_output": self.tool_output, "model": self.model, "turn": self.turn}
-        return {k: v for k, v in asked.items() if v is not None} | (
+        """Only the conditions that are set."""
+        fields = {"user": self.user, "tool_output": self.tool_output, "model": self.model, "turn": self.turn}
+        return {k: v for k, v in fields.items() if v is not None} | (
             {"tools": list(self.tools)} if self.tools else {}
         )
 
 
 @dataclass(frozen=True)
 class BookRule:
-    """What the model says to which request.
+    """What the model generates for which request.
 
     Attributes:
         name: for reports.
-        takes: what is said; several where the server generates several times for one request.
+        takes: what is generated; several where the server generates several times for a request.
         when: which requests it is for.
         times: how many requests it serves; None for any number.
         by_choice: whether several takes are for the choices of n > 1, not for successive generations.
         constrained: whether a grammar holds the model.
-        expect: what is to become of it.
+        expect: the state in which it should end.
     """
 
     name: str
@@ -91,12 +92,12 @@ class BookRule:
 
 @dataclass(frozen=True)
 class Script:
-    """A script as the server has it.
+    """A script as the server stores it.
 
     Attributes:
         name: shown in every report.
         takes: token ids of each take.
-        expect: what is to become of it; `done` unless a test cuts it or wants it refused.
+        expect: the state in which it should end; `done` unless a test cuts it or wants it refused.
         ended_early: whether its own tokens lacked a stop token, so that one was appended.
     """
 
@@ -112,7 +113,8 @@ class ScriptBook:
     Args:
         endpoint: the server's address.
         entry: its model entry: dialect and stop tokens.
-        name: requests name it in the header `x-vllm-harness-book`; without one they get the book `default`.
+        name: requests name it in the header `x-vllm-harness-book`; those without the header get the book
+            `default`.
     """
 
     def __init__(self, endpoint: Endpoint, entry: ModelEntry, name: str | None = None) -> None:
@@ -135,23 +137,24 @@ class ScriptBook:
         constrained: bool = False,
         expect: Expectation = "done",
     ) -> Script:
-        """Adds a rule: what the model says.
+        """Adds a rule: what the model generates.
 
         Args:
-            say: words for the user, a Meaning, Raw text, or token ids.
-            reasoning, calls: with plain words or none: the common shape of a meaning.
-            turns: for a request in which the server generates several times: one take a generation.
-            choices: for n > 1: one take a choice; with fewer, the last serves the rest.
+            say: a text for the user, a Meaning, Raw text, or token ids.
+            reasoning, calls: with a plain text or without text: the common shape of a meaning.
+            turns: for a request in which the server generates several times: a take for each generation.
+            choices: for n > 1: a take for each choice; with fewer takes, the last serves the other choices.
             when: which requests it is for; by default any.
             times: how many requests it serves; None for any number.
             name: for reports; by default `script 1`, `script 2`, ...
             constrained: whether the request puts a grammar on the model (structured output, required or named
                 tools), so that the dialect leaves out blanks that a grammar forbids.
-            expect: `done`, or `cut` (a limit, a stop string or the client ends it), or `refused`.
+            expect: the state in which it should end: `done`, or `cut` (a limit, a stop string or the client
+                ends it), or `refused`.
 
         Raises:
-            DialectError: the dialect has no way to say it.
-            UsageError: nothing to say.
+            DialectError: the dialect cannot express it.
+            UsageError: there is nothing to generate, or the book has a script of this name.
         """
         takes = choices or turns or [_plain(say, reasoning, calls)]
         return self.add(
@@ -193,11 +196,11 @@ class ScriptBook:
         return self._endpoint.async_client(**self._with_header(options))
 
     def report(self) -> dict[str, Any]:
-        """What is left, and what became of each use: `{"left": [...], "uses": [...]}`."""
+        """The scripts that are left, and the state of each use: `{"left": [...], "uses": [...]}`."""
         return self._call("GET", names.BOOKS_PATH + self.name)
 
     def verify(self) -> None:
-        """Raises ScriptError unless every script was used and became what it was expected to."""
+        """Raises ScriptError unless every script was used and ended in the state that was expected."""
         report = self.report()
         problems = [f"script {name!r} was never used" for name in report["left"]]
         for use in report["uses"]:
@@ -216,17 +219,17 @@ class ScriptBook:
             return [f"script {script.name!r} was taken by a request that vLLM refused (HTTP {use['status']})"]
         found = []
         for generation in use["generations"]:
-            became = "cut" if generation["state"] == "running" else generation["state"]
-            if became == script.expect:
+            state = "cut" if generation["state"] == "running" else generation["state"]
+            if state == script.expect:
                 continue
             place = f"token {generation['position']} of {generation['length']}"
-            text = f"script {script.name!r} was {became} at {place}"
-            if became == "refused":
+            text = f"script {script.name!r} was {state} at {place}"
+            if state == "refused":
                 allowed = ", ".join(repr(self._decode([token])) for token in generation["allowed"][:8])
                 text += (
                     f": {self._decode_one(generation['token'])} is not allowed there, allowed are {allowed}"
                 )
-            elif became == "cut":
+            elif state == "cut":
                 text += (
                     ": a token limit, a stop token or string, or the client ended it (expect='cut' if meant)"
                 )
@@ -285,11 +288,13 @@ class ScriptBook:
 
 def _plain(say: Say | None, reasoning: str | None, calls: Sequence[ToolCall]) -> Say:
     if say is None and reasoning is None and not calls:
-        raise UsageError("a script needs something to say")
+        raise UsageError("a script needs a text, reasoning, calls, a Meaning, Raw text or token ids")
     if say is None or isinstance(say, str):
         return Meaning.of(say, reasoning=reasoning, calls=tuple(calls))
     if reasoning is not None or calls:
-        raise UsageError("reasoning and calls go with plain words; a Meaning, Raw text or ids say it all")
+        raise UsageError(
+            "reasoning and calls go with a plain text, not with a Meaning, Raw text or token ids"
+        )
     return say
 
 

@@ -29,7 +29,7 @@ class CallSpec(_Strict):
 
 
 class SaySpec(_Strict):
-    """What the model says: a meaning (reasoning, text, calls), or `raw` text, or token `ids`."""
+    """What the model generates: a meaning (reasoning, text, calls), or `raw` text, or token `ids`."""
 
     reasoning: str | None = None
     text: str | None = None
@@ -38,14 +38,14 @@ class SaySpec(_Strict):
     ids: tuple[int, ...] | None = None
 
     @model_validator(mode="after")
-    def _one_way(self) -> SaySpec:
+    def _one_kind(self) -> SaySpec:
         meant = self.reasoning is not None or self.text is not None or bool(self.calls)
-        ways = [meant, self.raw is not None, self.ids is not None]
-        if sum(ways) != 1:
-            raise ValueError("say one thing: reasoning, text and calls; or raw; or ids")
+        kinds = [meant, self.raw is not None, self.ids is not None]
+        if sum(kinds) != 1:
+            raise ValueError("give exactly one of: reasoning, text and calls; raw; ids")
         return self
 
-    def said(self) -> Say:
+    def as_say(self) -> Say:
         """The same for `ScriptBook.script`."""
         if self.raw is not None:
             return Raw(self.raw)
@@ -66,7 +66,7 @@ class WhenSpec(_Strict):
 
 
 class RuleSpec(_Strict):
-    """One rule: `say`, plain words or a mapping; or `turns`, for several generations in one request."""
+    """A rule: `say`, a plain text or a mapping; or `turns`, for several generations in one request."""
 
     name: str | None = None
     when: WhenSpec = WhenSpec()
@@ -76,7 +76,7 @@ class RuleSpec(_Strict):
     constrained: bool = False
 
     @model_validator(mode="after")
-    def _says_something(self) -> RuleSpec:
+    def _has_say_or_turns(self) -> RuleSpec:
         if (self.say is None) == (not self.turns):
             raise ValueError("a rule has either 'say' or 'turns'")
         return self
@@ -104,11 +104,11 @@ def load_book(path: Path) -> list[BookRule]:
 
 def _rule(spec: RuleSpec, number: int) -> BookRule:
     when = When(**spec.when.model_dump())
-    takes = spec.turns or (spec.say,)
-    said = tuple(take.said() if isinstance(take, SaySpec) else str(take) for take in takes)
+    given = spec.turns or (spec.say,)
+    takes = tuple(take.as_say() if isinstance(take, SaySpec) else str(take) for take in given)
     return BookRule(
         spec.name or f"rule {number}",
-        said,
+        takes,
         when=when,
         times=spec.times,
         by_choice=not spec.turns,

@@ -45,22 +45,22 @@ def _known_dialect(name: str) -> str:
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Family:
-    """A server's parsers, the dialect that its model speaks, and what its tokenizer must have.
+    """A server's parsers, the dialect of its model, and what its tokenizer must have.
 
     Attributes:
         name: key in families.yaml.
         tool_parser, reasoning_parser: vLLM's names.
         dialect: name of a dialect.
         model: id of a model of this family.
-        tokenizer: asset of the family's real tokenizer; None: only a synthetic one can be had.
+        tokenizer: asset of the family's real tokenizer; None: only a synthetic tokenizer is available.
         entry: name in models.yaml, where the family has a stand-in of its own class there.
-        kwargs: `chat_template_kwargs` that every request gives, since parsers read them.
+        kwargs: `chat_template_kwargs` of every request, since parsers read them.
         args, env: server arguments beyond the parsers, and variables of its environment.
-        shows_thoughts: whether its parser leaves the thoughts in the text, markers and all, as the model's
-            makers ask of those who send the text back.
+        shows_thoughts: whether its parser leaves the thoughts in the text, markers included, as the model's
+            makers require of clients that send the text back.
         tokens: single tokens beyond the dialect's markers.
         merges, ids, sentencepiece: as in `byte_tokenizer`.
-        config: more for tokenizer_config.json.
+        config: further settings for tokenizer_config.json.
         real: whether it runs on its real tokenizer; see `on_real_tokenizer`.
     """
 
@@ -95,7 +95,7 @@ class Family:
 
     @property
     def request(self) -> dict[str, Any]:
-        """Fields beyond OpenAI's that its requests give."""
+        """Fields beyond OpenAI's that its requests have."""
         fields: dict[str, Any] = {"chat_template_kwargs": self.kwargs} if self.kwargs else {}
         thoughts = self.form.thoughts if self.form else None
         joined = self.form is not None and self.form.join is not None
@@ -139,7 +139,7 @@ def load_families() -> dict[str, Family]:
 
 
 def families_of_model(entry: ModelEntry) -> tuple[Family, ...]:
-    """Those with both parsers of a model."""
+    """The families with both parsers of a model."""
     both = (entry.tool_call_parser, entry.reasoning_parser)
     return tuple(f for f in load_families().values() if (f.tool_parser, f.reasoning_parser) == both)
 
@@ -149,19 +149,19 @@ REAL = "+real"
 
 
 def on_real_tokenizer(family: Family) -> Family | None:
-    """The same family on its real tokenizer, where that can be had and is not what it runs on anyway."""
+    """The same family on its real tokenizer; None where there is none, or where the family uses it anyway."""
     if family.form is None or family.tokenizer is None:
         return None
     return replace(family, name=f"{family.name}{REAL}", real=True)
 
 
 def family_entry(family: Family, *, real: Path | None = None, into: Path | None = None) -> ModelEntry:
-    """A model entry whose stand-in is one tiny Llama with the family's tokenizer, to be served and scripted.
+    """A model entry whose stand-in is a tiny Llama with the family's tokenizer, to be served and scripted.
 
     Args:
-        family: one whose dialect is data; Harmony needs its own class (`entry` names it in models.yaml).
-        real: folder of a real tokenizer; by default its asset's, or a synthetic one is made, as `family.real`
-            says.
+        family: a family whose dialect is data; Harmony needs its own class (`entry` names it in models.yaml).
+        real: folder of a real tokenizer; by default that of its asset where `family.real` is set, else a
+            synthetic tokenizer is written.
         into: where the tokenizer is written, by default the cache.
 
     Returns:

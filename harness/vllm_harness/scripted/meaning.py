@@ -1,4 +1,4 @@
-"""Meaning: what a scripted model says, before a dialect renders it into a family's native text."""
+"""Meaning: what a scripted model expresses, before a dialect renders it into a family's native text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Reasoning:
 
 @dataclass(frozen=True)
 class Text:
-    """Words for the user."""
+    """A text for the user."""
 
     text: str
 
@@ -27,7 +27,7 @@ class ToolCall:
 
     Attributes:
         name: the function's name.
-        arguments: a JSON object, or text that goes out exactly as it stands (malformed calls).
+        arguments: a JSON object, or text that is written unchanged (malformed calls).
     """
 
     name: str
@@ -52,7 +52,7 @@ class Meaning:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """Those of its parts that are calls."""
+        """The parts that are calls."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
     @classmethod

@@ -1,6 +1,6 @@
-"""Tokenizers of our own: one token a byte, and a family's markers as single tokens.
+"""Synthetic tokenizers: a token for each byte, and a family's markers as single tokens.
 
-One byte a token is the harshest way to cut a text that a server can meet, and it needs nothing from a hub.
+Single bytes are the hardest cut of a text that a server can meet, and need nothing from a hub.
 The files load as any fast tokenizer of transformers.
 """
 
@@ -16,21 +16,21 @@ from typing import Any
 from vllm_harness.scripted.dialects.form import Form
 
 PAD = "<|pad|>"
-"""A special token that no format has a use for, as every tokenizer has one."""
+"""A special token that no format uses; every tokenizer has such a token."""
 _TEMPLATE = Path(__file__).parent.parent / "templates" / "family.jinja"
 _PRINTABLE = (range(ord("!"), ord("~") + 1), range(ord("¡"), ord("¬") + 1), range(ord("®"), ord("ÿ") + 1))
 
 
 @dataclass(frozen=True)
 class Token:
-    """A text that is one token; `special` ones are left out of decoded text unless that is asked for."""
+    """A text that is one token; `special` ones are left out of decoded text by default."""
 
     text: str
     special: bool
 
 
 def tokens_of(form: Form) -> tuple[Token, ...]:
-    """The markers of a format that are one token each in its family's tokenizer, and one of no use."""
+    """The markers of a format that are one token each in its family's tokenizer, and PAD."""
     thoughts = form.thoughts
     marked = {
         **dict.fromkeys(form.frame.tokens, True),
@@ -52,8 +52,8 @@ def byte_tokenizer(
 
     Args:
         merges: pairs that become ordinary vocabulary, for parsers that look for pieces; in the vocabulary's
-            spelling (`Ġ` for a blank, `Ċ` for a line end), each made of earlier ones.
-        ids: numbers that some of the merged pieces must have.
+            spelling (`Ġ` for a blank, `Ċ` for a line end), each made of earlier pieces.
+        ids: numbers that certain merged pieces must have.
         sentencepiece: bytes as `<0x0A>`, as SentencePiece's byte fallback, instead of GPT-2's letters.
     """
     letters = [f"<0x{byte:02X}>" for byte in range(256)] if sentencepiece else _letters()
@@ -90,7 +90,7 @@ def byte_tokenizer(
 
 
 def with_tokens(document: dict[str, Any], tokens: Iterable[Token]) -> dict[str, Any]:
-    """A tokenizer.json with the tokens that it lacks appended; one that is there keeps its id and kind."""
+    """A tokenizer.json with the tokens that it lacks appended; a token that it has keeps its id and kind."""
     added = document["added_tokens"]
     known = {token["content"] for token in added}
     first = 1 + max([*document["model"]["vocab"].values(), *(token["id"] for token in added)])
@@ -115,10 +115,10 @@ def write_tokenizer(
     """Writes tokenizer.json, tokenizer_config.json and chat_template.jinja.
 
     Args:
-        folder: an existing one.
+        folder: an existing folder.
         document: the tokenizer.json.
         form: whose prompt the chat template writes.
-        config: more for tokenizer_config.json.
+        config: further settings for tokenizer_config.json.
     """
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -30,7 +30,7 @@ def test_a_text_is_itself(text: str) -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ((CALL, CALL), "says 1 call a turn, not 2"),
+        ((CALL, CALL), "writes 1 call a turn, not 2"),
         ((Text("On it."), CALL), "a text or calls, never both; not Text, ToolCall"),
         ((Reasoning("Hm."), CALL), "has no reasoning"),
         ((CALL, Text("Done.")), "not ToolCall, Text"),

@@ -27,7 +27,7 @@ def uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_a_generation_is_told_by_its_tokens(uses: ModuleType, said: int, state: str, position: int) -> None:
     progress = uses.GenerationProgress("1-1", 0, 0, 3)
     for token in range(said):
-        progress.said(token)
+        progress.generated(token)
     assert uses.read_statuses("1-1") == [
         {"take": 0, "choice": 0, "state": state, "position": position, "length": 3}
     ]
@@ -37,7 +37,7 @@ def test_a_generation_is_told_by_its_tokens(uses: ModuleType, said: int, state: 
 def test_a_token_that_is_told_twice_counts_once(uses: ModuleType) -> None:
     progress = uses.GenerationProgress("1-1", 0, 0, 3)
     for token in (0, 1, 1, 0):
-        progress.said(token)
+        progress.generated(token)
     (status,) = uses.read_statuses("1-1")
     assert (status["state"], status["position"]) == ("running", 2)
 
@@ -52,7 +52,7 @@ def test_nothing_is_told_of_a_generation_that_has_not_begun(uses: ModuleType) ->
 def test_a_refusal_is_found_and_holds(uses: ModuleType, said: int) -> None:
     progress = uses.GenerationProgress("1-1", 0, 1, 3)
     for token in range(said):
-        progress.said(token)
+        progress.generated(token)
     progress.refused({"position": said, "length": 3, "token": 7})
     told = {"take": 0, "choice": 1, "state": "refused", "position": said, "length": 3, "token": 7}
     assert uses.refusal("1-1") == told
@@ -61,7 +61,7 @@ def test_a_refusal_is_found_and_holds(uses: ModuleType, said: int) -> None:
 
 def test_generations_come_by_take_and_choice(uses: ModuleType) -> None:
     for take, choice in ((10, 0), (2, 1), (2, 0)):
-        uses.GenerationProgress("1-1", take, choice, 1).said(0)
+        uses.GenerationProgress("1-1", take, choice, 1).generated(0)
     uses.GenerationProgress("1-2", 0, 0, 1).refused({"position": 0, "length": 1})
     assert [(each["take"], each["choice"]) for each in uses.read_statuses("1-1")] == [(2, 0), (2, 1), (10, 0)]
     assert uses.refusal("1-1") is None

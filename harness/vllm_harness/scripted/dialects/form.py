@@ -1,4 +1,4 @@
-"""Forms: dialects as data. A frame, thoughts and calls compose, and one writer renders all."""
+"""Forms: dialects as data. A form composes a frame, thoughts and calls, and renders any meaning."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Form:
         body: what stands around everything after the thoughts.
         join: what stands between two parts, each of which then is a message of its own, in any order.
         unthinking: what the prompt ends with where thinking is turned off.
-        how: what the prompt says, after the tools, of how to call them.
+        how: how to call the tools, as the prompt explains it after them.
     """
 
     name: str
@@ -50,8 +50,8 @@ class Form:
         """What the prompt ends with, right before the model's first token."""
         return self.frame.roles["assistant"] + (self.thoughts.tail if self.thoughts else self.unthinking)
 
-    def ids(self, meaning: Meaning) -> tuple[str, ...]:
-        """What a turn's calls are identified by; none where the format has no word for it."""
+    def call_ids(self, meaning: Meaning) -> tuple[str, ...]:
+        """The ids of a turn's calls; none where the format writes no ids."""
         if not self.calls.id:
             return ()
         template = Template(self.calls.id)
@@ -60,7 +60,7 @@ class Form:
         )
 
     def render(self, meaning: Meaning) -> str:
-        """The turn as the model generates it freely; DialectError where the format cannot say it."""
+        """The turn as the model generates it freely; DialectError where the format cannot express it."""
         return self._render(meaning, gap=self.thoughts.gap if self.thoughts else "")
 
     def render_constrained(self, meaning: Meaning) -> str:
@@ -81,8 +81,8 @@ class Form:
         """
         free = self._free(meaning)
         held = [
-            f"{free}{json.dumps(said, ensure_ascii=False)}{self.frame.end}"
-            for said in _in_json(meaning, named)
+            f"{free}{json.dumps(answer, ensure_ascii=False)}{self.frame.end}"
+            for answer in _in_json(meaning, named)
         ]
         return [*self.render_near(meaning), *held]
 
@@ -121,7 +121,7 @@ class Form:
         return f"{thought}{self.body[0]}{self.calls.beside.join(filter(None, written))}{self.body[1]}{end}"
 
     def _runs(self, meaning: Meaning) -> list[tuple[Part, ...]]:
-        """The parts, calls next to each other as one, with the empty ones that the format always writes."""
+        """The parts, adjacent calls as one run, with the empty parts that the format always writes."""
         if self.join is not None:
             return [(part,) for part in meaning.parts]
         runs = [
@@ -141,27 +141,27 @@ class Form:
         if Reasoning in kinds and self.thoughts is None:
             raise DialectError(f"dialect {self.name} has no reasoning", hint="leave the reasoning out")
         calls = sum(len(run) for run in runs if isinstance(run[0], ToolCall))
-        said = ", ".join(kind.__name__ for kind in kinds)
+        found = ", ".join(kind.__name__ for kind in kinds)
         if self.calls.most is not None and calls > self.calls.most:
             raise DialectError(
-                f"dialect {self.name} says {self.calls.most} call a turn, not {calls}",
+                f"dialect {self.name} writes {self.calls.most} call a turn, not {calls}",
                 hint="give each call a turn of its own",
             )
         if self.join is not None:
             return
-        spoken = kinds[1:] if kinds[:1] == [Reasoning] else kinds
+        visible = kinds[1:] if kinds[:1] == [Reasoning] else kinds
         orders: dict[str, tuple[str, bool]] = {
-            "alone": ("a text or calls, never both", len(spoken) <= 1),
-            "before": ("one text, then calls", spoken in ([], [Text], [ToolCall], [Text, ToolCall])),
+            "alone": ("a text or calls, never both", len(visible) <= 1),
+            "before": ("one text, then calls", visible in ([], [Text], [ToolCall], [Text, ToolCall])),
             "around": (
                 "texts and calls in turn",
-                all(a is not b for a, b in pairwise(spoken)),
+                all(a is not b for a, b in pairwise(visible)),
             ),
         }
         order, kept = orders[self.calls.text]
-        if Reasoning in spoken or not kept:
+        if Reasoning in visible or not kept:
             raise DialectError(
-                f"dialect {self.name} writes one reasoning, then {order}; not {said}",
+                f"dialect {self.name} writes one reasoning, then {order}; not {found}",
                 hint="split it into turns, or script the raw text",
             )
 

@@ -35,12 +35,12 @@ def render(meaning: Meaning) -> str:
 
 
 def render_constrained(meaning: Meaning) -> str:
-    """The same, with a last text that is JSON marked as such, the way gpt-oss answers to a schema."""
+    """The same, with a last text that is JSON marked as JSON, as gpt-oss answers a schema."""
     raw = render(meaning)
     last = meaning.parts[-1]
     if isinstance(last, Text) and _is_json(last.text):
-        head, _, said = raw.rpartition("<|channel|>final<|message|>")
-        return f"{head}<|channel|>final <|constrain|>json<|message|>{said}"
+        head, _, answer = raw.rpartition("<|channel|>final<|message|>")
+        return f"{head}<|channel|>final <|constrain|>json<|message|>{answer}"
     return raw
 
 

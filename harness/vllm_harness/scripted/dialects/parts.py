@@ -34,9 +34,11 @@ def _template_with(*names: str) -> AfterValidator:
 
     def check(text: str) -> str:
         template = Template(text)
-        if not template.is_valid() or (unknown := {*template.get_identifiers()} - {*names}):
-            wrong = f"unknown placeholder ${min(unknown)}" if template.is_valid() else "a lone $"
-            raise ValueError(f"{wrong}; there are {', '.join(f'${name}' for name in names)}, and $$ for a $")
+        known = ", ".join(f"${name}" for name in names)
+        if not template.is_valid():
+            raise ValueError(f"a lone $; there are {known}, and $$ for a $")
+        if unknown := {*template.get_identifiers()} - {*names}:
+            raise ValueError(f"unknown placeholder ${min(unknown)}; there are {known}")
         return text
 
     return AfterValidator(check)
@@ -75,7 +77,7 @@ class Thoughts:
     Attributes:
         close: what the model generates after its thoughts.
         open: what it generates before them.
-        tail: what the prompt ends with instead, where the chat template opens the thoughts.
+        tail: what the prompt ends with instead where the chat template opens the thoughts.
         gap: blanks between the thoughts and the rest, which a grammar would forbid.
         always: whether they are written, empty, also where there is no reasoning.
         tokens: markers that are one token each.
@@ -153,8 +155,8 @@ def _by_name(kind: Literal["frames", "thoughts"]) -> Callable[[Any], Any]:
 
 
 SharedFrame = Annotated[Frame, BeforeValidator(_by_name("frames"), json_schema_input_type=Frame | str)]
-"""A frame, or the name of one in parts.yaml."""
+"""A frame, or the name of a frame in parts.yaml."""
 SharedThoughts = Annotated[
     Thoughts, BeforeValidator(_by_name("thoughts"), json_schema_input_type=Thoughts | str)
 ]
-"""Thoughts, or the name of some in parts.yaml."""
+"""Thoughts, or the name of thoughts in parts.yaml."""

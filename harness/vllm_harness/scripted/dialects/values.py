@@ -166,7 +166,7 @@ def _mapping(call: ToolCall, dialect: str) -> dict[str, Any]:
 
 
 def _follows(template: str, placeholder: str) -> str:
-    """The marker after a placeholder, up to the next one, line ends left out."""
+    """The marker after a placeholder, up to the next placeholder, without line ends."""
     return re.split(r"\$[a-z]+", template.partition(placeholder)[2])[0].strip("\n")
 
 

@@ -1,6 +1,6 @@
 """Loaded by every Python process of a server that was not forked, since this folder is on its path.
 
-Names the process's shared memory after the server, then makes way for a sitecustomize further down the path.
+Names the process's shared memory after the server, then loads the next sitecustomize on the path.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ASGI in small: whole bodies in and out, and whose a request is.
+"""Helpers for ASGI: whole bodies in and out, and the user that a request comes from.
 
 Runs inside the server, imports nothing of the harness.
 """
@@ -85,7 +85,8 @@ def of_this_user(scope: dict[str, Any]) -> bool:
 def _owner_by_netlink(client: tuple[str, int], server: tuple[str, int]) -> int | None:
     """The uid of the client's end of an IPv4 connection, None where there is none; by sock_diag(7).
 
-    One look-up, however many connections the machine has: the list of proc(5) takes milliseconds.
+    This is a single look-up, however many connections the machine has; reading the list of proc(5) takes
+    milliseconds.
     """
     try:
         addresses = [socket.inet_aton(client[0]), socket.inet_aton(server[0])]
@@ -104,7 +105,7 @@ def _owner_by_netlink(client: tuple[str, int], server: tuple[str, int]) -> int |
     if kind == NLMSG_ERROR:
         code = -struct.unpack_from("=i", reply, 16)[0]
         if code == errno.ENOENT:
-            # no such connection, or no such kind of question
+            # no such connection, or no such kind of request
             return _owner_as_listed(client, server)
         raise OSError(code, os.strerror(code))
     state, found = reply[17], reply[20:56]
@@ -114,7 +115,7 @@ def _owner_by_netlink(client: tuple[str, int], server: tuple[str, int]) -> int |
 
 
 def _owner_as_listed(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """The same from the list of proc(5)."""
+    """The same, from the list of proc(5)."""
     wanted = [_as_listed(*client), _as_listed(*server), f"{TCP_ESTABLISHED:02X}"]
     for line in CONNECTIONS.read_text().splitlines()[1:]:
         fields = line.split()
@@ -124,7 +125,7 @@ def _owner_as_listed(client: tuple[str, int], server: tuple[str, int]) -> int | 
 
 
 def _as_listed(host: str, port: int) -> str:
-    """An IPv4 address as proc(5) lists it; one that nothing has where it is none."""
+    """An IPv4 address as proc(5) lists it; empty, which no connection has, for any other address."""
     try:
         return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
     except OSError:

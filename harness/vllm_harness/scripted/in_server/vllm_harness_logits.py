@@ -20,12 +20,12 @@ KEPT_USES = 4096
 
 
 class Generation:
-    """One take of a script, in one row of the batch.
+    """A take of a script, in a row of the batch.
 
     Args:
-        ids: the tokens to say; none where the request has no script, or no take for this turn.
-        output: vLLM's live list of the tokens said so far.
-        progress: tells what becomes of it.
+        ids: the tokens to generate; none where the request has no script, or no take for this turn.
+        output: vLLM's live list of the tokens generated so far.
+        progress: reports its state.
     """
 
     def __init__(self, ids: list[int], output: list[int], progress: uses.GenerationProgress) -> None:
@@ -49,7 +49,7 @@ class Generation:
             return
         row.fill_(float("-inf"))
         row[token] = kept
-        self.progress.said(position)
+        self.progress.generated(position)
 
     def _refuse(self, position: int, token: int | None, row: torch.Tensor) -> None:
         self.refused = True

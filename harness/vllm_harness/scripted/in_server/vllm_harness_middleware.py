@@ -29,7 +29,7 @@ RESPONSE_ID = re.compile(rb'"id"\s*:\s*"(resp_[^"]+)"')
 
 
 class ServedBook:
-    """Rules in order; each says what a request must look like and what the model then says."""
+    """Rules in order: each has the conditions of a request, and what the model generates for it."""
 
     def __init__(self, rules: list[dict[str, Any]]) -> None:
         self.rules = rules
@@ -45,7 +45,7 @@ class ServedBook:
         return None
 
     def report(self) -> dict[str, Any]:
-        """What is left, and what became of each use."""
+        """The rules that are left, and the state of each use."""
         return {
             "left": [rule["name"] for rule in self.rules if rule.get("left")],
             "uses": [{**use, "generations": uses.read_statuses(use["id"])} for use in self.uses],
@@ -62,7 +62,7 @@ class ScriptMiddleware:
         self.numbers = itertools.count(1)
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """One request."""
+        """Handles a request."""
         path = scope.get("path", "")
         if scope["type"] != "http":
             await self.app(scope, receive, send)
@@ -148,7 +148,7 @@ class ScriptMiddleware:
         if refusal := uses.refusal(use["id"]):
             allowed = [await self._decoded(scope, token) for token in refusal["allowed"][:SHOWN_ALLOWED]]
             wanted = None if refusal["token"] is None else await self._decoded(scope, refusal["token"])
-            await _tell_refusal(send, use, _refusal_text(use, refusal, wanted, allowed), started)
+            await _send_refusal(send, use, _refusal_text(use, refusal, wanted, allowed), started)
         elif error is not None:
             raise error
 
@@ -195,7 +195,7 @@ def _with_script(body: dict[str, Any], use: dict[str, Any], rule: dict[str, Any]
 
 
 def _facts(body: dict[str, Any], depths: dict[str, int]) -> dict[str, Any]:
-    """What rules can ask of a request, for any of the APIs."""
+    """What the conditions of rules refer to, for a request of any API."""
     items = body.get("input", body.get("messages", body.get("prompt")))
     if isinstance(items, str):
         items = [{"role": "user", "content": items}]
@@ -218,12 +218,12 @@ def _facts(body: dict[str, Any], depths: dict[str, int]) -> dict[str, Any]:
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list; a client may send anything, and it is vLLM's to refuse it."""
+    """The objects of a list; a client may send anything, and vLLM refuses it."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _with_results(items: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The items, with Anthropic's tool results, which are parts of a user message, as items of their own."""
+    """The items, with Anthropic's tool results, which are parts of a user message, as separate items."""
     for item in items:
         content = item.get("content")
         parts = content if isinstance(content, list) else []
@@ -280,7 +280,7 @@ def _refusal_text(
     return f"{place}: a grammar or limit of the request does not allow {wanted!r}; allowed instead: {others}"
 
 
-async def _tell_refusal(send: Any, use: dict[str, Any], message: str, started: bool) -> None:
+async def _send_refusal(send: Any, use: dict[str, Any], message: str, started: bool) -> None:
     # vLLM's Python front end refuses a request without a script itself, also with 400
     status, code = (400, names.NO_SCRIPT) if use["no_script"] else (422, names.SCRIPT_REFUSED)
     error = asgi.error(message, code)

@@ -21,7 +21,7 @@ import uvicorn
 import vllm_harness_names as names
 from vllm_harness_middleware import ScriptMiddleware
 
-# said between two neighbours, not end to end (RFC 9110, 7.6.1), or made anew
+# for a single connection, not end to end (RFC 9110, 7.6.1), or written again
 NOT_PASSED_ON = {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"host", b"content-length"}
 
 
@@ -29,7 +29,7 @@ class Forward:
     """An ASGI application: passes each request on to an HTTP server on a Unix socket, unchanged.
 
     Args:
-        uds: path of the socket; until somebody listens there, requests are answered with 503.
+        uds: path of the socket; until a server listens there, requests are answered with 503.
     """
 
     def __init__(self, uds: str) -> None:
@@ -40,7 +40,7 @@ class Forward:
         )
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """One request; a client that goes away ends it upstream as well."""
+        """Handles a request; a client that goes away ends it upstream as well."""
         passing = asyncio.ensure_future(self._pass_on(scope, await _body(receive), send))
         leaving = asyncio.ensure_future(_left(receive))
         try:

@@ -1,12 +1,12 @@
-"""ASGI middleware: keeps the token ids that vLLM generates for each request, unseen by the client.
+"""ASGI middleware: records the token ids that vLLM generates for each request, unseen by the client.
 
-It asks vLLM for them with each request, blanks them in the answer, and gives what it kept at
-`/vllm-harness/recording`, to the user who runs the server: POST begins anew, GET gives
-`{"records": [...]}`. So any client is recorded, and sees what it would see without. Runs inside the server,
-imports nothing of the harness beyond this folder.
+It requests them from vLLM with each request, blanks them in the answer, and serves the records at
+`/vllm-harness/recording`, to the user who runs the server: POST begins a new recording, GET gives
+`{"records": [...]}`. So any client is recorded, and sees what it would see without the recorder. Runs inside
+the server, imports nothing of the harness beyond this folder.
 
 A record: path, request, status, answer (a body, or the list of a stream's events), and `tokens`, a list of
-ids for each choice or generation; None where vLLM does not tell them (Messages, Harmony, answers that broke
+ids for each choice or generation; None where vLLM does not give them (Messages, Harmony, answers that broke
 off).
 """
 
@@ -20,8 +20,8 @@ import vllm_harness_asgi as asgi
 import vllm_harness_names as names
 
 RESPONSES = "/v1/responses"
-# what asks for token ids, where that can be asked
-ASKS = {
+# the field of a request that brings token ids, where the API has such a field
+TOKEN_FIELDS = {
     RESPONSES: "enable_response_messages",
     "/v1/chat/completions": "return_token_ids",
     "/v1/completions": "return_token_ids",
@@ -38,7 +38,7 @@ class RecordMiddleware:
         self.records: list[dict[str, Any]] = []
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """One request."""
+        """Handles a request."""
         path, method = scope.get("path", ""), scope.get("method")
         if scope["type"] != "http":
             await self.app(scope, receive, send)
@@ -46,7 +46,7 @@ class RecordMiddleware:
             await asgi.refuse_other_user(send)
         elif path == names.RECORDING_PATH:
             await self._control(method, scope, send)
-        elif method == "POST" and path in ASKS:
+        elif method == "POST" and path in TOKEN_FIELDS:
             await self._generate(scope, receive, send)
         elif record := self._of_response(path):
             await self.app(scope, receive, RecordedAnswer(record, send).send)
@@ -70,7 +70,7 @@ class RecordMiddleware:
         if not isinstance(body, dict):
             await self.app(scope, asgi.replay(raw, receive), send)
             return
-        asks = ASKS[scope["path"]]
+        field = TOKEN_FIELDS[scope["path"]]
         record = {
             "path": scope["path"],
             "request": body,
@@ -78,34 +78,32 @@ class RecordMiddleware:
             "answer": None,
             "tokens": None,
             "response_id": None,
-            "asked": bool(asks and body.get(asks)),
+            "tokens_wanted": bool(field and body.get(field)),
         }
         self.records.append(record)
-        changed = json.dumps({**body, asks: True} if asks else body).encode()
-        await self.app(
-            asgi.with_length_unknown(scope), asgi.replay(changed, receive), RecordedAnswer(record, send).send
-        )
+        changed = json.dumps({**body, field: True} if field else body).encode()
+        answer = RecordedAnswer(record, send)
+        await self.app(asgi.with_length_unknown(scope), asgi.replay(changed, receive), answer.send)
 
     def _of_response(self, path: str) -> dict[str, Any] | None:
-        """The record of a stored response that a path asks about."""
+        """The record of the stored response that a path names."""
         wanted = path.removeprefix(f"{RESPONSES}/").split("/")[0]
         return next((record for record in self.records if record["response_id"] == wanted), None)
 
     async def _retrieve(self, record: dict[str, Any], scope: dict[str, Any]) -> None:
-        """Asks for a response that went on in the background."""
+        """Retrieves a response that went on in the background."""
 
-        async def nobody(message: dict[str, Any]) -> None:
+        async def discard(message: dict[str, Any]) -> None:
             pass
 
         path = f"{RESPONSES}/{record['response_id']}"
-        asked = {"path": path, "raw_path": path.encode(), "query_string": b"", "method": "GET"}
-        await self.app(
-            {**scope, **asked}, asgi.replay(b"", asyncio.Event().wait), RecordedAnswer(record, nobody).send
-        )
+        retrieval = {"path": path, "raw_path": path.encode(), "query_string": b"", "method": "GET"}
+        receive = asgi.replay(b"", asyncio.Event().wait)
+        await self.app({**scope, **retrieval}, receive, RecordedAnswer(record, discard).send)
 
 
 class RecordedAnswer:
-    """An answer on its way to the client: notes it, and takes out what the client had not asked for."""
+    """An answer on its way to the client: records it, and blanks what the client did not request."""
 
     def __init__(self, record: dict[str, Any], send: Any) -> None:
         self.record = record
@@ -115,7 +113,7 @@ class RecordedAnswer:
         self.left = b""
 
     async def send(self, message: dict[str, Any]) -> None:
-        """One ASGI message of the answer."""
+        """Passes on an ASGI message of the answer."""
         if message["type"] == "http.response.start":
             self.start = message
             kind = dict(message["headers"]).get(b"content-type", b"")
@@ -160,7 +158,7 @@ class RecordedAnswer:
             body = content.decode("utf-8", "replace")
         else:
             noted = self._noted(body)
-            if self.record["answer"] is None or _is_response(noted):  # not what a DELETE or a 404 says
+            if self.record["answer"] is None or _is_response(noted):  # not the answer to a DELETE, nor a 404
                 self.record["answer"] = noted
             content = json.dumps(body, ensure_ascii=False).encode()
         headers = [(k, v) for k, v in self.start["headers"] if k.lower() != b"content-length"]
@@ -169,7 +167,7 @@ class RecordedAnswer:
         await self.pass_on({"type": "http.response.body", "body": content, "more_body": False})
 
     def _noted(self, value: Any) -> Any:
-        """Notes the tokens and the id of an answer or event; blanks what the client did not ask for."""
+        """Records the tokens and the id of an answer or event; blanks what the client did not request."""
         if not isinstance(value, dict):
             return value
         response = value if _is_response(value) else value.get("response")
@@ -184,21 +182,21 @@ class RecordedAnswer:
         return value
 
     def _blank(self, value: dict[str, Any]) -> None:
-        if not self.record["asked"]:
+        if not self.record["tokens_wanted"]:
             value.update(dict.fromkeys(ADDED & value.keys()))
 
     def _note_generations(self, messages: Any) -> None:
-        said = [message.get("tokens") for message in messages or () if isinstance(message, dict)]
-        if said and all(isinstance(tokens, list) for tokens in said):
-            self.record["tokens"] = said[::2]  # those between are the prompts of further generations
+        generations = [message.get("tokens") for message in messages or () if isinstance(message, dict)]
+        if generations and all(isinstance(tokens, list) for tokens in generations):
+            self.record["tokens"] = generations[::2]  # those between are the prompts of further generations
 
     def _note_choice(self, choice: dict[str, Any]) -> None:
         if not isinstance(choice.get("token_ids"), list):
             return
-        said = self.record["tokens"] = self.record["tokens"] or []
+        choices = self.record["tokens"] = self.record["tokens"] or []
         index = choice.get("index", 0)
-        said.extend([] for _ in range(index + 1 - len(said)))
-        said[index].extend(choice["token_ids"])
+        choices.extend([] for _ in range(index + 1 - len(choices)))
+        choices[index].extend(choice["token_ids"])
 
 
 def _is_response(value: Any) -> bool:
@@ -206,4 +204,4 @@ def _is_response(value: Any) -> bool:
 
 
 def _kept(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name not in ("response_id", "asked")}
+    return {name: value for name, value in record.items() if name not in ("response_id", "tokens_wanted")}

@@ -1,6 +1,6 @@
-"""Gives the shared memory and the semaphores of a server names that bear the server's id.
+"""Gives the shared memory and the semaphores of a server names that contain the server's id.
 
-Whoever clears away after a server that was killed finds them so, whichever of its processes still live.
+So they can be found and removed after a server was killed, whichever of its processes still live.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What becomes of a script while vLLM generates: a folder a use of it, in it a small file a generation.
+"""The state of a script while vLLM generates: a folder for each use, with a small file for each generation.
 
 The logits processor (engine process) writes it, the middleware (API server process) reads it. Runs inside the
 server, so it imports nothing of the harness.
@@ -19,10 +19,10 @@ REFUSED = ".refused"
 
 # keys of vllm_xargs
 USE = "harness_use"  # id of this use of a script
-IDS = "harness_ids"  # the token ids of all its takes, one after the other
+IDS = "harness_ids"  # the token ids of all its takes, concatenated
 LENGTHS = "harness_lengths"  # tokens of each take
 BY_CHOICE = "harness_by_choice"  # 1: a take for each choice (n > 1); 0: a take for each turn
-SEED = "harness_seed"  # the request's seed, so that choice k is told by its seed
+SEED = "harness_seed"  # the request's seed, so that a choice is known by its seed
 NO_SCRIPT = "harness_no_script"  # why no script matches this request
 
 
@@ -30,20 +30,20 @@ _USE = re.compile(r"\d+-\d+")
 
 
 def is_use(use: object) -> bool:
-    """Whether something can be an id of ours; clients may send what they like in `vllm_xargs`."""
+    """Whether a value can be the id of a use; clients may send anything in `vllm_xargs`."""
     return isinstance(use, str) and _USE.fullmatch(use) is not None
 
 
 def folder(use: str) -> Path:
-    """The folder of one use; looking into it takes as long on the server's first request as on its last."""
+    """The folder of a use; reading it takes as long on a server's last request as on its first."""
     return Path(os.environ[names.SCRIPT_DIR]) / "uses" / use
 
 
 class GenerationProgress:
-    """One generation, as the engine tells of it.
+    """A generation, as the engine reports it.
 
-    A file holds a line with the script's length and then a byte for each token said, so that telling of one
-    more takes no time; a second file, which appears at once, tells of a refusal.
+    A file holds a line with the script's length and then a byte for each generated token, so that reporting
+    a further token takes no time; a second file, which appears complete, reports a refusal.
 
     Args:
         use, take, choice: which generation it is.
@@ -55,14 +55,14 @@ class GenerationProgress:
         self._head = json.dumps({"length": length}).encode() + b"\n"
         self._file: io.FileIO | None = None
 
-    def said(self, position: int) -> None:
-        """Tells that a token was said."""
+    def generated(self, position: int) -> None:
+        """Reports that a token was generated."""
         if self._file is None:
             self._file = self._begin()
         os.pwrite(self._file.fileno(), b".", len(self._head) + position)
 
     def refused(self, status: dict[str, Any]) -> None:
-        """Tells that a token was refused."""
+        """Reports that a token was refused."""
         fresh = self._fresh()
         fresh.write_text(json.dumps({"state": "refused", **status}))
         fresh.replace(self._path.with_name(f"{self._path.name}{REFUSED}"))
@@ -75,7 +75,7 @@ class GenerationProgress:
         return file
 
     def _fresh(self) -> Path:
-        """A file that nobody reads until it has its name, so that nobody reads half of it."""
+        """A file that is not read before it has its final name, so that no reader sees half of it."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         return self._path.with_name(f".{self._path.name}")
 
@@ -112,7 +112,7 @@ def _status(use: str, name: str) -> dict[str, Any]:
     return refused
 
 
-def _progress(length: int, said: int) -> dict[str, Any]:
-    # one step past the end is vLLM's asynchronous scheduling; more, a server that ignores the stop token
-    state = "running" if said < length else "done" if said <= length + 1 else "overrun"
-    return {"state": state, "position": min(said, length), "length": length}
+def _progress(length: int, generated: int) -> dict[str, Any]:
+    # asynchronous scheduling goes a step past the end, a server that ignores the stop token goes further
+    state = "running" if generated < length else "done" if generated <= length + 1 else "overrun"
+    return {"state": state, "position": min(generated, length), "length": length}
