@@ -172,7 +172,7 @@ def _quoting(form: Form) -> str:
 
 
 def _meant(family: Family, case: Case, topic: str, meaning: Meaning) -> Question:
-    ids = family.form.ids(meaning) if family.form else ()
+    ids = family.form.call_ids(meaning) if family.form else ()
     return Question(case.model_copy(update={"ids": ids}), topic, _as_answered(family, meaning))
 
 
