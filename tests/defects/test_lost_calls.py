@@ -14,7 +14,7 @@ from openai import OpenAI
 from tests.lost_calls import LOST, lost_calls_excused
 from tests.messages_api import messages_on
 from tests.own_server import OwnServer
-from vllm_harness.scripted.book import Book
+from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.defects import DefectShown
@@ -26,22 +26,22 @@ TRIES = 40
 STILL_S = 0.3
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 Check = Callable[..., None]
-Ask = Callable[[RemoteServer, Book, OpenAI, Check], None]
+Ask = Callable[[RemoteServer, ScriptBook, OpenAI, Check], None]
 
 
-def ask_chat(server: RemoteServer, book: Book, client: OpenAI, check: Check) -> None:
+def ask_chat(server: RemoteServer, book: ScriptBook, client: OpenAI, check: Check) -> None:
     tool = {"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}
     made = client.chat.completions.create(model=server.model, messages=ASK, tools=[tool], stream=True)  # type: ignore[call-overload]
     check(list(made))
 
 
-def ask_responses(server: RemoteServer, book: Book, client: OpenAI, check: Check) -> None:
+def ask_responses(server: RemoteServer, book: ScriptBook, client: OpenAI, check: Check) -> None:
     tool = {"type": "function", "name": "weather", "parameters": SCHEMA}
     made = client.responses.create(model=server.model, input="Weather?", tools=[tool], stream=True)  # type: ignore[call-overload]
     check(list(made))
 
 
-def ask_messages(server: RemoteServer, book: Book, client: OpenAI, check: Check) -> None:
+def ask_messages(server: RemoteServer, book: ScriptBook, client: OpenAI, check: Check) -> None:
     with messages_on(server, book.name, lambda name: check) as messages:
         messages.stream("Weather?", tools=[{"name": "weather", "input_schema": SCHEMA}])
 
@@ -75,7 +75,7 @@ def test_a_call_in_one_delta(ask: Ask, own_server: OwnServer) -> None:
     process = psutil.Process(server.pid)
     check = lost_calls_excused(lambda name: lambda events, **more: None, server)("check_stream")
     for number in range(TRIES):
-        book = Book(server.endpoint, server.entry)
+        book = ScriptBook(server.endpoint, server.entry)
         book.script(calls=[ToolCall("weather", {"city": "Paris"})])
         try:
             with standing_still(process, 0.002 * number), book.client() as client:
