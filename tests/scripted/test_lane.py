@@ -1,4 +1,4 @@
-"""The scripted lane itself: what is scripted is said, nothing else; what goes wrong is told by name."""
+"""The scripted lane itself: the model generates what is scripted, nothing else; problems have names."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def test_vllms_own_validation_comes_first(vllm_server: Server, openai_client: Op
 
 def test_text_may_be_raw_or_ids(vllm_server: Server, openai_client: OpenAI, script: ScriptWriter) -> None:
     server = lane(vllm_server)
-    first = script("said by meaning")
+    first = script("given as a meaning")
     assert first is not None
     script(list(first.takes[0]))
     texts = [ask(openai_client, server.model, "hi") for _ in range(2)]
-    assert texts == ["said by meaning"] * 2
+    assert texts == ["given as a meaning"] * 2
 
 
 def test_script_without_stop_is_told_and_ended(
@@ -96,7 +96,7 @@ def test_script_over_the_token_limit_is_told(vllm_server: Server) -> None:
 
 def test_unused_script_is_told(vllm_server: Server) -> None:
     book = lane(vllm_server).book("unused")
-    book.script("never asked for", name="idle")
+    book.script("never requested", name="idle")
     with pytest.raises(ScriptError, match="'idle' was never used"):
         book.verify()
 
@@ -165,8 +165,8 @@ def test_each_choice_says_its_own(vllm_server: Server, openai_client: OpenAI, sc
     chat = openai_client.chat.completions.create(
         model=vllm_server.model, messages=[{"role": "user", "content": "hi"}], n=3
     )
-    said = [(choice.index, (choice.message.content or "").strip()) for choice in chat.choices]
-    assert sorted(said) == [(0, "first"), (1, "second"), (2, "third")]
+    texts = [(choice.index, (choice.message.content or "").strip()) for choice in chat.choices]
+    assert sorted(texts) == [(0, "first"), (1, "second"), (2, "third")]
 
 
 @pytest.mark.vllm_needs("responses")
@@ -193,11 +193,11 @@ async def many_at_once(server: RemoteServer, number: int, length: int) -> list[s
         book = server.book(f"at-once-{index}")
         await asyncio.to_thread(book.script, words(index, length), name=f"words {index}")
         async with book.async_client() as client:
-            text = await said(client, index)
+            text = await answer(client, index)
         await asyncio.to_thread(book.verify)
         return text
 
-    async def said(client: AsyncOpenAI, index: int) -> str:
+    async def answer(client: AsyncOpenAI, index: int) -> str:
         request: Any = {"model": server.model, "messages": [{"role": "user", "content": f"hi {index}"}]}
         if index % 2:
             return (await client.chat.completions.create(**request)).choices[0].message.content or ""

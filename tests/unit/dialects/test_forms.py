@@ -276,5 +276,5 @@ def test_forced_calls_come_after_their_thoughts_in_the_same_places() -> None:
     call = '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
     assert texts[0] == f"{free}{call}\n{call}<|im_end|>"
     assert f"{free}{call}{call}<|im_end|>" in texts
-    said = '{"name": "get_time", "parameters": {}}'
-    assert f"{free}[{said}, {said}]<|im_end|>" in texts
+    in_json = '{"name": "get_time", "parameters": {}}'
+    assert f"{free}[{in_json}, {in_json}]<|im_end|>" in texts

@@ -99,8 +99,8 @@ def test_openai_harmony_writes_the_same_analysis_and_preamble(encoding: Any) -> 
         Message.from_role_and_content(Role.ASSISTANT, "I look it up.").with_channel("commentary"),
     ]
     written = encoding.decode_utf8([token for message in messages for token in encoding.render(message)])
-    said = render("harmony", Meaning((Reasoning("Hm."), Text("I look it up."), CALL)))
-    assert f"<|start|>assistant{said}".startswith(f"{written}<|start|>assistant<|channel|>commentary to=")
+    rendered = render("harmony", Meaning((Reasoning("Hm."), Text("I look it up."), CALL)))
+    assert f"<|start|>assistant{rendered}".startswith(f"{written}<|start|>assistant<|channel|>commentary to=")
 
 
 @pytest.mark.parametrize(

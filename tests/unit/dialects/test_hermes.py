@@ -25,7 +25,7 @@ CALLS = st.lists(
 
 
 def read(text: str) -> Meaning:
-    """Reads a turn: blocks are found from the left, and a call's JSON ends where the JSON grammar says."""
+    """Reads a turn: blocks are found from the left, and a call's JSON ends where the JSON grammar ends it."""
     assert text.endswith("<|im_end|>")
     rest = text.removesuffix("<|im_end|>")
     thought = re.match(r"<think>\n(.*?)\n</think>\n\n", rest, re.DOTALL)

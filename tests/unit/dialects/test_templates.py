@@ -1,4 +1,4 @@
-"""Our chat templates: each writes a past turn as its dialect says a new one."""
+"""Our chat templates: each writes a past turn as its dialect renders a new turn."""
 
 from __future__ import annotations
 

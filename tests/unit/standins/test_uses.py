@@ -21,12 +21,14 @@ def uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.parametrize(
-    ("said", "state", "position"),
+    ("generated", "state", "position"),
     [(1, "running", 1), (2, "running", 2), (3, "done", 3), (4, "done", 3), (5, "overrun", 3)],
 )
-def test_a_generation_is_told_by_its_tokens(uses: ModuleType, said: int, state: str, position: int) -> None:
+def test_a_generation_is_told_by_its_tokens(
+    uses: ModuleType, generated: int, state: str, position: int
+) -> None:
     progress = uses.GenerationProgress("1-1", 0, 0, 3)
-    for token in range(said):
+    for token in range(generated):
         progress.generated(token)
     assert uses.read_statuses("1-1") == [
         {"take": 0, "choice": 0, "state": state, "position": position, "length": 3}
@@ -48,15 +50,15 @@ def test_nothing_is_told_of_a_generation_that_has_not_begun(uses: ModuleType) ->
     assert uses.refusal("1-1") is None
 
 
-@pytest.mark.parametrize("said", [0, 2])
-def test_a_refusal_is_found_and_holds(uses: ModuleType, said: int) -> None:
+@pytest.mark.parametrize("generated", [0, 2])
+def test_a_refusal_is_found_and_holds(uses: ModuleType, generated: int) -> None:
     progress = uses.GenerationProgress("1-1", 0, 1, 3)
-    for token in range(said):
+    for token in range(generated):
         progress.generated(token)
-    progress.refused({"position": said, "length": 3, "token": 7})
-    told = {"take": 0, "choice": 1, "state": "refused", "position": said, "length": 3, "token": 7}
-    assert uses.refusal("1-1") == told
-    assert uses.read_statuses("1-1") == [told]
+    progress.refused({"position": generated, "length": 3, "token": 7})
+    refused = {"take": 0, "choice": 1, "state": "refused", "position": generated, "length": 3, "token": 7}
+    assert uses.refusal("1-1") == refused
+    assert uses.read_statuses("1-1") == [refused]
 
 
 def test_generations_come_by_take_and_choice(uses: ModuleType) -> None:
