@@ -1,0 +1,47 @@
+"""`vllm-harness init`: a first test in somebody's project."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vllm_harness.cli.project_files import (
+    MODELS_FILE,
+    TEST_FILE,
+    add_dependency,
+    new_entry,
+    write_entry,
+    write_test,
+)
+from vllm_harness.errors import UsageError
+from vllm_harness.terminal.tables import plain_console
+
+
+def init(
+    project: Annotated[Path, typer.Argument(help="The folder of the project.")] = Path(),
+    model: Annotated[
+        str,
+        typer.Option(help="A model entry of the harness, or the id of a model on the hub for the live lane."),
+    ] = "qwen3",
+) -> None:
+    """Add the dependency, a model entry and a first test to a project.
+
+    No file is overwritten: the command says what it left as it is, and what there is to add by hand.
+    """
+    if not project.is_dir():
+        raise UsageError(f"{project} is not a folder")
+    entry = new_entry(model)
+    try:
+        steps = [add_dependency(project), write_entry(project, entry), write_test(project, entry)]
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{project}: {error}") from None
+    console = plain_console()
+    for step in steps:
+        console.print(f"{step.state:7}  {step.path}: {step.note}")
+        if step.addition:
+            console.print(step.addition.rstrip())
+    options = f"--models-file {MODELS_FILE} --model {entry.name} --lane {entry.lane}"
+    console.print(f"\nrun the test:\n  $ pytest {options} {TEST_FILE}")
