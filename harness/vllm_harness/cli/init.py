@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from vllm_harness.cli.project_files import (
-    MODELS_FILE,
-    TEST_FILE,
+    MODELS_PATH,
+    TEST_PATH,
     add_dependency,
     new_entry,
     write_entry,
@@ -29,7 +29,8 @@ def init(
 ) -> None:
     """Add the dependency, a model entry and a first test to a project.
 
-    No file is overwritten: the command says what it left as it is, and what there is to add by hand.
+    No file is overwritten: the command says which files it left as they are,
+    and what there is to add by hand.
     """
     if not project.is_dir():
         raise UsageError(f"{project} is not a folder")
@@ -43,5 +44,5 @@ def init(
         console.print(f"{step.state:7}  {step.path}: {step.note}")
         if step.addition:
             console.print(step.addition.rstrip())
-    options = f"--models-file {MODELS_FILE} --model {entry.name} --lane {entry.lane}"
-    console.print(f"\nrun the test:\n  $ pytest {options} {TEST_FILE}")
+    options = f"--models-file {MODELS_PATH} --model {entry.name} --lane {entry.lane}"
+    console.print(f"\nrun the test:\n  $ pytest {options} {TEST_PATH}")

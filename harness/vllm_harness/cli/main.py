@@ -1,4 +1,4 @@
-"""`vllm-harness`: the command line, a thin front door over the package."""
+"""`vllm-harness`: the command line, a thin layer over the package."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from vllm_harness.errors import HarnessError
 from vllm_harness.terminal.printable import printable
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.add_typer(assets.app, name="assets")
-app.add_typer(bundle.app, name="bundle")
-app.add_typer(env.app, name="env")
-app.add_typer(matrix.app, name="matrix")
-app.add_typer(models.app, name="models")
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command()(init.init)
-app.command()(ps.ps)
-app.command()(ps.stop)
-app.command(context_settings=PASS_ON, hidden=not in_checkout())(run.run)
 app.command(context_settings=PASS_ON)(serve.serve)
-app.command()(doctor.doctor)
-app.command()(check_weights.check_weights)
+app.command(context_settings=PASS_ON, hidden=not in_checkout())(run.run)
 app.command()(validate.validate)
 app.command()(validate.explain)
+app.command()(doctor.doctor)
+app.command()(check_weights.check_weights)
+app.command()(ps.ps)
+app.command()(ps.stop)
+app.add_typer(matrix.app, name="matrix")
+app.add_typer(models.app, name="models")
+app.add_typer(env.app, name="env")
+app.add_typer(assets.app, name="assets")
+app.add_typer(bundle.app, name="bundle")
 
 
 def _print_version(wanted: bool) -> None:
@@ -68,7 +68,7 @@ def root(
 
 
 def main() -> None:
-    """Console script: runs the app; a HarnessError becomes its message and its exit code."""
+    """The console script: runs the app, and turns a HarnessError into its message and exit code."""
     try:
         app()
     except HarnessError as error:

@@ -22,9 +22,9 @@ from vllm_harness.environments.installer import InstallError, run_uv
 from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.terminal.status import quiet
 
-MODELS_FILE = "models.yaml"
-TEST_FILE = "tests/test_vllm_server.py"
-_HEADER = f"# Model entries: `vllm-harness models --models-file {MODELS_FILE}` lists them.\n"
+MODELS_PATH = "models.yaml"
+TEST_PATH = "tests/test_vllm_server.py"
+_HEADER = f"# Model entries: `vllm-harness models --models-file {MODELS_PATH}` lists them.\n"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _TEST = '''\
 """A client against a real vLLM server. On the scripted lane the server says what the test scripts."""
@@ -139,25 +139,25 @@ def add_dependency(project: Path) -> Step:
 
 def write_entry(project: Path, entry: NewEntry) -> Step:
     """Writes models.yaml with the entry."""
-    path = project / MODELS_FILE
+    path = project / MODELS_PATH
     if not path.exists():
         path.write_text(entry.text)
-        return Step(State.WRITTEN, MODELS_FILE, f"the entry {entry.name}")
+        return Step(State.WRITTEN, MODELS_PATH, f"the entry {entry.name}")
     try:
         load_registry(path).get(entry.name)
     except RegistryError:
-        return Step(State.TO_DO, MODELS_FILE, f"it lacks the entry {entry.name}; add:", entry.text)
-    return Step(State.LEFT, MODELS_FILE, f"it has the entry {entry.name} already")
+        return Step(State.TO_DO, MODELS_PATH, f"it lacks the entry {entry.name}; add:", entry.text)
+    return Step(State.LEFT, MODELS_PATH, f"it has the entry {entry.name} already")
 
 
 def write_test(project: Path, entry: NewEntry) -> Step:
     """Writes the first test."""
-    path = project / TEST_FILE
+    path = project / TEST_PATH
     if path.exists():
-        return Step(State.LEFT, TEST_FILE, "it exists already")
+        return Step(State.LEFT, TEST_PATH, "it exists already")
     path.parent.mkdir(exist_ok=True)
     path.write_text(_TEST.format(model=entry.name))
-    return Step(State.WRITTEN, TEST_FILE, "a test of the Responses API")
+    return Step(State.WRITTEN, TEST_PATH, "a test of the Responses API")
 
 
 def _required(pyproject: dict[str, Any]) -> set[str]:

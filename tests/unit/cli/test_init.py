@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from vllm_harness.cli.main import app
-from vllm_harness.cli.project_files import MODELS_FILE, TEST_FILE
+from vllm_harness.cli.project_files import MODELS_PATH, TEST_PATH
 from vllm_harness.configuration.model_entries import load_registry
 from vllm_harness.errors import UsageError
 
@@ -36,21 +36,21 @@ def test_a_project_gets_all_three(tmp_path: Path) -> None:
     result = init(tmp_path)
     assert states(result) == [
         "written  pyproject.toml",
-        f"written  {MODELS_FILE}",
-        f"written  {TEST_FILE}",
+        f"written  {MODELS_PATH}",
+        f"written  {TEST_PATH}",
     ]
     text = (tmp_path / "pyproject.toml").read_text()
     assert text.startswith(PYPROJECT)
     [requirement] = tomllib.loads(text)["dependency-groups"]["dev"]
     assert requirement.startswith("vllm-harness>=")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["models.yaml", "pyproject.toml", "tests"]
-    compile((tmp_path / TEST_FILE).read_text(), TEST_FILE, "exec")
+    compile((tmp_path / TEST_PATH).read_text(), TEST_PATH, "exec")
 
 
 @pytest.mark.parametrize("model", [entry.name for entry in load_registry()])
 def test_the_entry_is_the_harness_s_own(model: str, tmp_path: Path) -> None:
     init(tmp_path, "--model", model)
-    assert load_registry(tmp_path / MODELS_FILE).get(model) == load_registry().get(model)
+    assert load_registry(tmp_path / MODELS_PATH).get(model) == load_registry().get(model)
 
 
 def test_an_entry_is_found_by_its_hub_id(tmp_path: Path) -> None:
@@ -59,23 +59,23 @@ def test_an_entry_is_found_by_its_hub_id(tmp_path: Path) -> None:
 
 def test_another_model_of_the_hub_is_live(tmp_path: Path) -> None:
     result = init(tmp_path, "--model", "Acme/Big-7B")
-    entry = load_registry(tmp_path / MODELS_FILE).get("big-7b")
+    entry = load_registry(tmp_path / MODELS_PATH).get("big-7b")
     assert (entry.hub.id, entry.lanes) == ("Acme/Big-7B", ("live",))
     assert "live" in result.output.splitlines()[-1]
-    assert '"big-7b"' in (tmp_path / TEST_FILE).read_text()
+    assert '"big-7b"' in (tmp_path / TEST_PATH).read_text()
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     files = {
         "pyproject.toml": PYPROJECT.replace("[]", '["VLLM_harness"]'),
-        MODELS_FILE: "models: {mine: {hub: {id: a/b}, family: mine, lanes: [live]}}\n",
-        TEST_FILE: "# mine\n",
+        MODELS_PATH: "models: {mine: {hub: {id: a/b}, family: mine, lanes: [live]}}\n",
+        TEST_PATH: "# mine\n",
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     result = init(tmp_path)
-    assert states(result) == ["left     pyproject.toml", f"to do    {MODELS_FILE}", f"left     {TEST_FILE}"]
+    assert states(result) == ["left     pyproject.toml", f"to do    {MODELS_PATH}", f"left     {TEST_PATH}"]
     assert {name: (tmp_path / name).read_text() for name in files} == files
     assert "tokenizer: tokenizer-qwen3" in result.output
 
