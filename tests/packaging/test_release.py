@@ -117,6 +117,6 @@ def test_the_plugin_starts_a_server_where_only_the_wheel_is(
     installation: Installation, tmp_path: Path
 ) -> None:
     (tmp_path / "test_answer.py").write_text(TEST)
-    result = installation.run("pytest", "-q", "--model=qwen3", "--lane=scripted", within=tmp_path)
+    result = installation.run("pytest", "-q", "--vllm-model=qwen3", "--vllm-lane=scripted", within=tmp_path)
     assert result.returncode == 0, result.stdout
     assert re.search(r"^1 passed", result.stdout, re.M), result.stdout

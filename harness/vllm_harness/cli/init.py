@@ -44,5 +44,5 @@ def init(
         console.print(f"{step.state:7}  {step.path}: {step.note}")
         if step.addition:
             console.print(step.addition.rstrip())
-    options = f"--models-file {MODELS_PATH} --model {entry.name} --lane {entry.lane}"
+    options = f"--vllm-models-file {MODELS_PATH} --vllm-model {entry.name} --vllm-lane {entry.lane}"
     console.print(f"\nrun the test:\n  $ pytest {options} {TEST_PATH}")

@@ -31,7 +31,7 @@ _TEST = '''\
 
 import pytest
 
-pytestmark = pytest.mark.model("{model}")
+pytestmark = pytest.mark.vllm_model("{model}")
 
 
 def test_the_client_gets_the_answer(vllm_server, openai_client, script, check_body):

@@ -54,7 +54,7 @@ def test_the_entry_is_the_harness_s_own(model: str, tmp_path: Path) -> None:
 
 
 def test_an_entry_is_found_by_its_hub_id(tmp_path: Path) -> None:
-    assert "--model gpt-oss " in init(tmp_path, "--model", "openai/gpt-oss-20b").output
+    assert "--vllm-model gpt-oss " in init(tmp_path, "--model", "openai/gpt-oss-20b").output
 
 
 def test_another_model_of_the_hub_is_live(tmp_path: Path) -> None:
