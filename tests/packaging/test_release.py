@@ -113,6 +113,13 @@ def test_the_installed_command_names_no_command_that_needs_a_checkout(
     assert "vllm-harness run" not in result.stdout
 
 
+def test_the_installed_command_says_where_the_suites_are(installation: Installation, tmp_path: Path) -> None:
+    result = installation.run("vllm-harness", "run", "--model", "qwen3", within=tmp_path)
+    assert result.returncode == 2
+    assert "scripts/run in a checkout" in result.stdout
+    assert str(installation.folder) not in result.stdout
+
+
 def test_the_plugin_starts_a_server_where_only_the_wheel_is(
     installation: Installation, tmp_path: Path
 ) -> None:

@@ -69,7 +69,7 @@ def create(
     named = [name for each in models or [] for name in each.split(",") if name]
     entries = [registry.get(name) for name in named] or [e for e in registry if e.stand_in or e.weights]
     with shown() as progress:
-        made = create(
+        packed = create(
             out,
             version=vllm or _newest(device),
             device=device,
@@ -79,14 +79,14 @@ def create(
             without_torch=without_torch,
             progress=progress,
         )
-    print(f"{made.folder}: {made.size / 1e6:.0f} MB in {made.parts} parts")
-    for kind, names in (("assets", made.assets), ("weights of the hub", made.hub)):
+    print(f"{packed.folder}: {packed.size / 1e6:.0f} MB in {packed.parts} parts")
+    for kind, names in (("assets", packed.assets), ("weights of the hub", packed.hub)):
         if names:
             print(f"{kind}: {', '.join(names)}")
     left_out = [entry.name for entry in entries if "live" in entry.lanes and not entry.weights]
     if left_out and not hub_weights:
         print(f"without weights for the live lane (--hub-weights): {', '.join(left_out)}")
-    print(f"to install it there, with nothing but Python: python3 {made.folder.name}/install.py FOLDER")
+    print(f"to install it there, with nothing but Python: python3 {packed.folder.name}/install.py FOLDER")
 
 
 @app.command()

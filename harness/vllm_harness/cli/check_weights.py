@@ -62,11 +62,13 @@ def check_weights(
         raise UsageError(f"unknown dtype {min(unknown)!r}", hint=f"name {', '.join(DTYPES)}")
     if weights is not None and not weights.is_dir():
         raise UsageError(f"--weights {weights} is not a folder")
-    where = environment(vllm, vllm_python, device)
+    server_environment = environment(vllm, vllm_python, device)
     entry = load_registry(models_file).get(model)
     prompt_set = questions(prompts)
     with shown() as progress:
-        launch = plan_launch(entry, where, lane="live", frontend=frontend or "python", progress=progress)
+        launch = plan_launch(
+            entry, server_environment, lane="live", frontend=frontend or "python", progress=progress
+        )
         checked = list(
             check(launch, dtypes, prompt_set, weights=weights, cold_start=cold_start, progress=progress)
         )

@@ -108,7 +108,7 @@ def _gpus() -> Iterator[MachineCheck]:
         found = f"{gpu.name}, {_gib(gpu.total_bytes)}, {_gib(free)} free"
         yield MachineCheck(f"GPU {gpu.index}", "ok", f"{found}, driver {driver_version()}")
     if not devices:
-        remedy = "the scripted lane and smollm2-135m need none; other models need one for the live lane"
+        remedy = "the live lane of models other than smollm2-135m needs a GPU; the scripted lane needs none"
         yield MachineCheck("GPU", "missing", "no CUDA device", remedy)
 
 
@@ -173,7 +173,7 @@ def _disk() -> MachineCheck:
     found = f"{_gib(free)} free at {cache_dir()}"
     if free >= ENVIRONMENT_DISK:
         return MachineCheck("disk", "ok", found)
-    remedy = f"a first environment takes {_gib(ENVIRONMENT_DISK)}: free some, or set VLLM_HARNESS_CACHE"
+    remedy = f"a first environment takes {_gib(ENVIRONMENT_DISK)}: free disk space, or set VLLM_HARNESS_CACHE"
     return MachineCheck("disk", "missing", found, remedy)
 
 

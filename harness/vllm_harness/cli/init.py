@@ -1,4 +1,4 @@
-"""`vllm-harness init`: a first test in somebody's project."""
+"""`vllm-harness init`: a first test for a project."""
 
 from __future__ import annotations
 
@@ -45,4 +45,5 @@ def init(
         if step.addition:
             console.print(step.addition.rstrip())
     options = f"--vllm-models-file {MODELS_PATH} --vllm-model {entry.name} --vllm-lane {entry.lane}"
-    console.print(f"\nrun the test:\n  $ pytest {options} {TEST_PATH}")
+    place = "" if project == Path() else f" in {project}"
+    console.print(f"\nrun the test{place}:\n  $ pytest {options} {TEST_PATH}")

@@ -57,7 +57,7 @@ class Step:
     Attributes:
         state: what became of it.
         path: the file, relative to the project.
-        note: what it holds, why it was left, or what there is to do.
+        note: what was written, why it was left, or what there is to do.
         addition: the text that the user has to add by hand.
     """
 
@@ -95,7 +95,7 @@ class _WithoutAliases(yaml.SafeDumper):
 
 
 def new_entry(model: str) -> NewEntry:
-    """The entry that the harness has for a name or a hub id; for another hub id, one of the live lane.
+    """The harness's own entry of a name or a hub id; for another hub id a new entry of the live lane.
 
     Raises:
         RegistryError: a name that is neither.
@@ -123,7 +123,9 @@ def add_dependency(project: Path) -> Step:
     requirement = f"{DISTRIBUTION}>={version(DISTRIBUTION)}"
     path = project / "pyproject.toml"
     if not path.exists():
-        return Step(State.TO_DO, path.name, f"there is none; install with: pip install '{requirement}'")
+        return Step(
+            State.TO_DO, path.name, f"the project has none; install with: pip install '{requirement}'"
+        )
     if DISTRIBUTION in _required(tomllib.loads(path.read_text())):
         return Step(State.LEFT, path.name, f"it requires {DISTRIBUTION} already")
     # uv would write the package indexes of its variables into the file
