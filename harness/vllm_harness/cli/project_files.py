@@ -130,8 +130,9 @@ def add_dependency(project: Path) -> Step:
         return Step(State.LEFT, path.name, f"it requires {DISTRIBUTION} already")
     # uv would write the package indexes of its variables into the file
     environ = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
+    add = ("add", "--project", project, "--dev", "--frozen", "--no-python-downloads", requirement)
     try:
-        run_uv("add", "--project", project, "--dev", "--frozen", requirement, progress=quiet, environ=environ)
+        run_uv(*add, progress=quiet, environ=environ)
     except InstallError:
         return Step(
             State.TO_DO, path.name, "uv cannot edit it; add to the development dependencies:", requirement

@@ -32,7 +32,7 @@ def welcome() -> str:
 
 def _purposes() -> Iterator[tuple[str, tuple[str, ...]]]:
     yield (
-        "Test a client against a vLLM server that says what a test scripts",
+        "Test a client against a real vLLM server whose answers are scripted",
         ("vllm-harness init", "vllm-harness serve qwen3 --lane scripted --book book.yaml"),
     )
     if in_checkout():

@@ -96,7 +96,7 @@ def test_the_line_to_add_is_named_where_uv_cannot_add_it(tmp_path: Path) -> None
     assert (tmp_path / "pyproject.toml").read_text() == UNNAMED
 
 
-def test_a_project_without_pyproject_is_told_what_to_install(tmp_path: Path) -> None:
+def test_without_pyproject_the_command_to_install_is_named(tmp_path: Path) -> None:
     assert "pip install 'vllm-harness>=" in init(tmp_path).output
 
 
