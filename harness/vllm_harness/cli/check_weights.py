@@ -64,13 +64,13 @@ def check_weights(
         raise UsageError(f"--weights {weights} is not a folder")
     server_environment = environment(vllm, vllm_python, device)
     entry = load_registry(models_file).get(model)
-    prompt_set = questions(prompts)
+    inputs = questions(prompts)
     with shown() as progress:
         launch = plan_launch(
             entry, server_environment, lane="live", frontend=frontend or "python", progress=progress
         )
         checked = list(
-            check(launch, dtypes, prompt_set, weights=weights, cold_start=cold_start, progress=progress)
+            check(launch, dtypes, inputs, weights=weights, cold_start=cold_start, progress=progress)
         )
     console = plain_console()
     console.print(f"{entry.name} on {launch.describe()}")
@@ -79,7 +79,7 @@ def check_weights(
     console.print("difference, noise: of the log-probabilities, the largest / the mean")
     for each in checked:
         for flip in each.comparison.flips:
-            console.print(_flip_line(each.comparison.dtype, prompt_set.prompts[flip.prompt], flip))
+            console.print(_flip_line(each.comparison.dtype, inputs.prompts[flip.prompt], flip))
     if any(each.comparison.verdict == "wrong" for each in checked):
         console.print(
             "wrong: the differences exceed the rounding of the dtype; suspect the kernels or the weights"
