@@ -1,4 +1,4 @@
-"""`vllm-harness assets`: pinned files beside vLLM."""
+"""`vllm-harness assets`: the pinned files that servers need beside vLLM."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ app = typer.Typer(
 
 
 @app.command()
-def fetch(names: Annotated[list[str], typer.Argument(help="names from `assets list`")]) -> None:
-    """Fetch assets that are not there yet, and print where they are."""
+def fetch(
+    names: Annotated[list[str], typer.Argument(help="The names of assets; `assets list` shows them.")],
+) -> None:
+    """Fetch assets that are not in the cache yet, and print their folders."""
     for name in names:
         with shown() as progress:
             folder = assets.fetch(name, progress=progress)
@@ -26,10 +28,10 @@ def fetch(names: Annotated[list[str], typer.Argument(help="names from `assets li
 
 @app.command("list")
 def list_() -> None:
-    """The assets there are, and which of them the cache has."""
+    """List the assets, and what the cache has of each."""
     rows = []
     for name, asset in assets.definitions().items():
         fetched = assets.cached(name)
-        have = f"{fetched.size / 1e6:.1f} MB from {fetched.source}" if fetched else "no"
-        rows.append((name, have, asset.description))
-    show_table(plain_console(), ("name", "in the cache", "what it is"), rows)
+        state = f"{fetched.size / 1e6:.1f} MB from {fetched.source}" if fetched else "no"
+        rows.append((name, state, asset.description))
+    show_table(plain_console(), ("name", "in the cache", "description"), rows)

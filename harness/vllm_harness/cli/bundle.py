@@ -1,4 +1,4 @@
-"""`vllm-harness bundle`: everything for a machine without network, packed here and installed there."""
+"""`vllm-harness bundle`: what a machine without a network needs, packed here and installed there."""
 
 from __future__ import annotations
 
@@ -26,33 +26,41 @@ class _CreateUnlessNamed(TyperGroup):
 app = typer.Typer(
     cls=_CreateUnlessNamed,
     no_args_is_help=True,
-    help="Pack all that a machine without network needs (`bundle OUT`), and install it there.",
+    help="Pack what a machine without a network needs (`bundle OUT`), and install it there.",
 )
 
 _MODELS = Annotated[
     list[str] | None,
     typer.Option(
-        "--model", "--models", help="Entries or hub ids; repeated, or with commas. Default: all it can serve."
+        "--model",
+        "--models",
+        help="Model entries or hub ids, repeated or separated by commas; by default all that can be served.",
     ),
 ]
 
 
 @app.command()
 def create(
-    out: Annotated[Path, typer.Argument(help="New folder for the bundle.")],
-    vllm: Annotated[str | None, typer.Option(help="Release, such as 0.32.0; default: the newest.")] = None,
+    out: Annotated[Path, typer.Argument(help="The new folder of the bundle.")],
+    vllm: Annotated[
+        str | None, typer.Option(help="The release, such as 0.32.0; by default the newest.")
+    ] = None,
     device: DEVICE = None,
     models: _MODELS = None,
-    part_size: Annotated[str, typer.Option(help="Largest size of a file: 60M, 2G.")] = "1G",
+    part_size: Annotated[str, typer.Option(help="The largest size of a file, such as 60M or 2G.")] = "1G",
     hub_weights: Annotated[
-        bool, typer.Option("--hub-weights", help="Carry the models' weights of the hub too.")
+        bool, typer.Option("--hub-weights", help="Include the weights of the models from the hub.")
     ] = False,
     without_torch: Annotated[
-        bool, typer.Option("--without-torch", help="Leave torch out; a Python there has it (install --over).")
+        bool,
+        typer.Option(
+            "--without-torch",
+            help="Leave torch out, since a Python on the other machine has it (`bundle install --over`).",
+        ),
     ] = False,
     models_file: MODELS_FILE = None,
 ) -> None:
-    """Pack checkout, wheels and assets, for this Python version and kind of machine."""
+    """Pack the checkout, the wheels and the assets for this Python version and kind of machine."""
     from vllm_harness.bundles.create import create, parse_size
 
     size = parse_size(part_size)
@@ -61,7 +69,7 @@ def create(
     named = [name for each in models or [] for name in each.split(",") if name]
     entries = [registry.get(name) for name in named] or [e for e in registry if e.stand_in or e.weights]
     with shown() as progress:
-        made = create(
+        packed = create(
             out,
             version=vllm or _newest(device),
             device=device,
@@ -71,26 +79,29 @@ def create(
             without_torch=without_torch,
             progress=progress,
         )
-    print(f"{made.folder}: {made.size / 1e6:.0f} MB in {made.parts} parts")
-    for kind, names in (("assets", made.assets), ("weights of the hub", made.hub)):
+    print(f"{packed.folder}: {packed.size / 1e6:.0f} MB in {packed.parts} parts")
+    for kind, names in (("assets", packed.assets), ("weights of the hub", packed.hub)):
         if names:
             print(f"{kind}: {', '.join(names)}")
     left_out = [entry.name for entry in entries if "live" in entry.lanes and not entry.weights]
     if left_out and not hub_weights:
         print(f"without weights for the live lane (--hub-weights): {', '.join(left_out)}")
-    print(f"there, with nothing but Python: python3 {made.folder.name}/install.py FOLDER")
+    print(f"to install it there, with nothing but Python: python3 {packed.folder.name}/install.py FOLDER")
 
 
 @app.command()
 def install(
-    bundle: Annotated[Path, typer.Argument(help="Folder of the bundle.")],
+    bundle: Annotated[Path, typer.Argument(help="The folder of the bundle.")],
     over: Annotated[
         Path | None,
-        typer.Option(help="Python of this machine that has torch, for a bundle without it."),
+        typer.Option(help="The Python of this machine that has torch, for a bundle without it."),
     ] = None,
     unpacked: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Make the bundle's server environment and bring its assets, without network. Checks every part first."""
+    """Make the server environment of a bundle and install its assets, without a network.
+
+    Every part of the bundle is checked first.
+    """
     from vllm_harness.bundles.place import install
 
     with shown() as progress:

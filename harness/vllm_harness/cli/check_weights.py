@@ -27,7 +27,7 @@ from vllm_harness.weights.check import Checked, check, questions
 from vllm_harness.weights.verdict import Candidate, Flip, Spread
 
 DTYPES = ("float32", "bfloat16", "float16")
-SAID = {
+VERDICT_CELLS = {
     "agrees": Text("agrees", "green"),
     "rounding": Text("rounding", "yellow"),
     "wrong": Text("wrong", "bold red"),
@@ -36,13 +36,15 @@ HEADINGS = ("dtype", "start", "same", "shortest", "difference", "noise", "verdic
 
 
 def check_weights(
-    model: Annotated[str, typer.Argument(help="Model entry or hub id, with a live lane here.")],
+    model: Annotated[
+        str, typer.Argument(help="A model entry or a hub id whose live lane this machine can run.")
+    ],
     dtype: Annotated[
-        list[str] | None, typer.Option(help=f"May be repeated; default: {', '.join(DTYPES)}.")
+        list[str] | None, typer.Option(help=f"The dtype; may be repeated. By default {', '.join(DTYPES)}.")
     ] = None,
-    prompts: Annotated[int | None, typer.Option(min=1, help="Only the first so many prompts.")] = None,
+    prompts: Annotated[int | None, typer.Option(min=1, help="The number of prompts; by default all.")] = None,
     weights: Annotated[
-        Path | None, typer.Option(help="Serve this checkpoint; the entry's own stays the reference.")
+        Path | None, typer.Option(help="The checkpoint to serve; the reference stays the entry's own.")
     ] = None,
     vllm: VLLM = None,
     vllm_python: VLLM_PYTHON = None,
@@ -51,31 +53,36 @@ def check_weights(
     cold_start: COLD_START = False,
     models_file: MODELS_FILE = None,
 ) -> None:
-    """Compare vLLM with transformers on the same weights, token by token. Exit code 1: something is wrong."""
+    """Compare vLLM with transformers on the same weights, token by token.
+
+    The exit code is 1 if a difference is larger than rounding explains.
+    """
     dtypes = list(dict.fromkeys(dtype or DTYPES))
     if unknown := set(dtypes) - set(DTYPES):
-        raise UsageError(f"unknown dtype {min(unknown)!r}", hint=f"one of {', '.join(DTYPES)}")
+        raise UsageError(f"unknown dtype {min(unknown)!r}", hint=f"name {', '.join(DTYPES)}")
     if weights is not None and not weights.is_dir():
-        raise UsageError(f"--weights {weights} is no folder")
-    where = environment(vllm, vllm_python, device)
+        raise UsageError(f"--weights {weights} is not a folder")
+    server_environment = environment(vllm, vllm_python, device)
     entry = load_registry(models_file).get(model)
-    asked = questions(prompts)
+    inputs = questions(prompts)
     with shown() as progress:
-        launch = plan_launch(entry, where, lane="live", frontend=frontend or "python", progress=progress)
+        launch = plan_launch(
+            entry, server_environment, lane="live", frontend=frontend or "python", progress=progress
+        )
         checked = list(
-            check(launch, dtypes, asked, weights=weights, cold_start=cold_start, progress=progress)
+            check(launch, dtypes, inputs, weights=weights, cold_start=cold_start, progress=progress)
         )
     console = plain_console()
     console.print(f"{entry.name} on {launch.describe()}")
     show_table(console, HEADINGS, [_row(each) for each in checked], HEADINGS[1:-1])
-    console.print("same: the answers that are the same; shortest: the tokens before the earliest difference")
+    console.print("same: the number of equal answers; shortest: the tokens before the earliest difference")
     console.print("difference, noise: of the log-probabilities, the largest / the mean")
     for each in checked:
         for flip in each.comparison.flips:
-            console.print(_told(each.comparison.dtype, asked.prompts[flip.prompt], flip))
+            console.print(_flip_line(each.comparison.dtype, inputs.prompts[flip.prompt], flip))
     if any(each.comparison.verdict == "wrong" for each in checked):
         console.print(
-            "wrong: differences beyond what the dtype's rounding explains; suspect kernels or weights"
+            "wrong: the differences exceed the rounding of the dtype; suspect the kernels or the weights"
         )
         raise typer.Exit(1)
 
@@ -90,7 +97,7 @@ def _row(each: Checked) -> tuple[Cell, ...]:
         f"{common} of {length}",
         _figures(comparison.difference),
         _figures(comparison.noise),
-        SAID[comparison.verdict],
+        VERDICT_CELLS[comparison.verdict],
     )
 
 
@@ -98,7 +105,7 @@ def _figures(spread: Spread) -> str:
     return f"{spread.largest:.2g} / {spread.mean:.2g}"
 
 
-def _told(dtype: str, prompt: str, flip: Flip) -> str:
+def _flip_line(dtype: str, prompt: str, flip: Flip) -> str:
     kind = "near tie" if flip.near_tie else "no near tie"
     gap = "" if math.isinf(flip.gap) else f", {flip.gap:.2g} apart"
     became = f"{_word(flip.expected)} became {_word(flip.got)}"

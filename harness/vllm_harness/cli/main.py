@@ -1,42 +1,74 @@
-"""`vllm-harness`: the command line, a thin front door over the package."""
+"""`vllm-harness`: the command line, a thin layer over the package."""
 
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from vllm_harness.cli import assets, bundle, check_weights, doctor, env, models, ps, run, serve, validate
+from vllm_harness.cli import (
+    assets,
+    bundle,
+    check_weights,
+    doctor,
+    env,
+    init,
+    models,
+    ps,
+    run,
+    serve,
+    validate,
+)
 from vllm_harness.cli import regression as matrix
+from vllm_harness.cli.welcome import in_checkout, version_line, welcome
 from vllm_harness.errors import HarnessError
 from vllm_harness.terminal.printable import printable
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-app.add_typer(assets.app, name="assets")
-app.add_typer(bundle.app, name="bundle")
-app.add_typer(env.app, name="env")
-app.add_typer(matrix.app, name="matrix")
-app.add_typer(models.app, name="models")
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
-app.command()(ps.ps)
-app.command()(ps.stop)
-app.command(context_settings=PASS_ON)(run.run)
+app.command()(init.init)
 app.command(context_settings=PASS_ON)(serve.serve)
-app.command()(doctor.doctor)
-app.command()(check_weights.check_weights)
+app.command(context_settings=PASS_ON, hidden=not in_checkout())(run.run)
 app.command()(validate.validate)
 app.command()(validate.explain)
+app.command()(doctor.doctor)
+app.command()(check_weights.check_weights)
+app.command()(ps.ps)
+app.command()(ps.stop)
+app.add_typer(matrix.app, name="matrix")
+app.add_typer(models.app, name="models")
+app.add_typer(env.app, name="env")
+app.add_typer(assets.app, name="assets")
+app.add_typer(bundle.app, name="bundle")
 
 
-@app.callback()
-def root() -> None:
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(version_line())
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version, and exit."
+        ),
+    ] = False,
+) -> None:
     """Launch real vLLM servers and check what their clients see."""
+    if context.invoked_subcommand is None:
+        print(f"{welcome()}\n")
+        print(context.get_help())
 
 
 def main() -> None:
-    """Console script: runs the app; a HarnessError becomes its message and its exit code."""
+    """The console script: runs the app, and turns a HarnessError into its message and exit code."""
     try:
         app()
     except HarnessError as error:

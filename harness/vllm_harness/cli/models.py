@@ -1,29 +1,27 @@
-"""`vllm-harness models`: the model entries, and whether a vLLM knows what they name."""
+"""`vllm-harness models`: the model entries, and whether a vLLM knows the names in them."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+from vllm_harness.cli.options import MODELS_FILE, VLLM
 from vllm_harness.configuration.model_entries import ModelEntry, load_registry
 from vllm_harness.environments import resolve
 from vllm_harness.server.model_check import names_of, unknown_names
 from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import plain_console, show_table
 
-app = typer.Typer(help="List the model entries of models.yaml, and check them against a vLLM.")
-
-_File = Annotated[Path | None, typer.Option("--models-file", help="another models.yaml")]
+app = typer.Typer(help="List the model entries, and check them against a vLLM.")
 
 
 @app.callback(invoke_without_command=True)
 def list_(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
-    models_file: _File = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the entries as JSON.")] = False,
+    models_file: MODELS_FILE = None,
 ) -> None:
     """List the model entries."""
     if context.invoked_subcommand:
@@ -38,20 +36,24 @@ def list_(
 
 @app.command()
 def check(
-    vllm: Annotated[
-        str | None, typer.Option(help="`0.32.0`, `0.33.0@0.32.0`, `tree:PATH@0.32.0` or `installed[:PYTHON]`")
-    ] = None,
-    frontend: Annotated[Literal["python", "rust"], typer.Option(help="whose parsers")] = "python",
-    models_file: _File = None,
+    vllm: VLLM = None,
+    frontend: Annotated[
+        Literal["python", "rust"], typer.Option(help="The front end whose parsers are meant.")
+    ] = "python",
+    models_file: MODELS_FILE = None,
 ) -> None:
-    """Check every entry against a vLLM. Exit code 0: it knows all; 1: something is unknown; 2: no answer."""
+    """Check whether a vLLM knows every name that the entries use.
+
+    The exit code is 0 if it knows all of them, 1 if a name is unknown, and 2
+    if there is no such vLLM.
+    """
     entries = list(load_registry(models_file))
     with shown() as progress:
         environment = resolve(vllm)
-        progress(f"asking {environment.describe()}")
+        progress(f"reading the names that {environment.describe()} knows")
         unknown = unknown_names(entries, names_of(environment, frontend), frontend)
     if not unknown:
-        print(f"{environment.describe()} knows all that {len(entries)} entries name")
+        print(f"{environment.describe()} knows every name of the {len(entries)} entries")
         return
     rows = [(each.model, each.key, each.name, ", ".join(each.near)) for each in unknown]
     show_table(plain_console(), ("model", "key", "unknown", "nearest"), rows)

@@ -11,23 +11,35 @@ from rich.console import Console
 from vllm_harness.environments.resolve import resolve, spec_of
 from vllm_harness.environments.spec import Environment
 
-LANE = Annotated[Literal["live", "scripted"] | None, typer.Option(help="live (real weights) or scripted.")]
+LANE = Annotated[
+    Literal["live", "scripted"] | None,
+    typer.Option(help="The lane: live (real weights) or scripted (a stand-in that follows scripts)."),
+]
 VLLM = Annotated[
     str | None,
-    typer.Option(help="Server environment: 0.32.0, 0.33.0@0.32.0, tree:PATH@0.32.0, installed[:PYTHON]."),
+    typer.Option(
+        help="The server environment: 0.32.0, 0.33.0@0.32.0, tree:PATH@0.32.0 or installed[:PYTHON]."
+    ),
 ]
 FRONTEND = Annotated[
-    Literal["python", "rust"] | None, typer.Option(help="vLLM's HTTP front end; default python.")
+    Literal["python", "rust"] | None, typer.Option(help="The HTTP front end of vLLM; by default python.")
 ]
-VLLM_PYTHON = Annotated[Path | None, typer.Option(help="The same as --vllm installed:PATH.")]
-DEVICE = Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Device of the server environment.")]
-COLD_START = Annotated[bool, typer.Option(help="Start without the fork server.")]
-MODELS_FILE = Annotated[Path | None, typer.Option(help="Another models.yaml.")]
+VLLM_PYTHON = Annotated[
+    Path | None, typer.Option(help="The interpreter that has vLLM: the same as --vllm installed:PATH.")
+]
+DEVICE = Annotated[
+    Literal["cpu", "cuda"] | None,
+    typer.Option(help="The device of the server environment; by default what this machine has."),
+]
+COLD_START = Annotated[bool, typer.Option(help="Start the server without the fork server.")]
+MODELS_FILE = Annotated[
+    Path | None, typer.Option(help="The file of the model entries; by default the harness's own models.yaml.")
+]
 
 
 def environment(
     vllm: str | None, vllm_python: Path | None, device: Literal["cpu", "cuda"] | None
 ) -> Environment:
-    """The server environment that the options name, made where it is not there yet."""
+    """The server environment that the options name; it is made if it does not exist yet."""
     console = Console(stderr=True, highlight=False)
     return resolve(spec_of(vllm, vllm_python), device=device, create=True, progress=console.print)

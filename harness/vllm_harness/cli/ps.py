@@ -19,7 +19,7 @@ console = plain_console()
 
 
 def ps() -> None:
-    """List servers (kept, or in use by a run) and fork servers."""
+    """List the servers and fork servers that run now."""
     sweep()
     rows = []
     for record in running():
@@ -31,17 +31,19 @@ def ps() -> None:
     if rows:
         show_table(console, ("name", "lane", "state", "pid", "url", "environment", "log"), rows, {"pid"})
     else:
-        console.print("nothing runs")
+        console.print("no server runs")
 
 
 def stop(
-    name: Annotated[str | None, typer.Argument(help="Name of a kept server; all of them by default.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="The name of a kept server; by default all of them.")
+    ] = None,
 ) -> None:
-    """End kept servers, and with no name the fork servers as well."""
-    ours = [record for record in running() if record.kept and name in (None, record.name)]
-    if name is not None and not ours:
+    """End the kept servers; without a name the fork servers as well."""
+    records = [record for record in running() if record.kept and name in (None, record.name)]
+    if name is not None and not records:
         raise UsageError(f"no kept server is named {name!r}", hint="`vllm-harness ps` lists them")
-    for record in ours:
+    for record in records:
         if left := kept.end(record):
             raise StopFailed(f"{record.name}: processes {left} survived KILL")
         console.print(f"stopped {record.name} ({record.lane}, pid {record.pid})")

@@ -37,7 +37,9 @@ def run(
     checkout = Path(__file__).resolve().parents[3]
     suites = [str(checkout / suite) for suite in SUITES]
     if not all(Path(suite).is_dir() for suite in suites):
-        raise UsageError(f"there are no suites at {checkout}", hint="`vllm-harness run` works in a checkout")
+        raise UsageError(
+            "the installed package has no suites", hint="scripts/run in a checkout of vllm-harness"
+        )
     options = {
         "lane": lane,
         "spec": vllm,

@@ -1,4 +1,4 @@
-"""`vllm-harness serve`: one server by hand, with a book of scripts where wanted."""
+"""`vllm-harness serve`: a server by hand, with a script book if wanted."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ CHECK_S = 0.5
 
 def serve(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(help="Model entry or hub id.")],
+    model: Annotated[str, typer.Argument(help="A model entry or a hub id.")],
     lane: LANE = None,
-    book: Annotated[Path | None, typer.Option(help="Scripts to answer from (YAML), scripted lane.")] = None,
-    port: Annotated[int | None, typer.Option(help="Fixed port; by default a free one.")] = None,
+    book: Annotated[
+        Path | None, typer.Option(help="The script book (YAML) that the scripted lane answers from.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="The port of the server; by default a free port.")] = None,
     vllm: VLLM = None,
     vllm_python: VLLM_PYTHON = None,
     device: DEVICE = None,
@@ -40,7 +42,10 @@ def serve(
     cold_start: COLD_START = False,
     models_file: MODELS_FILE = None,
 ) -> None:
-    """Start a server and keep it until Ctrl-C. Further flags after `--` go to `vllm serve`."""
+    """Start a server, and keep it until Ctrl-C.
+
+    Further flags after `--` go to `vllm serve`.
+    """
     console = Console(highlight=False, soft_wrap=True)
     rules = load_book(book) if book else []
     server = RemoteServer(
@@ -62,7 +67,7 @@ def serve(
             console.print(f"url      {server.url_for('/v1')}")
             console.print(f"model    {server.model} ({server.lane}, {server.launch.describe()})")
             console.print(f"log      {server.log_path}")
-            console.print("Ctrl-C ends it")
+            console.print("Ctrl-C ends the server")
             while True:
                 time.sleep(CHECK_S)
                 server.check()

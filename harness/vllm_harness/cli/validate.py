@@ -1,11 +1,11 @@
-"""`vllm-harness validate` and `explain`: the protocol's findings over recorded streams and bodies."""
+"""`vllm-harness validate` and `explain`: findings in recorded streams and bodies, and what they mean."""
 
 from __future__ import annotations
 
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,8 +13,8 @@ from vllm_harness.errors import UsageError
 from vllm_harness.terminal.printable import printable
 
 
-class Format(StrEnum):
-    """How findings are written."""
+class FindingFormat(StrEnum):
+    """The formats in which findings are written."""
 
     TEXT = "text"
     JSON = "json"
@@ -24,37 +24,44 @@ class Format(StrEnum):
 
 def validate(
     files: Annotated[
-        list[str], typer.Argument(help="Captures: .sse, .jsonl, .json, cassettes, or - for stdin.")
+        list[str],
+        typer.Argument(help="The captures: .sse, .jsonl or .json files, cassettes, or - for standard input."),
     ],
-    format: Annotated[Format, typer.Option(help="How findings are written.")] = Format.TEXT,
-    select: Annotated[str, typer.Option(help="Only these codes or beginnings of codes, by commas.")] = "",
-    ignore: Annotated[str, typer.Option(help="Not these codes or beginnings of codes, by commas.")] = "",
-    api: Annotated[
-        str, typer.Option(help="responses, chat or messages; judged by the content where not given.")
+    format: Annotated[
+        FindingFormat, typer.Option(help="The format in which findings are written.")
+    ] = FindingFormat.TEXT,
+    select: Annotated[
+        str, typer.Option(help="Keep only these codes, or beginnings of codes, separated by commas.")
     ] = "",
+    ignore: Annotated[
+        str, typer.Option(help="Leave out these codes, or beginnings of codes, separated by commas.")
+    ] = "",
+    api: Annotated[
+        Literal["responses", "chat", "messages"] | None,
+        typer.Option(help="The API of the captures; by default the content of each decides."),
+    ] = None,
 ) -> None:
-    """Check recorded streams and bodies; exit 0 when clean, 1 with errors or warnings, 2 on bad input.
+    """Check recorded streams and bodies by the rules of their API.
 
-    Bad input is also a file in which there is nothing to check. The other files are still reported.
+    The exit code is 0 without errors and warnings, 1 with either, and 2 if a
+    file cannot be read or has nothing to check; the findings in the other
+    files are still printed.
     """
     from vllm_harness.protocol.captures import check_not_empty, read_capture, validate_capture
     from vllm_harness.protocol.errors import ProtocolInputError
     from vllm_harness.protocol.formats import FORMATS, Placed
 
-    if api not in ("", "responses", "chat", "messages"):
-        raise UsageError(f"--api {api!r} is neither responses, chat nor messages")
     wanted, unwanted = _codes(select), _codes(ignore)
     found: list[Placed] = []
     bad: list[ProtocolInputError] = []
-    known: Any = api or None
     for file in files:
         try:
             capture = read_capture(file)
-            check_not_empty(capture, api=known)
+            check_not_empty(capture, api=api)
         except ProtocolInputError as error:
             bad.append(error)
             continue
-        for line, finding in validate_capture(capture, api=known):
+        for line, finding in validate_capture(capture, api=api):
             if finding.code.startswith(wanted or ("",)) and not finding.code.startswith(unwanted):
                 found.append(Placed(capture.source, line, finding))
     if len(bad) < len(files):
@@ -66,7 +73,7 @@ def validate(
 
 
 def explain(
-    code: Annotated[str, typer.Argument(help="A code; all of them are listed where none is given.")] = "",
+    code: Annotated[str, typer.Argument(help="The code of a rule; by default all codes are listed.")] = "",
     write: Annotated[Path | None, typer.Option(help="Write the pages of all rules into this folder.")] = None,
 ) -> None:
     """Print the page of a rule: what it finds, why, a bad and a good example."""
@@ -83,26 +90,26 @@ def explain(
         return
     rule = RULES.get(code.upper())
     if rule is None:
-        raise UsageError(f"no rule has the code {code!r}", hint="vllm-harness explain lists all codes")
+        raise UsageError(f"no rule has the code {code!r}", hint="`vllm-harness explain` lists all codes")
     _write(page(rule))
 
 
 def _codes(text: str) -> tuple[str, ...]:
-    """The codes of an option, each known or the beginning of a known one.
+    """The codes of an option, each the code of a rule or the beginning of such a code.
 
     Raises:
-        UsageError: one is neither.
+        UsageError: a code begins none.
     """
     from vllm_harness.protocol.rules import RULES
 
     codes = tuple(part.strip().upper() for part in text.split(",") if part.strip())
     for code in codes:
         if not any(known.startswith(code) for known in RULES):
-            raise UsageError(f"no code begins with {code!r}", hint="vllm-harness explain lists all codes")
+            raise UsageError(f"no code begins with {code!r}", hint="`vllm-harness explain` lists all codes")
     return codes
 
 
 def _write(text: str) -> None:
-    """Prints text that may hold what the terminal cannot say, or would obey."""
+    """Prints a text that may hold what the terminal cannot show, or would obey."""
     encoding = sys.stdout.encoding or "utf-8"
     typer.echo(printable(text).encode(encoding, "backslashreplace").decode(encoding))

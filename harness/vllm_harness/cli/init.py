@@ -1,0 +1,49 @@
+"""`vllm-harness init`: a first test for a project."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vllm_harness.cli.project_files import (
+    MODELS_PATH,
+    TEST_PATH,
+    add_dependency,
+    new_entry,
+    write_entry,
+    write_test,
+)
+from vllm_harness.errors import UsageError
+from vllm_harness.terminal.tables import plain_console
+
+
+def init(
+    project: Annotated[Path, typer.Argument(help="The folder of the project.")] = Path(),
+    model: Annotated[
+        str,
+        typer.Option(help="A model entry of the harness, or the id of a model on the hub for the live lane."),
+    ] = "qwen3",
+) -> None:
+    """Add the dependency, a model entry and a first test to a project.
+
+    No file is overwritten: the command says which files it left as they are,
+    and what there is to add by hand.
+    """
+    if not project.is_dir():
+        raise UsageError(f"{project} is not a folder")
+    entry = new_entry(model)
+    try:
+        steps = [add_dependency(project), write_entry(project, entry), write_test(project, entry)]
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{project}: {error}") from None
+    console = plain_console()
+    for step in steps:
+        console.print(f"{step.state:7}  {step.path}: {step.note}")
+        if step.addition:
+            console.print(step.addition.rstrip())
+    options = f"--vllm-models-file {MODELS_PATH} --vllm-model {entry.name} --vllm-lane {entry.lane}"
+    place = "" if project == Path() else f" in {project}"
+    console.print(f"\nrun the test{place}:\n  $ pytest {options} {TEST_PATH}")

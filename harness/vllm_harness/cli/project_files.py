@@ -1,0 +1,180 @@
+"""The files that a project needs for its first test: the dependency, a model entry, the test."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from vllm_harness.cli.welcome import DISTRIBUTION
+from vllm_harness.configuration.model_entries import RegistryError, load_registry
+from vllm_harness.environments.installer import InstallError, run_uv
+from vllm_harness.files.located_yaml import read_yaml
+from vllm_harness.terminal.status import quiet
+
+MODELS_PATH = "models.yaml"
+TEST_PATH = "tests/test_vllm_server.py"
+_HEADER = f"# Model entries: `vllm-harness models --models-file {MODELS_PATH}` lists them.\n"
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_TEST = '''\
+"""A client against a real vLLM server. On the scripted lane the server says what the test scripts."""
+
+import pytest
+
+pytestmark = pytest.mark.vllm_model("{model}")
+
+
+def test_the_client_gets_the_answer(vllm_server, openai_client, script, check_body):
+    script("The capital of France is Paris.")
+    response = openai_client.responses.create(model=vllm_server.model, input="What is the capital of France?")
+    check_body(response)
+    assert "Paris" in response.output_text
+'''
+
+
+class State(StrEnum):
+    """What became of a file."""
+
+    WRITTEN = "written"
+    LEFT = "left"
+    TO_DO = "to do"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One file of the project.
+
+    Attributes:
+        state: what became of it.
+        path: the file, relative to the project.
+        note: what was written, why it was left, or what there is to do.
+        addition: the text that the user has to add by hand.
+    """
+
+    state: State
+    path: str
+    note: str
+    addition: str = ""
+
+
+@dataclass(frozen=True)
+class NewEntry:
+    """The model entry of a project.
+
+    Attributes:
+        name: key in models.yaml.
+        lane: the lane that its test runs on.
+        document: a whole models.yaml with this entry alone.
+    """
+
+    name: str
+    lane: str
+    document: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The document as YAML."""
+        return _HEADER + yaml.dump(
+            self.document, Dumper=_WithoutAliases, sort_keys=False, default_flow_style=None, width=110
+        )
+
+
+class _WithoutAliases(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def new_entry(model: str) -> NewEntry:
+    """The harness's own entry of a name or a hub id; for another hub id a new entry of the live lane.
+
+    Raises:
+        RegistryError: a name that is neither.
+    """
+    registry = load_registry()
+    try:
+        known = registry.get(model)
+    except RegistryError:
+        if not _HUB_ID.fullmatch(model):
+            raise
+        return _live_entry(model)
+    document = read_yaml(registry.path).data
+    lane = "scripted" if "scripted" in known.lanes else "live"
+    return NewEntry(known.name, lane, {**document, "models": {known.name: document["models"][known.name]}})
+
+
+def _live_entry(hub_id: str) -> NewEntry:
+    name = hub_id.partition("/")[2].lower()
+    body = {"hub": {"id": hub_id}, "family": name, "lanes": ["live"]}
+    return NewEntry(name, "live", {"models": {name: body}})
+
+
+def add_dependency(project: Path) -> Step:
+    """Adds the harness to the development dependencies of pyproject.toml."""
+    requirement = f"{DISTRIBUTION}>={version(DISTRIBUTION)}"
+    path = project / "pyproject.toml"
+    if not path.exists():
+        return Step(
+            State.TO_DO, path.name, f"the project has none; install with: pip install '{requirement}'"
+        )
+    if DISTRIBUTION in _required(tomllib.loads(path.read_text())):
+        return Step(State.LEFT, path.name, f"it requires {DISTRIBUTION} already")
+    # uv would write the package indexes of its variables into the file
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
+    add = ("add", "--project", project, "--dev", "--frozen", "--no-python-downloads", requirement)
+    try:
+        run_uv(*add, progress=quiet, environ=environ)
+    except InstallError:
+        return Step(
+            State.TO_DO, path.name, "uv cannot edit it; add to the development dependencies:", requirement
+        )
+    return Step(State.WRITTEN, path.name, f"{requirement} in the dependency group dev")
+
+
+def write_entry(project: Path, entry: NewEntry) -> Step:
+    """Writes models.yaml with the entry."""
+    path = project / MODELS_PATH
+    if not path.exists():
+        path.write_text(entry.text)
+        return Step(State.WRITTEN, MODELS_PATH, f"the entry {entry.name}")
+    try:
+        load_registry(path).get(entry.name)
+    except RegistryError:
+        return Step(State.TO_DO, MODELS_PATH, f"it lacks the entry {entry.name}; add:", entry.text)
+    return Step(State.LEFT, MODELS_PATH, f"it has the entry {entry.name} already")
+
+
+def write_test(project: Path, entry: NewEntry) -> Step:
+    """Writes the first test."""
+    path = project / TEST_PATH
+    if path.exists():
+        return Step(State.LEFT, TEST_PATH, "it exists already")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(_TEST.format(model=entry.name))
+    return Step(State.WRITTEN, TEST_PATH, "a test of the Responses API")
+
+
+def _required(pyproject: dict[str, Any]) -> set[str]:
+    """The names of all distributions that a project requires, those of its groups and extras included."""
+    return {canonicalize_name(name) for name in _requirement_names(pyproject)}
+
+
+def _requirement_names(pyproject: dict[str, Any]) -> Iterator[str]:
+    project = pyproject.get("project", {})
+    extras = project.get("optional-dependencies", {})
+    groups = pyproject.get("dependency-groups", {})
+    for listed in (project.get("dependencies", []), *extras.values(), *groups.values()):
+        for each in listed:
+            try:
+                yield Requirement(each).name
+            except (InvalidRequirement, TypeError):
+                continue

@@ -1,0 +1,50 @@
+"""What the bare command prints first: what people come for, each purpose with its commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import version
+
+from vllm_harness.files.paths import data_path
+
+DISTRIBUTION = "vllm-harness"
+
+
+def in_checkout() -> bool:
+    """Whether the package runs from a checkout, which has the suites."""
+    return (data_path("models.yaml").parent / "tests" / "behaviours").is_dir()
+
+
+def version_line() -> str:
+    """The name and the version of the distribution."""
+    return f"{DISTRIBUTION} {version(DISTRIBUTION)}"
+
+
+def welcome() -> str:
+    """What people come for, each purpose with its commands, in at most 80 columns."""
+    purposes = (
+        f"{title}\n" + "\n".join(f"  $ {command}" for command in commands) for title, commands in _purposes()
+    )
+    return "\n".join(
+        [f"{version_line()} launches real vLLM servers and checks what their clients see.\n", *purposes]
+    )
+
+
+def _purposes() -> Iterator[tuple[str, tuple[str, ...]]]:
+    yield (
+        "Test a client against a real vLLM server whose answers are scripted",
+        ("vllm-harness init", "vllm-harness serve qwen3 --lane scripted --book book.yaml"),
+    )
+    if in_checkout():
+        yield "Run the suites on a model", ("vllm-harness run --model qwen3",)
+    else:
+        yield "Run the suites on a model, from a checkout of vllm-harness", ("scripts/run --model qwen3",)
+    yield (
+        "Check a recorded stream or body",
+        ("vllm-harness validate capture.sse", "vllm-harness explain RS101"),
+    )
+    yield (
+        "Compare the parsers of two versions of vLLM",
+        ("vllm-harness matrix --vllm 0.31.0,0.32.0 --cases canonical",),
+    )
+    yield "See what this machine can run", ("vllm-harness doctor",)

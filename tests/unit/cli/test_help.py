@@ -1,0 +1,79 @@
+"""What the command line prints before anybody has read a manual."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from vllm_harness.cli import welcome
+from vllm_harness.cli.main import app
+from vllm_harness.environments.locks import locks
+
+ROOT = typer.main.get_command(app)
+LINE = 80
+
+
+def commands(command: Any = ROOT, name: str = "vllm-harness") -> Iterator[tuple[str, Any]]:
+    """Every command and group with its whole name."""
+    yield name, command
+    for sub, each in getattr(command, "commands", {}).items():
+        yield from commands(each, f"{name} {sub}")
+
+
+COMMANDS = dict(commands())
+PARAMETERS = {
+    f"{name} {parameter.name}": parameter
+    for name, command in COMMANDS.items()
+    for parameter in command.params
+    if not getattr(parameter, "hidden", False)
+}
+
+
+def test_the_bare_command_names_the_purposes_before_its_help() -> None:
+    result = CliRunner().invoke(app, [])
+    assert result.exit_code == 0
+    purposes, usage, _ = result.output.partition("Usage:")
+    assert usage
+    assert purposes.count("$ vllm-harness") >= 5
+
+
+@pytest.mark.parametrize("checkout", [True, False])
+def test_the_purposes_fit_a_screen_and_exist(checkout: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(welcome, "in_checkout", lambda: checkout)
+    lines = welcome.welcome().splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= LINE
+    for line in lines:
+        if words := line.partition("$ vllm-harness ")[2].split():
+            known = {option for parameter in ROOT.commands[words[0]].params for option in parameter.opts}  # type: ignore[attr-defined]
+            assert {word for word in words if word.startswith("--")} <= known
+    assert any("vllm-harness run" in line for line in lines) == checkout
+
+
+def test_the_versions_to_compare_are_locked() -> None:
+    named = re.findall(r"--vllm (\S+)", welcome.welcome())
+    assert {each for text in named for each in text.split(",")} <= {lock.version for lock in locks()}
+
+
+def test_version() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"vllm-harness {version('vllm-harness')}\n")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_first_line_of_a_command_says_what_it_does(name: str) -> None:
+    first = (COMMANDS[name].help or "").partition("\n\n")[0]
+    assert re.fullmatch(r"[A-Z][^\n]*\.", first), first
+    assert len(first) <= 110
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_the_help_of_a_parameter_is_a_phrase(name: str) -> None:
+    text = PARAMETERS[name].help or ""
+    assert re.fullmatch(r"\S+ .*\.", text, re.S), text
