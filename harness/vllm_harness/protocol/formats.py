@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from vllm_harness.protocol.findings import Finding, Severity
+from vllm_harness.protocol.core.findings import Finding, Severity
 from vllm_harness.protocol.rules import RULES
 
 _SARIF_LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}

@@ -9,14 +9,15 @@ from fnmatch import fnmatchcase
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from vllm_harness.protocol.errors import ProtocolInputError
-from vllm_harness.protocol.findings import Finding
-from vllm_harness.protocol.rules import SEVERITIES
+from vllm_harness.protocol.core.errors import ProtocolInputError
+from vllm_harness.protocol.core.findings import Finding
+from vllm_harness.protocol.core.rules import KD101
+from vllm_harness.protocol.rules import RULES
 
 
 @dataclass(frozen=True, slots=True)
 class KnownDeviation:
-    """A deviation somebody has looked at.
+    """A deviation that a person has judged.
 
     Attributes:
         code: code of the finding.
@@ -38,7 +39,7 @@ class KnownDeviation:
     expected: str = ""
 
     def __post_init__(self) -> None:
-        if self.code not in SEVERITIES:
+        if self.code not in RULES:
             raise ProtocolInputError(f"known deviation {self.reference}: no rule has the code {self.code!r}")
         try:
             SpecifierSet(self.versions)
@@ -104,14 +105,13 @@ def apply_known(
         marked.append(finding)
     gone = [known for known in expected if known.reference in exercised and known not in seen]
     return marked + [
-        Finding(
-            "KD101",
-            SEVERITIES["KD101"],
-            None,
+        KD101.finding(
             known.path or "$",
-            f"{known.code} ({known.reference}) no longer occurs on {version}; fixed: remove it",
             f"{known.code} on {known.versions or 'every version'}",
             "nothing",
+            code=known.code,
+            reference=known.reference,
+            version=version,
         )
         for known in gone
     ]

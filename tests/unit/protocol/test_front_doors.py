@@ -31,7 +31,8 @@ from vllm_harness.protocol import (
     watch_async,
 )
 from vllm_harness.protocol.assertions import assert_valid_stream
-from vllm_harness.protocol.examples import SAMPLES, Edit, as_sse, edited
+from vllm_harness.protocol.core.examples import Edit, as_sse, edited
+from vllm_harness.protocol.samples import SAMPLES
 
 BREAK: list[Edit] = [("set", "response.output_text.delta", "delta", "Bye")]
 

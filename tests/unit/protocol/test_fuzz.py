@@ -24,8 +24,9 @@ from vllm_harness.protocol import (
     validate_conversation,
     validate_stream,
 )
-from vllm_harness.protocol.examples import SAMPLES, as_sse
-from vllm_harness.protocol.tree import draw
+from vllm_harness.protocol.core.examples import as_sse
+from vllm_harness.protocol.core.tree import draw
+from vllm_harness.protocol.samples import SAMPLES
 
 COUNT = int(os.environ.get("VLLM_HARNESS_FUZZ", "1500"))
 _VALUES: tuple[Any, ...] = (

@@ -11,7 +11,7 @@ from tests.unit.protocol import mutations
 from tests.unit.protocol.mutations import Events, Mutation
 from tests.unit.protocol.recorded import STREAMS
 from vllm_harness.protocol import validate_stream
-from vllm_harness.protocol.examples import SAMPLES
+from vllm_harness.protocol.samples import SAMPLES
 
 # VLLM_HARNESS_MUTATIONS=all tries every place of every stream, else a few places of the shorter streams
 ALL_PLACES = os.environ.get("VLLM_HARNESS_MUTATIONS") == "all"

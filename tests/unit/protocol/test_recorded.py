@@ -15,7 +15,7 @@ from vllm_harness.protocol import (
     validate_stream,
 )
 from vllm_harness.protocol.captures import validate_exchange
-from vllm_harness.protocol.examples import as_sse
+from vllm_harness.protocol.core.examples import as_sse
 
 
 def _named(recorded: Recorded) -> str:
