@@ -48,7 +48,7 @@ def validate(
     files are still printed.
     """
     from vllm_harness.protocol.captures import check_not_empty, read_capture, validate_capture
-    from vllm_harness.protocol.errors import ProtocolInputError
+    from vllm_harness.protocol.core.errors import ProtocolInputError
     from vllm_harness.protocol.formats import FORMATS, Placed
 
     wanted, unwanted = _codes(select), _codes(ignore)

@@ -17,7 +17,7 @@ from vllm_harness.protocol import (
     validate_body,
     validate_stream,
 )
-from vllm_harness.protocol.stream import plain
+from vllm_harness.protocol.core.events import plain
 from vllm_harness.testing.content import ModelSaidOtherwise
 
 
@@ -85,7 +85,7 @@ class Checker:
 
 
 def _matters(difference: Finding) -> bool:
-    return {difference.expected, difference.got} != {"null", "nothing"}
+    return {difference.expected, difference.actual} != {"null", "nothing"}
 
 
 def protocol_known(deviation: registry.KnownDeviation) -> KnownDeviation:
