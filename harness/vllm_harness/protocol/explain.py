@@ -56,7 +56,9 @@ def _api(sample: str) -> Api:
 
 
 def _findings_of_run(run: Json) -> list[Finding]:
-    known = KnownDeviation(run["known"], "vllm#46940", run["versions"])
+    known = KnownDeviation(
+        code=run["known"], reference="vllm#46940", versions=run["versions"], note="status is null"
+    )
     found = [Finding(code, RULES[code].severity, 0, "$", RULES[code].title) for code in run["occurred"]]
     return apply_known(found, [known], run["version"], exercised=[known.reference])
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from vllm_harness.configuration import model_entries as registry
 from vllm_harness.protocol import (
     Finding,
     KnownDeviation,
@@ -86,8 +85,3 @@ class Checker:
 
 def _matters(difference: Finding) -> bool:
     return {difference.expected, difference.actual} != {"null", "nothing"}
-
-
-def protocol_known(deviation: registry.KnownDeviation) -> KnownDeviation:
-    """A deviation of models.yaml as the validator takes it."""
-    return KnownDeviation(**{key: value or "" for key, value in deviation.model_dump().items()})
