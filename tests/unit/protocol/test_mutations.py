@@ -29,9 +29,9 @@ def _renumbered(events: Events, mutation: Mutation) -> Events:
 
 def _responses() -> list[tuple[str, Events]]:
     recorded = [
-        (one.name, one.events)
-        for one in STREAMS
-        if one.events[0]["type"] == "response.created" and "sequence_number" in one.events[0]
+        (stream.name, stream.events)
+        for stream in STREAMS
+        if stream.events[0]["type"] == "response.created" and "sequence_number" in stream.events[0]
     ]
     made = [(name, sample.build()) for name, sample in SAMPLES.items() if sample.kind == "responses"]
     recorded = [(name, events) for name, events in recorded if len(events) <= LONGEST_STREAM]

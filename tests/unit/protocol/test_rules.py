@@ -1,4 +1,4 @@
-"""Every rule finds its bad example, says nothing about its good one, and has a current page."""
+"""Every rule finds its bad example, finds nothing in its good one, and has a current page."""
 
 from __future__ import annotations
 

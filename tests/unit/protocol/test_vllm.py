@@ -93,13 +93,13 @@ def test_45742_content_index_grows_over_items() -> None:
 
 
 def test_interleaved_parallel_calls() -> None:
-    one, two = (render.response_events([render.function_call("{}", number=number)]) for number in (1, 2))
-    middle = [event for pair in zip(one[2:-1], two[2:-1], strict=True) for event in pair]
-    second = {id(event) for event in two}
-    woven = [{**event, "output_index": 1} if id(event) in second else event for event in middle]
+    first, second = (render.response_events([render.function_call("{}", number=number)]) for number in (1, 2))
+    middle = [event for pair in zip(first[2:-1], second[2:-1], strict=True) for event in pair]
+    ids_of_second = {id(event) for event in second}
+    woven = [{**event, "output_index": 1} if id(event) in ids_of_second else event for event in middle]
     calls = [render.function_call("{}", number=number) for number in (1, 2)]
-    end = {**one[-1], "response": render.response(calls)}
-    assert _codes(numbered([*one[:2], *woven, end])) == {"RS210"}
+    end = {**first[-1], "response": render.response(calls)}
+    assert _codes(numbered([*first[:2], *woven, end])) == {"RS210"}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from vllm_harness.protocol.chat.objects import REASONING_KEYS
 from vllm_harness.protocol.core.events import AnyEvent, Json, as_json
 
 
-class _Choice:
+class _AccumulatedChoice:
     def __init__(self) -> None:
         self.texts: dict[str, list[str]] = {}
         self.fields: Json = {}
@@ -56,7 +56,7 @@ class ChatAccumulator:
 
     def __init__(self) -> None:
         self._head: Json = {}
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, _AccumulatedChoice] = {}
         self.usage: Json | None = None
 
     def feed(self, chunk: AnyEvent) -> None:
@@ -71,7 +71,7 @@ class ChatAccumulator:
         choices = value.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and isinstance(choice.get("index"), int):
-                state = self._choices.setdefault(choice["index"], _Choice())
+                state = self._choices.setdefault(choice["index"], _AccumulatedChoice())
                 if isinstance(choice.get("delta"), dict):
                     state.add(choice["delta"])
                 if choice.get("finish_reason") is not None:

@@ -16,7 +16,7 @@ from vllm_harness.protocol.chat.objects import (
     check_usage,
 )
 from vllm_harness.protocol.core.events import Json
-from vllm_harness.protocol.core.fields import is_json_object
+from vllm_harness.protocol.core.fields import is_json_object, type_names
 from vllm_harness.protocol.core.findings import ABSENT, brief
 from vllm_harness.protocol.core.report import Report
 from vllm_harness.protocol.core.rules import SE110
@@ -28,7 +28,7 @@ _STABLE_FIELDS = ("created", "model", "object")
 _CONTENT_KEYS = (*TEXT_KEYS, "tool_calls", "function_call")
 
 
-class _Call:
+class _StreamedCall:
     """One tool call as its deltas build it."""
 
     __slots__ = ("arguments", "id", "name", "type")
@@ -41,7 +41,7 @@ class _Call:
         self.arguments: list[str] = []
 
 
-class _Choice:
+class _StreamedChoice:
     """One choice as its deltas build it."""
 
     __slots__ = ("calls", "finish", "has_content", "index", "role")
@@ -50,7 +50,7 @@ class _Choice:
         self.index = index
         self.role: object = None
         self.finish: str | None = None
-        self.calls: list[_Call] = []
+        self.calls: list[_StreamedCall] = []
         self.has_content = False
 
 
@@ -68,7 +68,7 @@ class ChatValidator:
         self._request = request
         self._left = max_held
         self._first: Json | None = None
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, _StreamedChoice] = {}
         self._usage_seen = False
         self._failed = False
 
@@ -117,8 +117,7 @@ class ChatValidator:
             actual = chunk.get(key, ABSENT)
             if type(actual) not in types:
                 rule = rules.CC121 if actual is ABSENT else rules.CC122
-                expected = " or ".join(kind.__name__ for kind in types)
-                self._report.add(rule, f"$.{key}", expected, brief(actual), once=key, key=key)
+                self._report.add(rule, f"$.{key}", type_names(types), brief(actual), once=key, key=key)
 
     def _check_stable(self, chunk: Json) -> None:
         report, first = self._report, self._first
@@ -177,7 +176,7 @@ class ChatValidator:
         if choice is None:
             if len(self._choices) >= _MAX_INDEX:
                 return
-            choice = self._choices[index] = _Choice(index)
+            choice = self._choices[index] = _StreamedChoice(index)
         finish = value.get("finish_reason")
         if not isinstance(delta, dict):
             self._wrong_type(f"{path}.delta", "delta", "object", value.get("delta", ABSENT))
@@ -189,7 +188,7 @@ class ChatValidator:
         if finish is not None:
             self._on_finish(choice, finish, f"{path}.finish_reason")
 
-    def _on_delta(self, choice: _Choice, delta: Json, path: str) -> None:
+    def _on_delta(self, choice: _StreamedChoice, delta: Json, path: str) -> None:
         self._check_role(choice, delta, path)
         for key in TEXT_KEYS:
             self._on_text(choice, key, delta.get(key), f"{path}.{key}")
@@ -204,7 +203,7 @@ class ChatValidator:
             for number, call in enumerate(calls):
                 self._on_call(choice, call, f"{path}.tool_calls[{number}]")
 
-    def _check_role(self, choice: _Choice, delta: Json, path: str) -> None:
+    def _check_role(self, choice: _StreamedChoice, delta: Json, path: str) -> None:
         role, index = delta.get("role"), choice.index
         if choice.role is None:
             if role != "assistant":
@@ -215,7 +214,7 @@ class ChatValidator:
             rule = rules.CC102 if role == choice.role else rules.CC105
             self._report.add(rule, f"{path}.role", "nothing", brief(role), once=index)
 
-    def _on_text(self, choice: _Choice, key: str, text: object, path: str) -> None:
+    def _on_text(self, choice: _StreamedChoice, key: str, text: object, path: str) -> None:
         if text is None:
             return
         if type(text) is not str:
@@ -225,7 +224,7 @@ class ChatValidator:
         elif text and choice.has_content and key in REASONING_KEYS:
             self._report.add(rules.CC131, path, "reasoning first", brief(text), once=choice.index)
 
-    def _on_call(self, choice: _Choice, delta: object, path: str) -> None:
+    def _on_call(self, choice: _StreamedChoice, delta: object, path: str) -> None:
         report, calls = self._report, choice.calls
         if not isinstance(delta, dict):
             self._wrong_type(path, "tool_calls", "object", delta, once="call")
@@ -236,7 +235,7 @@ class ChatValidator:
             report.add(rules.CC201, f"{path}.index", "integer", actual, once=len(calls))
             return
         if index == len(calls) and index < _MAX_INDEX:
-            call = _Call(delta)
+            call = _StreamedCall(delta)
             calls.append(call)
             self._check_new_call(choice, call, path)
             self._left -= _NODE_COST
@@ -250,7 +249,7 @@ class ChatValidator:
                 report.add(rules.CC208, f"{path}.index", str(len(calls) - 1), str(index), once=index)
         self._take_arguments(call, delta, path)
 
-    def _check_new_call(self, choice: _Choice, call: _Call, path: str) -> None:
+    def _check_new_call(self, choice: _StreamedChoice, call: _StreamedCall, path: str) -> None:
         for key, value in (("id", call.id), ("type", call.type), ("name", call.name)):
             if not isinstance(value, str) or not value:
                 place = f"{path}.{call.type}.name" if key == "name" else f"{path}.{key}"
@@ -258,7 +257,7 @@ class ChatValidator:
         if call.id and any(call.id == other.id for other in choice.calls if other is not call):
             self._report.add(rules.CC207, f"{path}.id", "an id of its own", brief(call.id))
 
-    def _check_repeats(self, call: _Call, delta: Json, path: str) -> None:
+    def _check_repeats(self, call: _StreamedCall, delta: Json, path: str) -> None:
         body = delta.get(str(call.type))
         name = body.get("name") if isinstance(body, dict) else None
         for key, before, again in (
@@ -271,7 +270,7 @@ class ChatValidator:
             rule, expected = (rules.CC205, "nothing") if again == before else (rules.CC204, brief(before))
             self._report.add(rule, f"{path}.{key}", expected, brief(again), once=(id(call), key), key=key)
 
-    def _take_arguments(self, call: _Call, delta: Json, path: str) -> None:
+    def _take_arguments(self, call: _StreamedCall, delta: Json, path: str) -> None:
         body = delta.get(str(call.type))
         if not isinstance(body, dict):
             return
@@ -286,7 +285,7 @@ class ChatValidator:
         elif piece is not None:
             self._wrong_type(f"{path}.{call.type}.{key}", key, "string", piece)
 
-    def _on_finish(self, choice: _Choice, finish: object, path: str) -> None:
+    def _on_finish(self, choice: _StreamedChoice, finish: object, path: str) -> None:
         report = self._report
         if not isinstance(finish, str) or finish not in FINISH_REASONS:
             expected = " or ".join(sorted(FINISH_REASONS))

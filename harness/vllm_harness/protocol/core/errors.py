@@ -1,4 +1,4 @@
-"""The one error of the protocol package: input that is not what it claims to be."""
+"""The error of the protocol package: input that is not what it claims to be."""
 
 from __future__ import annotations
 

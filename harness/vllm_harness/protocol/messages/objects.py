@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from vllm_harness.protocol.core.events import Json
-from vllm_harness.protocol.core.fields import DICT, INT, LIST, NULL, STR, Fields, check_fields
+from vllm_harness.protocol.core.fields import DICT, INT, LIST, NULL, STR, Fields, check_fields, type_names
 from vllm_harness.protocol.core.findings import ABSENT, Severity, brief
 from vllm_harness.protocol.core.report import Report
 from vllm_harness.protocol.messages import rules
@@ -60,7 +60,7 @@ MESSAGE_FIELDS: Fields = (
 INPUT_COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
-class Block(NamedTuple):
+class BlockKind(NamedTuple):
     """A kind of content block.
 
     Attributes:
@@ -74,13 +74,13 @@ class Block(NamedTuple):
     deltas: tuple[str, ...] = ()
 
 
-_CALL = Block((("id", STR), ("name", STR), ("input", DICT)), "input", ("input_json_delta",))
+_CALL = BlockKind((("id", STR), ("name", STR), ("input", DICT)), "input", ("input_json_delta",))
 BLOCKS = {
-    "text": Block((("text", STR),), "text", ("text_delta", "citations_delta")),
-    "thinking": Block(
+    "text": BlockKind((("text", STR),), "text", ("text_delta", "citations_delta")),
+    "thinking": BlockKind(
         (("thinking", STR), ("signature", STR)), "thinking", ("thinking_delta", "signature_delta")
     ),
-    "redacted_thinking": Block((("data", STR),)),
+    "redacted_thinking": BlockKind((("data", STR),)),
     "tool_use": _CALL,
     "server_tool_use": _CALL,
 }
@@ -136,7 +136,7 @@ def check_block(report: Report, block: object, path: str, *, begins: bool = Fals
         actual = block.get(key, ABSENT)
         if type(actual) not in types:
             severity = Severity.WARNING if begins and key == "signature" else None
-            wanted = " or ".join(allowed.__name__ for allowed in types)
+            wanted = type_names(types)
             report.add(rules.MB107, f"{path}.{key}", wanted, brief(actual), severity, key=key, kind=kind)
     for key in ("id", "name") if kind in CALLS else ():
         if block.get(key) == "":

@@ -41,7 +41,7 @@ _START_FIELDS: Fields = (("id", STR), ("type", STR), ("role", STR), ("content", 
 _NODE_COST = 256
 
 
-class _Block:
+class _StreamedBlock:
     """A content block as far as it has come."""
 
     __slots__ = ("index", "kind", "pieces", "signed")
@@ -67,7 +67,7 @@ class MessagesValidator:
         self._usage: Json | None = None
         self._begun = self._stopped = self._failed = False
         self._reason: str | None = None
-        self._open: _Block | None = None
+        self._open: _StreamedBlock | None = None
         self._next = 0
         self._called = False
         self._ids: set[str] = set()
@@ -142,7 +142,7 @@ class MessagesValidator:
             self._called = self._called or kind == "tool_use"
             self._check_id(block.get("id"))
         self._next = index + 1
-        self._open = _Block(index, kind)
+        self._open = _StreamedBlock(index, kind)
 
     def _on_content_block_delta(self, event: Json) -> None:
         report, delta = self._report, event["delta"]
@@ -210,7 +210,7 @@ class MessagesValidator:
         if self._reason is None:
             self._report.add(rules.MS105, "$", "message_delta", "message_stop")
 
-    def _opened(self, event: Json) -> _Block | None:
+    def _opened(self, event: Json) -> _StreamedBlock | None:
         index, block = event["index"], self._open
         if block is None or block.index != index:
             wanted = "an open block" if block is None else str(block.index)

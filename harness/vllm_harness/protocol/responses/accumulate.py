@@ -18,7 +18,7 @@ _PARTS = {f"{kind.prefix}.added": kind for kind in schema.PART_KINDS}
 _ITEM_CHANNEL = {channel.item_type: channel for channel in schema.CHANNELS if not channel.part_type}
 
 
-class _Item:
+class _AccumulatedItem:
     def __init__(self, added: Json) -> None:
         self.fields = dict(added)
         self.closed = False
@@ -75,7 +75,7 @@ class ResponseAccumulator:
     def __init__(self) -> None:
         self.terminal: Json | None = None
         self._head: Json = {}
-        self._items: dict[int, _Item] = {}
+        self._items: dict[int, _AccumulatedItem] = {}
 
     def feed(self, event: AnyEvent) -> None:
         """Takes the next event; what has no place is left aside (the validator reports it)."""
@@ -90,9 +90,9 @@ class ResponseAccumulator:
         if not isinstance(index, int):
             return
         if kind == "response.output_item.added" and isinstance(item, dict):
-            self._items[index] = _Item(item)
+            self._items[index] = _AccumulatedItem(item)
             return
-        open_item = self._items.setdefault(index, _Item({}))
+        open_item = self._items.setdefault(index, _AccumulatedItem({}))
         if kind == "response.output_item.done" and isinstance(item, dict):
             open_item.fields = {**open_item.fields, **item}
             open_item.closed = True
@@ -154,7 +154,7 @@ class ResponseAccumulator:
             if terminal:
                 self.terminal = response
 
-    def _on_part(self, item: _Item, kind: schema.PartKind, event: Json) -> None:
+    def _on_part(self, item: _AccumulatedItem, kind: schema.PartKind, event: Json) -> None:
         number, part = event.get(kind.index_key), event.get("part")
         if isinstance(number, int) and isinstance(part, dict):
             item.parts[kind.index_key][number] = dict(part)

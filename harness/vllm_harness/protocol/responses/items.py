@@ -12,7 +12,7 @@ from vllm_harness.protocol.responses.rules import items as rules
 from vllm_harness.protocol.responses.rules.objects import IT108, IT111
 from vllm_harness.protocol.responses.state import (
     NODE_COST,
-    Item,
+    StreamedItem,
     StreamState,
     compare,
     open_item,
@@ -31,7 +31,7 @@ def on_item_added(state: StreamState, event: Json) -> None:
     if index != expected and not (state.resumed and not state.items):
         state.report.add(rules.RS201, "$.output_index", str(expected), str(index))
     _check_overlap(state, added)
-    item = Item(index, added)
+    item = StreamedItem(index, added)
     state.items[index] = state.latest = item
     _check_added(state, item)
     state.hold(NODE_COST)
@@ -109,7 +109,7 @@ def _check_overlap(state: StreamState, added: Json) -> None:
         state.report.add(rules.RS210, "$.output_index", expected, kind=last.type, index=last.index)
 
 
-def _check_added(state: StreamState, item: Item) -> None:
+def _check_added(state: StreamState, item: StreamedItem) -> None:
     report, added, kind = state.report, item.added, item.type
     if kind not in schema.ITEM_FIELDS:
         check_unknown_item(report, kind, "$.item")
@@ -129,7 +129,7 @@ def _check_added(state: StreamState, item: Item) -> None:
             report.add(rules.RS218, f"$.item.{key}", expected, brief(value), key=key, kind=kind)
 
 
-def _check_new_id(state: StreamState, item: Item) -> None:
+def _check_new_id(state: StreamState, item: StreamedItem) -> None:
     identifier = item.id
     if not isinstance(identifier, str) or not identifier:
         expected = "a non-empty string"
@@ -140,7 +140,7 @@ def _check_new_id(state: StreamState, item: Item) -> None:
         state.report.add(IT108, "$.item.id", "an id of its own", brief(identifier), first=first)
 
 
-def _check_identity(state: StreamState, item: Item, done: Json) -> None:
+def _check_identity(state: StreamState, item: StreamedItem, done: Json) -> None:
     report, called = state.report, item.type in schema.CALLS
     for key, before in (("id", item.id), ("type", item.type)):
         now = done.get(key, ABSENT)
@@ -157,7 +157,7 @@ def _check_identity(state: StreamState, item: Item, done: Json) -> None:
             report.add(IT111, "$.item.call_id", "an id of its own", brief(done["call_id"]), first=first)
 
 
-def _check_status_at_done(state: StreamState, item: Item, done: Json) -> None:
+def _check_status_at_done(state: StreamState, item: StreamedItem, done: Json) -> None:
     unfinished = done.get("status") == "in_progress" and item.type in schema.MODEL_WRITTEN
     if unfinished and not done.get("caller"):
         state.report.add(rules.RS215, "$.item.status", '"completed"', '"in_progress"', kind=item.type)

@@ -263,7 +263,7 @@ ECHOED_FIELDS = (
     "truncation",
     "user",
 )
-# of these, those that come back as the request said them
+# of these, those that come back as the request set them
 REQUESTED_FIELDS = tuple(key for key in ECHOED_FIELDS if key not in ("parallel_tool_calls", "user"))
 # re-encrypted at every send
 RESEALED_FIELDS = frozenset({"encrypted_content", "fingerprint"})

@@ -19,7 +19,7 @@ LAST_PHASE = len(schema.HEAD)
 _MAX_DIFFERENCES = 5
 
 
-class Text:
+class StreamedText:
     """A streamed text: its pieces, then the whole as its done event has it."""
 
     __slots__ = ("broken", "done", "pieces")
@@ -30,19 +30,19 @@ class Text:
         self.broken = broken
 
 
-class Part:
+class StreamedPart:
     """A part of an item."""
 
     __slots__ = ("annotations", "done", "text", "type")
 
     def __init__(self, kind: object, broken: bool) -> None:
         self.type = _name(kind)
-        self.text = Text(broken)
+        self.text = StreamedText(broken)
         self.annotations: list[object] = []
         self.done: Json | None = None
 
 
-class Item:
+class StreamedItem:
     """An output item; a phantom is one whose output_item.added never came."""
 
     __slots__ = ("added", "done", "id", "index", "parts", "phantom", "progress", "texts", "type")
@@ -55,8 +55,8 @@ class Item:
         self.phantom = phantom
         self.done: Json | None = None
         self.progress = -1
-        self.parts: dict[str, dict[int, Part]] = {kind.index_key: {} for kind in schema.PART_KINDS}
-        self.texts: dict[int, Text] = {}
+        self.parts: dict[str, dict[int, StreamedPart]] = {kind.index_key: {} for kind in schema.PART_KINDS}
+        self.texts: dict[int, StreamedText] = {}
 
 
 def _name(value: object) -> str | None:
@@ -87,8 +87,8 @@ class StreamState:
     left: int
     head: Json | None = None
     phase: int = 0
-    items: dict[int, Item] = field(default_factory=dict)
-    latest: Item | None = None
+    items: dict[int, StreamedItem] = field(default_factory=dict)
+    latest: StreamedItem | None = None
     ids: dict[str, int] = field(default_factory=dict)
     ended: str | None = None
     failed: bool = False
@@ -109,7 +109,7 @@ def require_in_progress(state: StreamState) -> None:
         state.phase = LAST_PHASE
 
 
-def open_item(state: StreamState, event: Json) -> Item | None:
+def open_item(state: StreamState, event: Json) -> StreamedItem | None:
     """The open item of an event, its id checked; None where the event has no place."""
     index = event.get("output_index")
     if type(index) is not int:
@@ -131,7 +131,7 @@ def open_item(state: StreamState, event: Json) -> Item | None:
     return item
 
 
-def _missing_item(state: StreamState, index: int, event: Json) -> Item | None:
+def _missing_item(state: StreamState, index: int, event: Json) -> StreamedItem | None:
     if state.left < 0:
         return None
     if not state.resumed:
@@ -139,7 +139,7 @@ def _missing_item(state: StreamState, index: int, event: Json) -> Item | None:
         expected = "response.output_item.added first"
         state.report.add(rules.RS202, "$.output_index", expected, str(index))
     known = {"id": event["item_id"]} if isinstance(event.get("item_id"), str) else {}
-    item = state.items[index] = Item(index, known, phantom=True)
+    item = state.items[index] = StreamedItem(index, known, phantom=True)
     if state.latest is None or index > state.latest.index:
         state.latest = item
     state.hold(NODE_COST)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from vllm_harness.protocol.core.events import Json
-from vllm_harness.protocol.core.fields import Fields, Types
+from vllm_harness.protocol.core.fields import Fields, Types, type_names
 from vllm_harness.protocol.core.findings import ABSENT, brief
 from vllm_harness.protocol.core.report import Report
 from vllm_harness.protocol.responses import items, lifecycle, schema, texts
@@ -124,8 +124,7 @@ class ResponsesValidator:
     def _bad_field(self, event: Json, kind: object, key: str, types: Types) -> None:
         actual = event.get(key, ABSENT)
         rule = rules.RS121 if actual is ABSENT else rules.RS122
-        expected = " or ".join(allowed.__name__ for allowed in types)
-        self._report.add(rule, f"$.{key}", expected, brief(actual), once=(kind, key), key=key)
+        self._report.add(rule, f"$.{key}", type_names(types), brief(actual), once=(kind, key), key=key)
 
 
 def _on_event(state: StreamState, event: Json) -> None:

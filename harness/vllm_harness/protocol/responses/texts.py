@@ -11,7 +11,15 @@ from vllm_harness.protocol.responses import schema
 from vllm_harness.protocol.responses.objects import check_part
 from vllm_harness.protocol.responses.rules import texts as rules
 from vllm_harness.protocol.responses.schema import Channel, PartKind
-from vllm_harness.protocol.responses.state import NODE_COST, Item, Part, StreamState, Text, compare, open_item
+from vllm_harness.protocol.responses.state import (
+    NODE_COST,
+    StreamedItem,
+    StreamedPart,
+    StreamedText,
+    StreamState,
+    compare,
+    open_item,
+)
 
 _JOIN_AFTER = 1024
 _IGNORED_IN_PARTS = frozenset({"logprobs"})
@@ -36,7 +44,7 @@ def on_part_added(state: StreamState, event: Json, kind: PartKind) -> None:
     for key in ("text", "refusal", "annotations"):
         if value.get(key):
             report.add(rules.RS305, f"$.part.{key}", "empty", brief(value[key]), key=key)
-    parts[number] = Part(value.get("type"), broken=False)
+    parts[number] = StreamedPart(value.get("type"), broken=False)
     state.hold(NODE_COST)
 
 
@@ -130,7 +138,7 @@ def on_progress(state: StreamState, event: Json, item_type: str, rank: int) -> N
     item.progress = max(item.progress, rank)
 
 
-def check_parts(state: StreamState, item: Item, done: Json) -> None:
+def check_parts(state: StreamState, item: StreamedItem, done: Json) -> None:
     """A done item has the parts that were streamed."""
     for kind in schema.PART_KINDS:
         parts, path = item.parts[kind.index_key], f"$.item.{kind.item_key}"
@@ -144,7 +152,9 @@ def check_parts(state: StreamState, item: Item, done: Json) -> None:
             _check_part_values(state, kind, parts, done.get(kind.item_key))
 
 
-def _check_part_values(state: StreamState, kind: PartKind, parts: dict[int, Part], value: object) -> None:
+def _check_part_values(
+    state: StreamState, kind: PartKind, parts: dict[int, StreamedPart], value: object
+) -> None:
     path, values = f"$.item.{kind.item_key}", value if isinstance(value, list) else []
     if len(values) != len(parts):
         expected, actual = f"{len(parts)} parts", f"{len(values)} parts"
@@ -156,7 +166,7 @@ def _check_part_values(state: StreamState, kind: PartKind, parts: dict[int, Part
             compare(state.report, rules.RS310, part.done, final, place, _IGNORED_IN_PARTS)
 
 
-def check_item_texts(state: StreamState, item: Item, done: Json) -> None:
+def check_item_texts(state: StreamState, item: StreamedItem, done: Json) -> None:
     """A done item has the texts that were streamed into it."""
     channel = _CHANNEL_OF_ITEM.get(str(item.type))
     if channel is None or item.phantom:
@@ -175,7 +185,7 @@ def check_item_texts(state: StreamState, item: Item, done: Json) -> None:
             report.add(rules.RS402, path, brief(text.done), brief(whole), key=key, event=ending)
 
 
-def check_progress_end(state: StreamState, item: Item) -> None:
+def check_progress_end(state: StreamState, item: StreamedItem) -> None:
     """The last progress event of a tool came before its item was done."""
     steps = schema.PROGRESS.get(str(item.type))
     if steps is not None and not item.phantom and item.progress < len(steps) - 1:
@@ -183,7 +193,7 @@ def check_progress_end(state: StreamState, item: Item) -> None:
         state.report.add(rules.RS413, "$.type", expected, "nothing", kind=item.type)
 
 
-def _open_part(state: StreamState, index_key: str, part_type: str, event: Json) -> Part | None:
+def _open_part(state: StreamState, index_key: str, part_type: str, event: Json) -> StreamedPart | None:
     """The open part of an event; None where the event has no place."""
     item, number = open_item(state, event), event.get(index_key)
     if item is None or type(number) is not int:
@@ -198,16 +208,18 @@ def _open_part(state: StreamState, index_key: str, part_type: str, event: Json) 
     return part
 
 
-def _missing_part(state: StreamState, item: Item, index_key: str, number: int, part_type: str) -> Part:
+def _missing_part(
+    state: StreamState, item: StreamedItem, index_key: str, number: int, part_type: str
+) -> StreamedPart:
     if not state.resumed:
         expected = "the part's added event first"
         state.report.add(rules.RS302, f"$.{index_key}", expected, str(number))
-    part = item.parts[index_key][number] = Part(part_type, broken=item.phantom)
+    part = item.parts[index_key][number] = StreamedPart(part_type, broken=item.phantom)
     state.hold(NODE_COST)
     return part
 
 
-def _open_text(state: StreamState, channel: Channel, event: Json) -> Text | None:
+def _open_text(state: StreamState, channel: Channel, event: Json) -> StreamedText | None:
     """The open text of an event of a channel; None where the event has no place."""
     if channel.part_type:
         part = _open_part(state, channel.index_key, channel.part_type, event)
@@ -228,12 +240,12 @@ def _open_text(state: StreamState, channel: Channel, event: Json) -> Text | None
         return None
     text = item.texts.get(number)
     if text is None:
-        text = item.texts[number] = Text(broken=item.phantom)
+        text = item.texts[number] = StreamedText(broken=item.phantom)
         state.hold(NODE_COST)
     return text
 
 
-def _check_part_text(state: StreamState, channel: Channel, part: Part, value: Json) -> None:
+def _check_part_text(state: StreamState, channel: Channel, part: StreamedPart, value: Json) -> None:
     key, text, ending = channel.item_path[0], part.text, f"{channel.prefix}.done"
     if text.done is None:
         if not text.broken:
@@ -243,7 +255,7 @@ def _check_part_text(state: StreamState, channel: Channel, part: Part, value: Js
         state.report.add(rules.RS309, f"$.part.{key}", brief(text.done), actual, key=key, event=ending)
 
 
-def _check_annotations(state: StreamState, part: Part, value: Json) -> None:
+def _check_annotations(state: StreamState, part: StreamedPart, value: Json) -> None:
     final, streamed = value.get("annotations"), part.annotations
     if isinstance(final, list) and final != streamed:
         severity = None if streamed else Severity.INFO
