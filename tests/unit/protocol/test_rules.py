@@ -66,22 +66,43 @@ def test_checks_name_rules_by_object_and_every_rule_is_checked() -> None:
 
 @pytest.mark.parametrize("file", CHECKS)
 def test_every_finding_has_the_facts_of_its_message(file: str) -> None:
-    for node in ast.walk(CHECKS[file]):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
-            continue
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
-        facts = {keyword.arg for keyword in node.keywords}
-        facts |= {"check_fields": {"key"}}.get(name, set())
-        for code in codes_of(node) if name in ("add", "finding", "check_fields") else ():
-            wanted = {place for _, place, _, _ in Formatter().parse(RULES[code].message) if place}
-            assert wanted <= facts, f"{code} in line {node.lineno} of {file}"
+    functions = [node for node in ast.walk(CHECKS[file]) if isinstance(node, ast.FunctionDef)]
+    for function in functions:
+        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+            facts = {keyword.arg for keyword in call.keywords}
+            facts |= {"key"} if name == "check_fields" else set()
+            for code in codes_given(call, function) if name in ("add", "finding", "check_fields") else ():
+                wanted = {place for _, place, _, _ in Formatter().parse(RULES[code].message) if place}
+                assert wanted <= facts, f"{code} in line {call.lineno} of {file}"
 
 
-def codes_of(call: ast.Call) -> set[str]:
-    """The rules that a call takes, as an argument or as the object of the method."""
-    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    named = [*call.args, *([owner] if owner is not None else [])]
-    names = [node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "") for node in named]
+def codes_given(call: ast.Call, function: ast.FunctionDef) -> set[str]:
+    """The rules that a call takes, as arguments, as its object, or by a variable of the function."""
+    given = set[str]()
+    for node in (*call.args, getattr(call.func, "value", None)):
+        if isinstance(node, ast.Name) and not CODE.fullmatch(node.id):
+            for source in values_of(node.id, function):
+                given |= codes_in(source)
+        elif isinstance(node, ast.Name | ast.Attribute):
+            given |= codes_in(node)
+    return given
+
+
+def values_of(name: str, function: ast.FunctionDef) -> list[ast.expr]:
+    """What a function binds to one of its variables."""
+    values = []
+    for node in ast.walk(function):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names = {leaf.id for top in targets if top for leaf in ast.walk(top) if isinstance(leaf, ast.Name)}
+        if name in names and isinstance(node, ast.Assign | ast.For):
+            values.append(node.value if isinstance(node, ast.Assign) else node.iter)
+    return values
+
+
+def codes_in(value: ast.expr) -> set[str]:
+    """The rules that an expression names."""
+    names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(value)}
     return {name for name in names if CODE.fullmatch(name)}
 
 
