@@ -14,6 +14,7 @@ CC101 = rule(
     ("unset", 0, "choices.0.delta.role"),
     message="the first delta of choice {index} has no role",
 )
+
 CC102 = rule(
     "CC102",
     WARNING,
@@ -23,6 +24,7 @@ CC102 = rule(
     "chat_text",
     ("set", 1, "choices.0.delta.role", "assistant"),
 )
+
 CC103 = rule(
     "CC103",
     ERROR,
@@ -33,6 +35,7 @@ CC103 = rule(
     ("dup", -1),
     message="choice {index} goes on after its finish_reason",
 )
+
 CC104 = rule(
     "CC104",
     ERROR,
@@ -43,6 +46,7 @@ CC104 = rule(
     ("drop", -1),
     message="{subject} has no finish_reason: the stream was cut",
 )
+
 CC105 = rule(
     "CC105",
     ERROR,
@@ -52,6 +56,7 @@ CC105 = rule(
     "chat_text",
     ("set", 1, "choices.0.delta.role", "user"),
 )
+
 CC106 = rule(
     "CC106",
     ERROR,
@@ -61,6 +66,7 @@ CC106 = rule(
     "chat_text",
     ("set", -1, "choices.0.finish_reason", "eos"),
 )
+
 CC107 = rule(
     "CC107",
     ERROR,
@@ -70,6 +76,7 @@ CC107 = rule(
     "chat_text",
     ("set", -1, "choices.0.finish_reason", "tool_calls"),
 )
+
 CC108 = rule(
     "CC108",
     ERROR,
@@ -80,6 +87,7 @@ CC108 = rule(
     ("drop", -1),
     request={"stream_options": {"include_usage": True}},
 )
+
 CC109 = rule(
     "CC109",
     INFO,
@@ -100,6 +108,7 @@ CC109 = rule(
     ),
     request={"messages": []},
 )
+
 CC110 = rule(
     "CC110",
     ERROR,
@@ -112,6 +121,7 @@ CC110 = rule(
     ("set", 2, "choices.0.index", 7),
     ("set", 3, "choices.0.index", 7),
 )
+
 CC111 = rule(
     "CC111",
     ERROR,
@@ -121,6 +131,7 @@ CC111 = rule(
     "chat_text",
     ("set", -1, "usage", {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}),
 )
+
 CC112 = rule(
     "CC112",
     ERROR,
@@ -130,6 +141,7 @@ CC112 = rule(
     "chat_usage",
     ("dup", -1),
 )
+
 CC113 = rule(
     "CC113",
     WARNING,
@@ -140,6 +152,7 @@ CC113 = rule(
     "chat_text",
     ("set", 1, "choices", []),
 )
+
 CC114 = rule(
     "CC114",
     ERROR,
@@ -151,6 +164,7 @@ CC114 = rule(
     ("set", -1, "choices.0.finish_reason", "stop"),
     request={"messages": []},
 )
+
 CC119 = rule(
     "CC119",
     ERROR,
@@ -160,6 +174,7 @@ CC119 = rule(
     "chat_text",
     ("set", -1, "id", "chatcmpl-2"),
 )
+
 CC120 = rule(
     "CC120",
     ERROR,
@@ -170,6 +185,7 @@ CC120 = rule(
     ("set", -1, "created", 1),
     message="{key} changes",
 )
+
 CC121 = rule(
     "CC121",
     ERROR,
@@ -180,6 +196,7 @@ CC121 = rule(
     ("unset", 1, "created"),
     message="required field {key!r} is missing",
 )
+
 CC122 = rule(
     "CC122",
     ERROR,
@@ -190,6 +207,7 @@ CC122 = rule(
     ("set", 1, "choices.0.delta.content", ["Hel"]),
     message="field {key!r} has the wrong type",
 )
+
 CC123 = rule(
     "CC123",
     ERROR,
@@ -199,6 +217,7 @@ CC123 = rule(
     "chat_text",
     *(("drop", 0) for _ in range(4)),
 )
+
 CC124 = rule(
     "CC124",
     ERROR,
@@ -208,6 +227,7 @@ CC124 = rule(
     "chat_text",
     *(("set", number, "object", "chat.completion") for number in range(4)),
 )
+
 CC130 = rule(
     "CC130",
     INFO,
@@ -217,6 +237,7 @@ CC130 = rule(
     "chat_text",
     ("insert", 1, {"error": {"message": "it broke", "type": "server_error", "code": 500}}),
 )
+
 CC131 = rule(
     "CC131",
     INFO,
@@ -226,6 +247,7 @@ CC131 = rule(
     "chat_reasoning",
     ("move", 1, -1),
 )
+
 CC201 = rule(
     "CC201",
     ERROR,
@@ -235,6 +257,7 @@ CC201 = rule(
     "chat_call",
     ("unset", 1, "choices.0.delta.tool_calls.0.index"),
 )
+
 CC202 = rule(
     "CC202",
     ERROR,
@@ -244,6 +267,7 @@ CC202 = rule(
     "chat_two_calls",
     ("set", 4, "choices.0.delta.tool_calls.0.index", 5),
 )
+
 CC203 = rule(
     "CC203",
     ERROR,
@@ -254,6 +278,7 @@ CC203 = rule(
     ("unset", 1, "choices.0.delta.tool_calls.0.id"),
     message="the first delta of a tool call has no {key}",
 )
+
 CC204 = rule(
     "CC204",
     ERROR,
@@ -264,6 +289,7 @@ CC204 = rule(
     ("set", 2, "choices.0.delta.tool_calls.0.id", "call_other"),
     message="{key} of the tool call changes",
 )
+
 CC205 = rule(
     "CC205",
     WARNING,
@@ -274,6 +300,7 @@ CC205 = rule(
     ("set", 2, "choices.0.delta.tool_calls.0.id", "call_1"),
     message="{key} of the tool call comes again",
 )
+
 CC206 = rule(
     "CC206",
     ERROR,
@@ -284,6 +311,7 @@ CC206 = rule(
     ("drop", 2),
     message="the arguments of tool call {number} are not a JSON object",
 )
+
 CC207 = rule(
     "CC207",
     ERROR,
@@ -293,6 +321,7 @@ CC207 = rule(
     "chat_two_calls",
     ("set", 4, "choices.0.delta.tool_calls.0.id", "call_1"),
 )
+
 CC208 = rule(
     "CC208",
     INFO,
@@ -302,6 +331,7 @@ CC208 = rule(
     "chat_two_calls",
     ("move", 3, 5),
 )
+
 CC209 = rule(
     "CC209",
     WARNING,
@@ -311,6 +341,7 @@ CC209 = rule(
     "chat_text",
     ("set", 1, "choices.0.delta.tool_calls", []),
 )
+
 CB101 = rule(
     "CB101",
     ERROR,
@@ -321,6 +352,7 @@ CB101 = rule(
     ("unset", 0, "choices.0.message.content"),
     message="required field {key!r} is missing",
 )
+
 CB102 = rule(
     "CB102",
     ERROR,
@@ -331,6 +363,7 @@ CB102 = rule(
     ("set", 0, "choices.0.message.content", ["Hello"]),
     message="field {key!r} has the wrong type",
 )
+
 CB103 = rule(
     "CB103",
     ERROR,
@@ -340,6 +373,7 @@ CB103 = rule(
     "completion",
     ("set", 0, "object", "chat.completion.chunk"),
 )
+
 CB104 = rule(
     "CB104",
     ERROR,
@@ -349,6 +383,7 @@ CB104 = rule(
     "completion",
     ("unset", 0, "usage"),
 )
+
 CB105 = rule(
     "CB105",
     ERROR,
@@ -358,6 +393,7 @@ CB105 = rule(
     "completion",
     ("set", 0, "choices", []),
 )
+
 CB106 = rule(
     "CB106",
     ERROR,
@@ -367,6 +403,7 @@ CB106 = rule(
     "completion",
     ("set", 0, "choices.0.index", 3),
 )
+
 CB107 = rule(
     "CB107",
     ERROR,
@@ -376,6 +413,7 @@ CB107 = rule(
     "completion",
     ("set", 0, "choices.0.finish_reason", "eos"),
 )
+
 CB108 = rule(
     "CB108",
     ERROR,
@@ -385,6 +423,7 @@ CB108 = rule(
     "completion",
     ("set", 0, "choices.0.message.role", "user"),
 )
+
 CB109 = rule(
     "CB109",
     WARNING,
@@ -394,6 +433,7 @@ CB109 = rule(
     "completion",
     ("set", 0, "choices.0.message.tool_calls", []),
 )
+
 CB110 = rule(
     "CB110",
     WARNING,
@@ -403,6 +443,7 @@ CB110 = rule(
     "completion",
     ("set", 0, "choices.0.message.content", None),
 )
+
 CB111 = rule(
     "CB111",
     ERROR,
@@ -413,6 +454,7 @@ CB111 = rule(
     ("unset", 0, "choices.0.message.tool_calls.0.function.name"),
     message="field {key!r} of the tool call is missing or has the wrong type",
 )
+
 CB112 = rule(
     "CB112",
     ERROR,
@@ -423,6 +465,7 @@ CB112 = rule(
     ("set", 0, "choices.0.message.tool_calls.1.id", "call_1"),
     message="id repeats that of tool call {first}",
 )
+
 CB113 = rule(
     "CB113",
     ERROR,
@@ -432,6 +475,7 @@ CB113 = rule(
     "completion_call",
     ("set", 0, "choices.0.message.tool_calls.0.function.arguments", "{"),
 )
+
 CU101 = rule(
     "CU101",
     ERROR,
@@ -442,6 +486,7 @@ CU101 = rule(
     ("unset", 0, "usage.total_tokens"),
     message="field {key!r} is missing or has the wrong type",
 )
+
 CU102 = rule(
     "CU102",
     ERROR,
@@ -451,6 +496,7 @@ CU102 = rule(
     "completion",
     ("set", 0, "usage.total_tokens", 5),
 )
+
 CU103 = rule(
     "CU103",
     ERROR,

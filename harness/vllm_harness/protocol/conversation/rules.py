@@ -14,6 +14,7 @@ CV101 = rule(
     ("set", 1, "request.previous_response_id", "resp_x"),
     ("set", 1, "body.previous_response_id", "resp_x"),
 )
+
 CV102 = rule(
     "CV102",
     ERROR,
@@ -23,6 +24,7 @@ CV102 = rule(
     "conversation",
     ("set", 1, "body.previous_response_id", None),
 )
+
 CV103 = rule(
     "CV103",
     ERROR,
@@ -32,6 +34,7 @@ CV103 = rule(
     "conversation",
     ("set", 1, "request.input.0.call_id", "call_x"),
 )
+
 CV104 = rule(
     "CV104",
     ERROR,
@@ -41,6 +44,7 @@ CV104 = rule(
     "conversation",
     ("set", 1, "body.id", "resp_a"),
 )
+
 CV105 = rule(
     "CV105",
     ERROR,
@@ -51,6 +55,7 @@ CV105 = rule(
     ("set", 1, "body.output.0.id", "fc_1"),
     message="id repeats that at {first}",
 )
+
 CV106 = rule(
     "CV106",
     ERROR,
@@ -61,6 +66,7 @@ CV106 = rule(
     "conversation",
     ("set", 2, "body.output.0.content.0.text", "It rains."),
 )
+
 CV107 = rule(
     "CV107",
     ERROR,
@@ -70,6 +76,7 @@ CV107 = rule(
     "replay",
     ("set", 1, "events.2.delta", "Bye"),
 )
+
 CV108 = rule(
     "CV108",
     ERROR,
@@ -94,6 +101,7 @@ CV108 = rule(
     ),
     message="call_id repeats that at {first}",
 )
+
 CP101 = rule(
     "CP101",
     ERROR,
@@ -104,6 +112,7 @@ CP101 = rule(
     ("set", 1, "output.0.content.0.text", "Bye"),
     message="{left} and {right} differ",
 )
+
 CP102 = rule(
     "CP102",
     ERROR,
@@ -114,6 +123,7 @@ CP102 = rule(
     ("unset", 1, "usage"),
     message="only in {left}",
 )
+
 CP103 = rule(
     "CP103",
     ERROR,

@@ -15,6 +15,7 @@ SE101 = rule(
     "sse",
     ("replace", "event: response.created", "event: response.creating"),
 )
+
 SE102 = rule(
     "SE102",
     WARNING,
@@ -24,6 +25,7 @@ SE102 = rule(
     "sse",
     ("replace", "event: response.created\n", ""),
 )
+
 SE103 = rule(
     "SE103",
     ERROR,
@@ -38,6 +40,7 @@ SE103 = rule(
     ),
     message="the data is not one JSON object: {problem}",
 )
+
 SE104 = rule(
     "SE104",
     ERROR,
@@ -47,6 +50,7 @@ SE104 = rule(
     "sse",
     ("replace", "Hello,", "Hel\udcff"),
 )
+
 SE105 = rule(
     "SE105",
     ERROR,
@@ -57,6 +61,7 @@ SE105 = rule(
     "sse",
     ("replace", '"sequence_number": 9}\n\n', '"sequence_nu'),
 )
+
 SE106 = rule(
     "SE106",
     WARNING,
@@ -67,6 +72,7 @@ SE106 = rule(
     "sse",
     ("replace", "event: response.completed", "data: [DONE]\n\nevent: response.completed"),
 )
+
 SE107 = rule(
     "SE107",
     ERROR,
@@ -76,6 +82,7 @@ SE107 = rule(
     "chat_sse",
     ("replace", "data: [DONE]\n\n", ""),
 )
+
 SE108 = rule(
     "SE108",
     ERROR,
@@ -85,6 +92,7 @@ SE108 = rule(
     "chat_sse",
     ("replace", "data: [DONE]\n\n", 'data: [DONE]\n\ndata: {"choices": []}\n\n'),
 )
+
 SE110 = rule(
     "SE110",
     INFO,
@@ -94,6 +102,7 @@ SE110 = rule(
     "text",
     ("set", _DELTA, "delta", "so long " * 4096),
 )
+
 KD101 = rule(
     "KD101",
     ERROR,

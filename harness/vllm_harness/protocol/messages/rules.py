@@ -20,6 +20,7 @@ MS101 = rule(
     "messages_text",
     ("drop", _START),
 )
+
 MS102 = rule(
     "MS102",
     ERROR,
@@ -29,6 +30,7 @@ MS102 = rule(
     "messages_text",
     ("dup", _START),
 )
+
 MS103 = rule(
     "MS103",
     ERROR,
@@ -38,6 +40,7 @@ MS103 = rule(
     "messages_text",
     ("drop", _END),
 )
+
 MS104 = rule(
     "MS104",
     ERROR,
@@ -47,6 +50,7 @@ MS104 = rule(
     "messages_text",
     ("dup", _END),
 )
+
 MS105 = rule(
     "MS105",
     ERROR,
@@ -56,6 +60,7 @@ MS105 = rule(
     "messages_text",
     ("drop", _ENDING),
 )
+
 MS106 = rule(
     "MS106",
     ERROR,
@@ -65,6 +70,7 @@ MS106 = rule(
     "messages_text",
     ("dup", _ENDING),
 )
+
 MS107 = rule(
     "MS107",
     ERROR,
@@ -74,6 +80,7 @@ MS107 = rule(
     "messages_text",
     ("move", _ENDING, _BLOCK),
 )
+
 MS108 = rule(
     "MS108",
     ERROR,
@@ -84,6 +91,7 @@ MS108 = rule(
     ("set", _START, "message.stop_reason", "end_turn"),
     message="{key} of message_start is not empty",
 )
+
 MS109 = rule(
     "MS109",
     ERROR,
@@ -95,6 +103,7 @@ MS109 = rule(
     ("unset", _START, "message.role"),
     message="required field {key!r} is missing",
 )
+
 MS110 = rule(
     "MS110",
     ERROR,
@@ -105,6 +114,7 @@ MS110 = rule(
     ("set", _DELTA, "index", "0"),
     message="field {key!r} has the wrong type",
 )
+
 MS111 = rule(
     "MS111",
     INFO,
@@ -115,6 +125,7 @@ MS111 = rule(
     ("insert", _ENDING, {"type": "message_sparkle"}),
     message="event type {kind!r} is not in the published API",
 )
+
 MS112 = rule(
     "MS112",
     ERROR,
@@ -124,6 +135,7 @@ MS112 = rule(
     "messages_text",
     ("unset", _STOP, "type"),
 )
+
 MS113 = rule(
     "MS113",
     ERROR,
@@ -133,6 +145,7 @@ MS113 = rule(
     "messages_text",
     *[("drop", 0)] * 8,
 )
+
 MS114 = rule(
     "MS114",
     INFO,
@@ -146,6 +159,7 @@ MS114 = rule(
         {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
     ),
 )
+
 MS201 = rule(
     "MS201",
     ERROR,
@@ -155,6 +169,7 @@ MS201 = rule(
     "messages_two_calls",
     ("set", f"{_BLOCK}#1", "index", 3),
 )
+
 MS202 = rule(
     "MS202",
     ERROR,
@@ -165,6 +180,7 @@ MS202 = rule(
     ("drop", _BLOCK),
     message="{event} for a block that is not open",
 )
+
 MS203 = rule(
     "MS203",
     ERROR,
@@ -175,6 +191,7 @@ MS203 = rule(
     ("drop", _STOP),
     message="block {index} is still open",
 )
+
 MS204 = rule(
     "MS204",
     ERROR,
@@ -185,6 +202,7 @@ MS204 = rule(
     ("drop", _STOP),
     message="block {index} is never closed",
 )
+
 MS205 = rule(
     "MS205",
     ERROR,
@@ -195,6 +213,7 @@ MS205 = rule(
     ("set", _BLOCK, "content_block.text", "Hello"),
     message="a {kind} block begins with content",
 )
+
 MS206 = rule(
     "MS206",
     ERROR,
@@ -205,6 +224,7 @@ MS206 = rule(
     ("set", _DELTA, "delta", {"type": "thinking_delta", "thinking": "Hello"}),
     message="the delta does not fit a {kind} block",
 )
+
 MS209 = rule(
     "MS209",
     ERROR,
@@ -214,6 +234,7 @@ MS209 = rule(
     "messages_thinking",
     ("move", f"{_DELTA}#2", f"{_DELTA}#1"),
 )
+
 MS210 = rule(
     "MS210",
     ERROR,
@@ -223,6 +244,7 @@ MS210 = rule(
     "messages_thinking",
     ("drop", f"{_DELTA}#2"),
 )
+
 MS211 = rule(
     "MS211",
     ERROR,
@@ -234,6 +256,7 @@ MS211 = rule(
     ("drop", f"{_DELTA}#2"),
     message="the input of block {index} is not a JSON object",
 )
+
 MS215 = rule(
     "MS215",
     ERROR,
@@ -243,6 +266,7 @@ MS215 = rule(
     "messages_text",
     ("set", _ENDING, "usage.output_tokens", 0),
 )
+
 MS216 = rule(
     "MS216",
     ERROR,
@@ -252,6 +276,7 @@ MS216 = rule(
     "messages_text",
     ("set", _ENDING, "usage.input_tokens", 5),
 )
+
 MB101 = rule(
     "MB101",
     ERROR,
@@ -262,6 +287,7 @@ MB101 = rule(
     ("unset", 0, "stop_sequence"),
     message="required field {key!r} is missing",
 )
+
 MB102 = rule(
     "MB102",
     ERROR,
@@ -272,6 +298,7 @@ MB102 = rule(
     ("set", 0, "content", "Hello, world"),
     message="field {key!r} has the wrong type",
 )
+
 MB103 = rule(
     "MB103",
     ERROR,
@@ -282,6 +309,7 @@ MB103 = rule(
     ("set", 0, "role", "user"),
     message="{key} is not {wanted!r}",
 )
+
 MB104 = rule(
     "MB104",
     ERROR,
@@ -292,6 +320,7 @@ MB104 = rule(
     "answer",
     ("set", 0, "stop_reason", "stop"),
 )
+
 MB105 = rule(
     "MB105",
     ERROR,
@@ -301,6 +330,7 @@ MB105 = rule(
     "answer_call",
     ("set", 0, "stop_reason", "end_turn"),
 )
+
 MB106 = rule(
     "MB106",
     ERROR,
@@ -311,6 +341,7 @@ MB106 = rule(
     ("set", 0, "stop_sequence", "END"),
     message="stop_sequence does not fit stop_reason {reason!r}",
 )
+
 MB107 = rule(
     "MB107",
     ERROR,
@@ -322,6 +353,7 @@ MB107 = rule(
     ("unset", 0, "content.1.name"),
     message="field {key!r} of a {kind} block is missing or malformed",
 )
+
 MB108 = rule(
     "MB108",
     ERROR,
@@ -331,6 +363,7 @@ MB108 = rule(
     "messages_two_calls",
     ("set", f"{_BLOCK}#1", "content_block.id", "toolu_1"),
 )
+
 MB109 = rule(
     "MB109",
     INFO,
@@ -341,6 +374,7 @@ MB109 = rule(
     ("set", 0, "content.0", {"type": "sparkle"}),
     message="block type {kind!r} is not in the published API",
 )
+
 MB110 = rule(
     "MB110",
     ERROR,
@@ -351,6 +385,7 @@ MB110 = rule(
     ("unset", 0, "usage.output_tokens"),
     message="field {key!r} is missing or has the wrong type",
 )
+
 MB111 = rule(
     "MB111",
     ERROR,
@@ -360,6 +395,7 @@ MB111 = rule(
     "answer",
     ("set", 0, "usage.input_tokens", -1),
 )
+
 MB112 = rule(
     "MB112",
     ERROR,
@@ -370,6 +406,7 @@ MB112 = rule(
     ("unset", 0, "error.message"),
     message="field {key!r} of the error is missing or wrong",
 )
+
 MB113 = rule(
     "MB113",
     ERROR,

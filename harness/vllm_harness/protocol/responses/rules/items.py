@@ -19,6 +19,7 @@ RS201 = rule(
     "call",
     ("set", f"{_ADDED}#1", "output_index", 5),
 )
+
 RS202 = rule(
     "RS202",
     ERROR,
@@ -29,6 +30,7 @@ RS202 = rule(
     "text",
     ("drop", _ADDED),
 )
+
 RS203 = rule(
     "RS203",
     ERROR,
@@ -39,6 +41,7 @@ RS203 = rule(
     ("dup", _DONE),
     message="the item at output_index {index} is already done",
 )
+
 RS204 = rule(
     "RS204",
     ERROR,
@@ -49,6 +52,7 @@ RS204 = rule(
     "text",
     ("set", _DELTA, "item_id", "msg_other"),
 )
+
 RS205 = rule(
     "RS205",
     ERROR,
@@ -59,6 +63,7 @@ RS205 = rule(
     ("set", _ADDED, "item.id", ""),
     message="the {kind} has no id when it is added",
 )
+
 RS207 = rule(
     "RS207",
     ERROR,
@@ -69,6 +74,7 @@ RS207 = rule(
     ("set", f"{_DONE}#1", "item.id", None),
     message="{key} of the item is not that at added",
 )
+
 RS208 = rule(
     "RS208",
     ERROR,
@@ -81,6 +87,7 @@ RS208 = rule(
     ("set", f"{_DONE}#1", "item.call_id", "call_other"),
     message="{key} of the {kind} is not that at added",
 )
+
 RS209 = rule(
     "RS209",
     ERROR,
@@ -93,6 +100,7 @@ RS209 = rule(
     ("drop", _DONE),
     message="the {kind} at output_index {index} is never closed",
 )
+
 RS210 = rule(
     "RS210",
     ERROR,
@@ -105,6 +113,7 @@ RS210 = rule(
     ("move", _DONE, _DONE),
     message="the {kind} at output_index {index} is still open",
 )
+
 RS211 = rule(
     "RS211",
     ERROR,
@@ -114,6 +123,7 @@ RS211 = rule(
     "call",
     ("unset", _COMPLETED, "response.output.0"),
 )
+
 RS212 = rule(
     "RS212",
     ERROR,
@@ -124,6 +134,7 @@ RS212 = rule(
     "call",
     ("set", _COMPLETED, "response.output.1.arguments", "{}"),
 )
+
 RS213 = rule(
     "RS213",
     ERROR,
@@ -134,6 +145,7 @@ RS213 = rule(
     ("set", f"{_ADDED}#1", "item.arguments", '{"city"'),
     message="{key} of the {kind} is not empty when it is added",
 )
+
 RS214 = rule(
     "RS214",
     ERROR,
@@ -144,6 +156,7 @@ RS214 = rule(
     ("set", _ADDED, "item.status", "completed"),
     message="the {kind} does not begin in_progress",
 )
+
 RS215 = rule(
     "RS215",
     ERROR,
@@ -155,6 +168,7 @@ RS215 = rule(
     ("set", _DONE, "item.status", "in_progress"),
     message="the {kind} is still in_progress when it is done",
 )
+
 RS218 = rule(
     "RS218",
     ERROR,

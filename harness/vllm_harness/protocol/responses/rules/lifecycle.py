@@ -18,6 +18,7 @@ RS101 = rule(
     "text",
     ("drop", "response.created"),
 )
+
 RS102 = rule(
     "RS102",
     INFO,
@@ -29,6 +30,7 @@ RS102 = rule(
     ("drop", 0),
     ("set", 0, "sequence_number", 1),
 )
+
 RS103 = rule(
     "RS103",
     ERROR,
@@ -39,6 +41,7 @@ RS103 = rule(
     ("dup", "response.in_progress"),
     message="{event} is out of place",
 )
+
 RS104 = rule(
     "RS104",
     ERROR,
@@ -48,6 +51,7 @@ RS104 = rule(
     "text",
     ("drop", "response.in_progress"),
 )
+
 RS105 = rule(
     "RS105",
     ERROR,
@@ -58,6 +62,7 @@ RS105 = rule(
     "text",
     ("drop", _COMPLETED),
 )
+
 RS106 = rule(
     "RS106",
     ERROR,
@@ -68,6 +73,7 @@ RS106 = rule(
     ("append", {"type": _DELTA, "sequence_number": 0, "delta": "more"}),
     message="an event after {end}",
 )
+
 RS107 = rule(
     "RS107",
     ERROR,
@@ -78,6 +84,7 @@ RS107 = rule(
     "text",
     ("set", _COMPLETED, "response.status", "incomplete"),
 )
+
 RS108 = rule(
     "RS108",
     INFO,
@@ -91,6 +98,7 @@ RS108 = rule(
         {"type": "error", "sequence_number": 0, "error": {"code": "x", "message": "it broke"}},
     ),
 )
+
 RS109 = rule(
     "RS109",
     INFO,
@@ -100,6 +108,7 @@ RS109 = rule(
     "failed",
     ("drop", "response.failed"),
 )
+
 RS110 = rule(
     "RS110",
     ERROR,
@@ -109,6 +118,7 @@ RS110 = rule(
     "text",
     ("set", _DELTA, "sequence_number", 99),
 )
+
 RS111 = rule(
     "RS111",
     ERROR,
@@ -118,6 +128,7 @@ RS111 = rule(
     "text",
     ("set", 0, "sequence_number", 1),
 )
+
 RS112 = rule(
     "RS112",
     ERROR,
@@ -127,6 +138,7 @@ RS112 = rule(
     "text",
     ("unset", _DELTA, "sequence_number"),
 )
+
 RS113 = rule(
     "RS113",
     INFO,
@@ -136,6 +148,7 @@ RS113 = rule(
     "text",
     *(("unset", number, "sequence_number") for number in range(10)),
 )
+
 RS114 = rule(
     "RS114",
     ERROR,
@@ -145,6 +158,7 @@ RS114 = rule(
     "text",
     ("set", _COMPLETED, "response.id", "resp_other"),
 )
+
 RS115 = rule(
     "RS115",
     ERROR,
@@ -155,6 +169,7 @@ RS115 = rule(
     ("set", _COMPLETED, "response.model", "gpt-4"),
     message="{key} of the response changes",
 )
+
 RS116 = rule(
     "RS116",
     WARNING,
@@ -165,6 +180,7 @@ RS116 = rule(
     ("set", _COMPLETED, "response.temperature", 0.5),
     message="{key} of the response changes",
 )
+
 RS117 = rule(
     "RS117",
     ERROR,
@@ -174,6 +190,7 @@ RS117 = rule(
     "text",
     ("set", "response.created", "response.output", [{"type": "message"}]),
 )
+
 RS118 = rule(
     "RS118",
     WARNING,
@@ -183,6 +200,7 @@ RS118 = rule(
     "text",
     ("set", "response.created", "response.usage", {"total_tokens": 0}),
 )
+
 RS119 = rule(
     "RS119",
     INFO,
@@ -195,6 +213,7 @@ RS119 = rule(
     ("insert", _PART_ADDED, {"type": "response.sparkle", "sequence_number": 0}),
     message="event type {kind!r} is not in the published API",
 )
+
 RS120 = rule(
     "RS120",
     ERROR,
@@ -204,6 +223,7 @@ RS120 = rule(
     "text",
     ("unset", _DELTA, "type"),
 )
+
 RS121 = rule(
     "RS121",
     ERROR,
@@ -215,6 +235,7 @@ RS121 = rule(
     ("unset", _DELTA, "content_index"),
     message="required field {key!r} is missing",
 )
+
 RS122 = rule(
     "RS122",
     ERROR,
@@ -225,6 +246,7 @@ RS122 = rule(
     ("set", _DELTA, "delta", 7),
     message="field {key!r} has the wrong type",
 )
+
 RS123 = rule(
     "RS123",
     ERROR,
@@ -234,6 +256,7 @@ RS123 = rule(
     "text",
     *(("drop", 0) for _ in range(10)),
 )
+
 RS124 = rule(
     "RS124",
     INFO,
@@ -243,6 +266,7 @@ RS124 = rule(
     "text",
     ("set", _COMPLETED, "response.extra", 1),
 )
+
 RS125 = rule(
     "RS125",
     ERROR,

@@ -18,6 +18,7 @@ RO101 = rule(
     ("unset", 0, "error"),
     message="required field {key!r} is missing",
 )
+
 RO102 = rule(
     "RO102",
     ERROR,
@@ -28,6 +29,7 @@ RO102 = rule(
     ("set", 0, "parallel_tool_calls", "yes"),
     message="field {key!r} has the wrong type",
 )
+
 RO103 = rule(
     "RO103",
     ERROR,
@@ -37,6 +39,7 @@ RO103 = rule(
     "body",
     ("set", 0, "object", "chat.completion"),
 )
+
 RO104 = rule(
     "RO104",
     WARNING,
@@ -48,6 +51,7 @@ RO104 = rule(
     ("unset", 0, "store"),
     message="field {key!r}, which OpenAI always sends, is missing",
 )
+
 RO105 = rule(
     "RO105",
     WARNING,
@@ -58,6 +62,7 @@ RO105 = rule(
     ("set", 0, "text", None),
     message="{key!r} is null where OpenAI always sends an object",
 )
+
 RO106 = rule(
     "RO106",
     WARNING,
@@ -67,6 +72,7 @@ RO106 = rule(
     "body",
     ("set", 0, "output_text", "Hello"),
 )
+
 RO107 = rule(
     "RO107",
     ERROR,
@@ -76,6 +82,7 @@ RO107 = rule(
     "body",
     ("set", 0, "status", "complete"),
 )
+
 RO108 = rule(
     "RO108",
     ERROR,
@@ -85,6 +92,7 @@ RO108 = rule(
     "body",
     ("set", 0, "usage", None),
 )
+
 RO109 = rule(
     "RO109",
     ERROR,
@@ -95,6 +103,7 @@ RO109 = rule(
     ("set", 0, "incomplete_details", {"reason": "max_output_tokens"}),
     message="a completed response has {key}",
 )
+
 RO110 = rule(
     "RO110",
     ERROR,
@@ -104,6 +113,7 @@ RO110 = rule(
     "incomplete_body",
     ("set", 0, "incomplete_details", None),
 )
+
 RO111 = rule(
     "RO111",
     ERROR,
@@ -113,6 +123,7 @@ RO111 = rule(
     "failed_body",
     ("set", 0, "error", None),
 )
+
 RO112 = rule(
     "RO112",
     ERROR,
@@ -122,6 +133,7 @@ RO112 = rule(
     "body",
     ("set", 0, "completed_at", 1),
 )
+
 RO113 = rule(
     "RO113",
     WARNING,
@@ -132,6 +144,7 @@ RO113 = rule(
     "incomplete_body",
     ("set", 0, "output.0.status", "completed"),
 )
+
 RO114 = rule(
     "RO114",
     ERROR,
@@ -143,6 +156,7 @@ RO114 = rule(
     ("unset", 0, "usage.input_tokens_details"),
     message="field {key!r} is missing or has the wrong type",
 )
+
 RO115 = rule(
     "RO115",
     ERROR,
@@ -152,6 +166,7 @@ RO115 = rule(
     "body",
     ("set", 0, "usage.total_tokens", 5),
 )
+
 RO116 = rule(
     "RO116",
     ERROR,
@@ -161,6 +176,7 @@ RO116 = rule(
     "body",
     ("set", 0, "usage.output_tokens_details.reasoning_tokens", 99),
 )
+
 RO117 = rule(
     "RO117",
     WARNING,
@@ -173,6 +189,7 @@ RO117 = rule(
     request={"temperature": 1.0},
     message="{key!r} is not what the request set",
 )
+
 RO118 = rule(
     "RO118",
     WARNING,
@@ -183,6 +200,7 @@ RO118 = rule(
     ("set", 0, "max_output_tokens", 131072),
     request={"input": "Hi"},
 )
+
 RO119 = rule(
     "RO119",
     ERROR,
@@ -193,6 +211,7 @@ RO119 = rule(
     ("unset", 0, "error.param"),
     message="field {key!r} of the error body is missing or has the wrong type",
 )
+
 IT101 = rule(
     "IT101",
     ERROR,
@@ -204,6 +223,7 @@ IT101 = rule(
     ("unset", 0, "output.1.call_id"),
     message="required field {key!r} is missing",
 )
+
 IT102 = rule(
     "IT102",
     ERROR,
@@ -214,6 +234,7 @@ IT102 = rule(
     ("set", 0, "output.1.arguments", {"city": "Paris"}),
     message="field {key!r} has the wrong type",
 )
+
 IT103 = rule(
     "IT103",
     ERROR,
@@ -225,6 +246,7 @@ IT103 = rule(
     ("set", 0, "output.1.status", None),
     message="status of the {kind} is null",
 )
+
 IT104 = rule(
     "IT104",
     ERROR,
@@ -235,6 +257,7 @@ IT104 = rule(
     ("set", 0, "output.1.status", "done"),
     message="status of the {kind} is not one of the API's",
 )
+
 IT105 = rule(
     "IT105",
     ERROR,
@@ -245,6 +268,7 @@ IT105 = rule(
     ("set", 0, "output.1.call_id", ""),
     message="{key} of the {kind} is empty",
 )
+
 IT106 = rule(
     "IT106",
     ERROR,
@@ -256,6 +280,7 @@ IT106 = rule(
     ("set", 0, "output.2.status", "incomplete"),
     message="the {kind} is {status} in a response that is completed",
 )
+
 IT107 = rule(
     "IT107",
     INFO,
@@ -266,6 +291,7 @@ IT107 = rule(
     ("set", 0, "output.0.status", "searching"),
     message="the {kind} is still {status} at its end",
 )
+
 IT108 = rule(
     "IT108",
     ERROR,
@@ -276,6 +302,7 @@ IT108 = rule(
     ("set", 0, "output.2.id", "fc_1"),
     message="id repeats that of item {first}",
 )
+
 IT109 = rule(
     "IT109",
     ERROR,
@@ -285,6 +312,7 @@ IT109 = rule(
     "body",
     ("set", 0, "output.1.arguments", '{"city":'),
 )
+
 IT110 = rule(
     "IT110",
     ERROR,
@@ -295,6 +323,7 @@ IT110 = rule(
     ("set", 0, "output.1.output_index", 1),
     message="{key!r} belongs to the event, not to the item",
 )
+
 IT111 = rule(
     "IT111",
     ERROR,
@@ -307,6 +336,7 @@ IT111 = rule(
     ("set", _COMPLETED, "response.output.1.call_id", "call_1"),
     message="call_id repeats that of item {first}",
 )
+
 IT112 = rule(
     "IT112",
     INFO,
@@ -317,6 +347,7 @@ IT112 = rule(
     ("set", 0, "output.0.type", "dream"),
     message="item type {kind!r} is not known here; only its nesting is checked",
 )
+
 IT113 = rule(
     "IT113",
     ERROR,
@@ -328,6 +359,7 @@ IT113 = rule(
     ("unset", 0, "output.2.content.0.annotations"),
     message="a part of a {kind} is malformed",
 )
+
 IT114 = rule(
     "IT114",
     WARNING,

@@ -24,6 +24,7 @@ RS301 = rule(
     ("set", _PART_ADDED, "content_index", 1),
     message="{key} is not the next one",
 )
+
 RS302 = rule(
     "RS302",
     ERROR,
@@ -33,6 +34,7 @@ RS302 = rule(
     "text",
     ("drop", _PART_ADDED),
 )
+
 RS303 = rule(
     "RS303",
     ERROR,
@@ -42,6 +44,7 @@ RS303 = rule(
     "text",
     ("dup", _PART_DONE),
 )
+
 RS304 = rule(
     "RS304",
     ERROR,
@@ -51,6 +54,7 @@ RS304 = rule(
     "two_parts",
     ("move", _PART_DONE, _PART_DONE),
 )
+
 RS305 = rule(
     "RS305",
     ERROR,
@@ -61,6 +65,7 @@ RS305 = rule(
     ("set", _PART_ADDED, "part.text", "Hello"),
     message="{key} of the part is not empty when it is added",
 )
+
 RS306 = rule(
     "RS306",
     ERROR,
@@ -71,6 +76,7 @@ RS306 = rule(
     ("drop", _PART_DONE),
     message="part {number} is never closed",
 )
+
 RS307 = rule(
     "RS307",
     ERROR,
@@ -80,6 +86,7 @@ RS307 = rule(
     "text",
     ("set", _PART_DONE, "part.type", "refusal"),
 )
+
 RS308 = rule(
     "RS308",
     ERROR,
@@ -89,6 +96,7 @@ RS308 = rule(
     "text",
     ("drop", _DELTA),
 )
+
 RS309 = rule(
     "RS309",
     ERROR,
@@ -99,6 +107,7 @@ RS309 = rule(
     ("set", _PART_DONE, "part.text", "Bye"),
     message="{key} of the part is not that of {event}",
 )
+
 RS310 = rule(
     "RS310",
     ERROR,
@@ -108,6 +117,7 @@ RS310 = rule(
     "text",
     ("set", _DONE, "item.content.0.text", "Bye"),
 )
+
 RS311 = rule(
     "RS311",
     ERROR,
@@ -118,6 +128,7 @@ RS311 = rule(
     ("set", _DONE, "item.content", []),
     message="{key} has not as many parts as were streamed",
 )
+
 RS312 = rule(
     "RS312",
     ERROR,
@@ -127,6 +138,7 @@ RS312 = rule(
     "text",
     ("move", f"{_DELTA}#1", _PART_DONE),
 )
+
 RS313 = rule(
     "RS313",
     ERROR,
@@ -137,6 +149,7 @@ RS313 = rule(
     ("dup", _TEXT_DONE),
     message="{event} comes twice",
 )
+
 RS314 = rule(
     "RS314",
     INFO,
@@ -157,6 +170,7 @@ RS314 = rule(
         },
     ),
 )
+
 RS315 = rule(
     "RS315",
     ERROR,
@@ -168,6 +182,7 @@ RS315 = rule(
     ("drop", _TEXT_DONE),
     message="{event} is missing",
 )
+
 RS316 = rule(
     "RS316",
     ERROR,
@@ -177,6 +192,7 @@ RS316 = rule(
     "call",
     ("set", _ARGUMENTS, "type", "response.mcp_call_arguments.delta"),
 )
+
 RS317 = rule(
     "RS317",
     ERROR,
@@ -186,6 +202,7 @@ RS317 = rule(
     "text",
     ("set", _DELTA, "type", "response.refusal.delta"),
 )
+
 RS320 = rule(
     "RS320",
     ERROR,
@@ -195,6 +212,7 @@ RS320 = rule(
     "annotated",
     ("set", f"{_ANNOTATION}#1", "annotation_index", 5),
 )
+
 RS321 = rule(
     "RS321",
     ERROR,
@@ -204,6 +222,7 @@ RS321 = rule(
     "annotated",
     ("drop", f"{_ANNOTATION}#1"),
 )
+
 RS401 = rule(
     "RS401",
     ERROR,
@@ -214,6 +233,7 @@ RS401 = rule(
     "call",
     ("drop", _ARGUMENTS),
 )
+
 RS402 = rule(
     "RS402",
     ERROR,
@@ -224,6 +244,7 @@ RS402 = rule(
     ("set", _ARGUMENTS_DONE, "arguments", '{"city":"Rome"}'),
     message="{key} of the item is not that of {event}",
 )
+
 RS403 = rule(
     "RS403",
     ERROR,
@@ -234,6 +255,7 @@ RS403 = rule(
     ("drop", _ARGUMENTS_DONE),
     message="{event} is missing",
 )
+
 RS410 = rule(
     "RS410",
     ERROR,
@@ -243,6 +265,7 @@ RS410 = rule(
     "search",
     ("set", "response.web_search_call.searching", "type", "response.file_search_call.searching"),
 )
+
 RS411 = rule(
     "RS411",
     ERROR,
@@ -253,6 +276,7 @@ RS411 = rule(
     ("move", "response.web_search_call.completed", "response.web_search_call.in_progress"),
     message="{event} is out of order",
 )
+
 RS412 = rule(
     "RS412",
     INFO,
@@ -263,6 +287,7 @@ RS412 = rule(
     ("dup", "response.web_search_call.searching"),
     message="{event} comes twice",
 )
+
 RS413 = rule(
     "RS413",
     INFO,
