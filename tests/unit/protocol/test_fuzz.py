@@ -212,3 +212,8 @@ def test_a_negative_index_is_a_finding(sample: str, key: str) -> None:
         accumulator.feed(event)
     assert accumulator.output
     assert validate_stream(events)
+
+
+def test_tool_calls_of_a_request_that_are_no_list_are_passed_over() -> None:
+    exchange = Exchange(request={"messages": [{"role": "assistant", "tool_calls": 7}]})
+    assert validate_conversation([exchange]) == []

@@ -15,8 +15,6 @@ from vllm_harness.protocol.core.findings import ABSENT, Finding, Severity, brief
 from vllm_harness.protocol.core.report import Report
 from vllm_harness.protocol.responses import schema
 
-Json = Mapping[str, Any]
-
 _ENDED = tuple(schema.TERMINAL.values())
 _OF_ONE_SENDING = frozenset({"obfuscation", *schema.RESEALED_FIELDS})
 _OUTPUTS_OF_CALLS = tuple(f"{kind}_output" for kind in schema.CALLS)
@@ -35,15 +33,15 @@ class Exchange:
         status: HTTP status of the answer.
     """
 
-    request: Json = field(default_factory=dict)
-    body: Json | None = None
+    request: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
     events: Sequence[AnyEvent] | None = None
     method: str = "POST"
     path: str = "/v1/responses"
     status: int = 200
 
     @property
-    def answer(self) -> Json | None:
+    def answer(self) -> Mapping[str, Any] | None:
         """The body, or what the terminal event of the stream carried."""
         if self.events is None:
             return self.body
@@ -109,7 +107,7 @@ class _Conversation:
             self._calls[identifier] = calls | _call_ids(answer.get("output"))
         self._check_ids(answer.get("output"), f"{path}.answer.output")
 
-    def _check_previous(self, previous: str, answer: Json | None, path: str) -> None:
+    def _check_previous(self, previous: str, answer: Mapping[str, Any] | None, path: str) -> None:
         if previous not in self._answers and previous not in self._known_ids:
             severity = None if self._complete else Severity.INFO
             place, expected = f"{path}.request.previous_response_id", "the id of an earlier response"
@@ -119,7 +117,7 @@ class _Conversation:
             place = f"{path}.answer.previous_response_id"
             self.report.add(rules.CV102, place, brief(previous), brief(actual))
 
-    def _check_outputs(self, request: Json, previous: object, path: str) -> set[str]:
+    def _check_outputs(self, request: Mapping[str, Any], previous: object, path: str) -> set[str]:
         """Every tool output of the input answers a call; returns the calls known by then."""
         items = request.get("input")
         items = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
@@ -159,7 +157,7 @@ class _Conversation:
         elif exchange.body is not None and original.answer is not None:
             self._check_stored(original.answer, exchange.body, path)
 
-    def _check_stored(self, answer: Json, stored: Json, path: str) -> None:
+    def _check_stored(self, answer: Mapping[str, Any], stored: Mapping[str, Any], path: str) -> None:
         if answer.get("status") not in _ENDED or stored.get("status") not in _ENDED:
             return
         for difference in compare_responses(answer, stored, same_answer=True, ignore=("billing",)):
@@ -203,7 +201,7 @@ def _json_events(exchange: Exchange) -> Iterator[dict[str, Any]]:
             yield value
 
 
-def _number(event: Json) -> int:
+def _number(event: Mapping[str, Any]) -> int:
     number = event.get("sequence_number")
     return number if isinstance(number, int) else -1
 
