@@ -21,7 +21,7 @@ from vllm_harness.terminal.tables import plain_console
 from vllm_harness.testing import options, progress, tokens
 from vllm_harness.testing.at_once import AtOnce
 from vllm_harness.testing.attempts import attempts_of, limit
-from vllm_harness.testing.checks import Checker, protocol_known
+from vllm_harness.testing.checks import Checker
 from vllm_harness.testing.cuda import tell_missing_gpu
 from vllm_harness.testing.defects import defect_of
 from vllm_harness.testing.quality import Observed, observe, write_reference
@@ -310,9 +310,8 @@ async def async_openai_client(
 
 @pytest.fixture
 def _checker(vllm_server: Server, request: pytest.FixtureRequest) -> Iterator[Checker]:
-    known = [protocol_known(deviation) for deviation in vllm_server.known_deviations]
     exact = vllm_server.lane == "scripted" and not request.config.option.vllm_replay_tokens
-    checker = Checker(known, vllm_server.vllm_version, exact)
+    checker = Checker(vllm_server.known_deviations, vllm_server.vllm_version, exact)
     yield checker
     result_of(request.node).add(checker.findings)
 

@@ -13,9 +13,10 @@ from openai import OpenAI, Stream
 from openai.types.responses import ResponseStreamEvent
 
 from vllm_harness.protocol.captures import read_capture
-from vllm_harness.protocol.render import Json, message, reasoning, response_events
-from vllm_harness.protocol.sse import parse_sse
-from vllm_harness.protocol.stream import StreamValidator, as_json, validate_stream
+from vllm_harness.protocol.core.events import Json, as_json
+from vllm_harness.protocol.core.sse import parse_sse
+from vllm_harness.protocol.responses.render import message, reasoning, response_events
+from vllm_harness.protocol.streams import StreamValidator, validate_stream
 from vllm_harness.protocol.watch import watch
 
 ADDED_GOAL = 0.25

@@ -40,7 +40,6 @@ from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server.process_tree import tree_pids
 from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.checks import protocol_known
 
 pytestmark = [
     pytest.mark.vllm_scripted,
@@ -338,8 +337,8 @@ async def test_streams_at_once_do_not_mix(
 
 def counting(server: Server, events: list[Any]) -> list[Finding]:
     """The findings about a stream that are no known deviation."""
-    known = [protocol_known(deviation) for deviation in server.known_deviations]
-    return [each for each in apply_known(validate_stream(events), known, server.vllm_version) if each.counts]
+    findings = apply_known(validate_stream(events), server.known_deviations, server.vllm_version)
+    return [finding for finding in findings if finding.counts]
 
 
 @pytest.mark.covers("VC-037")

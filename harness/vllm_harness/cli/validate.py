@@ -48,11 +48,11 @@ def validate(
     files are still printed.
     """
     from vllm_harness.protocol.captures import check_not_empty, read_capture, validate_capture
-    from vllm_harness.protocol.errors import ProtocolInputError
-    from vllm_harness.protocol.formats import FORMATS, Placed
+    from vllm_harness.protocol.core.errors import ProtocolInputError
+    from vllm_harness.protocol.formats import FORMATS, PlacedFinding
 
     wanted, unwanted = _codes(select), _codes(ignore)
-    found: list[Placed] = []
+    found: list[PlacedFinding] = []
     bad: list[ProtocolInputError] = []
     for file in files:
         try:
@@ -63,7 +63,7 @@ def validate(
             continue
         for line, finding in validate_capture(capture, api=api):
             if finding.code.startswith(wanted or ("",)) and not finding.code.startswith(unwanted):
-                found.append(Placed(capture.source, line, finding))
+                found.append(PlacedFinding(capture.source, line, finding))
     if len(bad) < len(files):
         _write(FORMATS[format](found))
     if bad:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vllm_harness.errors import UsageError
 from vllm_harness.files.located_yaml import Location, YamlFileError, read_yaml
 from vllm_harness.files.paths import data_path
+from vllm_harness.protocol.known import KnownDeviation
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
@@ -35,17 +34,6 @@ Capability = Literal[
 
 class RegistryError(UsageError):
     """models.yaml is missing, malformed, or has no such entry."""
-
-
-def _specifier(text: str) -> str:
-    try:
-        SpecifierSet(text)
-    except InvalidSpecifier as error:
-        raise ValueError(f"not a version specifier such as '>=0.22,<0.26': {text!r}") from error
-    return text
-
-
-Specifier = Annotated[str, AfterValidator(_specifier)]
 
 
 class _Strict(BaseModel):
@@ -101,26 +89,6 @@ class Flags(_Strict):
 
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
-
-
-class KnownDeviation(_Strict):
-    """A named difference from the OpenAI contract that this model entry is known to show.
-
-    Attributes:
-        code: the finding's code, such as `RS101`.
-        reference: upstream issue or pull request.
-        versions: vLLM versions it holds for, a version specifier.
-        note: one sentence.
-        path: the finding's JSON path, where the code alone is too wide.
-        expected: what the finding says was expected, `*` for any part, where the path is too wide as well.
-    """
-
-    code: str = Field(pattern=r"^[A-Z]{2}\d{3}$")
-    reference: str
-    versions: Specifier
-    note: str
-    path: str | None = None
-    expected: str | None = None
 
 
 class StandIn(_Strict):
@@ -241,10 +209,7 @@ class ModelEntry(_Strict):
 
     def deviations_for(self, version: str) -> tuple[KnownDeviation, ...]:
         """The known deviations that hold for a vLLM version such as `0.32.0`."""
-        parsed = Version(version)
-        return tuple(
-            d for d in self.known_deviations if SpecifierSet(d.versions).contains(parsed, prereleases=True)
-        )
+        return tuple(known for known in self.known_deviations if known.holds_for(version))
 
 
 class Registry(_Strict):

@@ -1,19 +1,30 @@
 """The protocol: coded findings over streams and bodies of the Responses API, Chat Completions and
 Anthropic Messages.
 
-Pure functions over events; imports nothing of the rest of the harness but its errors.
+Pure functions over events. Nothing here imports the rest of the package, but for its base error. Rooms:
+
+- `core`: what every API shares: findings, rules, reports, events, server-sent events, fields
+- `responses`, `chat`, `messages`: one API each: objects (bodies), stream, rules, accumulate, render
+- `conversation`: what holds between answers: exchanges, comparisons
+
+The modules beside the rooms are the front doors, over all APIs: streams, bodies, captures, watch, assertions,
+known (deviations), rules (all of them), samples, explain, formats.
+
+Imports point one way: core <- responses, chat, messages <- conversation <- front doors.
 """
 
-from vllm_harness.protocol.accumulate import ChatAccumulator, MessageAccumulator, ResponseAccumulator
 from vllm_harness.protocol.bodies import validate_body
-from vllm_harness.protocol.compare import compare_responses, compare_stream
-from vllm_harness.protocol.conversation import Exchange, validate_conversation
-from vllm_harness.protocol.errors import ProtocolInputError
-from vllm_harness.protocol.findings import Finding, Severity
+from vllm_harness.protocol.chat.accumulate import ChatAccumulator
+from vllm_harness.protocol.conversation.compare import compare_responses, compare_stream
+from vllm_harness.protocol.conversation.exchanges import Exchange, validate_conversation
+from vllm_harness.protocol.core.errors import ProtocolInputError
+from vllm_harness.protocol.core.findings import Finding, Severity
+from vllm_harness.protocol.core.sse import SSEEvent, SSEParser, parse_sse, parse_sse_async
+from vllm_harness.protocol.core.timing import TimingFacts, timing_facts
 from vllm_harness.protocol.known import KnownDeviation, apply_known
-from vllm_harness.protocol.sse import SSEEvent, SSEParser, parse_sse, parse_sse_async
-from vllm_harness.protocol.stream import StreamValidator, validate_stream, validate_stream_async
-from vllm_harness.protocol.timing import TimingFacts, timing_facts
+from vllm_harness.protocol.messages.accumulate import MessageAccumulator
+from vllm_harness.protocol.responses.accumulate import ResponseAccumulator
+from vllm_harness.protocol.streams import StreamValidator, validate_stream, validate_stream_async
 from vllm_harness.protocol.watch import ProtocolViolation, Watched, watch, watch_async
 
 __all__ = [

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from vllm_harness.protocol.findings import Finding, Severity
+from vllm_harness.protocol.core.events import AnyEvent, Api
+from vllm_harness.protocol.core.findings import Finding, Severity
+from vllm_harness.protocol.core.tree import draw
 from vllm_harness.protocol.known import KnownDeviation, apply_known
-from vllm_harness.protocol.stream import AnyEvent, Api, validate_stream
-from vllm_harness.protocol.tree import draw
+from vllm_harness.protocol.streams import validate_stream
 
 
 def assert_valid_stream(

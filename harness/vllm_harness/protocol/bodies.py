@@ -7,17 +7,22 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from vllm_harness.protocol.chat import check_completion
-from vllm_harness.protocol.findings import Finding, Report, brief
-from vllm_harness.protocol.items import check_output, check_response
-from vllm_harness.protocol.messages_objects import check_error as check_messages_error
-from vllm_harness.protocol.messages_objects import check_message
-from vllm_harness.protocol.rules import SEVERITIES
-from vllm_harness.protocol.stream import Api, plain
+from vllm_harness.protocol.chat.objects import check_completion
+from vllm_harness.protocol.core.events import Api, Json, plain
+from vllm_harness.protocol.core.findings import Finding
+from vllm_harness.protocol.core.report import Report
+from vllm_harness.protocol.core.rules import SE103
+from vllm_harness.protocol.messages.objects import check_error as check_messages_error
+from vllm_harness.protocol.messages.objects import check_message
+from vllm_harness.protocol.responses.objects import (
+    check_bare_error,
+    check_error,
+    check_output,
+    check_response,
+)
 
 Kind = Literal["message", "error", "bare error", "completion", "response"]
 _WITHOUT_RULES = {"list", "text_completion", "chat.completion.deleted"}
-_ERROR_KEYS = ("message", "type", "param", "code")
 
 
 def validate_body(
@@ -34,13 +39,12 @@ def validate_body(
         The findings; empty for a clean body. Objects of other kinds (a compaction, a token count, a list) are
         not checked.
     """
-    report = Report(SEVERITIES)
+    report = Report()
     value = plain(body)
-    asked = dict(request) if request is not None else None
     try:
-        _check(report, value, api, asked)
+        _check(report, value, api, dict(request) if request is not None else None)
     except RecursionError:
-        report.add("SE103", "the body nests too deeply")
+        report.add(SE103, problem="it nests too deeply")
     return report.findings
 
 
@@ -52,7 +56,7 @@ def has_kind(body: Mapping[str, Any] | BaseModel, *, api: Api | None = None) -> 
     return named or _kind(value, api) is not None
 
 
-def _kind(body: dict[str, Any], api: Api | None) -> Kind | None:
+def _kind(body: Json, api: Api | None) -> Kind | None:
     kind = body.get("object")
     if api == "messages" or (api is None and kind is None and body.get("type") in ("message", "error")):
         return "message"
@@ -67,50 +71,26 @@ def _kind(body: dict[str, Any], api: Api | None) -> Kind | None:
     return "response" if api == "responses" or kind == "response" or "output" in body else None
 
 
-def _is_completion(body: dict[str, Any]) -> bool:
+def _is_completion(body: Json) -> bool:
     if body.get("object") == "chat.completion" and "output" not in body:
         return True
     return "choices" in body and body.get("object") != "text_completion"
 
 
-def _check(report: Report, body: dict[str, Any], api: Api | None, request: dict[str, Any] | None) -> None:
+def _check(report: Report, body: Json, api: Api | None, request: Json | None) -> None:
     match _kind(body, api):
+        case "message" if "error" in body:
+            check_messages_error(report, body)
         case "message":
-            _check_messages(report, body)
+            check_message(report, body)
         case "error":
-            _check_error(report, body["error"])
+            check_error(report, body["error"])
         case "bare error":
-            report.add("RO119", "the error stands at the top of the body", "$", "{error: {...}}", brief(body))
+            check_bare_error(report, body)
         case "completion":
             check_completion(report, body, request)
         case "response":
-            _check_response(report, body, request)
-
-
-def _check_response(report: Report, body: dict[str, Any], request: dict[str, Any] | None) -> None:
-    check_response(report, body, "$", request)
-    status = body.get("status")
-    known = status if isinstance(status, str) else None
-    check_output(report, body.get("output"), "$.output", known, request)
-
-
-def _check_messages(report: Report, body: dict[str, Any]) -> None:
-    if "error" in body:
-        check_messages_error(report, body)
-    else:
-        check_message(report, body)
-
-
-def _check_error(report: Report, error: object) -> None:
-    if not isinstance(error, dict):
-        report.add("RO119", "error is not an object", "$.error", "object", brief(error))
-        return
-    for key in _ERROR_KEYS:
-        if key not in error:
-            report.add(
-                "RO119", f"field {key!r} of the error is missing", f"$.error.{key}", "the field", "nothing"
-            )
-    if not isinstance(error.get("message"), str):
-        report.add(
-            "RO119", "the error has no message", "$.error.message", "string", brief(error.get("message"))
-        )
+            check_response(report, body, "$", request)
+            status = body.get("status")
+            known = status if isinstance(status, str) else None
+            check_output(report, body.get("output"), "$.output", known, request)

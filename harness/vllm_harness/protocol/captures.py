@@ -20,11 +20,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from vllm_harness.protocol.bodies import has_kind, validate_body
-from vllm_harness.protocol.conversation import Exchange, validate_conversation
-from vllm_harness.protocol.errors import ProtocolInputError
-from vllm_harness.protocol.findings import Finding
-from vllm_harness.protocol.sse import SSEEvent, parse_sse
-from vllm_harness.protocol.stream import Api, validate_stream
+from vllm_harness.protocol.conversation.exchanges import Exchange, validate_conversation
+from vllm_harness.protocol.core.errors import ProtocolInputError
+from vllm_harness.protocol.core.events import Api
+from vllm_harness.protocol.core.findings import Finding
+from vllm_harness.protocol.core.sse import SSEEvent, parse_sse
+from vllm_harness.protocol.streams import validate_stream
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
 # of a cassette, each as often as aliases repeat it: a few lines of YAML can stand for more than any memory
@@ -40,7 +41,7 @@ class Capture:
     Attributes:
         source: name of the file.
         exchanges: in order.
-        lines: for each exchange the line of each of its events; empty where a line tells nothing.
+        lines: for each exchange the line of each of its events; empty where they are not known.
     """
 
     source: str
@@ -93,7 +94,7 @@ def check_not_empty(capture: Capture, *, api: Api | None = None) -> None:
     """Raises ProtocolInputError where nothing of a capture can be checked: that is not clean."""
     if any(_is_checkable(exchange, api) for exchange in capture.exchanges):
         return
-    hint = "see what it holds; --api names the API where a body does not tell it"
+    hint = "see what it holds; --api names the API where a body does not show it"
     if not capture.exchanges:
         hint = f"of a cassette those exchanges are read whose URI has one of {', '.join(_PATHS)}"
     raise ProtocolInputError(
@@ -109,7 +110,7 @@ def _is_checkable(exchange: Exchange, api: Api | None) -> bool:
 
 
 def validate_exchange(exchange: Exchange, *, api: Api | None = None) -> list[Finding]:
-    """Checks the answer of one exchange with what its request tells."""
+    """Checks the answer of one exchange with what its request reveals."""
     request = exchange.request if exchange.method == "POST" and exchange.request else None
     if exchange.events is not None:
         resumed = "starting_after=" in exchange.path if exchange.path else None
@@ -184,12 +185,12 @@ def _exchanges(value: object, source: str) -> list[Exchange]:
     if isinstance(value, dict):
         for key in ("exchanges", "interactions"):
             if isinstance(value.get(key), list):
-                return [_exchange(one, source) for one in value[key]]
+                return [_exchange(part, source) for part in value[key]]
         return [_exchange(value, source)] if _is_exchange(value) else [Exchange(body=value)]
-    if not isinstance(value, list) or not value or not all(isinstance(one, dict) for one in value):
+    if not isinstance(value, list) or not value or not all(isinstance(part, dict) for part in value):
         raise ProtocolInputError("neither an object nor a list of objects", source=source, line=1)
-    if all(_is_exchange(one) for one in value):
-        return [_exchange(one, source) for one in value]
+    if all(_is_exchange(part) for part in value):
+        return [_exchange(part, source) for part in value]
     return [_exchange_of_events(value)]
 
 
@@ -240,7 +241,7 @@ def _cassette(text: str, source: str) -> list[Exchange]:
     interactions = value.get("interactions") if isinstance(value, dict) else None
     if not isinstance(interactions, list):
         raise ProtocolInputError("no `interactions`: not a VCR cassette", source=source, line=1)
-    return [_vcr_exchange(one, source) for one in interactions if _of_the_apis(one)]
+    return [_vcr_exchange(part, source) for part in interactions if _of_the_apis(part)]
 
 
 def _size(value: object, known: dict[int, int]) -> int:

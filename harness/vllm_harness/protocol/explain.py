@@ -7,26 +7,27 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 from vllm_harness.protocol.bodies import validate_body
-from vllm_harness.protocol.compare import compare_responses
-from vllm_harness.protocol.conversation import Exchange, validate_conversation
-from vllm_harness.protocol.differences import common_length
-from vllm_harness.protocol.examples import Example
-from vllm_harness.protocol.findings import Finding
+from vllm_harness.protocol.conversation.compare import compare_responses
+from vllm_harness.protocol.conversation.exchanges import Exchange, validate_conversation
+from vllm_harness.protocol.core.differences import common_length
+from vllm_harness.protocol.core.events import Api, Json
+from vllm_harness.protocol.core.examples import Example
+from vllm_harness.protocol.core.findings import Finding
+from vllm_harness.protocol.core.rule import Rule
+from vllm_harness.protocol.core.sse import parse_sse
 from vllm_harness.protocol.known import KnownDeviation, apply_known
-from vllm_harness.protocol.render import Json
-from vllm_harness.protocol.rule import Rule
 from vllm_harness.protocol.rules import AREAS, RULES
-from vllm_harness.protocol.sse import parse_sse
-from vllm_harness.protocol.stream import Api, StreamValidator
+from vllm_harness.protocol.samples import build, kind_of, wire
+from vllm_harness.protocol.streams import StreamValidator
 
 _HELD_BY_EXAMPLES = 16384
 _LINE = 240
 
 
 def findings_of(example: Example) -> list[Finding]:
-    """What the validator says about an example."""
-    values = example.build()
-    match example.kind:
+    """What the validator finds in an example."""
+    values = build(example)
+    match kind_of(example):
         case "body":
             return validate_body(values[0], request=example.request)
         case "conversation":
@@ -40,8 +41,8 @@ def findings_of(example: Example) -> list[Finding]:
         request=example.request,
         max_held=_HELD_BY_EXAMPLES,
     )
-    wire = [example.wire().encode("utf-8", "surrogateescape")]
-    for event in parse_sse(wire) if example.kind == "sse" else values:
+    data = [wire(example).encode("utf-8", "surrogateescape")]
+    for event in parse_sse(data) if kind_of(example) == "sse" else values:
         validator.feed(event)
     validator.close()
     return validator.findings
@@ -55,7 +56,9 @@ def _api(sample: str) -> Api:
 
 
 def _findings_of_run(run: Json) -> list[Finding]:
-    known = KnownDeviation(run["known"], "vllm#46940", run["versions"])
+    known = KnownDeviation(
+        code=run["known"], reference="vllm#46940", versions=run["versions"], note="status is null"
+    )
     found = [Finding(code, RULES[code].severity, 0, "$", RULES[code].title) for code in run["occurred"]]
     return apply_known(found, [known], run["version"], exercised=[known.reference])
 
@@ -63,7 +66,7 @@ def _findings_of_run(run: Json) -> list[Finding]:
 def page(rule: Rule) -> str:
     """The page of a rule, in Markdown."""
     bad = findings_of(rule.bad)
-    told = next((str(finding) for finding in bad if finding.code == rule.code), "")
+    reported = next((str(finding) for finding in bad if finding.code == rule.code), "")
     return "\n".join(
         (
             f"# {rule.code} {rule.title}",
@@ -80,7 +83,7 @@ def page(rule: Rule) -> str:
             "",
             "## Reported as",
             "",
-            f"    {told[:_LINE]}",
+            f"    {reported[:_LINE]}",
             "",
         )
     )
@@ -118,10 +121,10 @@ def _cut(line: str, twin: str) -> str:
 
 
 def _lines(example: Example) -> list[str]:
-    if example.kind == "sse":
-        return [line.encode("utf-8", "backslashreplace").decode() for line in example.wire().split("\n")[:-1]]
-    values = example.build()
-    if example.kind in ("body", "compare"):
+    if kind_of(example) == "sse":
+        return [line.encode("utf-8", "backslashreplace").decode() for line in wire(example).split("\n")[:-1]]
+    values = build(example)
+    if kind_of(example) in ("body", "compare"):
         return [
             line for value in values for line in json.dumps(value, indent=1, ensure_ascii=False).split("\n")
         ]

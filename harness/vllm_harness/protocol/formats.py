@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from vllm_harness.protocol.findings import Finding, Severity
+from vllm_harness.protocol.core.findings import Finding, Severity
 from vllm_harness.protocol.rules import RULES
 
 _SARIF_LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 _GITHUB_LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
 
-class Placed(NamedTuple):
+class PlacedFinding(NamedTuple):
     """A finding in a file."""
 
     file: str
@@ -22,7 +22,7 @@ class Placed(NamedTuple):
     finding: Finding
 
 
-def as_text(findings: Sequence[Placed]) -> str:
+def as_text(findings: Sequence[PlacedFinding]) -> str:
     """A line a finding, then a count."""
     lines = [f"{placed.file}:{placed.line}: {placed.finding}" for placed in findings]
     counts = [
@@ -32,13 +32,13 @@ def as_text(findings: Sequence[Placed]) -> str:
     return "\n".join([*lines, ", ".join(counts)])
 
 
-def as_json(findings: Sequence[Placed]) -> str:
+def as_json(findings: Sequence[PlacedFinding]) -> str:
     """A JSON array, an object a finding."""
     values = [{"file": placed.file, "line": placed.line, **asdict(placed.finding)} for placed in findings]
     return json.dumps(values, indent=1)
 
 
-def as_github(findings: Sequence[Placed]) -> str:
+def as_github(findings: Sequence[PlacedFinding]) -> str:
     """Workflow commands which GitHub shows as annotations."""
     return "\n".join(
         f"::{_GITHUB_LEVEL[finding.severity]} file={_escaped(file, ',:')},line={line},"
@@ -53,7 +53,7 @@ def _escaped(text: str, more: str = "") -> str:
     return text
 
 
-def as_sarif(findings: Sequence[Placed]) -> str:
+def as_sarif(findings: Sequence[PlacedFinding]) -> str:
     """SARIF 2.1.0, for code scanning."""
     codes = sorted({placed.finding.code for placed in findings})
     rules = [
@@ -75,7 +75,7 @@ def as_sarif(findings: Sequence[Placed]) -> str:
     return json.dumps(log, indent=1)
 
 
-def _sarif_result(placed: Placed) -> dict[str, Any]:
+def _sarif_result(placed: PlacedFinding) -> dict[str, Any]:
     finding = placed.finding
     return {
         "ruleId": finding.code,
@@ -93,7 +93,7 @@ def _sarif_result(placed: Placed) -> dict[str, Any]:
     }
 
 
-FORMATS: dict[str, Callable[[Sequence[Placed]], str]] = {
+FORMATS: dict[str, Callable[[Sequence[PlacedFinding]], str]] = {
     "text": as_text,
     "json": as_json,
     "sarif": as_sarif,

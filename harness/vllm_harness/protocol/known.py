@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
+from pydantic import BaseModel, ConfigDict, field_validator
 
-from vllm_harness.protocol.errors import ProtocolInputError
-from vllm_harness.protocol.findings import Finding
-from vllm_harness.protocol.rules import SEVERITIES
+from vllm_harness.protocol.core.errors import ProtocolInputError
+from vllm_harness.protocol.core.findings import Finding
+from vllm_harness.protocol.core.rules import KD101
+from vllm_harness.protocol.rules import RULES
 
 
-@dataclass(frozen=True, slots=True)
-class KnownDeviation:
-    """A deviation somebody has looked at.
+class KnownDeviation(BaseModel):
+    """A deviation from the published API that a person has judged.
 
     Attributes:
         code: code of the finding.
@@ -27,26 +28,33 @@ class KnownDeviation:
         expected: what the finding says was expected, as JSON, `*` for any part of it; empty for anything.
 
     Raises:
-        ProtocolInputError: `versions` is no specifier, or `code` no code.
+        ValidationError: `versions` is no specifier, or no rule has the code.
     """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
     code: str
     reference: str
-    versions: str = ""
-    note: str = ""
+    versions: str
+    note: str
     path: str = ""
     expected: str = ""
 
-    def __post_init__(self) -> None:
-        if self.code not in SEVERITIES:
-            raise ProtocolInputError(f"known deviation {self.reference}: no rule has the code {self.code!r}")
+    @field_validator("code")
+    @classmethod
+    def _is_of_a_rule(cls, code: str) -> str:
+        if code not in RULES:
+            raise ValueError(f"no rule has the code {code!r}; vllm-harness explain lists all codes")
+        return code
+
+    @field_validator("versions")
+    @classmethod
+    def _is_a_specifier(cls, versions: str) -> str:
         try:
-            SpecifierSet(self.versions)
+            SpecifierSet(versions)
         except InvalidSpecifier as error:
-            raise ProtocolInputError(
-                f"known deviation {self.reference}: {self.versions!r} is no version specifier",
-                hint="write it as in PEP 440: >=0.22,<0.26",
-            ) from error
+            raise ValueError(f"not a version specifier such as '>=0.22,<0.26': {versions!r}") from error
+        return versions
 
     def holds_for(self, version: str) -> bool:
         """Whether it is expected on a version.
@@ -104,14 +112,13 @@ def apply_known(
         marked.append(finding)
     gone = [known for known in expected if known.reference in exercised and known not in seen]
     return marked + [
-        Finding(
-            "KD101",
-            SEVERITIES["KD101"],
-            None,
+        KD101.finding(
             known.path or "$",
-            f"{known.code} ({known.reference}) no longer occurs on {version}; fixed: remove it",
             f"{known.code} on {known.versions or 'every version'}",
             "nothing",
+            code=known.code,
+            reference=known.reference,
+            version=version,
         )
         for known in gone
     ]

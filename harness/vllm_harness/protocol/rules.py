@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from vllm_harness.protocol.rule import Rule
-from vllm_harness.protocol.rules_between import BETWEEN_RULES
-from vllm_harness.protocol.rules_chat import CHAT_RULES
-from vllm_harness.protocol.rules_messages import MESSAGES_RULES
-from vllm_harness.protocol.rules_objects import OBJECT_RULES
-from vllm_harness.protocol.rules_streams import STREAM_RULES
+from vllm_harness.protocol.chat import rules as chat
+from vllm_harness.protocol.conversation import rules as conversation
+from vllm_harness.protocol.core import rules as core
+from vllm_harness.protocol.core.rule import Rule
+from vllm_harness.protocol.messages import rules as messages
+from vllm_harness.protocol.responses.rules import items, lifecycle, objects, texts
 
 AREAS = {
     "SE": "Framing of server-sent events",
@@ -23,9 +23,14 @@ AREAS = {
     "CP": "Comparisons",
     "KD": "Known deviations",
 }
+RULE_MODULES = (core, lifecycle, items, texts, objects, chat, messages, conversation)
 
-RULES: dict[str, Rule] = {
-    rule.code: rule for rule in (*STREAM_RULES, *OBJECT_RULES, *CHAT_RULES, *MESSAGES_RULES, *BETWEEN_RULES)
-}
 
-SEVERITIES = {code: rule.severity for code, rule in RULES.items()}
+def _all_rules() -> list[Rule]:
+    """The rules in the order of their areas."""
+    values = [value for module in RULE_MODULES for value in vars(module).values()]
+    rules = [value for value in values if isinstance(value, Rule)]
+    return sorted(rules, key=lambda rule: list(AREAS).index(rule.code[:2]))
+
+
+RULES: dict[str, Rule] = {rule.code: rule for rule in _all_rules()}

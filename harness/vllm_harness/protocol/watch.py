@@ -6,8 +6,9 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Ma
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from vllm_harness.protocol.findings import Finding, Severity
-from vllm_harness.protocol.stream import Api, StreamValidator
+from vllm_harness.protocol.core.events import Api
+from vllm_harness.protocol.core.findings import Finding, Severity
+from vllm_harness.protocol.streams import StreamValidator
 
 T = TypeVar("T")
 

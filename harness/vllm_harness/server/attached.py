@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from vllm_harness.configuration.model_entries import KnownDeviation, ModelEntry
+from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.endpoint import Endpoint, EndpointError
 from vllm_harness.errors import UsageError
+from vllm_harness.protocol.known import KnownDeviation
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI

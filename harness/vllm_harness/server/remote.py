@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import requests
 
-from vllm_harness.configuration.model_entries import Frontend, KnownDeviation, Lane, ModelEntry, load_registry
+from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry, load_registry
 from vllm_harness.endpoint import Endpoint
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.machine import gpus
 from vllm_harness.machine.oom import oom_kills
+from vllm_harness.protocol.known import KnownDeviation
 from vllm_harness.scripted.book import Script, ScriptBook
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.server import blocks, errors, fork_server, kept

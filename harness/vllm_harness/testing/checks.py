@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from vllm_harness.configuration import model_entries as registry
 from vllm_harness.protocol import (
     Finding,
     KnownDeviation,
@@ -17,7 +16,7 @@ from vllm_harness.protocol import (
     validate_body,
     validate_stream,
 )
-from vllm_harness.protocol.stream import plain
+from vllm_harness.protocol.core.events import plain
 from vllm_harness.testing.content import ModelSaidOtherwise
 
 
@@ -85,9 +84,4 @@ class Checker:
 
 
 def _matters(difference: Finding) -> bool:
-    return {difference.expected, difference.got} != {"null", "nothing"}
-
-
-def protocol_known(deviation: registry.KnownDeviation) -> KnownDeviation:
-    """A deviation of models.yaml as the validator takes it."""
-    return KnownDeviation(**{key: value or "" for key, value in deviation.model_dump().items()})
+    return {difference.expected, difference.actual} != {"null", "nothing"}

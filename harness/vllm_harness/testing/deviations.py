@@ -41,4 +41,4 @@ def gone(known: Sequence[KnownDeviation], version: str, seen: Iterable[Finding])
     """
     every = {deviation.reference for deviation in known}
     findings = apply_known(seen, known, version, exercised=every)
-    return [finding.told for finding in findings if finding.code == "KD101"]
+    return [finding.text for finding in findings if finding.code == "KD101"]

@@ -72,7 +72,7 @@ def _deviations(results: Mapping[str, TargetResult]) -> Iterator[str]:
         yield from ("", "## Known deviations that were seen", "")
     for name, result in results.items():
         for reference in sorted(result.known):
-            told = [finding.told for finding in result.findings.values() if finding.known == reference]
+            told = [finding.text for finding in result.findings.values() if finding.known == reference]
             yield f"- {name}: {reference}"
             yield from (f"  - {_code(each)}" for each in told)
 

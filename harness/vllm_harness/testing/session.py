@@ -18,7 +18,6 @@ from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing import deviations
 from vllm_harness.testing.attempts import refuse_more
-from vllm_harness.testing.checks import protocol_known
 from vllm_harness.testing.pool import Pool
 from vllm_harness.testing.quality import Decisions, read_reference
 from vllm_harness.testing.recorder import Recorder
@@ -88,7 +87,7 @@ class Run:
         for target in self.choice.targets:
             result = self.results.get(target.id)
             if result and target.lane == "scripted" and not result.counts()["failed"]:
-                known = [protocol_known(deviation) for deviation in target.entry.known_deviations]
+                known = target.entry.known_deviations
                 result.gone = deviations.gone(known, self.version(target), result.findings.values())
         return any(result.gone for result in self.results.values())
 

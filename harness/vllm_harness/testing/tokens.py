@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vllm_harness.endpoint import Endpoint
 from vllm_harness.errors import UsageError
-from vllm_harness.protocol.accumulate import ChatAccumulator, ResponseAccumulator
+from vllm_harness.protocol import ChatAccumulator, ResponseAccumulator
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 

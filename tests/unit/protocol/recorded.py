@@ -44,5 +44,5 @@ def recorded() -> Iterator[Recorded]:
 
 
 ALL = list(recorded())
-OPENAI = [one for one in ALL if one.backend == "openai"]
-STREAMS = [one for one in OPENAI if one.exchange.events is not None]
+OPENAI = [each for each in ALL if each.backend == "openai"]
+STREAMS = [each for each in OPENAI if each.exchange.events is not None]

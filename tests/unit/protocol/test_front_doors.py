@@ -13,6 +13,7 @@ import pytest
 from openai import AsyncOpenAI, AsyncStream, OpenAI, Stream
 from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from tests.unit.protocol.recorded import STREAMS
@@ -31,7 +32,8 @@ from vllm_harness.protocol import (
     watch_async,
 )
 from vllm_harness.protocol.assertions import assert_valid_stream
-from vllm_harness.protocol.examples import SAMPLES, Edit, as_sse, edited
+from vllm_harness.protocol.core.examples import Edit, as_sse, edited
+from vllm_harness.protocol.samples import SAMPLES
 
 BREAK: list[Edit] = [("set", "response.output_text.delta", "delta", "Bye")]
 
@@ -93,12 +95,15 @@ def test_the_assertion_draws_the_stack() -> None:
     assert "explain RS308" in lines[-1]
 
 
-def test_the_assertion_passes_what_it_was_told_to() -> None:
+def _known(code: str, versions: str = "<0.26", path: str = "") -> KnownDeviation:
+    return KnownDeviation(
+        code=code, reference="vllm#46940", versions=versions, note="status is null", path=path
+    )
+
+
+def test_the_assertion_passes_known_and_ignored_findings() -> None:
     events = edited(SAMPLES["call"].build(), [("set", "response.output_item.done#1", "item.status", None)])
-    known = [
-        KnownDeviation("IT103", "vllm#46940", "<0.26"),
-        KnownDeviation("RS212", "vllm#46940", "<0.26", path="$.response.output[*].status"),
-    ]
+    known = [_known("IT103"), _known("RS212", path="$.response.output[*].status")]
     findings = assert_valid_stream(events, known=known, version="0.24.0")
     assert {finding.known for finding in findings} == {"vllm#46940"}
     assert_valid_stream(events, ignore=["IT103", "RS212"])
@@ -111,7 +116,7 @@ def test_the_assertion_passes_what_it_was_told_to() -> None:
 
 
 def test_known_deviations_end() -> None:
-    known = [KnownDeviation("IT103", "vllm#46940", "<0.26", "status is null")]
+    known = [_known("IT103")]
     assert apply_known([], known, "0.24.0") == []
     gone = apply_known([], known, "0.24.0", exercised=["vllm#46940"])
     assert [(finding.code, finding.severity) for finding in gone] == [("KD101", Severity.ERROR)]
@@ -121,8 +126,8 @@ def test_known_deviations_end() -> None:
 
 @pytest.mark.parametrize(("code", "versions"), [("XX999", ""), ("IT103", "about 0.25")])
 def test_a_bad_known_deviation_is_refused(code: str, versions: str) -> None:
-    with pytest.raises(ProtocolInputError):
-        KnownDeviation(code, "vllm#1", versions)
+    with pytest.raises(ValidationError, match=r"no rule has the code|not a version specifier"):
+        _known(code, versions=versions)
 
 
 def test_timing_facts() -> None:

@@ -24,8 +24,9 @@ from vllm_harness.protocol import (
     validate_conversation,
     validate_stream,
 )
-from vllm_harness.protocol.examples import SAMPLES, as_sse
-from vllm_harness.protocol.tree import draw
+from vllm_harness.protocol.core.examples import as_sse
+from vllm_harness.protocol.core.tree import draw
+from vllm_harness.protocol.samples import SAMPLES
 
 COUNT = int(os.environ.get("VLLM_HARNESS_FUZZ", "1500"))
 _VALUES: tuple[Any, ...] = (
@@ -211,3 +212,8 @@ def test_a_negative_index_is_a_finding(sample: str, key: str) -> None:
         accumulator.feed(event)
     assert accumulator.output
     assert validate_stream(events)
+
+
+def test_tool_calls_of_a_request_that_are_no_list_are_passed_over() -> None:
+    exchange = Exchange(request={"messages": [{"role": "assistant", "tool_calls": 7}]})
+    assert validate_conversation([exchange]) == []

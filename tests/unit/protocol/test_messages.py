@@ -16,12 +16,13 @@ from vllm_harness.cli.main import app
 from vllm_harness.protocol import (
     MessageAccumulator,
     parse_sse,
-    render_messages,
     validate_body,
     validate_stream,
 )
-from vllm_harness.protocol.examples import SAMPLES, Edit, as_sse, edited
-from vllm_harness.protocol.render import Json
+from vllm_harness.protocol.core.events import Json
+from vllm_harness.protocol.core.examples import Edit, as_sse, edited
+from vllm_harness.protocol.messages import render as messages_render
+from vllm_harness.protocol.samples import SAMPLES
 
 CALL = SAMPLES["messages_call"].build()
 CUT: list[Edit] = [
@@ -96,7 +97,7 @@ def test_done_mark_and_missing_names_are_findings() -> None:
 
 
 def test_bodies_are_recognised() -> None:
-    body = render_messages.answer([render_messages.text("Hello")])
+    body = messages_render.answer([messages_render.text("Hello")])
     assert validate_body(body) == []
     assert [f.code for f in validate_body({**body, "stop_reason": None})] == ["MB104"]
     assert [

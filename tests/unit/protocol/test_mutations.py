@@ -11,7 +11,7 @@ from tests.unit.protocol import mutations
 from tests.unit.protocol.mutations import Events, Mutation
 from tests.unit.protocol.recorded import STREAMS
 from vllm_harness.protocol import validate_stream
-from vllm_harness.protocol.examples import SAMPLES
+from vllm_harness.protocol.samples import SAMPLES
 
 # VLLM_HARNESS_MUTATIONS=all tries every place of every stream, else a few places of the shorter streams
 ALL_PLACES = os.environ.get("VLLM_HARNESS_MUTATIONS") == "all"
@@ -29,9 +29,9 @@ def _renumbered(events: Events, mutation: Mutation) -> Events:
 
 def _responses() -> list[tuple[str, Events]]:
     recorded = [
-        (one.name, one.events)
-        for one in STREAMS
-        if one.events[0]["type"] == "response.created" and "sequence_number" in one.events[0]
+        (stream.name, stream.events)
+        for stream in STREAMS
+        if stream.events[0]["type"] == "response.created" and "sequence_number" in stream.events[0]
     ]
     made = [(name, sample.build()) for name, sample in SAMPLES.items() if sample.kind == "responses"]
     recorded = [(name, events) for name, events in recorded if len(events) <= LONGEST_STREAM]

@@ -15,13 +15,14 @@ from vllm_harness.protocol import (
     compare_responses,
     compare_stream,
     parse_sse,
-    render,
-    render_messages,
     validate_body,
     validate_stream,
 )
-from vllm_harness.protocol.examples import as_sse, edited
-from vllm_harness.protocol.render import Json
+from vllm_harness.protocol.chat import render as chat_render
+from vllm_harness.protocol.core.events import Json
+from vllm_harness.protocol.core.examples import as_sse, edited
+from vllm_harness.protocol.messages import render as messages_render
+from vllm_harness.protocol.responses import render
 
 TEXT = st.text(max_size=40)
 NAMES = st.text("abcdefgh_", min_size=1, max_size=12)
@@ -141,21 +142,21 @@ def test_the_accumulator_equals_the_final_payload(items: list[Json], split: Any)
 @given(MESSAGES, splits())
 def test_generated_chat_streams_are_clean_and_add_up(messages: list[Json], split: Any) -> None:
     usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
-    chunks = render.completion_chunks(messages, usage=usage, split=split)
+    chunks = chat_render.completion_chunks(messages, usage=usage, split=split)
     assert [str(finding) for finding in validate_stream(chunks) if finding.counts] == []
     accumulator = ChatAccumulator()
     for chunk in chunks:
         accumulator.feed(chunk)
-    body = render.completion(messages, usage=usage)
+    body = chat_render.completion(messages, usage=usage)
     assert compare_responses(accumulator.completion, body) == []
     assert [str(finding) for finding in validate_body(body) if finding.counts] == []
 
 
 INPUTS = st.dictionaries(NAMES, st.one_of(TEXT, st.integers(), st.booleans(), st.none()), max_size=3)
 BLOCKS = st.one_of(
-    st.builds(render_messages.text, TEXT),
-    st.builds(render_messages.thinking, TEXT),
-    st.builds(render_messages.tool_use, INPUTS, name=NAMES),
+    st.builds(messages_render.text, TEXT),
+    st.builds(messages_render.thinking, TEXT),
+    st.builds(messages_render.tool_use, INPUTS, name=NAMES),
 )
 
 
@@ -166,13 +167,13 @@ def test_generated_messages_are_clean_and_add_up(blocks: list[Json], split: Any)
         {**block, "id": f"toolu_{number}"} if block["type"] == "tool_use" else block
         for number, block in enumerate(blocks)
     ]
-    events = render_messages.answer_events(content, split=split)
+    events = messages_render.answer_events(content, split=split)
     assert [str(finding) for finding in validate_stream(events)] == []
     assert [str(finding) for finding in validate_stream(parse_sse([as_sse(events).encode()]))] == []
     accumulator = MessageAccumulator()
     for event in events:
         accumulator.feed(event)
-    body = render_messages.answer(content)
+    body = messages_render.answer(content)
     assert compare_responses(accumulator.message, body, same_answer=True) == []
     assert compare_stream(events, body) == []
     assert [str(finding) for finding in validate_body(body)] == []

@@ -15,7 +15,7 @@ from vllm_harness.protocol import (
     validate_stream,
 )
 from vllm_harness.protocol.captures import validate_exchange
-from vllm_harness.protocol.examples import as_sse
+from vllm_harness.protocol.core.examples import as_sse
 
 
 def _named(recorded: Recorded) -> str:
@@ -54,8 +54,10 @@ def test_accumulated_text_is_what_the_message_says() -> None:
         for event in recorded.events:
             accumulator.feed(event)
         assert accumulator.terminal is not None
-        said = [part["text"] for item in accumulator.terminal["output"] for part in item.get("content") or ()]
-        assert accumulator.text == "".join(said)
+        texts = [
+            part["text"] for item in accumulator.terminal["output"] for part in item.get("content") or ()
+        ]
+        assert accumulator.text == "".join(texts)
 
 
 def test_other_backends_have_their_known_differences() -> None:

@@ -1,17 +1,34 @@
-"""Every rule finds its bad example, says nothing about its good one, and has a current page."""
+"""Every rule finds its bad example, finds nothing in its good one, and has a current page."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
+from string import Formatter
 
 import pytest
 
 import vllm_harness.protocol
+from vllm_harness.protocol.core.rule import Rule
 from vllm_harness.protocol.explain import findings_of, pages
-from vllm_harness.protocol.rules import AREAS, RULES
+from vllm_harness.protocol.rules import AREAS, RULE_MODULES, RULES
 
 PAGES = Path(__file__).parents[3] / "docs" / "rules"
+FOLDER = Path(vllm_harness.protocol.__file__).parent
+CODE = re.compile(rf"(?:{'|'.join(AREAS)})\d{{3}}")
+# samples of a run have codes as data
+EXAMPLES_OF_CODES = {"IT103"}
+
+
+def _checks() -> dict[str, ast.Module]:
+    """The modules that check, as trees: all but those that define the rules."""
+    rule_files = {module.__file__ for module in RULE_MODULES}
+    files = [path for path in sorted(FOLDER.rglob("*.py")) if str(path) not in rule_files]
+    return {str(path.relative_to(FOLDER)): ast.parse(path.read_text()) for path in files}
+
+
+CHECKS = _checks()
 
 
 @pytest.mark.parametrize("code", RULES)
@@ -28,14 +45,84 @@ def test_good_example_is_clean(code: str) -> None:
     assert not [str(finding) for finding in found if finding.counts]
 
 
-def test_every_code_in_the_source_is_a_rule_and_the_other_way_round() -> None:
-    folder = Path(vllm_harness.protocol.__file__).parent
-    used = set()
-    for path in folder.glob("*.py"):
-        if not path.name.startswith("rule"):
-            used |= set(re.findall(r'"((?:SE|RS|RO|IT|CC|CB|CU|MS|MB|CV|CP|KD)\d{3})"', path.read_text()))
-    assert used - set(RULES) == set()
-    assert set(RULES) - used == set()
+def test_every_rule_has_the_name_of_its_code() -> None:
+    for module in RULE_MODULES:
+        named = {name: value.code for name, value in vars(module).items() if isinstance(value, Rule)}
+        assert named == {code: code for code in named.values()}
+
+
+def test_checks_name_rules_by_object_and_every_rule_is_checked() -> None:
+    used, strings = set[str](), set[str]()
+    for tree in CHECKS.values():
+        for node in ast.walk(tree):
+            match node:
+                case ast.Attribute(attr=name) | ast.Name(id=name) if CODE.fullmatch(name):
+                    used.add(name)
+                case ast.Constant(value=str(text)) if CODE.fullmatch(text):
+                    strings.add(text)
+    assert used == set(RULES)
+    assert strings <= EXAMPLES_OF_CODES
+
+
+@pytest.mark.parametrize("file", CHECKS)
+def test_every_finding_has_the_facts_of_its_message(file: str) -> None:
+    functions = [node for node in ast.walk(CHECKS[file]) if isinstance(node, ast.FunctionDef)]
+    for function in functions:
+        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+            facts = {keyword.arg for keyword in call.keywords}
+            facts |= {"key"} if name == "check_fields" else set()
+            for code in codes_given(call, function) if name in ("add", "finding", "check_fields") else ():
+                wanted = {place for _, place, _, _ in Formatter().parse(RULES[code].message) if place}
+                assert wanted <= facts, f"{code} in line {call.lineno} of {file}"
+
+
+def codes_given(call: ast.Call, function: ast.FunctionDef) -> set[str]:
+    """The rules that a call takes, as arguments, as its object, or by a variable of the function."""
+    given = set[str]()
+    for node in (*call.args, getattr(call.func, "value", None)):
+        if isinstance(node, ast.Name) and not CODE.fullmatch(node.id):
+            for source in values_of(node.id, function):
+                given |= codes_in(source)
+        elif isinstance(node, ast.Name | ast.Attribute):
+            given |= codes_in(node)
+    return given
+
+
+def values_of(name: str, function: ast.FunctionDef) -> list[ast.expr]:
+    """What a function binds to one of its variables."""
+    values = []
+    for node in ast.walk(function):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names = {leaf.id for top in targets if top for leaf in ast.walk(top) if isinstance(leaf, ast.Name)}
+        if name in names and isinstance(node, ast.Assign | ast.For):
+            values.append(node.value if isinstance(node, ast.Assign) else node.iter)
+    return values
+
+
+def codes_in(value: ast.expr) -> set[str]:
+    """The rules that an expression names."""
+    names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(value)}
+    return {name for name in names if CODE.fullmatch(name)}
+
+
+def test_imports_point_one_way() -> None:
+    rooms = ("core", "responses", "chat", "messages", "conversation")
+    rank = {"core": 0, "responses": 1, "chat": 1, "messages": 1, "conversation": 2}
+    for path in sorted(FOLDER.rglob("*.py")):
+        room = path.relative_to(FOLDER).parts[0]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or not str(node.module).startswith("vllm_harness"):
+                continue
+            if node.module == "vllm_harness.errors":
+                assert path.name == "errors.py"
+                continue
+            inner = str(node.module).removeprefix("vllm_harness.protocol").lstrip(".").split(".")[0]
+            names = [inner] if inner else [alias.name for alias in node.names]
+            assert str(node.module).startswith("vllm_harness.protocol"), f"{path}: {node.module}"
+            for name in names if room in rooms else ():
+                allowed = name == room or rank.get(name, 3) < rank[room]
+                assert allowed, f"{path.relative_to(FOLDER)} imports {name}"
 
 
 def test_every_area_is_named() -> None:

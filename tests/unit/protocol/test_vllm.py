@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.protocol import parse_sse, render, validate_body, validate_stream
-from vllm_harness.protocol.examples import SAMPLES, Edit, edited
-from vllm_harness.protocol.render import Json
+from vllm_harness.protocol import parse_sse, validate_body, validate_stream
+from vllm_harness.protocol.core.events import Json, numbered
+from vllm_harness.protocol.core.examples import Edit, edited
+from vllm_harness.protocol.responses import render
+from vllm_harness.protocol.samples import SAMPLES
 
 THINK_AND_CALL = [render.reasoning("Let me think."), render.function_call('{"city":"Paris"}')]
 STREAM = render.response_events(THINK_AND_CALL)
@@ -91,13 +93,13 @@ def test_45742_content_index_grows_over_items() -> None:
 
 
 def test_interleaved_parallel_calls() -> None:
-    one, two = (render.response_events([render.function_call("{}", number=number)]) for number in (1, 2))
-    middle = [event for pair in zip(one[2:-1], two[2:-1], strict=True) for event in pair]
-    second = {id(event) for event in two}
-    woven = [{**event, "output_index": 1} if id(event) in second else event for event in middle]
+    first, second = (render.response_events([render.function_call("{}", number=number)]) for number in (1, 2))
+    middle = [event for pair in zip(first[2:-1], second[2:-1], strict=True) for event in pair]
+    ids_of_second = {id(event) for event in second}
+    woven = [{**event, "output_index": 1} if id(event) in ids_of_second else event for event in middle]
     calls = [render.function_call("{}", number=number) for number in (1, 2)]
-    end = {**one[-1], "response": render.response(calls)}
-    assert _codes(render.numbered([*one[:2], *woven, end])) == {"RS210"}
+    end = {**first[-1], "response": render.response(calls)}
+    assert _codes(numbered([*first[:2], *woven, end])) == {"RS210"}
 
 
 @pytest.mark.parametrize(

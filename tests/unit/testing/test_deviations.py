@@ -11,8 +11,12 @@ from vllm_harness.testing.checks import Checker
 from vllm_harness.testing.content import ModelSaidOtherwise
 from vllm_harness.testing.deviations import SUITES, gone, has_every_suite
 
-STORE = KnownDeviation("RO104", "vllm#1", ">=0.22,<0.33", path="$.response.store")
-ERROR = KnownDeviation("RO101", "vllm#1", path="$.response.error")
+STORE = KnownDeviation(
+    code="RO104", reference="vllm#1", versions=">=0.22,<0.33", note="no store", path="$.response.store"
+)
+ERROR = KnownDeviation(
+    code="RO101", reference="vllm#1", versions="", note="no error", path="$.response.error"
+)
 
 
 def finding(code: str, path: str) -> Finding:
@@ -86,7 +90,9 @@ def test_a_stream_that_says_otherwise_is_the_model_s_unless_scripted(exact: bool
 
 
 def test_known_findings_do_not_fail_and_are_kept() -> None:
-    known = KnownDeviation("RO119", "vllm#2", path="$.error.param")
+    known = KnownDeviation(
+        code="RO119", reference="vllm#2", versions="", note="no param", path="$.error.param"
+    )
     error = {"error": {"message": "no", "type": "t", "code": 404}}
     with pytest.raises(AssertionError, match="RO119"):
         Checker([], "0.32.0", True).body(error)

@@ -16,8 +16,8 @@ import requests
 
 from vllm_harness.configuration.model_entries import Frontend, ModelEntry, load_registry
 from vllm_harness.environments.spec import Environment
-from vllm_harness.protocol.accumulate import ChatAccumulator, ResponseAccumulator
-from vllm_harness.protocol.sse import SSEParser
+from vllm_harness.protocol import ChatAccumulator, ResponseAccumulator
+from vllm_harness.protocol.core.sse import SSEParser
 from vllm_harness.regression.engines.in_process import Call, Case, Parsed
 from vllm_harness.regression.results.judge import REFUSED, refused
 from vllm_harness.scripted.book import BookRule, Raw, When

@@ -1,0 +1,141 @@
+"""Three-way comparison: an accumulated stream, its terminal event, a body of the same script."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from vllm_harness.protocol.chat.accumulate import ChatAccumulator
+from vllm_harness.protocol.conversation import rules
+from vllm_harness.protocol.core.differences import Difference, differences
+from vllm_harness.protocol.core.events import AnyEvent, Json, as_json, plain
+from vllm_harness.protocol.core.findings import ABSENT, Finding, brief
+from vllm_harness.protocol.messages.accumulate import MessageAccumulator
+from vllm_harness.protocol.messages.objects import EVENTS as MESSAGES_EVENTS
+from vllm_harness.protocol.responses.accumulate import ResponseAccumulator
+from vllm_harness.protocol.responses.schema import RESEALED_FIELDS
+
+Body = Mapping[str, Any] | BaseModel
+
+MAX_DIFFERENCES = 100
+
+# what two answers to the same request never share
+OF_ONE_ANSWER = frozenset(
+    {
+        *RESEALED_FIELDS,
+        "id",
+        "call_id",
+        "item_id",
+        "created",
+        "created_at",
+        "completed_at",
+        "system_fingerprint",
+        "billing",
+        "cached_tokens",
+        "cached_tokens_per_turn",
+        "cache_write_tokens",
+        "logprobs",
+        "obfuscation",
+        "signature",
+    }
+)
+# what depends on how the request was made
+OF_THE_REQUEST = frozenset({"background", "metadata", "store", "service_tier"})
+
+
+def compare_responses(
+    left: Body,
+    right: Body,
+    *,
+    same_answer: bool = False,
+    labels: tuple[str, str] = ("left", "right"),
+    ignore: Collection[str] = (),
+) -> list[Finding]:
+    """Where two responses (or two chat completions, or two messages) differ.
+
+    Args:
+        left: one body.
+        right: the other.
+        same_answer: they are the same answer, seen twice: ids and timestamps must agree too.
+        labels: what to call the two in messages.
+        ignore: further keys to leave aside, at every depth.
+
+    Returns:
+        A finding a difference, each with its JSON path: CP101 values differ, CP102 only on the left, CP103
+        only on the right.
+    """
+    aside = RESEALED_FIELDS if same_answer else OF_ONE_ANSWER | OF_THE_REQUEST
+    findings: list[Finding] = []
+    for difference in differences(plain(left), plain(right), ignore={*aside, *ignore}):
+        if len(findings) == MAX_DIFFERENCES:
+            break
+        findings.append(_finding(difference, *labels))
+    return findings
+
+
+def _finding(difference: Difference, left: str, right: str) -> Finding:
+    expected, actual = brief(difference.left), brief(difference.right)
+    if difference.right is ABSENT:
+        return rules.CP102.finding(difference.path, expected, actual, left=left)
+    if difference.left is ABSENT:
+        return rules.CP103.finding(difference.path, expected, actual, right=right)
+    return rules.CP101.finding(difference.path, expected, actual, left=left, right=right)
+
+
+def compare_stream(
+    events: Iterable[AnyEvent],
+    body: Body | None = None,
+    *,
+    ignore: Collection[str] = (),
+) -> list[Finding]:
+    """Compares what a stream adds up to with its terminal event, and with a body of the same script.
+
+    Args:
+        events: the stream, of any of the APIs.
+        body: a non-streaming answer to the same script; ids and timestamps are left aside.
+        ignore: further keys to leave aside when comparing with the body.
+
+    Returns:
+        The differences; empty where all agree.
+    """
+    values = [value for event in events if (value := as_json(event)) is not None]
+    if any("choices" in value for value in values):
+        return _compare_chat(values, body, ignore)
+    if any(value.get("type") in MESSAGES_EVENTS for value in values):
+        return _compare_message(values, body, ignore)
+    return _compare_response(values, body, ignore)
+
+
+def _compare_chat(values: Sequence[Json], body: Body | None, ignore: Collection[str]) -> list[Finding]:
+    chat = ChatAccumulator()
+    for value in values:
+        chat.feed(value)
+    aside = {*ignore, *(() if chat.usage else ("usage",))}
+    return _with_body(chat.completion, body, aside)
+
+
+def _compare_message(values: Sequence[Json], body: Body | None, ignore: Collection[str]) -> list[Finding]:
+    accumulated = MessageAccumulator()
+    for value in values:
+        accumulated.feed(value)
+    return _with_body(accumulated.message, body, ignore)
+
+
+def _compare_response(values: Sequence[Json], body: Body | None, ignore: Collection[str]) -> list[Finding]:
+    accumulated = ResponseAccumulator()
+    for value in values:
+        accumulated.feed(value)
+    response, terminal = accumulated.response, accumulated.terminal
+    if terminal is None:
+        return _with_body(response, body, ignore)
+    labels = ("deltas", "terminal event")
+    findings = compare_responses(response, terminal, same_answer=True, labels=labels)
+    return findings + _with_body(terminal or response, body, ignore)
+
+
+def _with_body(stream: Json, body: Body | None, ignore: Collection[str]) -> list[Finding]:
+    if body is None:
+        return []
+    return compare_responses(stream, body, labels=("stream", "body"), ignore=ignore)

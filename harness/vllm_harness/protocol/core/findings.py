@@ -1,0 +1,83 @@
+"""Findings: a rule that one place of a stream or a body breaks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+
+_SHOWN = 160
+
+
+class Severity(StrEnum):
+    """error: breaks the contract. warning: a client may trip over it. info: worth knowing, not a fault."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One deviation.
+
+    Attributes:
+        code: code of the rule (`vllm-harness explain CODE`).
+        severity: how bad.
+        event_index: index of the event from 0; None for a body or a whole conversation.
+        path: JSON path within the event or the body.
+        message: one sentence.
+        expected: what the contract wants there, as text.
+        actual: what stood there, as text.
+        context: the events up to and including this one, one line each.
+        known: reference of the known deviation it belongs to; empty where there is none.
+    """
+
+    code: str
+    severity: Severity
+    event_index: int | None
+    path: str
+    message: str
+    expected: str = ""
+    actual: str = ""
+    context: tuple[str, ...] = ()
+    known: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the finding is an error or a warning that nobody has declared known."""
+        return self.severity is not Severity.INFO and not self.known
+
+    @property
+    def text(self) -> str:
+        """The finding without its event: code, severity, path, message, expected and actual."""
+        sides = [
+            f"{name} {text}" for name, text in (("expected", self.expected), ("actual", self.actual)) if text
+        ]
+        difference = f" ({', '.join(sides)})" if sides else ""
+        known = f" [known: {self.known}]" if self.known else ""
+        return f"{self.code} {self.severity} {self.path}: {self.message}{difference}{known}"
+
+    def __str__(self) -> str:
+        return self.text if self.event_index is None else f"event {self.event_index}: {self.text}"
+
+
+class Absent:
+    """The value of a field that is not there."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+ABSENT = Absent()
+
+
+def brief(value: object) -> str:
+    """A value as short JSON text."""
+    if value is ABSENT:
+        return "nothing"
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (ValueError, TypeError, RecursionError):
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} ... {text[-_SHOWN // 3 :]}"

@@ -1,0 +1,1 @@
+"""The rules of the Responses API, by what they are about."""
