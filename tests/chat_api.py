@@ -15,10 +15,11 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.both_ways import both_ways
 from tests.lost_calls import lost_calls_excused
-from vllm_harness.pytest_plugin import ScriptWriter, Server
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.content import says
+from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness.testing.session import Server
 
 ASK: list[Any] = [{"role": "user", "content": "What is the weather in Paris?"}]
 CITY: dict[str, Any] = {"type": "string", "enum": ["Paris", "Rome"]}

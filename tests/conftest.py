@@ -28,6 +28,7 @@ pytest_plugins = [
     "tests.own_server",
     "tests.responses_api",
     "tests.selection",
+    "tests.whole_run",
 ]
 
 

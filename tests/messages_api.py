@@ -19,8 +19,9 @@ from tests.both_ways import both_ways
 from tests.lost_calls import lost_calls_excused
 from vllm_harness.endpoint import tls
 from vllm_harness.protocol import MessageAccumulator, SSEEvent, parse_sse
-from vllm_harness.pytest_plugin import ScriptWriter, Server
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
+from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness.testing.session import Server
 
 if TYPE_CHECKING:  # two seconds of every start are too much for those who ask for other tests
     from anthropic import Anthropic

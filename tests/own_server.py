@@ -9,9 +9,8 @@ import pytest
 
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.endpoint import API_PATHS
-from vllm_harness.pytest_plugin import Server
 from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.session import needed_by, the_run
+from vllm_harness.testing.session import Server, needed_by, the_run
 from vllm_harness.testing.skips import NOT_SERVED, skip
 
 Running = dict[tuple[str, ...], RemoteServer]  # by their flags, variables and entries
@@ -36,11 +35,15 @@ def _running(request: pytest.FixtureRequest) -> Iterator[Running]:
 
 @pytest.fixture
 def own_server(
-    _target_server: Server, _seed: int, _reservation: None, _running: Running, request: pytest.FixtureRequest
+    _vllm_target_server: Server,
+    _vllm_seed: int,
+    _vllm_reservation: None,
+    _running: Running,
+    request: pytest.FixtureRequest,
 ) -> OwnServer:
     """Starts a server like the target's with other flags; tests of a module that want the same share it."""
-    assert isinstance(_target_server, RemoteServer)
-    target, pool = _target_server, the_run(request.config).pool
+    assert isinstance(_vllm_target_server, RemoteServer)
+    target, pool = _vllm_target_server, the_run(request.config).pool
     needed = needed_by(request.node) & set(API_PATHS)
 
     def start(

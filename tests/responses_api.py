@@ -15,7 +15,8 @@ from openai.types.responses import Response, ResponseStreamEvent
 from tests.both_ways import both_ways
 from tests.lost_calls import lost_calls_excused
 from vllm_harness.endpoint import tls
-from vllm_harness.pytest_plugin import ScriptWriter, Server
+from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness.testing.session import Server
 
 SHOW = {"enable_response_messages": True}  # vLLM's own: the response carries prompt and output as they were
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")

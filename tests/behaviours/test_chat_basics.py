@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.chat_api import Chat, said
-from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.testing.content import says
+from vllm_harness.testing.fixtures import ScriptWriter
 
 PARIS = "The capital of France is Paris."
 FRANCE = [{"role": "user", "content": "What is the capital of France? Answer in one short sentence."}]

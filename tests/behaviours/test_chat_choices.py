@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.chat_api import FREE, Answers, Chat, said, streamed
-from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
+from vllm_harness.testing.fixtures import ScriptWriter
 from vllm_harness.testing.skips import NOT_SERVED, skip
 
 

@@ -11,7 +11,7 @@ import requests
 
 from tests.case_files import cases
 from tests.chat_api import ASK, FREE, Chat, named
-from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.testing.fixtures import ScriptWriter
 
 
 @pytest.mark.parametrize("case", cases("chat_errors"))

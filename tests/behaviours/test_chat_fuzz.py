@@ -13,10 +13,11 @@ import requests
 from tests.case_files import cases
 from tests.chat_api import FREE, HISTORY, Chat
 from vllm_harness.protocol import Finding, Severity, validate_body
-from vllm_harness.pytest_plugin import ScriptWriter, Server
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.server.remote import RemoteServer
+from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness.testing.session import Server
 
 pytestmark = pytest.mark.vllm_scripted
 

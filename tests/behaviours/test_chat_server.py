@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.chat_api import ASK, Chat
-from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.testing.fixtures import ScriptWriter
 
 
 @pytest.mark.covers("VC-037")

@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from tests.chat_api import CUTS, FREE, PARIS, Chat
-from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.testing.fixtures import ScriptWriter
 
 TEXT = "alpha beta gamma delta epsilon"
 RUN = 500

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from tests.case_files import cases
 from tests.chat_api import FREE, PARIS, Chat, named
-from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.book import Raw
+from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = pytest.mark.vllm_needs("structured_output")
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.case_files import cases
 from tests.chat_api import ASK, Chat
-from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.testing.content import says
+from vllm_harness.testing.fixtures import ScriptWriter
 
 WIDE = "Zürich 🏔️ 日本語 — ‘quoted’ é x\u0301 👩‍👩‍👧 end"
 INT64 = 2**63

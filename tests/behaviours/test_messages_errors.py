@@ -8,7 +8,7 @@ import pytest
 
 from tests.case_files import cases
 from tests.messages_api import TOOL, Messages, text_of
-from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("messages")]
 

@@ -8,9 +8,9 @@ import pytest
 from openai import OpenAI
 
 from tests.messages_api import Messages, for_sdk, kinds, text_of
-from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.book import When
 from vllm_harness.testing.content import says
+from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = pytest.mark.vllm_needs("messages")
 

@@ -12,9 +12,10 @@ from openai import OpenAI
 
 from tests.behaviours.tools import CALL, CHAT_TOOL, WEATHER
 from tests.messages_api import TOOL, Messages, kinds, text_of
-from vllm_harness.pytest_plugin import ScriptWriter, Server
 from vllm_harness.scripted.book import When
 from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
+from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness.testing.session import Server
 
 pytestmark = pytest.mark.vllm_needs("messages", "tools")
 

@@ -34,12 +34,13 @@ from vllm_harness.protocol import (
     parse_sse,
     validate_stream,
 )
-from vllm_harness.pytest_plugin import ScriptWriter, Server
 from vllm_harness.scripted.book import ScriptBook, When
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server.process_tree import tree_pids
 from vllm_harness.server.remote import RemoteServer
+from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness.testing.session import Server
 
 pytestmark = [
     pytest.mark.vllm_scripted,
@@ -433,11 +434,11 @@ def comments_of(lines: list[str]) -> list[str]:
 
 @pytest.fixture
 def mortal(
-    _target_server: Server, _seed: int, _reservation: None, request: pytest.FixtureRequest
+    _vllm_target_server: Server, _vllm_seed: int, _vllm_reservation: None, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., Own]]:
     """A server for one test, which the test may end."""
-    assert isinstance(_target_server, RemoteServer)
-    target = _target_server
+    assert isinstance(_vllm_target_server, RemoteServer)
+    target = _vllm_target_server
     with contextlib.ExitStack() as stack:
 
         def start(*args: str) -> Own:

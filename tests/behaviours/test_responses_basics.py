@@ -8,8 +8,9 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response
 
 from tests.responses_api import SHOW, Responses, prompt_of
-from vllm_harness.pytest_plugin import Check, ScriptWriter, Server
 from vllm_harness.testing.content import says
+from vllm_harness.testing.fixtures import Check, ScriptWriter
+from vllm_harness.testing.session import Server
 
 pytestmark = pytest.mark.vllm_needs("responses")
 

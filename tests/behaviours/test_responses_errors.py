@@ -11,7 +11,7 @@ from openai import OpenAI
 
 from tests.case_files import cases
 from tests.responses_api import Responses
-from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.timeout(60)]
 

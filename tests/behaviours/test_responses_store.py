@@ -11,8 +11,9 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response
 
 from tests.responses_api import SHOW, Responses, prompt_of
-from vllm_harness.pytest_plugin import ScriptWriter, Server
 from vllm_harness.scripted.book import When
+from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness.testing.session import Server
 
 pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_needs("store")]
 

@@ -13,9 +13,10 @@ from pydantic import BaseModel
 
 from tests.case_files import cases
 from tests.responses_api import Responses
-from vllm_harness.pytest_plugin import ScriptWriter, Server
 from vllm_harness.scripted.book import Raw
 from vllm_harness.testing.content import says
+from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness.testing.session import Server
 
 pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_needs("structured_output")]
 

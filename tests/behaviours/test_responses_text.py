@@ -9,8 +9,8 @@ import pytest
 
 from tests.case_files import cases
 from tests.responses_api import IDS_MADE_AGAIN, Responses, expect_shape, items
-from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.testing.content import says
+from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = pytest.mark.vllm_needs("responses")
 

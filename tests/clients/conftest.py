@@ -13,12 +13,12 @@ import pytest
 
 from tests.clients.environments import Client, ClientFailedError, NotToBeHadError, clients
 from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.pytest_plugin import Server
 from vllm_harness.scripted.book import BookRule, Script, ScriptBook
 from vllm_harness.scripted.book_file import load_book
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import Meaning, Reasoning
 from vllm_harness.server.remote import RemoteServer
+from vllm_harness.testing.session import Server
 from vllm_harness.testing.skips import skip
 
 CLIENTS = clients()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.clients.conftest import CLIENTS, See, Seen
-from vllm_harness.pytest_plugin import Server
+from vllm_harness.testing.session import Server
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools")]
 

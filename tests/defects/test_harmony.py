@@ -25,9 +25,9 @@ from tests.defects.wire import (
     text_of,
     user,
 )
-from vllm_harness.pytest_plugin import ScriptWriter, StreamCheck
 from vllm_harness.scripted.book import Raw
 from vllm_harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
+from vllm_harness.testing.fixtures import Check, ScriptWriter
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses")]
 
@@ -347,7 +347,7 @@ def test_every_way_to_write_a_call(header: str, wire: Wire, script: ScriptWriter
 
 @pytest.mark.covers("vllm-45742")
 def test_content_index_begins_anew_with_each_item(
-    wire: Wire, script: ScriptWriter, check_stream: StreamCheck
+    wire: Wire, script: ScriptWriter, check_stream: Check
 ) -> None:
     """Not so any more: the index grew over the items, and the SDK raised an IndexError."""
     script(Meaning((Reasoning("Weather, then."), Text("I shall look."), CALL)))

@@ -9,10 +9,10 @@ import pytest
 from tests.defects.conftest import Talk
 from tests.defects.wire import CHAT_TOOL, TOOL, Json, items, message_of, reasoning_of, terminal, text_of
 from tests.own_server import OwnServer
-from vllm_harness.pytest_plugin import StreamCheck
 from vllm_harness.scripted.book import Raw, ScriptBook
 from vllm_harness.scripted.dialects import render
 from vllm_harness.scripted.meaning import Meaning, ToolCall
+from vllm_harness.testing.fixtures import Check
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("responses", "tools")]
 
@@ -71,7 +71,7 @@ def said(response: Json) -> dict[str, Any]:
 @pytest.mark.vllm_model("gpt-oss", "qwen3")
 @pytest.mark.parametrize("case", CASES)
 def test_responses_stream_as_their_body(
-    case: str, own_server: OwnServer, talk: Talk, check_stream: StreamCheck
+    case: str, own_server: OwnServer, talk: Talk, check_stream: Check
 ) -> None:
     """Nothing is lost where thoughts, text and calls come in one step, and the stream is well formed."""
     server = own_server(STEPS)
@@ -87,9 +87,7 @@ def test_responses_stream_as_their_body(
 @pytest.mark.covers("vllm-27641", "vllm-33520", "vllm-42691", "vllm-60351", "vllm-19056")
 @pytest.mark.vllm_model("gpt-oss", "qwen3")
 @pytest.mark.parametrize("case", CASES)
-def test_chat_streams_as_its_body(
-    case: str, own_server: OwnServer, talk: Talk, check_stream: StreamCheck
-) -> None:
+def test_chat_streams_as_its_body(case: str, own_server: OwnServer, talk: Talk, check_stream: Check) -> None:
     """The same over Chat Completions."""
     server = own_server(STEPS)
     with talk(server) as (book, wire):

@@ -20,10 +20,11 @@ from tests.defects.wire import (
     text_of,
 )
 from tests.own_server import OwnServer
-from vllm_harness.pytest_plugin import ScriptWriter, Server
 from vllm_harness.scripted.book import Raw, ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import ToolCall
+from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness.testing.session import Server
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("responses", "tools")]
 

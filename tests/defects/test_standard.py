@@ -17,9 +17,9 @@ from tests.defects.wire import (
     terminal,
     user,
 )
-from vllm_harness.pytest_plugin import ScriptWriter, StreamCheck
 from vllm_harness.scripted.book import Raw
 from vllm_harness.scripted.meaning import ToolCall
+from vllm_harness.testing.fixtures import Check, ScriptWriter
 
 pytestmark = [
     pytest.mark.vllm_scripted,
@@ -151,7 +151,7 @@ def test_custom_tool_call(wire: Wire, script: ScriptWriter) -> None:
 
 
 @pytest.mark.covers("vllm-56285")
-def test_custom_tool_call_streamed(wire: Wire, script: ScriptWriter, check_stream: StreamCheck) -> None:
+def test_custom_tool_call_streamed(wire: Wire, script: ScriptWriter, check_stream: Check) -> None:
     """The input in deltas, done, and in the item: the same; ids one and the same throughout."""
     script(calls=[ToolCall("apply_patch", {"input": "*** Begin Patch\n+ü\n*** End Patch"})])
     events = wire.stream("Patch", tools=[CUSTOM])
@@ -167,9 +167,7 @@ def test_custom_tool_call_streamed(wire: Wire, script: ScriptWriter, check_strea
 
 
 @pytest.mark.covers("vllm-56285")
-def test_arguments_are_done_before_their_item(
-    wire: Wire, script: ScriptWriter, check_stream: StreamCheck
-) -> None:
+def test_arguments_are_done_before_their_item(wire: Wire, script: ScriptWriter, check_stream: Check) -> None:
     """Codex-shaped: reasoning, text, two calls; every call's arguments end with their done event."""
     script("On it.", reasoning="Two of them.", calls=[CALL, ToolCall("get_weather", {"city": "Rome"})])
     events = wire.stream("Weather?", tools=[TOOL, CUSTOM], parallel_tool_calls=True)
@@ -200,7 +198,7 @@ def test_mcp_server_that_is_not_there_is_told(wire: Wire, script: ScriptWriter) 
     "choice", ["required", {"type": "function", "name": "get_weather"}], ids=["required", "named"]
 )
 def test_forced_call_has_one_call_id(
-    choice: Any, wire: Wire, script: ScriptWriter, check_stream: StreamCheck
+    choice: Any, wire: Wire, script: ScriptWriter, check_stream: Check
 ) -> None:
     """Not so any more: output_item.done and response.completed had two ids for one call."""
     script(calls=[CALL], constrained=True)
@@ -226,9 +224,7 @@ def test_forced_call_has_one_call_id(
     ],
     ids=["text around", "plain", "no arguments", "boolean last"],
 )
-def test_call_streams_as_its_body(
-    raw: str, wire: Wire, script: ScriptWriter, check_stream: StreamCheck
-) -> None:
+def test_call_streams_as_its_body(raw: str, wire: Wire, script: ScriptWriter, check_stream: Check) -> None:
     """One token an event: the calls of stream and body are the same, byte for byte."""
     script(Raw(f"<think>\nHm.\n</think>\n\n{raw}"), times=2)
     body = wire.respond("Weather?", tools=[TOOL])

@@ -15,9 +15,10 @@ from tests.behaviours.tools import CALL, RESPONSES_TOOL
 from tests.own_server import OwnServer
 from tests.responses_api import SHOW, Responses, Stream, messages_of, prompt_of, shape
 from tests.tool_server.running import ToolServer
-from vllm_harness.pytest_plugin import BODY, ScriptWriter, Server
 from vllm_harness.scripted.book import Raw, Say, ScriptBook, When
 from vllm_harness.server.remote import RemoteServer
+from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness.testing.session import BODY, Server
 
 pytestmark = [
     pytest.mark.vllm_harmony,

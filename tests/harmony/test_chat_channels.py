@@ -9,8 +9,8 @@ import pytest
 
 from tests.case_files import cases
 from tests.chat_api import FREE, NOW, WEATHER, Chat, said, streamed
-from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.book import Raw
+from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_scripted]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.chat_api import ASK, FREE, HISTORY, Chat
-from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("chat")]
 

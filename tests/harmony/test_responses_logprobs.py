@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.responses_api import Responses, items
-from vllm_harness.pytest_plugin import ScriptWriter
+from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses")]
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.case_files import cases
 from tests.responses_api import TERMINAL, Responses
-from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.book import Raw
+from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [
     pytest.mark.vllm_harmony,

@@ -45,7 +45,7 @@ def test_nothing_passes_on_nothing(pytester: pytest.Pytester, pytestconfig: pyte
             "known defect vllm#2: it was wrong does not show any more; fixed: remove the mark",
             "an expected failure without a reference: mark it known_defect(...) instead",
             "a skip that models.yaml does not expect of this entry*[[]no-reason[]] the test would rather not",
-            "*the test asked for check_body and never called it*",
+            "*the test has the fixture check_body and never called it*",
         ]
     )
     counted = results(result)

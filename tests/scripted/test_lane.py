@@ -13,10 +13,11 @@ from packaging.version import Version
 from pydantic import BaseModel
 
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
-from vllm_harness.pytest_plugin import ScriptWriter, Server
 from vllm_harness.scripted.book import Raw, ScriptBook, ScriptError, When
 from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
 from vllm_harness.server.remote import RemoteServer
+from vllm_harness.testing.fixtures import ScriptWriter
+from vllm_harness.testing.session import Server
 from vllm_harness.testing.skips import NOT_SERVED, skip
 
 pytestmark = pytest.mark.vllm_scripted

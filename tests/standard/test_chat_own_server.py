@@ -29,9 +29,9 @@ FLAGS = (
 
 
 @pytest.fixture
-def server(_target_server: RemoteServer, own_server: OwnServer) -> RemoteServer:
+def server(_vllm_target_server: RemoteServer, own_server: OwnServer) -> RemoteServer:
     """A server of the same entry without parsers and with FLAGS."""
-    bare = _target_server.entry.model_copy(update={"tool_call_parser": None, "reasoning_parser": None})
+    bare = _vllm_target_server.entry.model_copy(update={"tool_call_parser": None, "reasoning_parser": None})
     return own_server(FLAGS, entry=bare)
 
 

@@ -12,9 +12,9 @@ import pytest
 from tests.behaviours.tools import CHAT_TOOL, PARAMETERS, RESPONSES_TOOL, WEATHER
 from tests.chat_api import Chat, named, said
 from tests.responses_api import Responses, items
-from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.testing.content import says
+from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_needs("tools")]
 

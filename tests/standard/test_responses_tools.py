@@ -9,9 +9,9 @@ import pytest
 
 from tests.behaviours.tools import PARAMETERS
 from tests.responses_api import SHOW, Responses, items, prompt_of
-from vllm_harness.pytest_plugin import ScriptWriter
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.testing.content import says
+from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_needs("responses", "tools")]
 

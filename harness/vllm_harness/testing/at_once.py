@@ -20,7 +20,7 @@ from vllm_harness.protocol import Finding
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.fork import Forks, Message, Turns
 from vllm_harness.testing.recorder import TARGET_OF
-from vllm_harness.testing.session import RUN, TARGET, Run, result_of, servers_of
+from vllm_harness.testing.session import RUN, TARGET, PytestRun, result_of, servers_of
 
 CHUNK = 16
 """Tests of a module that a fork takes at a time."""
@@ -141,7 +141,7 @@ class AtOnce:
             for result in run.results.values():
                 result.tests = dict(sorted(result.tests.items(), key=lambda test: order.get(test[0], -1)))
 
-    def _run_divided(self, session: pytest.Session, run: Run, divided: Plan) -> None:
+    def _run_divided(self, session: pytest.Session, run: PytestRun, divided: Plan) -> None:
         _run_all(session, [divided.first])
         server = run.pool.last_used
         if server is None or not server.alive():

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 from pydantic import BaseModel
 
 from vllm_harness.protocol import (
@@ -18,6 +19,7 @@ from vllm_harness.protocol import (
 )
 from vllm_harness.protocol.core.events import plain
 from vllm_harness.testing.content import ModelSaidOtherwise
+from vllm_harness.testing.session import BODY
 
 
 @dataclass
@@ -75,6 +77,11 @@ class Checker:
         self._judge(filter(_matters, within))
         twice = compare_stream(seen, body, ignore=ignore)[len(within) :]
         self._judge(filter(_matters, twice), AssertionError if self.exact else ModelSaidOtherwise)
+
+    def want_call(self, name: str, item: pytest.Item) -> None:
+        """Fails a test that passed and has a check that it never called."""
+        if item.stash.get(BODY, None) == "passed" and name not in self.called:
+            pytest.fail(f"the test has the fixture {name} and never called it", pytrace=False)
 
     def _judge(self, findings: Iterable[Finding], error: type[AssertionError] = AssertionError) -> None:
         marked = apply_known(findings, self.known, self.version)

@@ -84,3 +84,13 @@ def add(group: pytest.OptionGroup) -> None:
     """Adds the options."""
     for name, settings in OPTIONS.items():
         group.addoption(name, dest=dest(name), **settings)
+
+
+def given(config: pytest.Config) -> dict[str, str]:
+    """The options that have another value than their default, without their prefix."""
+    values = {name: getattr(config.option, dest(name)) for name in OPTIONS}
+    return {
+        name.removeprefix("--vllm-"): " ".join(map(str, value)) if isinstance(value, list) else str(value)
+        for name, value in values.items()
+        if value and value != OPTIONS[name].get("default")
+    }

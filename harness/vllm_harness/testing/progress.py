@@ -14,7 +14,7 @@ EVERY_S = 15.0
 NAME = "vllm_harness_progress"
 
 
-class Progress:
+class RunProgress:
     """A pytest plugin that prints a line now and then where the output is not a terminal.
 
     `312 of 1173 tests, 1 failed, 1:10 elapsed, about 3:00 left (scripted-qwen3)`
@@ -67,4 +67,4 @@ def follow(session: pytest.Session, target: Callable[[pytest.Item], str]) -> Non
     if reporter is None or reporter._tw._file.isatty() or config.option.verbose < -1:
         return
     targets = {item.nodeid: target(item) for item in session.items}
-    config.pluginmanager.register(Progress(reporter, len(session.items), targets.__getitem__), NAME)
+    config.pluginmanager.register(RunProgress(reporter, len(session.items), targets.__getitem__), NAME)

@@ -35,7 +35,7 @@ class Tally:
     valid: int = 0
     decisions: dict[str, list[list[bool]]] = field(default_factory=dict)
 
-    def add(self, case: str, seen: Iterable[Observed]) -> None:
+    def add(self, case: str, seen: Iterable[ObservedRequest]) -> None:
         """Takes in the requests of one attempt at a test."""
         observed = list(seen)
         self.calls += sum(each.calls for each in observed)
@@ -45,7 +45,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedRequest:
     """One request that offered functions.
 
     Attributes:
@@ -78,7 +78,7 @@ class Agreement:
     unmatched: int
 
 
-def observe(request: Mapping[str, Any], status: int, answer: bytes) -> Observed | None:
+def observe(request: Mapping[str, Any], status: int, answer: bytes) -> ObservedRequest | None:
     """What a request and its answer tell; None where no function was offered, or it was refused (4xx).
 
     An answer that failed (5xx, no JSON) counts as one without a call.
@@ -88,7 +88,7 @@ def observe(request: Mapping[str, Any], status: int, answer: bytes) -> Observed 
         return None
     calls = _calls(answer)
     valid = sum(fits(name, arguments, offered) for name, arguments in calls)
-    return Observed(request.get("tool_choice") in (None, "auto"), len(calls), valid)
+    return ObservedRequest(request.get("tool_choice") in (None, "auto"), len(calls), valid)
 
 
 def fits(name: object, arguments: object, offered: Mapping[str, Any]) -> bool:

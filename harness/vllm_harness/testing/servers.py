@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -15,11 +14,12 @@ from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.progress import ConsoleProgress
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing import tokens
-from vllm_harness.testing.session import REFUSED, Run, Server, servers_of, target_of
+from vllm_harness.testing.capture import uncaptured
+from vllm_harness.testing.session import REFUSED, PytestRun, Server, servers_of, target_of
 from vllm_harness.testing.skips import NOT_SERVED, skip
 
 
-def server_of(run: Run, target: Target) -> Server:
+def server_of(run: PytestRun, target: Target) -> Server:
     """A target's server, made when first wanted and not started yet.
 
     Raises HarnessError, for every test the same one, where it cannot be made.
@@ -35,7 +35,7 @@ def server_of(run: Run, target: Target) -> Server:
     return found
 
 
-def serve(run: Run, target: Target) -> Iterator[Server]:
+def serve(run: PytestRun, target: Target) -> Iterator[Server]:
     """A target's server, stopped afterwards where it is ours."""
     server = server_of(run, target)
     try:
@@ -47,7 +47,7 @@ def serve(run: Run, target: Target) -> Iterator[Server]:
 
 
 @contextmanager
-def reserved(run: Run, item: pytest.Item) -> Iterator[None]:
+def reserved(run: PytestRun, item: pytest.Item) -> Iterator[None]:
     """For one test: sets aside the memory of its servers, or notes in `REFUSED` why there is none."""
     with ExitStack() as stack:
         try:
@@ -59,17 +59,16 @@ def reserved(run: Run, item: pytest.Item) -> Iterator[None]:
         yield
 
 
-def _made(run: Run, target: Target) -> Server:
+def _made(run: PytestRun, target: Target) -> Server:
     """What it is goes into the target's record."""
     option = run.config.option
     if target.lane == "attached":
         return _attached(run, target)
-    assert run.environment is not None
     recorded = tokens.RECORD_ARGS if option.vllm_record_tokens or option.vllm_replay_tokens else ()
     server = RemoteServer(
         target.entry,
         lane=target.lane,
-        vllm=run.environment,
+        vllm=run.environment(),
         frontend=option.vllm_frontend,
         args=(*option.vllm_server_arg, *recorded),
         cold_start=option.vllm_cold_start,
@@ -81,7 +80,7 @@ def _made(run: Run, target: Target) -> Server:
     return server
 
 
-def make_ready(run: Run, target: Target, server: Server, needed: set[str]) -> None:
+def make_ready(run: PytestRun, target: Target, server: Server, needed: set[str]) -> None:
     """Before each test: starts the server where it does not run, and skips what it does not serve."""
     result = run.result(target.id)
     if isinstance(server, RemoteServer):
@@ -96,13 +95,7 @@ def make_ready(run: Run, target: Target, server: Server, needed: set[str]) -> No
         skip(NOT_SERVED, f"this server does not serve {', '.join(API_PATHS[name] for name in missing)}")
 
 
-def uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
-    """Lets what is printed through to the terminal."""
-    capture: Any = config.pluginmanager.getplugin("capturemanager")
-    return capture.global_and_fixture_disabled() if capture else nullcontext()
-
-
-def _attached(run: Run, target: Target) -> AttachedServer:
+def _attached(run: PytestRun, target: Target) -> AttachedServer:
     option, result = run.config.option, run.result(target.id)
     endpoint = attach(option.vllm_server_url, option.vllm_api_key_env, target.entry.limits.request_s)
     server = AttachedServer(endpoint, target.entry, option.vllm_server_model)

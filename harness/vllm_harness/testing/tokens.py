@@ -23,7 +23,7 @@ from vllm_harness.scripted.in_server import vllm_harness_names as names
 RECORD_ARGS = ("--middleware", names.RECORD_MIDDLEWARE)
 
 
-class Record(BaseModel):
+class TokenRecord(BaseModel):
     """One request and what came of it; see `vllm_harness_recorder`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -53,11 +53,11 @@ def begin(endpoint: Endpoint) -> None:
     requests.post(endpoint.url_for(names.RECORDING_PATH), timeout=endpoint.request_s).raise_for_status()
 
 
-def taken(endpoint: Endpoint) -> list[Record]:
+def taken(endpoint: Endpoint) -> list[TokenRecord]:
     """The requests since `begin`, in order."""
     answer = requests.get(endpoint.url_for(names.RECORDING_PATH), timeout=endpoint.request_s)
     answer.raise_for_status()
-    return [Record.model_validate(record) for record in answer.json()["records"]]
+    return [TokenRecord.model_validate(record) for record in answer.json()["records"]]
 
 
 def file_in(folder: Path, test: str, target: str) -> Path:
@@ -66,21 +66,21 @@ def file_in(folder: Path, test: str, target: str) -> Path:
     return folder / f"{name}.jsonl"
 
 
-def write(records: Iterable[Record], path: Path) -> None:
+def write(records: Iterable[TokenRecord], path: Path) -> None:
     """Writes a recording."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(record.model_dump_json() + "\n" for record in records))
 
 
-def read(path: Path) -> list[Record]:
+def read(path: Path) -> list[TokenRecord]:
     """A recording. Raises UsageError where the file is none."""
     try:
-        return [Record.model_validate_json(line) for line in path.read_text().splitlines()]
+        return [TokenRecord.model_validate_json(line) for line in path.read_text().splitlines()]
     except (OSError, ValidationError) as error:
         raise UsageError(f"{path} is no token recording: {error}") from error
 
 
-def say_again(records: Sequence[Record], book: ScriptBook) -> None:
+def say_again(records: Sequence[TokenRecord], book: ScriptBook) -> None:
     """Scripts the recorded tokens, request by request."""
     for number, record in enumerate(records, start=1):
         name = f"request {number}"
@@ -92,7 +92,7 @@ def say_again(records: Sequence[Record], book: ScriptBook) -> None:
             book.script(choices=record.tokens, name=name)
 
 
-def differences(recorded: Sequence[Record], replayed: Sequence[Record]) -> list[str]:
+def differences(recorded: Sequence[TokenRecord], replayed: Sequence[TokenRecord]) -> list[str]:
     """Where a replay does not mean the same as its recording; empty where it does."""
     found = []
     if len(recorded) != len(replayed):
@@ -105,7 +105,7 @@ def differences(recorded: Sequence[Record], replayed: Sequence[Record]) -> list[
     return found
 
 
-def meaning(record: Record) -> dict[str, Any]:
+def meaning(record: TokenRecord) -> dict[str, Any]:
     """What an answer says, whichever way it was asked for and whichever vLLM gave it."""
     if record.refused:
         return {"status": record.status}

@@ -14,7 +14,7 @@ _BODY = "vllm_harness_body"
 
 
 @dataclass(frozen=True)
-class Tap:
+class WireTap:
     """What is done to each POST of a JSON object.
 
     Attributes:

@@ -23,12 +23,12 @@ def test_expected():
 """
 WOUND = """
 import itertools
-from vllm_harness.testing.progress import Progress
+from vllm_harness.testing.progress import RunProgress
 
 def pytest_collection_finish(session):
     clock = itertools.count(0, 3.0).__next__
     reporter = session.config.pluginmanager.getplugin("terminalreporter")
-    follower = Progress(reporter, len(session.items), lambda nodeid: "scripted-qwen3", clock)
+    follower = RunProgress(reporter, len(session.items), lambda nodeid: "scripted-qwen3", clock)
     session.config.pluginmanager.register(follower)
 """
 FOLLOWED = """

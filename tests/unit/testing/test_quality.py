@@ -11,7 +11,7 @@ import pytest
 from vllm_harness.errors import UsageError
 from vllm_harness.testing.quality import (
     Agreement,
-    Observed,
+    ObservedRequest,
     Tally,
     agreement,
     fits,
@@ -78,7 +78,7 @@ def responses_stream() -> bytes:
     ],
 )
 def test_calls_are_seen_and_judged(tool: dict[str, Any], answer: bytes, calls: int, valid: int) -> None:
-    assert observe({"tools": [tool]}, 200, answer) == Observed(True, calls, valid)
+    assert observe({"tools": [tool]}, 200, answer) == ObservedRequest(True, calls, valid)
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_calls_are_seen_and_judged(tool: dict[str, Any], answer: bytes, calls: i
 )
 def test_only_a_free_choice_is_a_decision(choice: object, free: bool) -> None:
     observed = observe({"tools": [TOOL], "tool_choice": choice}, 200, responses(PARIS))
-    assert observed == Observed(free, 1, 1)
+    assert observed == ObservedRequest(free, 1, 1)
 
 
 def test_what_tells_nothing_is_left_out() -> None:
     assert observe({"input": "hi"}, 200, responses()) is None
     assert observe({"tools": [TOOL]}, 400, b"{}") is None
-    assert observe({"tools": [TOOL]}, 500, b"{}") == Observed(True, 0, 0)
+    assert observe({"tools": [TOOL]}, 500, b"{}") == ObservedRequest(True, 0, 0)
 
 
 def test_a_call_of_what_was_not_offered_does_not_fit() -> None:
@@ -118,7 +118,7 @@ def test_agreement_without_calls() -> None:
 
 def test_a_run_is_kept_and_compared(tmp_path: Path) -> None:
     made = tally()
-    made.add("case", [Observed(True, 1, 1), Observed(False, 1, 0), Observed(True, 0, 0)])
+    made.add("case", [ObservedRequest(True, 1, 1), ObservedRequest(False, 1, 0), ObservedRequest(True, 0, 0)])
     made.add("no tools", [])
     assert (made.calls, made.valid, made.decisions) == (2, 1, {"case": [[True, False]]})
     write_reference(tmp_path / "reference.json", {"target": "live-x"}, made)

@@ -14,7 +14,7 @@ import pytest
 
 from vllm_harness.errors import UsageError
 from vllm_harness.server.launch import IN_SERVER
-from vllm_harness.testing.tokens import Record, differences, file_in, meaning, read, write
+from vllm_harness.testing.tokens import TokenRecord, differences, file_in, meaning, read, write
 
 sys.path.insert(0, str(IN_SERVER))
 from vllm_harness_recorder import RecordMiddleware
@@ -113,8 +113,10 @@ def response(asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def recorded(app: RecordMiddleware) -> list[Record]:
-    return [Record.model_validate(each) for each in ask(app, "GET", "/vllm-harness/recording")["records"]]
+def recorded(app: RecordMiddleware) -> list[TokenRecord]:
+    return [
+        TokenRecord.model_validate(each) for each in ask(app, "GET", "/vllm-harness/recording")["records"]
+    ]
 
 
 def test_a_body_s_tokens_are_kept_and_not_shown() -> None:
@@ -161,8 +163,8 @@ def test_a_recording_begins_anew() -> None:
     assert recorded(app) == []
 
 
-def record(answer: Any, status: int = 200, tokens: Any = None, path: str = CHAT) -> Record:
-    return Record(path=path, request={}, status=status, answer=answer, tokens=tokens)
+def record(answer: Any, status: int = 200, tokens: Any = None, path: str = CHAT) -> TokenRecord:
+    return TokenRecord(path=path, request={}, status=status, answer=answer, tokens=tokens)
 
 
 def test_a_stream_means_what_its_body_means() -> None:

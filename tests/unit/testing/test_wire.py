@@ -11,7 +11,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from vllm_harness.testing.wire import Tap
+from vllm_harness.testing.wire import WireTap
 
 
 class Echo(BaseHTTPRequestHandler):
@@ -45,7 +45,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.all: list[tuple[dict[str, Any], int, bytes]] = []
-        self.tap = Tap(lambda body: {**body, "seed": 3}, lambda *seen: self.all.append(seen))
+        self.tap = WireTap(lambda body: {**body, "seed": 3}, lambda *seen: self.all.append(seen))
 
 
 def test_requests_are_changed_and_answers_seen(url: str) -> None:

@@ -1,0 +1,165 @@
+"""The hooks of a run that has targets: registered when the first test that uses a server is collected."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import pytest
+
+from vllm_harness.configuration.targets import Target
+from vllm_harness.server.leases.idle import offered
+from vllm_harness.server.records import run_folder
+from vllm_harness.terminal import notices
+from vllm_harness.terminal.tables import plain_console
+from vllm_harness.testing import progress
+from vllm_harness.testing.at_once import AtOnce
+from vllm_harness.testing.attempts import attempts_of, limit
+from vllm_harness.testing.capture import uncaptured
+from vllm_harness.testing.defects import defect_of
+from vllm_harness.testing.fixtures import SEED_FIXTURE, TARGET_FIXTURE
+from vllm_harness.testing.quality import write_reference
+from vllm_harness.testing.recorder import TARGET_OF, TRIAL_OF, settle
+from vllm_harness.testing.report import REPORT, write_report
+from vllm_harness.testing.resources import replayable
+from vllm_harness.testing.results import MISSED, write
+from vllm_harness.testing.servers import reserved
+from vllm_harness.testing.session import BODY, RUN, SEED, TARGET, case_of, is_for, is_repeated, the_run
+from vllm_harness.testing.summary import show
+
+
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """Runs a test once for every target it is for, and for every seed of it."""
+    run = the_run(metafunc.config)
+    test = metafunc.definition
+    seeds = [(target, run.seeds(target, test)) for target in run.choice.targets if _is_for(test, target)]
+    pairs = [(target, seed) for target, of in seeds for seed in of]
+    ids = [target.id if len(of) == 1 else f"{target.id}-seed{seed}" for target, of in seeds for seed in of]
+    metafunc.parametrize((TARGET_FIXTURE, SEED_FIXTURE), pairs, ids=ids, indirect=True, scope="session")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Gives a test its target and the number of its attempts; marks tests on CUDA."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    target = parameters.get(TARGET_FIXTURE)
+    if isinstance(target, Target):
+        run = the_run(item.config)
+        item.stash[TARGET], item.stash[SEED] = target, parameters[SEED_FIXTURE]
+        limit(item, attempts_of(target, len(run.seeds(target, item))))
+        if run.planned is not None and run.planned.device == "cuda":
+            item.add_marker("vllm_gpu")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what has no target or no recording; sorts the tests so that each server starts once."""
+    _leave_out(items, lambda item: TARGET_FIXTURE in _fixtures(item) and TARGET not in item.stash)
+    _leave_out(items, lambda item: TARGET in item.stash and not _is_for(item, item.stash[TARGET]))
+    if config.option.vllm_replay_tokens:
+        _leave_out(items, lambda item: not replayable(item))
+    if RUN in config.stash:
+        order = [target.id for target in config.stash[RUN].choice.targets]
+        items.sort(key=lambda item: order.index(item.stash[TARGET].id) if TARGET in item.stash else -1)
+
+
+def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
+    """Names the targets of the collected tests."""
+    targets = dict.fromkeys(item.stash[TARGET].id for item in items if TARGET in item.stash)
+    return [f"vllm-harness: {', '.join(targets)}"] if targets and config.option.verbose >= 0 else []
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Shows how far a run with targets is, where nobody watches a terminal; has forks share its servers."""
+    if RUN not in session.config.stash:
+        return
+    progress.follow(session, lambda item: item.stash[TARGET].id if TARGET in item.stash else "")
+    if forks := session.config.option.vllm_at_once:
+        session.config.pluginmanager.register(AtOnce(forks))
+
+
+def _is_for(item: pytest.Item, target: Target) -> bool:
+    """Whether a test, or one case of it by marks of its own, is for a target; a replay is of a live run."""
+    return is_for(item, target, "live" if item.config.option.vllm_replay_tokens else target.lane)
+
+
+def _leave_out(items: list[pytest.Item], unwanted: Callable[[pytest.Item], bool]) -> None:
+    if left_out := [item for item in items if unwanted(item)]:
+        items[:] = [item for item in items if not unwanted(item)]
+        left_out[0].config.hook.pytest_deselected(items=left_out)
+
+
+def _fixtures(item: pytest.Item) -> list[str]:
+    return getattr(item, "fixturenames", [])
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
+    """Shows who is waited for, whatever is captured; offers the run's idle servers to whoever would wait."""
+
+    def show(text: str) -> None:
+        with uncaptured(session.config):
+            print(f"\nvllm-harness: {text}", file=sys.stderr, flush=True)
+
+    def give_back() -> bool:
+        return RUN in session.config.stash and session.config.stash[RUN].pool.give_back()
+
+    with notices.shown_by(show), offered(give_back):
+        yield
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Has memory set aside for a test's servers while none of the run's is in use, before its time counts."""
+    if TARGET not in item.stash:
+        return (yield)
+    with reserved(the_run(item.config), item):
+        return (yield)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Settles what a report of a target's test comes to."""
+    outcome: Any = yield
+    if TARGET not in item.stash:
+        return
+    report: pytest.TestReport = outcome.get_result()
+    run, target = the_run(item.config), item.stash[TARGET]
+    repeated = is_repeated(item)
+    defect = defect_of(item, run.version(target), target.entry.name)
+    raised = call.excinfo.value if call.excinfo else None
+    settle(report, raised, defect, run.expected_skips(target), repeated)
+    setattr(report, TARGET_OF, target.id)
+    setattr(report, TRIAL_OF, (case_of(item), item.stash[SEED]) if repeated else None)
+    if report.when == "call":
+        item.stash[BODY] = "defect" if hasattr(report, "wasxfail") else report.outcome
+
+
+def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
+    """How a repeated test whose model answered otherwise is shown."""
+    return (MISSED, "m", "MISSED") if report.outcome == MISSED else None
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keeps the results beside the logs."""
+    if RUN not in session.config.stash or not session.config.stash[RUN].results:
+        return
+    run = session.config.stash[RUN]
+    write(run.results, run_folder() / "results.json")
+    write_report(run.results, run_folder() / REPORT)
+    if path := run.config.option.vllm_write_quality_reference:
+        for name, result in run.results.items():
+            write_reference(path, {"target": name, "vllm": result.vllm}, result.tally)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Iterator[None]:
+    """What became of the targets, below all that pytest itself has to say."""
+    yield
+    if RUN not in config.stash or not config.stash[RUN].results:
+        return
+    run, writer = config.stash[RUN], terminalreporter._tw
+    terminalreporter.write_sep("=", "vLLM servers")
+    console = plain_console(writer._file, width=writer.fullwidth)
+    listed = not config.option.no_summary and {"f", "E"} <= {*terminalreporter.reportchars}
+    show(console, run.choice.targets, run.results, run_folder() / REPORT, listed=listed)

@@ -1,0 +1,17 @@
+"""The async fixture where nothing runs it: it says what is missing."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import pytest
+
+
+@pytest.fixture
+def async_openai_client() -> NoReturn:
+    """An async openai client for the server; it needs pytest-asyncio."""
+    pytest.fail(
+        "async_openai_client needs pytest-asyncio, which is not installed or switched off: "
+        "pip install 'vllm-harness[asyncio]'",
+        pytrace=False,
+    )

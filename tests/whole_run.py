@@ -1,0 +1,91 @@
+"""Known deviations of models.yaml that have gone: a whole run of the suites did not see them, and fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+from vllm_harness.cli.run import SUITES
+from vllm_harness.protocol import Finding, KnownDeviation, apply_known
+from vllm_harness.testing.session import RUN, TARGET, PytestRun
+
+NARROWED = pytest.StashKey[bool]()
+_NARROWING = ("ignore_glob", "lf", "vllm_replay_tokens", "vllm_server_arg")
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Notes that a run is not whole."""
+    for item in items:
+        if TARGET in item.stash:
+            item.config.stash[NARROWED] = True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Looks for known deviations that have gone, before the plugin keeps the results."""
+    run = session.config.stash.get(RUN, None)
+    if run is None or not run.results or not is_whole(session):
+        return
+    if find_gone(run) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def find_gone(run: PytestRun) -> bool:
+    """Looks for known deviations that a whole run did not see; whether there are any.
+
+    That is decided on the scripted lane, where what the model says does not depend on luck, and where no test
+    of the target failed. A deviation that never occurred then is fixed, or no test shows it.
+    """
+    for target in run.choice.targets:
+        result = run.results.get(target.id)
+        if result and target.lane == "scripted" and not result.counts()["failed"]:
+            known = target.entry.known_deviations
+            result.gone = gone(known, run.version(target), result.findings.values())
+    return any(result.gone for result in run.results.values())
+
+
+def is_whole(session: pytest.Session) -> bool:
+    """Whether a run has all the suites, nothing left out and nothing interrupted, on the Python front end."""
+    config, option = session.config, session.config.option
+    return (
+        not config.stash.get(NARROWED, False)
+        and not any(getattr(option, name, None) for name in _NARROWING)
+        and not (session.shouldstop or session.shouldfail)
+        and option.vllm_frontend == "python"
+        and has_every_suite(config.rootpath, config.args, option.ignore or (), config.invocation_params.dir)
+    )
+
+
+def has_every_suite(root: Path, arguments: Iterable[str], ignored: Iterable[str], start: Path) -> bool:
+    """Whether what pytest is to run holds all the suites, whole.
+
+    Args:
+        root: pytest's root folder.
+        arguments: files, folders or node ids as pytest was given them.
+        ignored: files or folders that it leaves out.
+        start: the folder they are relative to.
+    """
+    folders = [(start / argument).resolve() for argument in arguments if "::" not in argument]
+    suites = [(root / suite).resolve() for suite in SUITES]
+    left_out = [(start / path).resolve() for path in ignored]
+    return all(
+        suite.is_dir()
+        and any(suite.is_relative_to(folder) for folder in folders)
+        and not any(suite.is_relative_to(path) or path.is_relative_to(suite) for path in left_out)
+        for suite in suites
+    )
+
+
+def gone(known: Sequence[KnownDeviation], version: str, seen: Iterable[Finding]) -> list[str]:
+    """A sentence for each deviation that a whole run did not see (KD101).
+
+    Args:
+        known: the entry's, of all versions.
+        version: version of the server.
+        seen: one finding at least of each code and path.
+    """
+    every = {deviation.reference for deviation in known}
+    findings = apply_known(seen, known, version, exercised=every)
+    return [finding.text for finding in findings if finding.code == "KD101"]
