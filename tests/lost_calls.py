@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vllm_harness.pytest_plugin import Server
-from vllm_harness.testing.defects import DefectShown, known_defect
+from vllm_harness.testing.defects import DefectShown, KnownDefect
+from vllm_harness.testing.session import Server
 
 Check = Callable[..., None]
-LOST = known_defect(
+LOST = KnownDefect.of(
     "vllm#31501",
     versions=">=0.22",
     models=["llama3.1"],

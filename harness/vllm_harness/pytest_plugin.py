@@ -10,7 +10,7 @@ from collections.abc import Generator
 
 import pytest
 
-from vllm_harness.testing import options
+from vllm_harness.testing import options, with_xdist
 from vllm_harness.testing.fixtures import TARGET_FIXTURE
 
 pytest_plugins = ["vllm_harness.testing.fixtures"]
@@ -24,11 +24,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the markers, and the async fixture as far as pytest-asyncio is there to run it."""
+    """Registers the markers, and what depends on the other plugins that are there."""
     for marker in options.MARKERS:
         config.addinivalue_line("markers", marker)
     runner = "with" if config.pluginmanager.hasplugin("asyncio") else "without"
     config.pluginmanager.import_plugin(f"vllm_harness.testing.{runner}_asyncio")
+    if config.pluginmanager.hasplugin("xdist"):
+        config.pluginmanager.import_plugin("vllm_harness.testing.with_xdist")
+        with_xdist.refuse_forks(config)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

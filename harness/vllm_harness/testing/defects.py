@@ -43,6 +43,28 @@ class KnownDefect:
     why: str
     raises: tuple[type[BaseException], ...]
 
+    @classmethod
+    def of(
+        cls,
+        reference: str,
+        *,
+        versions: str,
+        why: str,
+        models: Iterable[str] = (),
+        raises: type[BaseException] | tuple[type[BaseException], ...] = SHOWN_BY,
+    ) -> KnownDefect:
+        """The defect of a mark's arguments. Raises UsageError where `versions` is no specifier."""
+        try:
+            specifier = SpecifierSet(versions)
+        except InvalidSpecifier as error:
+            raise UsageError(
+                f"known_defect({reference!r}): {versions!r} is no version specifier",
+                hint="write it as in PEP 440: >=0.22,<0.33",
+            ) from error
+        return cls(
+            reference, specifier, tuple(models), why, raises if isinstance(raises, tuple) else (raises,)
+        )
+
     def holds_for(self, version: str, model: str) -> bool:
         """Whether a server of this version and entry is to show it."""
         return (not self.models or model in self.models) and self.versions.contains(
@@ -51,27 +73,6 @@ class KnownDefect:
 
     def __str__(self) -> str:
         return f"{self.reference}: {self.why}"
-
-
-def known_defect(
-    reference: str,
-    *,
-    versions: str,
-    why: str,
-    models: Iterable[str] = (),
-    raises: type[BaseException] | tuple[type[BaseException], ...] = SHOWN_BY,
-) -> KnownDefect:
-    """What `@pytest.mark.vllm_known_defect(...)` says. Raises UsageError where it says it wrongly."""
-    try:
-        specifier = SpecifierSet(versions)
-    except InvalidSpecifier as error:
-        raise UsageError(
-            f"known_defect({reference!r}): {versions!r} is no version specifier",
-            hint="write it as in PEP 440: >=0.22,<0.33",
-        ) from error
-    return KnownDefect(
-        reference, specifier, tuple(models), why, raises if isinstance(raises, tuple) else (raises,)
-    )
 
 
 class DefectShown(AssertionError):
@@ -98,7 +99,7 @@ def marked(item: pytest.Item) -> list[KnownDefect]:
 
 def _read(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> KnownDefect:
     try:
-        return known_defect(*args, **kwargs)
+        return KnownDefect.of(*args, **kwargs)
     except TypeError as error:
         raise UsageError(f"@pytest.mark.vllm_known_defect: {error}") from error
 

@@ -13,7 +13,7 @@ from vllm_harness.server.leases.idle import offered
 from vllm_harness.server.records import run_folder
 from vllm_harness.terminal import notices
 from vllm_harness.terminal.tables import plain_console
-from vllm_harness.testing import progress
+from vllm_harness.testing import progress, with_xdist
 from vllm_harness.testing.at_once import AtOnce
 from vllm_harness.testing.attempts import attempts_of, limit
 from vllm_harness.testing.capture import uncaptured
@@ -145,6 +145,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if RUN not in session.config.stash or not session.config.stash[RUN].results:
         return
     run = session.config.stash[RUN]
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[with_xdist.RESULTS] = str(run_folder())
     write(run.results, run_folder() / "results.json")
     write_report(run.results, run_folder() / REPORT)
     if path := run.config.option.vllm_write_quality_reference:

@@ -8,12 +8,12 @@ import pytest
 
 from vllm_harness.errors import UsageError
 from vllm_harness.testing.content import ModelSaidOtherwise, says
-from vllm_harness.testing.defects import DefectShown, known_defect
+from vllm_harness.testing.defects import DefectShown, KnownDefect
 from vllm_harness.testing.recorder import TARGET_OF, TRIAL_OF, Recorder, settle
 from vllm_harness.testing.results import MISSED, TargetResult
 from vllm_harness.testing.skips import code_of, coded, objection, skip
 
-DEFECT = known_defect("vllm#12345", versions=">=0.22,<0.33", why="it is wrong", models=["qwen3"])
+DEFECT = KnownDefect.of("vllm#12345", versions=">=0.22,<0.33", why="it is wrong", models=["qwen3"])
 
 
 def report(outcome: Any, longrepr: Any = None, when: Any = "call") -> pytest.TestReport:
@@ -46,12 +46,12 @@ def test_a_defect_holds_for_its_versions_and_models(version: str, model: str, ho
 
 
 def test_a_defect_without_models_holds_for_all() -> None:
-    assert known_defect("vllm#1", versions="", why="").holds_for("0.32.0", "any")
+    assert KnownDefect.of("vllm#1", versions="", why="").holds_for("0.32.0", "any")
 
 
 def test_a_wrong_specifier_is_told() -> None:
     with pytest.raises(UsageError, match="no version specifier"):
-        known_defect("vllm#1", versions="up to 0.32", why="")
+        KnownDefect.of("vllm#1", versions="up to 0.32", why="")
 
 
 def test_a_known_defect_is_expected_to_fail() -> None:
@@ -72,7 +72,7 @@ def test_a_wrong_test_is_no_known_defect(error: Exception) -> None:
 
 
 def test_a_defect_says_what_it_raises() -> None:
-    defect = known_defect("vllm#1", versions="", why="", raises=IndexError)
+    defect = KnownDefect.of("vllm#1", versions="", why="", raises=IndexError)
     assert settled(report("failed", "x"), IndexError(), defect=defect).skipped
     assert settled(report("failed", "x"), AssertionError(), defect=defect).failed
 

@@ -1,0 +1,132 @@
+"""The plugin in projects that are about something else: it takes no names, no time and no disk of theirs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.plugin.test_rules import run
+
+MODULES = """
+import json, sys
+
+def pytest_unconfigure(config):
+    with open(f"modules-{config.pluginmanager.is_blocked('vllm_harness')}.json", "w") as file:
+        json.dump(sorted(sys.modules), file)
+"""
+OWN_NAMES = """
+import pytest
+
+def pytest_addoption(parser):
+    for name in ("model", "slow", "lane", "device", "repeat", "at-once"):
+        parser.addoption(f"--{name}", default="none")
+
+def pytest_configure(config):
+    for name in ("slow", "live", "model", "alone", "gpu"):
+        config.addinivalue_line("markers", f"{name}: of this project")
+
+@pytest.fixture
+def _seed():
+    return 7
+"""
+OF_OWN_NAMES = """
+import pytest
+from harness.ours import ANSWER
+
+@pytest.mark.slow
+@pytest.mark.model("ours")
+@pytest.mark.alone
+def test_own_names(_seed, request):
+    assert (_seed, ANSWER, request.config.getoption("--model")) == (7, 42, "ours")
+    assert request.config.getoption("--vllm-model") == ["qwen3"]
+
+def test_with_a_server(vllm_server):
+    raise AssertionError("is only collected")
+"""
+
+
+def modules(pytester: pytest.Pytester, *options: str) -> set[str]:
+    """The modules that a run imports."""
+    result = pytester.runpytest_subprocess("--collect-only", "-q", *options)
+    assert result.ret == 0
+    (kept,) = pytester.path.glob("modules-*.json")
+    names = set(json.loads(kept.read_text()))
+    kept.unlink()
+    return names
+
+
+def test_a_project_that_uses_nothing_imports_nothing(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(MODULES)
+    pytester.makepyfile("def test_nothing(): pass")
+    more = modules(pytester) - modules(pytester, "-p", "no:vllm_harness")
+    assert "vllm_harness.pytest_plugin" in more
+    assert {name.split(".")[0] for name in more} == {"vllm_harness"}
+    assert len(more) < 10
+
+
+def test_own_names_stay_a_project_s_own(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(OWN_NAMES)
+    pytester.mkpydir("harness").joinpath("ours.py").write_text("ANSWER = 42\n")
+    pytester.makepyfile(test_ours=OF_OWN_NAMES)
+    options = ("--model=ours", "--slow=2", "--vllm-model=qwen3", "--vllm-lane=scripted", "--strict-markers")
+    result = pytester.runpytest_subprocess(*options, "-k", "own_names")
+    result.assert_outcomes(passed=1, deselected=1)
+    result = pytester.runpytest_subprocess(*options, "--collect-only", "-q")
+    result.stdout.fnmatch_lines(["*::test_with_a_server[[]scripted-qwen3[]]"])
+
+
+@pytest.mark.parametrize("spec", ["0.32.0", "0.31.0", "0.33.0@0.32.0"])
+def test_collection_makes_nothing(
+    spec: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not an environment, not a download, not a folder; the environment is made for the first server."""
+    home = pytester.mkdir("empty")
+    monkeypatch.setenv("HOME", str(home))
+    for variable in ("VLLM_HARNESS_CACHE", "VLLM_HARNESS_STATE", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    pytester.makepyfile("def test_it(vllm_server): pass")
+    result = pytester.runpytest_subprocess("--collect-only", "-q", f"--vllm-spec={spec}", "--vllm-device=cpu")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*::test_it[[]scripted-qwen3[]]"])
+    assert list(home.rglob("*")) == []
+
+
+def test_without_asyncio_one_line_says_what_to_install(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("async def test_it(async_openai_client): pass")
+    result = pytester.runpytest_subprocess("-p", "no:asyncio")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["async_openai_client needs pytest-asyncio*'vllm-harness[[]asyncio[]]'"])
+
+
+def test_async_fixtures_in_strict_mode(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
+    result = run(
+        pytester,
+        pytestconfig,
+        "test_strict.py",
+        "-oasyncio_mode=strict",
+        "--vllm-model=qwen3",
+        "--vllm-lane=scripted",
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_forks_and_workers_exclude_each_other(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(vllm_server): pass")
+    result = pytester.runpytest_subprocess("-n2", "--vllm-at-once=2")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--vllm-at-once and pytest-xdist's -n exclude each other*"])
+
+
+def test_each_worker_has_a_server_and_results(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
+    options = ("-n2", "--vllm-model=qwen3", "--vllm-lane=scripted")
+    result = run(pytester, pytestconfig, "test_agent.py", *options)
+    result.assert_outcomes(passed=3, errors=1)
+    folders = [
+        Path(line.split(": ", 1)[1])
+        for line in result.outlines
+        if line.startswith("vLLM servers of a worker")
+    ]
+    counted = [json.loads((folder / "results.json").read_text())["scripted-qwen3"] for folder in folders]
+    assert sum(len(results["tests"]) for results in counted) == 3
