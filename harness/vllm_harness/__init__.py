@@ -1,1 +1,181 @@
-"""vLLM integration harness: launches real vLLM servers and checks what their clients see."""
+"""vLLM integration harness: launches real vLLM servers and checks what their clients see.
+
+What a user needs has a short import; each name is loaded when it is first used, so that this import is free.
+
+Servers with clients of the openai SDK; every error is a `HarnessError`, and wrong use a `UsageError`:
+
+    from vllm_harness import AttachedServer, HarnessError, ModelEntry, RemoteServer, UsageError
+    from vllm_harness import attach, load_registry
+
+    try:
+        with RemoteServer("qwen3", lane="scripted", vllm="0.32.0") as server:
+            server.script("Hello!")
+            print(server.client().responses.create(model=server.model, input="Hi").output_text)
+    except UsageError as error:
+        print("wrong use:", error)
+    except HarnessError as error:
+        print(error.message, error.hint)
+
+    entry: ModelEntry = load_registry().get("qwen3")
+    attached = AttachedServer(attach("http://host:8000"), entry, model="my-model")
+
+Scripts of the scripted lane, as meaning or as a family's native text, one book of rules for each client:
+
+    from vllm_harness import Meaning, Raw, RemoteServer, Book, ToolCall, When
+
+    def scripted(server: RemoteServer) -> None:
+        book = Book(server.endpoint, server.entry)
+        weather = ToolCall("get_weather", {"city": "Paris"})
+        book.script(reasoning="I need the weather.", calls=[weather], when=When(tools=("get_weather",)))
+        book.script(Meaning.of("It is sunny."), when=When(tool_output="sunny"))
+        book.script(Raw("<tool_call>never closed"))
+        answer = book.client().responses.create(model=server.model, input="Weather in Paris?")
+
+Checks of what a client received, of any of the APIs, without a server:
+
+>>> from vllm_harness import compare_stream, parse_sse, validate_body, validate_stream
+>>> error = {"message": "no such model", "type": "NotFoundError", "param": None, "code": 404}
+>>> validate_body({"error": error})
+[]
+>>> chunk = b'data: {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []}'
+>>> findings = validate_stream(parse_sse([chunk, b"\\n\\n"]), api="chat")
+>>> "SE107" in {finding.code for finding in findings}  # `vllm-harness explain SE107`: the stream has no end
+True
+>>> compare_stream([])
+[]
+
+A stream of the SDK that is checked while it is read; a known deviation does not count as an error:
+
+    from openai import AsyncOpenAI, OpenAI
+
+    from vllm_harness import Finding, KnownDeviation, ProtocolViolation, Severity, apply_known, watch
+    from vllm_harness import validate_stream_async, watch_async
+
+    def read(client: OpenAI) -> None:
+        try:
+            for event in watch(client.responses.create(model="m", input="Hi", stream=True)):
+                print(event.type)
+        except ProtocolViolation as violation:
+            known = [KnownDeviation("RO104", "vllm#46940", versions="<0.26")]
+            findings: list[Finding] = apply_known(violation.findings, known, "0.24.0")
+            print([each for each in findings if each.severity is Severity.ERROR and not each.known])
+
+    async def read_async(client: AsyncOpenAI) -> None:
+        stream = await client.responses.create(model="m", input="Hi", stream=True)
+        events = [event async for event in watch_async(stream, raises=False)]
+        stream = await client.responses.create(model="m", input="Hi", stream=True)
+        findings = await validate_stream_async(stream)
+
+Tests with the fixtures of the pytest plugin:
+
+    from vllm_harness import ScriptWriter, known_defect, skip
+
+    @known_defect("vllm#12345", versions=">=0.22,<0.33", why="the usage is missing")
+    def test_usage(vllm_server, openai_client, script: ScriptWriter, check_body) -> None:
+        script("Hello!")
+        body = openai_client.responses.create(model=vllm_server.model, input="Hi")
+        check_body(body)
+        if body.usage is None:
+            skip("no-usage", "this server counts no tokens")
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vllm_harness.configuration.model_entries import ModelEntry, load_registry
+    from vllm_harness.endpoint import attach
+    from vllm_harness.errors import HarnessError, UsageError
+    from vllm_harness.protocol import (
+        Finding,
+        KnownDeviation,
+        ProtocolViolation,
+        Severity,
+        apply_known,
+        compare_stream,
+        parse_sse,
+        validate_body,
+        validate_stream,
+        validate_stream_async,
+        watch,
+        watch_async,
+    )
+    from vllm_harness.scripted.book import Book, Raw, When
+    from vllm_harness.scripted.meaning import Meaning, ToolCall
+    from vllm_harness.server.attached import AttachedServer
+    from vllm_harness.server.remote import RemoteServer
+    from vllm_harness.testing.fixtures import ScriptWriter
+    from vllm_harness.testing.marks import known_defect
+    from vllm_harness.testing.skips import skip
+
+__all__ = [
+    "AttachedServer",
+    "Book",
+    "Finding",
+    "HarnessError",
+    "KnownDeviation",
+    "Meaning",
+    "ModelEntry",
+    "ProtocolViolation",
+    "Raw",
+    "RemoteServer",
+    "ScriptWriter",
+    "Severity",
+    "ToolCall",
+    "UsageError",
+    "When",
+    "apply_known",
+    "attach",
+    "compare_stream",
+    "known_defect",
+    "load_registry",
+    "parse_sse",
+    "skip",
+    "validate_body",
+    "validate_stream",
+    "validate_stream_async",
+    "watch",
+    "watch_async",
+]
+
+_MODULES = {
+    "configuration.model_entries": ("ModelEntry", "load_registry"),
+    "endpoint": ("attach",),
+    "errors": ("HarnessError", "UsageError"),
+    "protocol": (
+        "Finding",
+        "KnownDeviation",
+        "ProtocolViolation",
+        "Severity",
+        "apply_known",
+        "compare_stream",
+        "parse_sse",
+        "validate_body",
+        "validate_stream",
+        "validate_stream_async",
+        "watch",
+        "watch_async",
+    ),
+    "scripted.book": ("Book", "Raw", "When"),
+    "scripted.meaning": ("Meaning", "ToolCall"),
+    "server.attached": ("AttachedServer",),
+    "server.remote": ("RemoteServer",),
+    "testing.fixtures": ("ScriptWriter",),
+    "testing.marks": ("known_defect",),
+    "testing.skips": ("skip",),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """A name of `__all__`, loaded by its first use. Raises AttributeError for any other."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The names of the short import among the rest."""
+    return sorted({*globals(), *__all__})
