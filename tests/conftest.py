@@ -14,7 +14,7 @@ from vllm_harness.configuration.model_entries import load_registry
 from vllm_harness.environments.resolve import resolve, spec_of
 from vllm_harness.environments.spec import Environment
 from vllm_harness.server.launch import Launch, plan_launch
-from vllm_harness.testing.cuda import tell_missing_gpu
+from vllm_harness.testing.cuda import explain_missing_gpu
 
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
@@ -52,8 +52,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Says why `-m gpu` has nothing to run."""
-    tell_missing_gpu(config, items, "gpu")
+    """Ends a run of `-m gpu` that has nothing to run."""
+    explain_missing_gpu(config, items, "gpu")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -54,7 +54,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, None, None]:
-    """Skips what is slow; says why a run that wants CUDA has none."""
+    """Skips what is slow; ends a run that wants CUDA and has none."""
     yield
     if not config.option.vllm_slow and (slow := [i for i in items if i.get_closest_marker("vllm_slow")]):
         from vllm_harness.testing.skips import SLOW, coded
@@ -62,6 +62,6 @@ def pytest_collection_modifyitems(
         for item in slow:
             item.add_marker(pytest.mark.skip(reason=coded(SLOW, "run with --vllm-slow")))
     if "vllm_gpu" in config.option.markexpr:
-        from vllm_harness.testing.cuda import tell_missing_gpu
+        from vllm_harness.testing.cuda import explain_missing_gpu
 
-        tell_missing_gpu(config, items, "vllm_gpu")
+        explain_missing_gpu(config, items, "vllm_gpu")

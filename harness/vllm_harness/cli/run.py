@@ -30,7 +30,7 @@ def run(
         int, typer.Option(help="Forks that share a server's tests on the scripted lane; 0: none.")
     ] = 3,
     repeat: Annotated[int | None, typer.Option(help="Run each live test so often; pass@k, pass^k.")] = None,
-    server_url: Annotated[str | None, typer.Option(help="Test a server that somebody else started.")] = None,
+    server_url: Annotated[str | None, typer.Option(help="Test a server that runs already.")] = None,
     server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
     api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
     models_file: MODELS_FILE = None,

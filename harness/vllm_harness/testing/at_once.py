@@ -1,4 +1,4 @@
-"""Tests of one target at the same time: forks of this process share its server, and take tests by turns.
+"""Tests of one target at the same time: forks of this process share its server, and take tests from a queue.
 
 On the scripted lane a test is answered from a book of its own, so it does not matter to it what others send
 meanwhile; one that is about the whole server is marked `vllm_alone`. Tests with servers of their own run in
@@ -18,7 +18,7 @@ import pytest
 
 from vllm_harness.protocol import Finding
 from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.fork import Forks, Message, Turns
+from vllm_harness.testing.fork import ChunkQueue, ForkMessage, Forks
 from vllm_harness.testing.recorder import TARGET_OF
 from vllm_harness.testing.session import RUN, TARGET, PytestRun, result_of, servers_of
 
@@ -31,7 +31,7 @@ WORTH = 24
 
 
 @dataclass(frozen=True)
-class Plan:
+class ForkPlan:
     """The tests of one target, by where they run.
 
     Attributes:
@@ -47,7 +47,7 @@ class Plan:
     alone: list[pytest.Item]
 
 
-def plan(items: Sequence[pytest.Item]) -> Plan | None:
+def fork_plan(items: Sequence[pytest.Item]) -> ForkPlan | None:
     """How the tests of a target are divided; None where forks would not be worth it."""
     alone = [item for item in items if item.get_closest_marker("vllm_alone")]
     own = [item for item in items if servers_of(item) != 1 and item not in alone]
@@ -55,7 +55,7 @@ def plan(items: Sequence[pytest.Item]) -> Plan | None:
     shared = [item for item in items if item not in apart]
     if len(shared) < WORTH:
         return None
-    return Plan(shared[0], list(chunks(own, OWN_CHUNK)), list(chunks(shared[1:], CHUNK)), alone)
+    return ForkPlan(shared[0], list(chunks(own, OWN_CHUNK)), list(chunks(shared[1:], CHUNK)), alone)
 
 
 def chunks(items: Sequence[pytest.Item], size: int) -> Iterator[list[pytest.Item]]:
@@ -66,43 +66,43 @@ def chunks(items: Sequence[pytest.Item], size: int) -> Iterator[list[pytest.Item
 
 
 @dataclass
-class Received:
-    """What forks have said of each test that they take, until it is reported.
+class ReceivedReports:
+    """The messages of forks about each test that they take, until it is reported.
 
     Attributes:
-        turns: the tests in the order in which they are reported.
+        queue: the tests in the order in which they are reported.
         messages: of the tests begun.
         done: the tests that were run to their end, or by this process.
     """
 
-    turns: Turns
-    messages: dict[int, list[Message]] = field(default_factory=dict)
+    queue: ChunkQueue
+    messages: dict[int, list[ForkMessage]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     reported: int = 0
 
-    def take(self, message: Message) -> None:
+    def take(self, message: ForkMessage) -> None:
         """Notes a message where it is of one of these tests."""
-        number = message.test - self.turns.first
-        if not 0 <= number < len(self.turns.tests):
+        number = message.test - self.queue.first
+        if not 0 <= number < len(self.queue.tests):
             return
         self.messages.setdefault(number, []).append(message)
         if message.kind == "end":
             self.done.add(number)
 
-    def ready(self) -> Iterator[tuple[pytest.Item, list[Message]]]:
+    def ready(self) -> Iterator[tuple[pytest.Item, list[ForkMessage]]]:
         """The next tests that ran to their end, as long as none before them is missing."""
         while self.reported in self.done:
             number, self.reported = self.reported, self.reported + 1
             if messages := self.messages.pop(number, []):
-                yield self.turns.tests[number], messages
+                yield self.queue.tests[number], messages
 
-    def rest(self) -> Iterator[tuple[pytest.Item, list[Message]]]:
-        """All others, when every fork has ended; one that none has begun has no messages."""
-        for number in range(self.reported, len(self.turns.tests)):
+    def rest(self) -> Iterator[tuple[pytest.Item, list[ForkMessage]]]:
+        """All others, when every fork has ended; a test that none has begun has no messages."""
+        for number in range(self.reported, len(self.queue.tests)):
             messages = self.messages.pop(number, [])
             if messages or number not in self.done:
-                yield self.turns.tests[number], messages
-        self.reported = len(self.turns.tests)
+                yield self.queue.tests[number], messages
+        self.reported = len(self.queue.tests)
 
 
 class AtOnce:
@@ -123,7 +123,7 @@ class AtOnce:
             return None
         for target, group in groupby(session.items, key=lambda item: item.stash.get(TARGET, None)):
             items = list(group)
-            divided = plan(items) if target is not None and target.lane == "scripted" else None
+            divided = fork_plan(items) if target is not None and target.lane == "scripted" else None
             if divided is None:
                 _run_all(session, items)
             else:
@@ -132,7 +132,7 @@ class AtOnce:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Puts reports and results into the order of collection, whoever came first."""
+        """Puts reports and results into the order of collection, whichever came first."""
         order = {item.nodeid: place for place, item in enumerate(session.items)}
         reporter: Any = session.config.pluginmanager.getplugin("terminalreporter")
         for reports in reporter.stats.values() if reporter else ():
@@ -141,7 +141,7 @@ class AtOnce:
             for result in run.results.values():
                 result.tests = dict(sorted(result.tests.items(), key=lambda test: order.get(test[0], -1)))
 
-    def _run_divided(self, session: pytest.Session, run: PytestRun, divided: Plan) -> None:
+    def _run_divided(self, session: pytest.Session, run: PytestRun, divided: ForkPlan) -> None:
         _run_all(session, [divided.first])
         server = run.pool.last_used
         if server is None or not server.alive():
@@ -152,20 +152,20 @@ class AtOnce:
                 undone = self._share(session, server, divided)
         _run_all(session, [*undone, *divided.alone])
 
-    def _share(self, session: pytest.Session, server: RemoteServer, divided: Plan) -> list[pytest.Item]:
-        """Runs shared tests in forks, and those with own servers here too; gives what nobody has begun."""
-        shared = Turns(divided.shared)
-        own = Turns(divided.own, len(shared.tests))
-        every = [Received(shared), Received(own)]
+    def _share(self, session: pytest.Session, server: RemoteServer, divided: ForkPlan) -> list[pytest.Item]:
+        """Runs shared tests in forks, and those with own servers here too; returns the rest."""
+        shared = ChunkQueue(divided.shared)
+        own = ChunkQueue(divided.own, len(shared.tests))
+        every = [ReceivedReports(shared), ReceivedReports(own)]
         forks = Forks(session, server, [(own, shared), *[(shared,)] * (self._forks - 1)])
         try:
             for first, chunk in own.taken():
                 every[1].done.update(range(first - own.first, first - own.first + len(chunk)))
                 for _ in _run_here(session, chunk):
-                    for message in forks.heard():
+                    for message in forks.arrived():
                         _take(every, message)
                     _report_all(session, _ready(every))
-            for message in forks.rest():
+            for message in forks.remaining():
                 _take(every, message)
                 _report_all(session, _ready(every))
             others = [test for received in every for test in received.rest()]
@@ -175,12 +175,12 @@ class AtOnce:
         return [item for item, messages in others if not messages]
 
 
-def _take(every: Sequence[Received], message: Message) -> None:
+def _take(every: Sequence[ReceivedReports], message: ForkMessage) -> None:
     for received in every:
         received.take(message)
 
 
-def _ready(every: Sequence[Received]) -> Iterator[tuple[pytest.Item, list[Message]]]:
+def _ready(every: Sequence[ReceivedReports]) -> Iterator[tuple[pytest.Item, list[ForkMessage]]]:
     for received in every:
         yield from received.ready()
 
@@ -189,7 +189,7 @@ def _run_here(session: pytest.Session, items: Sequence[pytest.Item]) -> Iterator
     """Runs tests one after the other; what they share with the session, the target's server, stays."""
     for item, following in zip(items, [*items[1:], session], strict=False):
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        _stop_where_told(session)
+        _stop_where_wanted(session)
         yield
 
 
@@ -204,13 +204,13 @@ def _suits(config: pytest.Config) -> bool:
     return not (watched or option.vllm_record_tokens or option.vllm_replay_tokens or option.capture == "no")
 
 
-def _report_all(session: pytest.Session, tests: Iterable[tuple[pytest.Item, list[Message]]]) -> None:
+def _report_all(session: pytest.Session, tests: Iterable[tuple[pytest.Item, list[ForkMessage]]]) -> None:
     for item, messages in tests:
         _report(item, messages)
-        _stop_where_told(session)
+        _stop_where_wanted(session)
 
 
-def _report(item: pytest.Item, messages: Sequence[Message]) -> None:
+def _report(item: pytest.Item, messages: Sequence[ForkMessage]) -> None:
     """Does what pytest would have done, had the test run here."""
     hook = item.config.hook
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -238,7 +238,7 @@ def _broken_off(item: pytest.Item) -> pytest.TestReport:
     return report
 
 
-def _stop_where_told(session: pytest.Session) -> None:
+def _stop_where_wanted(session: pytest.Session) -> None:
     if session.shouldfail:
         raise session.Failed(session.shouldfail)
     if session.shouldstop:

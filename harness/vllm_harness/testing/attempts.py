@@ -1,4 +1,4 @@
-"""Attempts: on the live lane a test whose model said otherwise is tried again, a bounded number of times."""
+"""Attempts: on the live lane a test with unexpected content is tried again, a bounded number of times."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Checker:
     Attributes:
         known: what is known of the model entry.
         version: version of the server.
-        exact: whether the model says exactly what is scripted.
+        exact: whether the model answers exactly what is scripted.
         findings: all there were, known ones marked.
         called: names of the checks that the test called.
     """
@@ -69,7 +69,7 @@ class Checker:
 
         Raises:
             AssertionError: they differ, and not by a known deviation.
-            ModelSaidOtherwise: the same where the model is not scripted, for it was asked twice.
+            ModelSaidOtherwise: the same where the model is not scripted, for it answered two requests.
         """
         self.called.add("check_same")
         seen = list(events)

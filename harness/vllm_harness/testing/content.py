@@ -1,4 +1,4 @@
-"""Content: what the model said, as against how the server said it."""
+"""Content: the words of the model, as against how the server transports them."""
 
 from __future__ import annotations
 

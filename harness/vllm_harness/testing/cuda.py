@@ -9,8 +9,8 @@ import pytest
 from vllm_harness.machine.gpus import gpus
 
 
-def tell_missing_gpu(config: pytest.Config, items: Iterable[pytest.Item], marker: str) -> None:
-    """Ends a run of `-m MARKER` that has no test on CUDA, with one line that says why.
+def explain_missing_gpu(config: pytest.Config, items: Iterable[pytest.Item], marker: str) -> None:
+    """Ends a run of `-m MARKER` that has no test on CUDA, with one line that names the reason.
 
     Args:
         config: pytest's, with its marker expression.
@@ -25,5 +25,5 @@ def tell_missing_gpu(config: pytest.Config, items: Iterable[pytest.Item], marker
         return
     why = "the server environment is not built for CUDA" if gpus() else "no CUDA device on this machine"
     pytest.exit(
-        f"-m {marker}: {why}, so nothing ran; `vllm-harness doctor` tells what is missing", returncode=2
+        f"-m {marker}: {why}, so nothing ran; `vllm-harness doctor` names what is missing", returncode=2
     )

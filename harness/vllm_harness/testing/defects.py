@@ -1,4 +1,4 @@
-"""Known defects: tests that state what is right and fail for a reason somebody has looked at."""
+"""Known defects: tests that state what is right and fail for a reason that has been analysed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from vllm_harness.errors import UsageError
 
-# how a wrong server shows itself; a NameError, say, is a wrong test
+# how a wrong server shows itself; a NameError, for example, is a wrong test
 SHOWN_BY: tuple[type[BaseException], ...] = (
     AssertionError,
     OSError,

@@ -111,7 +111,7 @@ def check_stream(_vllm_checker: Checker, request: pytest.FixtureRequest) -> Iter
 
 @pytest.fixture
 def check_body(_vllm_checker: Checker, request: pytest.FixtureRequest) -> Iterator[Check]:
-    """Validates a body, an error body included, in the same way."""
+    """Validates a body, an error body included, like `check_stream`."""
     yield _vllm_checker.body
     _vllm_checker.want_call("check_body", request.node)
 

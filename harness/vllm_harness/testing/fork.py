@@ -1,4 +1,4 @@
-"""A fork of the pytest process that takes chunks of tests by turns and tells what becomes of them."""
+"""A fork of the pytest process that takes chunks of tests from a queue and sends their reports."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _FORK = multiprocessing.get_context("fork")
 
 
 @dataclass(frozen=True)
-class Message:
-    """Something that a fork tells of a test.
+class ForkMessage:
+    """What a fork sends about a test.
 
     Attributes:
         test: the test's number among all that the forks share.
@@ -41,7 +41,7 @@ class Message:
     content: Any = None
 
 
-class Turns:
+class ChunkQueue:
     """Chunks of tests that processes take one after the other, this one and its forks.
 
     Args:
@@ -60,39 +60,39 @@ class Turns:
         """Takes chunks until none is left; each with the number of its first test."""
         while True:
             with self._next.get_lock():
-                turn: int = self._next.value
+                place: int = self._next.value
                 self._next.value += 1
-            if turn >= len(self._chunks):
+            if place >= len(self._chunks):
                 return
-            yield self._starts[turn], self._chunks[turn]
+            yield self._starts[place], self._chunks[place]
 
 
 class Forks:
-    """Some forks, and what is heard from them.
+    """Forks that run, and the messages that they send.
 
     Args:
         session: the pytest session.
         server: the target's; a fork stops where it has died.
-        turns: of each fork, those that it goes through.
+        queues: for each fork, the queues that it takes chunks from, in turn.
     """
 
     def __init__(
-        self, session: pytest.Session, server: RemoteServer, turns: Sequence[Iterable[Turns]]
+        self, session: pytest.Session, server: RemoteServer, queues: Sequence[Iterable[ChunkQueue]]
     ) -> None:
-        self._heard: SimpleQueue[Message | None] = SimpleQueue()
-        self._running = len(turns)
-        # a process that asks for it first empties --basetemp, whoever has files there
+        self._messages: SimpleQueue[ForkMessage | None] = SimpleQueue()
+        self._running = len(queues)
+        # the first process that wants it empties --basetemp, whatever others have there
         config: Any = session.config
         config._tmp_path_factory.getbasetemp()
-        self._pids = [self._fork(session, server, each) for each in turns]
+        self._pids = [self._fork(session, server, each) for each in queues]
 
-    def heard(self) -> Iterator[Message]:
-        """What they have told by now."""
-        while not self._heard.empty():
+    def arrived(self) -> Iterator[ForkMessage]:
+        """The messages that have come by now."""
+        while not self._messages.empty():
             yield from self._next()
 
-    def rest(self) -> Iterator[Message]:
-        """What they tell until all have ended."""
+    def remaining(self) -> Iterator[ForkMessage]:
+        """All further messages, until every fork has ended."""
         while self._running:
             yield from self._next()
 
@@ -104,14 +104,14 @@ class Forks:
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)
 
-    def _next(self) -> Iterator[Message]:
-        message = self._heard.get()
+    def _next(self) -> Iterator[ForkMessage]:
+        message = self._messages.get()
         if message is None:
             self._running -= 1
         else:
             yield message
 
-    def _fork(self, session: pytest.Session, server: RemoteServer, turns: Iterable[Turns]) -> int:
+    def _fork(self, session: pytest.Session, server: RemoteServer, queues: Iterable[ChunkQueue]) -> int:
         reader, writer = _FORK.Pipe(duplex=False)
         parent = os.getpid()
         with warnings.catch_warnings():
@@ -121,7 +121,7 @@ class Forks:
         if pid == 0:
             reader.close()
             die_with_parent(parent)
-            _run(session, server, turns, writer)
+            _run(session, server, queues, writer)
         writer.close()
         threading.Thread(target=self._listen, args=(reader,), daemon=True).start()
         return pid
@@ -129,11 +129,11 @@ class Forks:
     def _listen(self, reader: Connection) -> None:
         with reader, suppress(EOFError, OSError):
             while True:
-                self._heard.put(reader.recv())
-        self._heard.put(None)
+                self._messages.put(reader.recv())
+        self._messages.put(None)
 
 
-class _Teller:
+class _Sender:
     """A pytest plugin of a fork, in place of the terminal's reporter."""
 
     def __init__(self, config: pytest.Config, writer: Connection) -> None:
@@ -143,32 +143,32 @@ class _Teller:
 
     def begin(self, test: int) -> None:
         self._test = test
-        self.tell("begin")
+        self.send("begin")
 
-    def tell(self, kind: Literal["begin", "report", "warning", "end"], content: Any = None) -> None:
-        self._writer.send(Message(self._test, kind, content))
+    def send(self, kind: Literal["begin", "report", "warning", "end"], content: Any = None) -> None:
+        self._writer.send(ForkMessage(self._test, kind, content))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
-        self.tell("report", data)
+        self.send("report", data)
 
     def pytest_warning_recorded(
         self, warning_message: Any, when: str, nodeid: str, location: tuple[str, int, str] | None
     ) -> None:
         warning_message.source = None
         arguments = {"warning_message": warning_message, "when": when, "nodeid": nodeid, "location": location}
-        self.tell("warning", arguments)
+        self.send("warning", arguments)
 
 
 def _run(
-    session: pytest.Session, server: RemoteServer, turns: Iterable[Turns], writer: Connection
+    session: pytest.Session, server: RemoteServer, queues: Iterable[ChunkQueue], writer: Connection
 ) -> NoReturn:
     """Runs chunks until none is left; never comes back, so that nothing of the parent's is ended here."""
     try:
-        teller = _Teller(session.config, writer)
-        _tell_only(session.config, teller)
-        for each in turns:
-            _take(session, server, each, teller)
+        sender = _Sender(session.config, writer)
+        _send_only(session.config, sender)
+        for each in queues:
+            _take(session, server, each, sender)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -176,31 +176,31 @@ def _run(
         os._exit(0)
 
 
-def _take(session: pytest.Session, server: RemoteServer, turns: Turns, teller: _Teller) -> None:
-    more = max(map(servers_of, turns.tests), default=1) - 1
-    with the_run(session.config).pool.forked(server, more) as may:
-        for first, chunk in turns.taken() if may else ():
+def _take(session: pytest.Session, server: RemoteServer, queue: ChunkQueue, sender: _Sender) -> None:
+    more = max(map(servers_of, queue.tests), default=1) - 1
+    with the_run(session.config).pool.forked(server, more) as may_start:
+        for first, chunk in queue.taken() if may_start else ():
             followed = [*chunk[1:], session]
             for number, pair in enumerate(zip(chunk, followed, strict=True), first):
                 if not psutil.pid_exists(server.pid):
                     os._exit(1)
-                _run_one(*pair, teller, number)
+                _run_one(*pair, sender, number)
 
 
-def _run_one(item: pytest.Item, following: Any, teller: _Teller, number: int) -> None:
+def _run_one(item: pytest.Item, following: Any, sender: _Sender, number: int) -> None:
     result = result_of(item)
     result.findings.clear()
-    teller.begin(number)
+    sender.begin(number)
     item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-    teller.tell("end", list(result.findings.values()))
+    sender.send("end", list(result.findings.values()))
 
 
-def _tell_only(config: pytest.Config, teller: _Teller) -> None:
+def _send_only(config: pytest.Config, sender: _Sender) -> None:
     """Has reports go to the parent, and what is printed into files of this process's own."""
     for name in ("terminalreporter", progress.NAME):
         if config.pluginmanager.hasplugin(name):
             config.pluginmanager.unregister(name=name)
-    config.pluginmanager.register(teller)
+    config.pluginmanager.register(sender)
     if capture := config.pluginmanager.getplugin("capturemanager"):
         capture.stop_global_capturing()
         capture.start_global_capturing()

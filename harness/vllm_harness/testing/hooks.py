@@ -70,7 +70,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Shows how far a run with targets is, where nobody watches a terminal; has forks share its servers."""
+    """Shows how far a run with targets is, where the output is no terminal; has forks share its servers."""
     if RUN not in session.config.stash:
         return
     progress.follow(session, lambda item: item.stash[TARGET].id if TARGET in item.stash else "")
@@ -95,7 +95,7 @@ def _fixtures(item: pytest.Item) -> list[str]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
-    """Shows who is waited for, whatever is captured; offers the run's idle servers to whoever would wait."""
+    """Shows what is waited for, whatever is captured; offers the run's idle servers to runs that wait."""
 
     def show(text: str) -> None:
         with uncaptured(session.config):
@@ -156,7 +156,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Iterator[None]:
-    """What became of the targets, below all that pytest itself has to say."""
+    """What became of the targets, below pytest's own summary."""
     yield
     if RUN not in config.stash or not config.stash[RUN].results:
         return

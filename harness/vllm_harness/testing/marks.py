@@ -1,4 +1,4 @@
-"""Marks for tests, as functions with types: what a mark lacks is said where it is written."""
+"""Marks for tests, as functions with types: a wrong argument raises where it is written."""
 
 from __future__ import annotations
 

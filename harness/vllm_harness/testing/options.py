@@ -31,7 +31,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--vllm-model": {**_MANY, "help": "model entry or hub id; may be repeated"},
     "--vllm-lane": {
         "choices": ["live", "scripted"],
-        "help": "one lane; default: all that this machine can run",
+        "help": "the only lane; default: all that this machine can run",
     },
     "--vllm-spec": {
         "metavar": "SPEC",
@@ -50,7 +50,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "FLAG",
         "help": "a further flag of `vllm serve`, such as --vllm-server-arg=--dtype=float16; may be repeated",
     },
-    "--vllm-server-url": {"metavar": "URL", "help": "test a server that somebody else started"},
+    "--vllm-server-url": {
+        "metavar": "URL",
+        "help": "test a server that runs already, attached",
+    },
     "--vllm-server-model": {"metavar": "NAME", "help": "the model's name on that server"},
     "--vllm-api-key-env": {"metavar": "NAME", "help": "variable that holds that server's API key"},
     "--vllm-cold-start": {**_FLAG, "help": "start servers without the fork server"},

@@ -19,7 +19,7 @@ class Pool:
     """Servers that outlive a test: started when a test uses them, given back where memory is wanted."""
 
     def __init__(self) -> None:
-        self._started: list[RemoteServer] = []  # the one used longest ago first
+        self._started: list[RemoteServer] = []  # the least recently used first
         self._used: set[RemoteServer] = set()
         self._lent: RemoteServer | None = None
 

@@ -1,4 +1,4 @@
-"""How far a run of tests is, in whole lines, for logs that nobody watches test by test."""
+"""How far a run of tests is, in whole lines, for logs that are not watched test by test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = "vllm_harness_progress"
 
 
 class RunProgress:
-    """A pytest plugin that prints a line now and then where the output is not a terminal.
+    """A pytest plugin that prints a line every 15 seconds or so where the output is not a terminal.
 
     `312 of 1173 tests, 1 failed, 1:10 elapsed, about 3:00 left (scripted-qwen3)`
 
@@ -31,7 +31,7 @@ class RunProgress:
     ) -> None:
         self._reporter, self._target, self._clock = reporter, target, clock
         self._pace, self._failed = Pace(total, clock), set[str]()
-        self._told = clock()
+        self._printed = clock()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Notes a failure."""
@@ -42,9 +42,9 @@ class RunProgress:
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Counts a test, and prints a line where the last one is old enough."""
         self._pace.advance()
-        if self._clock() - self._told < EVERY_S or self._pace.done >= self._pace.total:
+        if self._clock() - self._printed < EVERY_S or self._pace.done >= self._pace.total:
             return
-        self._told = self._clock()
+        self._printed = self._clock()
         self._print(self._line(self._target(nodeid)))
 
     def _line(self, target: str) -> str:

@@ -67,7 +67,7 @@ class Agreement:
         decisions: compared.
         precision: share of calls where the reference called too; None where there was no call.
         recall: share of the reference's calls that came; None where it never called.
-        f1: their harmonic mean; None where one of them is missing or both are 0.
+        f1: their harmonic mean; None where either is missing or both are 0.
         unmatched: decisions that have no counterpart.
     """
 
@@ -79,9 +79,9 @@ class Agreement:
 
 
 def observe(request: Mapping[str, Any], status: int, answer: bytes) -> ObservedRequest | None:
-    """What a request and its answer tell; None where no function was offered, or it was refused (4xx).
+    """What a request and its answer show; None where no function was offered, or it was refused (4xx).
 
-    An answer that failed (5xx, no JSON) counts as one without a call.
+    An answer that failed (5xx, no JSON) counts as an answer without a call.
     """
     offered = _offered(request)
     if not offered or 400 <= status < 500:

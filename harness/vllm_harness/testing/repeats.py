@@ -39,14 +39,14 @@ def wilson(passed: int, trials: int) -> Estimate:
     return Estimate(share, max(0.0, middle - half), min(1.0, middle + half))
 
 
-def pass_at(k: int, one: Estimate) -> Estimate:
+def pass_at(k: int, single: Estimate) -> Estimate:
     """The chance that at least one of k tries passes, from that of a single try and its interval."""
-    return Estimate(1 - (1 - one.value) ** k, 1 - (1 - one.low) ** k, 1 - (1 - one.high) ** k)
+    return Estimate(1 - (1 - single.value) ** k, 1 - (1 - single.low) ** k, 1 - (1 - single.high) ** k)
 
 
-def pass_all(k: int, one: Estimate) -> Estimate:
+def pass_all(k: int, single: Estimate) -> Estimate:
     """The chance that all of k tries pass, from that of a single try and its interval."""
-    return Estimate(one.value**k, one.low**k, one.high**k)
+    return Estimate(single.value**k, single.low**k, single.high**k)
 
 
 def sampled(request: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -75,13 +75,13 @@ def summary(trials: Mapping[str, Mapping[int, bool]]) -> dict[str, Any]:
 
 def _of(outcomes: list[bool]) -> dict[str, Any]:
     trials, passed = len(outcomes), sum(outcomes)
-    one = wilson(passed, trials)
+    single = wilson(passed, trials)
     return {
         "trials": trials,
         "passed": passed,
-        "pass@1": asdict(one),
-        "pass@k": asdict(pass_at(trials, one)),
-        "pass^k": asdict(pass_all(trials, one)),
+        "pass@1": asdict(single),
+        "pass@k": asdict(pass_at(trials, single)),
+        "pass^k": asdict(pass_all(trials, single)),
     }
 
 

@@ -48,11 +48,11 @@ def _failures(results: Mapping[str, TargetResult]) -> Iterator[str]:
         yield f"- {_code(test)}: {_code(why)}"
 
 
-def _by_reason(some: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[str]]:
+def _by_reason(of_targets: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[str]]:
     """Reason -> tests of all targets."""
     found: dict[str, list[str]] = {}
-    for of in some.values():
-        for reason, tests in of.items():
+    for reasons in of_targets.values():
+        for reason, tests in reasons.items():
             found.setdefault(reason, []).extend(tests)
     return dict(sorted(found.items()))
 
@@ -62,9 +62,9 @@ def _section(title: str, found: Mapping[str, list[str]]) -> Iterator[str]:
         return
     tests = sum(map(len, found.values()))
     yield from ("", f"## {title} ({len(found)}, tests: {tests})")
-    for reason, some in found.items():
+    for reason, tests_of_reason in found.items():
         yield from ("", f"### {one_line(reason)}", "")
-        yield from (f"- {_code(test)}" for test in some)
+        yield from (f"- {_code(test)}" for test in tests_of_reason)
 
 
 def _deviations(results: Mapping[str, TargetResult]) -> Iterator[str]:
@@ -72,9 +72,9 @@ def _deviations(results: Mapping[str, TargetResult]) -> Iterator[str]:
         yield from ("", "## Known deviations that were seen", "")
     for name, result in results.items():
         for reference in sorted(result.known):
-            told = [finding.text for finding in result.findings.values() if finding.known == reference]
+            lines = [finding.text for finding in result.findings.values() if finding.known == reference]
             yield f"- {name}: {reference}"
-            yield from (f"  - {_code(each)}" for each in told)
+            yield from (f"  - {_code(each)}" for each in lines)
 
 
 def _code(text: str) -> str:

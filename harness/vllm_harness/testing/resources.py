@@ -34,7 +34,7 @@ from vllm_harness.testing.wire import WireTap
 
 
 def target_server(config: pytest.Config, target: Target) -> Iterator[Server]:
-    """A target's server, stopped afterwards where it is ours."""
+    """A target's server, stopped afterwards where this run started it."""
     yield from serve(the_run(config), target)
 
 
@@ -66,7 +66,7 @@ def book(server: Server, item: pytest.Item) -> Iterator[ScriptBook | None]:
     opened = ScriptBook(server.endpoint, server.entry)
     replayed = recording(item)
     if replayed:
-        tokens.say_again(tokens.read(replayed), opened)
+        tokens.script_recording(tokens.read(replayed), opened)
     yield opened
     if server.alive():
         if not replayed and item.stash.get(BODY, None) in {"passed", "failed"}:
@@ -116,10 +116,10 @@ def recording(item: pytest.Item) -> Path | None:
 
 
 def replayable(item: pytest.Item) -> bool:
-    """Whether a test has a recording that a script can say."""
+    """Whether a test has a recording that can be scripted."""
     path = recording(item) if TARGET in item.stash else None
     records = tokens.read(path) if path is not None and path.exists() else []
-    return bool(records) and all(record.sayable for record in records)
+    return bool(records) and all(record.scriptable for record in records)
 
 
 def _settle_tokens(taken: list[tokens.TokenRecord], item: pytest.Item) -> None:

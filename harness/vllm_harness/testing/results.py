@@ -22,7 +22,7 @@ COUNTED = {
     "defects": ("xfailed",),
     "retries": ("rerun",),
 }
-MISSED = "missed"  # of a repeated test, where the model said otherwise: a figure, not a failure
+MISSED = "missed"  # of a repeated test, where the content was unexpected: a figure, not a failure
 _PLAIN = (
     "environment",
     "vllm",
@@ -45,7 +45,7 @@ class TargetResult:
 
     Attributes:
         environment, vllm: the server's environment, in full and short.
-        version: version of a server that somebody else started.
+        version: version of an attached server.
         startup_s: seconds until it was ready.
         restarts: how often it was started anew after it had died.
         logs: its log files.
@@ -53,7 +53,7 @@ class TargetResult:
         known: references of the known deviations that were seen.
         outcomes: number of tests by outcome; `rerun` counts attempts that were tried again.
         tests: what became of each test, in the order of the run.
-        failures: what each test that failed said, in one line.
+        failures: the message of each test that failed, in one line.
         skips: number of skips by reason code.
         skipped: the tests that were skipped: reason, with its code -> tests.
         defects: known defects that were seen: reference -> tests.
@@ -122,8 +122,8 @@ def outcome_of(report: pytest.TestReport) -> str | None:
 def reason_of(report: pytest.TestReport) -> str:
     """Why a report is a failure, in one line."""
     crash = getattr(report.longrepr, "reprcrash", None)
-    told = str(crash.message if crash else report.longrepr or "")
-    return one_line(f"{report.when}: {told}" if report.when != "call" else told)
+    message = str(crash.message if crash else report.longrepr or "")
+    return one_line(f"{report.when}: {message}" if report.when != "call" else message)
 
 
 def write(results: Mapping[str, TargetResult], path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The server of a target: started by us or by somebody else."""
+"""The server of a target: started by this run, or attached."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def server_of(run: PytestRun, target: Target) -> Server:
 
 
 def serve(run: PytestRun, target: Target) -> Iterator[Server]:
-    """A target's server, stopped afterwards where it is ours."""
+    """A target's server, stopped afterwards where this run started it."""
     server = server_of(run, target)
     try:
         yield server

@@ -36,7 +36,7 @@ class PytestRun:
     Attributes:
         config: pytest's.
         choice: its targets.
-        planned: the environment of the servers that it starts; None where somebody else started one.
+        planned: the environment of the servers that it starts; None for an attached server.
         reference: decisions to call tools that this run's are held against.
         results: what was seen of each target, by its id.
         servers: the server of each target by its id, or why there is none.
@@ -87,7 +87,7 @@ class PytestRun:
         return range(1 if once else self.repeats)
 
     def version(self, target: Target) -> str:
-        """Version of the target's server; of one that somebody else started, once it has answered."""
+        """Version of the target's server; of an attached server, once it has answered."""
         return self.planned.vllm_version if self.planned else self.result(target.id).version
 
     def expected_skips(self, target: Target) -> set[str]:
@@ -115,7 +115,7 @@ def the_run(config: pytest.Config) -> PytestRun:
 
 
 def target_of(item: pytest.Item) -> Target:
-    """The target of a test that has one."""
+    """The target of a test that uses a server."""
     return item.stash[TARGET]
 
 
@@ -148,7 +148,7 @@ def servers_of(item: pytest.Item) -> int:
 
 
 def is_for(item: pytest.Item | pytest.Function, target: Target, lane: RunLane) -> bool:
-    """Whether a test is for a target, taken as one of this lane."""
+    """Whether a test is for a target, taken as of this lane."""
     entry = target.entry
     if (item.get_closest_marker("vllm_harmony") and not entry.harmony) or (
         item.get_closest_marker("vllm_standard") and entry.harmony
@@ -193,13 +193,17 @@ def _prepare(config: pytest.Config) -> PytestRun:
 
 def _one_model(models: list[str]) -> list[str]:
     if len(models) != 1:
-        raise UsageError("--vllm-server-url needs one --vllm-model", hint="the entry tells which tests apply")
+        raise UsageError(
+            "--vllm-server-url needs one --vllm-model", hint="the entry decides which tests apply"
+        )
     return models
 
 
 def _spec(option: Any) -> str | None:
     if option.vllm_spec and option.vllm_python:
-        raise UsageError("--vllm-spec and --vllm-python exclude each other", hint="give one of them")
+        raise UsageError(
+            "--vllm-spec and --vllm-python exclude each other", hint="give only the one you mean"
+        )
     return f"installed:{option.vllm_python}" if option.vllm_python else option.vllm_spec
 
 

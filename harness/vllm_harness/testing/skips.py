@@ -1,4 +1,4 @@
-"""Skips: each with a reason code, counted by model; one that nobody expects is a failure."""
+"""Skips: each with a reason code, counted by model; an unexpected skip is a failure."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _about_tests(results: Mapping[str, TargetResult]) -> list[str]:
         if summed := quality.summary(result.tally, result.reference):
             lines.append(f"{name}: {quality.line(summed)}")
     defects = {reference for result in results.values() for reference in result.defects}
-    tests = sum(len(some) for result in results.values() for some in result.defects.values())
+    tests = sum(len(shown_by) for result in results.values() for shown_by in result.defects.values())
     if defects:
         lines.append(f"{_seen(len(defects), 'known defect', 'vLLM')}, in {_number(tests, 'test')}")
     if known := {reference for result in results.values() for reference in result.known}:
@@ -120,9 +120,9 @@ def _seen(count: int, what: str, of: str) -> str:
     return f"{_number(count, what)} of {of} {'was' if count == 1 else 'were'} seen"
 
 
-def _first(some: Sequence[str]) -> str:
-    more = f", and {len(some) - SHOWN} more reasons" if len(some) > SHOWN else ""
-    return ", ".join(some[:SHOWN]) + more
+def _first(reasons: Sequence[str]) -> str:
+    more = f", and {len(reasons) - SHOWN} more reasons" if len(reasons) > SHOWN else ""
+    return ", ".join(reasons[:SHOWN]) + more
 
 
 def _number(count: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""Token recordings: what vLLM generated in a run, said again on the scripted lane, and compared with it.
+"""Token recordings: what vLLM generated in a run, scripted again on the scripted lane, and compared with it.
 
 One file of JSON lines a test, one line a request that generates: path, request, status, answer, tokens.
 """
@@ -40,10 +40,10 @@ class TokenRecord(BaseModel):
         return self.status is None or self.status >= 400
 
     @property
-    def sayable(self) -> bool:
-        """Whether a script can say the same: its tokens are known, or there are none to know.
+    def scriptable(self) -> bool:
+        """Whether it can be scripted: its tokens are known, or there are none to know.
 
-        What else might have been said, and how likely, is the model's own, and no stand-in's.
+        What else the model might have generated, and how likely, no stand-in knows.
         """
         return self.refused or (bool(self.tokens) and not self.request.get("top_logprobs"))
 
@@ -80,12 +80,12 @@ def read(path: Path) -> list[TokenRecord]:
         raise UsageError(f"{path} is no token recording: {error}") from error
 
 
-def say_again(records: Sequence[TokenRecord], book: ScriptBook) -> None:
+def script_recording(records: Sequence[TokenRecord], book: ScriptBook) -> None:
     """Scripts the recorded tokens, request by request."""
     for number, record in enumerate(records, start=1):
         name = f"request {number}"
         if record.refused or not record.tokens:
-            book.script("not to be said", name=name)
+            book.script("not to be generated", name=name)
         elif record.path == "/v1/responses":
             book.script(turns=record.tokens, name=name)
         else:
@@ -106,7 +106,7 @@ def differences(recorded: Sequence[TokenRecord], replayed: Sequence[TokenRecord]
 
 
 def meaning(record: TokenRecord) -> dict[str, Any]:
-    """What an answer says, whichever way it was asked for and whichever vLLM gave it."""
+    """What an answer means, streamed or not, whichever vLLM gave it."""
     if record.refused:
         return {"status": record.status}
     answer = _folded(record.answer) if isinstance(record.answer, list) else record.answer
@@ -148,7 +148,7 @@ def _item(item: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _value(arguments: str) -> Any:
-    """Arguments as JSON, whichever way they are written; cut off ones as text."""
+    """Arguments as JSON, however they are written; cut off ones as text."""
     try:
         return json.loads(arguments)
     except ValueError:

@@ -19,8 +19,8 @@ def refuse_forks(config: pytest.Config) -> None:
     has_workers = getattr(config.option, "numprocesses", None) or hasattr(config, "workerinput")
     if config.option.vllm_at_once and has_workers:
         raise pytest.UsageError(
-            "--vllm-at-once and pytest-xdist's -n exclude each other: forks share a server, workers start "
-            "one each"
+            "--vllm-at-once and pytest-xdist's -n exclude each other: forks share a server, each worker "
+            "starts its own"
         )
 
 

@@ -1,4 +1,4 @@
-"""The async fixture where nothing runs it: it says what is missing."""
+"""The async fixture where nothing runs it: it names what is missing."""
 
 from __future__ import annotations
 

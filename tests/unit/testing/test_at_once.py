@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import pytest
 
-from vllm_harness.testing.at_once import CHUNK, OWN_CHUNK, WORTH, Received, chunks, plan
-from vllm_harness.testing.fork import Message, Turns
+from vllm_harness.testing.at_once import CHUNK, OWN_CHUNK, WORTH, ReceivedReports, chunks, fork_plan
+from vllm_harness.testing.fork import ChunkQueue, ForkMessage
 
 FIRST = 10
 """Number of the first test of those received."""
@@ -30,15 +30,15 @@ def items(count: int, module: str = "a.py", servers: int = 1, *marks: str) -> li
     return [Item(module, servers, marks) for _ in range(count)]
 
 
-def received(count: int) -> Received:
+def received(count: int) -> ReceivedReports:
     """Nothing of so many tests, whose names are their numbers."""
     names: list[Any] = [str(number) for number in range(count)]
-    return Received(Turns([names], FIRST))
+    return ReceivedReports(ChunkQueue([names], FIRST))
 
 
 def test_tests_are_divided_by_what_they_use() -> None:
     shared, own, alone = items(WORTH), items(2, "b.py", 2), items(1, "c.py", 1, "vllm_alone")
-    divided = plan([*shared[:5], *own, *alone, *shared[5:]])
+    divided = fork_plan([*shared[:5], *own, *alone, *shared[5:]])
     assert divided is not None
     assert divided.first is shared[0]
     assert [item for chunk in divided.shared for item in chunk] == shared[1:]
@@ -47,20 +47,20 @@ def test_tests_are_divided_by_what_they_use() -> None:
 
 def test_a_test_with_its_own_server_can_be_alone() -> None:
     alone = items(1, "b.py", 2, "vllm_alone")
-    divided = plan([*items(WORTH), *alone])
+    divided = fork_plan([*items(WORTH), *alone])
     assert divided is not None
     assert (divided.own, divided.alone) == ([], alone)
 
 
 def test_a_test_without_the_target_s_server_runs_here() -> None:
     without = items(1, "b.py", 0)
-    divided = plan([*items(WORTH), *without])
+    divided = fork_plan([*items(WORTH), *without])
     assert divided is not None
     assert divided.own == [without]
 
 
 def test_few_tests_are_not_worth_a_fork() -> None:
-    assert plan([*items(WORTH - 1), *items(100, "b.py", 2)]) is None
+    assert fork_plan([*items(WORTH - 1), *items(100, "b.py", 2)]) is None
 
 
 def test_a_chunk_is_of_one_module_and_no_larger_than_it_may_be() -> None:
@@ -69,22 +69,22 @@ def test_a_chunk_is_of_one_module_and_no_larger_than_it_may_be() -> None:
 
 
 def test_own_servers_are_not_kept_for_long() -> None:
-    divided = plan([*items(WORTH), *items(OWN_CHUNK + 1, "b.py", 2)])
+    divided = fork_plan([*items(WORTH), *items(OWN_CHUNK + 1, "b.py", 2)])
     assert divided is not None
     assert [len(chunk) for chunk in divided.own] == [OWN_CHUNK, 1]
 
 
 def test_each_turn_is_taken_once() -> None:
     names: list[Any] = [["a", "b"], ["c"]]
-    turns = Turns(names, FIRST)
-    assert next(turns.taken()) == (FIRST, ["a", "b"])
-    assert list(turns.taken()) == [(FIRST + 2, ["c"])]
-    assert list(turns.taken()) == []
+    queue = ChunkQueue(names, FIRST)
+    assert next(queue.taken()) == (FIRST, ["a", "b"])
+    assert list(queue.taken()) == [(FIRST + 2, ["c"])]
+    assert list(queue.taken()) == []
 
 
-def told(number: int, kind: Literal["begin", "end"]) -> Message:
+def told(number: int, kind: Literal["begin", "end"]) -> ForkMessage:
     """What a fork says of one of the tests received."""
-    return Message(FIRST + number, kind)
+    return ForkMessage(FIRST + number, kind)
 
 
 def test_reports_keep_the_order_of_collection() -> None:
@@ -108,7 +108,7 @@ def test_what_was_begun_and_not_ended_is_told_from_what_never_began() -> None:
 def test_what_this_process_has_run_is_not_reported_again() -> None:
     heard = received(3)
     heard.done.update({0, 2})
-    for message in (Message(0, "end"), Message(FIRST + 3, "end"), told(1, "begin"), told(1, "end")):
+    for message in (ForkMessage(0, "end"), ForkMessage(FIRST + 3, "end"), told(1, "begin"), told(1, "end")):
         heard.take(message)
     assert [item for item, _ in heard.ready()] == ["1"]
     assert list(heard.rest()) == []

@@ -199,9 +199,9 @@ def test_a_request_too_few_and_a_refusal_are_told() -> None:
 
 
 def test_what_can_be_said_again() -> None:
-    assert record({}, tokens=[[1]]).sayable
-    assert record({"error": {}}, status=400).sayable
-    assert not record({}).sayable
+    assert record({}, tokens=[[1]]).scriptable
+    assert record({"error": {}}, status=400).scriptable
+    assert not record({}).scriptable
 
 
 def test_a_file_is_found_on_the_other_lane(tmp_path: Path) -> None:
