@@ -17,7 +17,7 @@ from tests.both_ways import both_ways
 from tests.lost_calls import lost_calls_excused
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.content import says
+from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
 from vllm_harness.testing.session import Server
 
@@ -228,7 +228,7 @@ class Chat:
         self.check("check_stream")(answers.chunks, request=to_stream)
         body, stream = answers.said, answers.streamed
         same = stream == body if self.script.exact else stream.meant == body.meant
-        says(same, f"body: {body}, stream: {stream}")
+        expect_content(same, f"body: {body}, stream: {stream}")
         self.check("check_same")(answers.chunks, answers.body, ignore=(*_COMPARED, *but))
         return answers
 

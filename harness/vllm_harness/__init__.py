@@ -68,13 +68,14 @@ A stream of the SDK that is checked while it is read; a known deviation does not
 
 Tests with the fixtures of the pytest plugin:
 
-    from vllm_harness import ScriptWriter, known_defect, skip
+    from vllm_harness import ScriptWriter, expect_content, known_defect, skip
 
     @known_defect("vllm#12345", versions=">=0.22,<0.33", why="the usage is missing")
     def test_usage(vllm_server, openai_client, script: ScriptWriter, check_body) -> None:
         script("Hello!")
         body = openai_client.responses.create(model=vllm_server.model, input="Hi")
         check_body(body)
+        expect_content("hello" in body.output_text.lower(), f"a greeting, not {body.output_text!r}")
         if body.usage is None:
             skip("no-usage", "this server counts no tokens")
 """
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
     from vllm_harness.scripted.meaning import Meaning, ToolCall
     from vllm_harness.server.attached import AttachedServer
     from vllm_harness.server.remote import RemoteServer
+    from vllm_harness.testing.content import expect_content
     from vllm_harness.testing.fixtures import ScriptWriter
     from vllm_harness.testing.marks import known_defect
     from vllm_harness.testing.skips import skip
@@ -127,6 +129,7 @@ __all__ = [
     "apply_known",
     "attach",
     "compare_stream",
+    "expect_content",
     "known_defect",
     "load_registry",
     "parse_sse",
@@ -160,6 +163,7 @@ _MODULES = {
     "scripted.meaning": ("Meaning", "ToolCall"),
     "server.attached": ("AttachedServer",),
     "server.remote": ("RemoteServer",),
+    "testing.content": ("expect_content",),
     "testing.fixtures": ("ScriptWriter",),
     "testing.marks": ("known_defect",),
     "testing.skips": ("skip",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.chat_api import Chat, said
-from vllm_harness.testing.content import says
+from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
 
 PARIS = "The capital of France is Paris."
@@ -24,7 +24,7 @@ def test_chat_answer(chat: Chat, script: ScriptWriter) -> None:
     assert last.usage is not None
     assert answers.body.usage is not None
     assert last.usage.completion_tokens == answers.body.usage.completion_tokens
-    says("Paris" in answers.said.content, f"Paris, not {answers.said.content!r}")
+    expect_content("Paris" in answers.said.content, f"Paris, not {answers.said.content!r}")
 
 
 @pytest.mark.covers("VR-050")

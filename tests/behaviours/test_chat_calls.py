@@ -31,7 +31,7 @@ from tests.chat_api import (
 from vllm_harness.scripted.book import Raw
 from vllm_harness.scripted.dialects import render
 from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
-from vllm_harness.testing.content import says
+from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
 
 
@@ -98,7 +98,7 @@ def test_no_call_when_none_is_allowed(chat: Chat, script: ScriptWriter) -> None:
     answers = chat.both(tools=[WEATHER], tool_choice="none", max_tokens=20)
     assert not answers.said.calls
     assert answers.said.finish in ("stop", "length")
-    says(answers.said.content.strip(), "some text, not nothing")
+    expect_content(answers.said.content.strip(), "some text, not nothing")
     if script.exact:
         assert answers.said.content.strip() == "No tool will help here."
         assert answers.said.finish == "stop"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.chat_api import Chat
-from vllm_harness.testing.content import says
+from vllm_harness.testing.content import expect_content
 
 
 def red_square(side: int = 32) -> str:
@@ -41,7 +41,7 @@ def about(url: str) -> list[Any]:
 @pytest.mark.covers("VC-041")
 def test_image(chat: Chat) -> None:
     answers = chat.both(about(red_square()), max_tokens=20)
-    says("red" in answers.said.content.lower(), f"red, not {answers.said.content!r}")
+    expect_content("red" in answers.said.content.lower(), f"red, not {answers.said.content!r}")
 
 
 @pytest.mark.vllm_live

@@ -9,7 +9,7 @@ import pytest
 
 from tests.case_files import cases
 from tests.chat_api import ASK, Chat
-from vllm_harness.testing.content import says
+from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
 
 WIDE = "Zürich 🏔️ 日本語 — ‘quoted’ é x\u0301 👩‍👩‍👧 end"
@@ -95,7 +95,7 @@ def test_message_reaches_the_model(case: dict[str, Any], chat: Chat, script: Scr
 def test_unknown_fields_are_ignored(chat: Chat, script: ScriptWriter) -> None:
     script("Good.", times=2)
     answers = chat.both(field_of_tomorrow={"a": [1]}, user="somebody", metadata={"k": "v"}, max_tokens=20)
-    says(answers.said.content, "some text")
+    expect_content(answers.said.content, "some text")
 
 
 @pytest.mark.covers("VC-009")

@@ -9,7 +9,7 @@ from openai import OpenAI
 
 from tests.messages_api import Messages, for_sdk, kinds, text_of
 from vllm_harness.scripted.book import When
-from vllm_harness.testing.content import says
+from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = pytest.mark.vllm_needs("messages")
@@ -32,7 +32,7 @@ def test_answer_in_both_ways(messages: Messages, script: ScriptWriter) -> None:
     body, stream = messages.both(FRANCE)
     assert body.stop_reason == "end_turn"
     assert body.role == "assistant"
-    says("Paris" in text_of(body), f"Paris, not {text_of(body)!r}")
+    expect_content("Paris" in text_of(body), f"Paris, not {text_of(body)!r}")
     if script.exact:
         assert text_of(body) == PARIS
         assert kinds(body)[-1] == "text"
@@ -49,7 +49,7 @@ def test_the_sdks_own_stream_helper(messages: Messages, script: ScriptWriter) ->
         final = stream.get_final_message()
     assert text.strip() == text_of(final)
     assert final.stop_reason == "end_turn"
-    says("Paris" in text, f"Paris, not {text!r}")
+    expect_content("Paris" in text, f"Paris, not {text!r}")
 
 
 @pytest.mark.vllm_scripted
@@ -81,8 +81,8 @@ def test_prompt_is_that_of_chat_completions(
 def test_turns(messages: Messages, script: ScriptWriter) -> None:
     script("The capital of Italy is Rome.", when=When(turn=1, user="Italy"), times=2)
     blocks = [{**turn, "content": [{"type": "text", "text": turn["content"]}]} for turn in TURNS]
-    says("Rome" in text_of(messages.create(TURNS)), "Rome")
-    says("Rome" in text_of(messages.create(blocks)), "Rome")
+    expect_content("Rome" in text_of(messages.create(TURNS)), "Rome")
+    expect_content("Rome" in text_of(messages.create(blocks)), "Rome")
     assert messages.count(TURNS) == messages.count(blocks) > messages.count(FRANCE)
 
 

@@ -8,7 +8,7 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response
 
 from tests.responses_api import SHOW, Responses, prompt_of
-from vllm_harness.testing.content import says
+from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import Check, ScriptWriter
 from vllm_harness.testing.session import Server
 
@@ -30,7 +30,7 @@ def test_plain_answer(responses: Responses, script: ScriptWriter) -> None:
     assert stream.types[0] == "response.created"
     assert stream.types[-1] == "response.completed"
     assert stream.of("output_text.delta")
-    says("Paris" in body.output_text, f"Paris, not {body.output_text!r}")
+    expect_content("Paris" in body.output_text, f"Paris, not {body.output_text!r}")
     if script.exact:
         assert body.output_text.strip() == PARIS
 
@@ -44,7 +44,7 @@ async def test_plain_answer_async(
         model=vllm_server.model, input=FRANCE, temperature=0
     )
     check_body(response)
-    says("Paris" in response.output_text, f"Paris, not {response.output_text!r}")
+    expect_content("Paris" in response.output_text, f"Paris, not {response.output_text!r}")
 
 
 @pytest.mark.vllm_needs("reasoning")
@@ -94,8 +94,8 @@ def test_three_turns_by_previous_response_id(responses: Responses, script: Scrip
         "And of Spain?",
     ):
         assert said.strip() in prompt, f"{said!r} is missing in the third turn's prompt"
-    says("Paris" in first.output_text, f"Paris, not {first.output_text!r}")
-    says("Rome" in second.output_text, f"Rome, not {second.output_text!r}")
+    expect_content("Paris" in first.output_text, f"Paris, not {first.output_text!r}")
+    expect_content("Rome" in second.output_text, f"Rome, not {second.output_text!r}")
 
 
 @pytest.mark.vllm_needs("store")

@@ -14,7 +14,7 @@ from tests.behaviours.tools import PARAMETERS, RESPONSES_TOOL
 from tests.case_files import cases
 from tests.responses_api import IDS_MADE_AGAIN, SHOW, Responses, Stream, items, prompt_of
 from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.testing.content import says
+from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_needs("tools")]
@@ -61,7 +61,7 @@ def test_forced_call(choice: Any, responses: Responses, script: ScriptWriter) ->
     script(calls=[CALL], constrained=True, times=2)
     body, stream = responses.both(WEATHER, tools=[RESPONSES_TOOL], tool_choice=choice, max_output_tokens=256)
     for response in (body, stream.terminal):
-        says(response.status == "completed", f"a call within the budget, not {response.output}")
+        expect_content(response.status == "completed", f"a call within the budget, not {response.output}")
         call = only_call(response)
         assert call.name == "get_weather"
         assert call.status == "completed"
@@ -134,11 +134,11 @@ def test_compatibility_calls(case: dict[str, Any], responses: Responses, script:
     body, stream = responses.both(case["ask"], tools=[tool])
     for response in (body, stream.terminal):
         made = items(response, "function_call")
-        says(made, f"a call, not {[item.type for item in response.output]}")
+        expect_content(made, f"a call, not {[item.type for item in response.output]}")
         assert made[0].name == case["name"]
         jsonschema.validate(json.loads(made[0].arguments), case["parameters"])
         thoughts = items(response, "reasoning")
-        says(thoughts, "thoughts before the call")
+        expect_content(thoughts, "thoughts before the call")
         assert [part.type for item in thoughts for part in item.content] == ["reasoning_text"] * len(thoughts)
         if script.exact:
             assert json.loads(made[0].arguments) == case["arguments"]
@@ -182,7 +182,7 @@ def test_answer_after_the_whole_history(responses: Responses, script: ScriptWrit
     """The output items go back as they came; the prompt holds call and output once."""
     script(calls=[CALL], constrained=True)
     first = responses.create(WEATHER, tools=[RESPONSES_TOOL], tool_choice=NAMED, max_output_tokens=256)
-    says(first.status == "completed", "a call within the budget")
+    expect_content(first.status == "completed", "a call within the budget")
     call = only_call(first)
     history = [
         {"role": "user", "content": WEATHER},
@@ -219,7 +219,7 @@ def test_answer_after_a_stored_call(stream: bool, responses: Responses, script: 
 
     script(calls=[CALL], constrained=True)
     first = ask(WEATHER, None, NAMED)
-    says(first.status == "completed", "a call within the budget")
+    expect_content(first.status == "completed", "a call within the budget")
     script("It is 21 degrees in Paris.")
     second = ask([output_of(only_call(first))], first)
     assert prompt_of(second).count("21 degrees and sunny") == 1

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from tests.case_files import cases
 from tests.responses_api import Responses
 from vllm_harness.scripted.book import Raw
-from vllm_harness.testing.content import says
+from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
 from vllm_harness.testing.session import Server
 
@@ -63,7 +63,7 @@ def test_answer_fits_its_schema(
     say_json(case["answer"], times=2)
     body, stream = responses.both(ASK, text=schema_format(case["schema"]), max_output_tokens=256)
     for response in (body, stream.terminal):
-        says(response.status == "completed", "the whole answer within its budget")
+        expect_content(response.status == "completed", "the whole answer within its budget")
         answer = json.loads(response.output_text)
         jsonschema.validate(answer, case["schema"])
         if script.exact:
@@ -76,7 +76,7 @@ def test_parsed_into_a_type(responses: Responses, openai_client: OpenAI, say_jso
     parsed = openai_client.responses.parse(
         model=responses.model, input=ASK, text_format=Trip, temperature=0, max_output_tokens=128
     )
-    says(parsed.status == "completed", "the whole answer within its budget")
+    expect_content(parsed.status == "completed", "the whole answer within its budget")
     assert isinstance(parsed.output_parsed, Trip)
 
 
@@ -88,7 +88,7 @@ def test_stream_helper_parses(responses: Responses, openai_client: OpenAI, say_j
     ) as stream:
         kinds = [event.type for event in stream]
         final = stream.get_final_response()
-    says(final.status == "completed", "the whole answer within its budget")
+    expect_content(final.status == "completed", "the whole answer within its budget")
     assert kinds[-1] == "response.completed"
     assert isinstance(final.output_parsed, Trip)
 
@@ -121,7 +121,9 @@ def test_json_object(responses: Responses, script: ScriptWriter, vllm_server: Se
         script(answer, constrained=True)
     question = 'Name a river, as a JSON object with the key "river".'
     body = responses.create(question, text={"format": {"type": "json_object"}}, max_output_tokens=96)
-    says(body.output_text.lstrip().startswith("{"), f"the begin of an object, not {body.output_text!r}")
+    expect_content(
+        body.output_text.lstrip().startswith("{"), f"the begin of an object, not {body.output_text!r}"
+    )
     if body.status == "completed":
         assert isinstance(json.loads(body.output_text), dict)
     if script.exact:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.case_files import cases
 from tests.responses_api import IDS_MADE_AGAIN, Responses, expect_shape, items
-from vllm_harness.testing.content import says
+from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = pytest.mark.vllm_needs("responses")
@@ -22,7 +22,7 @@ PARIS = "The capital of France is Paris."
 def test_streamed_text_is_the_body(responses: Responses, script: ScriptWriter) -> None:
     script(PARIS, times=2)
     body, stream = responses.both(FRANCE, max_output_tokens=64)
-    says("Paris" in body.output_text, f"Paris, not {body.output_text!r}")
+    expect_content("Paris" in body.output_text, f"Paris, not {body.output_text!r}")
     assert body.status == "completed"
     assert body.error is None
     assert body.incomplete_details is None

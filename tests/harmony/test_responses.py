@@ -6,7 +6,7 @@ import pytest
 
 from tests.behaviours.tools import CALL, RESPONSES_TOOL, WEATHER, check_call
 from tests.responses_api import SHOW, Responses, messages_of, prompt_of
-from vllm_harness.testing.content import says
+from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses")]
@@ -29,7 +29,7 @@ def test_function_call_after_reasoning(responses: Responses, script: ScriptWrite
     script(reasoning="I need the weather.", calls=[CALL], times=2)
     body, stream = responses.both(WEATHER, tools=[RESPONSES_TOOL])
     kinds = [item.type for item in body.output]
-    says(kinds == ["reasoning", "function_call"], f"reasoning, then a call, not {kinds}")
+    expect_content(kinds == ["reasoning", "function_call"], f"reasoning, then a call, not {kinds}")
     check_call(body.output[1])
     check_call(stream.terminal.output[1])
 
@@ -39,7 +39,7 @@ def test_function_call_then_answer(responses: Responses, script: ScriptWriter) -
     script(reasoning="I need the weather.", calls=[CALL])
     first = responses.create(WEATHER, tools=[RESPONSES_TOOL])
     call = first.output[-1]
-    says(call.type == "function_call", f"a call, not {call.type}")
+    expect_content(call.type == "function_call", f"a call, not {call.type}")
     assert call.type == "function_call"
     script("It is 21 degrees and sunny in Paris.")
     output = {"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees, sunny"}
@@ -47,4 +47,4 @@ def test_function_call_then_answer(responses: Responses, script: ScriptWriter) -
         [output], previous_response_id=first.id, tools=[RESPONSES_TOOL], extra_body=SHOW
     )
     assert "21 degrees, sunny" in prompt_of(second)
-    says("21" in second.output_text, f"21 degrees, not {second.output_text!r}")
+    expect_content("21" in second.output_text, f"21 degrees, not {second.output_text!r}")

@@ -27,7 +27,7 @@ from tests.harmony.conversation import (
 )
 from tests.responses_api import SHOW, Responses, items, messages_of, prompt_of
 from vllm_harness.scripted.meaning import Meaning, Text
-from vllm_harness.testing.content import says
+from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses")]
@@ -118,7 +118,7 @@ def test_system_message_sets_the_personality(responses: Responses, script: Scrip
         {"role": "user", "content": "What is the capital of France?"},
     ]
     words = responses.create(said_first).output_text.lower()
-    says(re.search(r"\b(a+rr+|ahoy|aye|matey|ye|ye'll|yer)\b", words), f"a pirate, not {words!r}")
+    expect_content(re.search(r"\b(a+rr+|ahoy|aye|matey|ye|ye'll|yer)\b", words), f"a pirate, not {words!r}")
 
 
 @pytest.mark.covers("VR-051")

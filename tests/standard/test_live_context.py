@@ -9,7 +9,7 @@ from openai.types.responses import Response
 
 from tests.chat_api import Chat, said
 from tests.responses_api import SHOW, Responses, prompt_of
-from vllm_harness.testing.content import says
+from vllm_harness.testing.content import expect_content
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_live]
 
@@ -33,7 +33,7 @@ def test_country_chain_by_previous_response_id(responses: Responses) -> None:
             question, previous_response_id=previous, max_output_tokens=32, extra_body=SHOW
         )
         assert answer.previous_response_id == previous
-        says(capital in answer.output_text, f"{capital}, not {answer.output_text!r}")
+        expect_content(capital in answer.output_text, f"{capital}, not {answer.output_text!r}")
         answers.append(answer)
     prompt = prompt_of(answers[-1])
     said_before = [
@@ -48,7 +48,9 @@ def test_country_chain_by_previous_response_id(responses: Responses) -> None:
     assert sizes == sorted(set(sizes))
     for question, capital in COUNTRIES[1:]:
         alone = responses.create(question, max_output_tokens=16)
-        says(capital not in alone.output_text, f"without context no {capital}: {alone.output_text!r}")
+        expect_content(
+            capital not in alone.output_text, f"without context no {capital}: {alone.output_text!r}"
+        )
 
 
 @pytest.mark.vllm_needs("responses", "store")
@@ -57,7 +59,7 @@ def test_what_only_an_earlier_turn_told(responses: Responses) -> None:
     """The name is nowhere but in the first turn; streamed, the chain means the same."""
     first = responses.create(SECRET, max_output_tokens=16)
     body, stream = responses.both(ASK_SECRET, previous_response_id=first.id)
-    says("Biscuit" in body.output_text, f"Biscuit, not {body.output_text!r}")
+    expect_content("Biscuit" in body.output_text, f"Biscuit, not {body.output_text!r}")
     assert "Biscuit" in stream.joined("output_text")
     alone = responses.create(ASK_SECRET, max_output_tokens=16)
     assert "Biscuit" not in alone.output_text
@@ -83,7 +85,7 @@ def test_country_chain_by_messages(chat: Chat) -> None:
     for question, capital in COUNTRIES:
         messages.append({"role": "user", "content": question})
         answer = said(chat.body(messages, max_tokens=32)).content
-        says(capital in answer, f"{capital}, not {answer!r}")
+        expect_content(capital in answer, f"{capital}, not {answer!r}")
         messages.append({"role": "assistant", "content": answer})
 
 

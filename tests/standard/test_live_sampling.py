@@ -11,7 +11,7 @@ import pytest
 
 from tests.chat_api import Chat, said
 from tests.responses_api import Responses, items
-from vllm_harness.testing.content import says
+from vllm_harness.testing.content import expect_content
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_live]
 
@@ -68,7 +68,7 @@ def test_a_seed_gives_the_same_words_again(chat: Chat) -> None:
     sampled = {"temperature": 0.8, "max_tokens": 16}
     first, again, other = (said(chat.body(ASK, seed=seed, **sampled)).content for seed in (7, 7, 8))
     assert first == again
-    says(first != other, f"two seeds, one sentence: {first!r}")
+    expect_content(first != other, f"two seeds, one sentence: {first!r}")
 
 
 @pytest.mark.vllm_needs("chat")
@@ -78,7 +78,7 @@ def test_choices_are_drawn_apart(chat: Chat) -> None:
     body = chat.body(ASK, n=3, temperature=1.0, seed=7, max_tokens=12)
     assert [choice.index for choice in body.choices] == [0, 1, 2]
     words = {said(body, choice).content for choice in range(3)}
-    says(len(words) > 1, f"three choices, one sentence: {words}")
+    expect_content(len(words) > 1, f"three choices, one sentence: {words}")
     assert body.usage is not None
     assert 3 <= body.usage.completion_tokens <= 36
 
@@ -112,5 +112,5 @@ def test_a_stop_string_ends_real_words(chat: Chat) -> None:
 def test_words_are_held_to_a_schema(responses: Responses) -> None:
     form = {"format": {"type": "json_schema", "name": "person", "schema": PERSON, "strict": True}}
     body, _ = responses.both("Describe a person living in Rome, as JSON.", text=form, max_output_tokens=96)
-    says(body.status == "completed", f"an object within the budget, not {body.output_text!r}")
+    expect_content(body.status == "completed", f"an object within the budget, not {body.output_text!r}")
     jsonschema.validate(json.loads(body.output_text), PERSON)

@@ -13,7 +13,7 @@ from tests.behaviours.tools import CHAT_TOOL, PARAMETERS, RESPONSES_TOOL, WEATHE
 from tests.chat_api import Chat, named, said
 from tests.responses_api import Responses, items
 from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.testing.content import says
+from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_needs("tools")]
@@ -45,10 +45,10 @@ def check_arguments(arguments: Sequence[str]) -> None:
 def test_a_call_that_must_be(choice: Any, responses: Responses) -> None:
     body, stream = responses.both(WEATHER, tools=[RESPONSES_TOOL], tool_choice=choice, max_output_tokens=64)
     calls = items(body, "function_call")
-    says(body.status == "completed", f"a call within the budget, not {calls}")
+    expect_content(body.status == "completed", f"a call within the budget, not {calls}")
     assert [call.name for call in calls] == ["get_weather"]
     check_arguments([call.arguments for call in calls])
-    says(json.loads(calls[0].arguments) == {"city": "Paris"}, f"Paris, not {calls[0].arguments}")
+    expect_content(json.loads(calls[0].arguments) == {"city": "Paris"}, f"Paris, not {calls[0].arguments}")
     assert not stream.joined("output_text").strip()
 
 
@@ -60,10 +60,10 @@ def test_a_call_that_must_be_over_chat(choice: Any, chat: Chat) -> None:
     answers = chat.both(
         [{"role": "user", "content": WEATHER}], tools=[CHAT_TOOL], tool_choice=choice, max_tokens=64
     )
-    says(answers.said.finish != "length", f"a call within the budget, not {answers.said}")
+    expect_content(answers.said.finish != "length", f"a call within the budget, not {answers.said}")
     assert answers.said.names == ["get_weather"]
     check_arguments([arguments for _, arguments in answers.said.calls])
-    says(answers.said.arguments == [{"city": "Paris"}], f"Paris, not {answers.said.arguments}")
+    expect_content(answers.said.arguments == [{"city": "Paris"}], f"Paris, not {answers.said.arguments}")
 
 
 @pytest.mark.vllm_live
@@ -72,7 +72,7 @@ def test_a_call_that_must_be_over_chat(choice: Any, chat: Chat) -> None:
 def test_a_call_of_its_own_accord(responses: Responses) -> None:
     body = responses.create(WEATHER, tools=[RESPONSES_TOOL])
     calls = items(body, "function_call")
-    says(bool(calls), f"a call, not {body.output_text!r}")
+    expect_content(bool(calls), f"a call, not {body.output_text!r}")
     check_arguments([call.arguments for call in calls])
 
 
@@ -96,7 +96,9 @@ def test_loop_of_call_output_and_answer(chained: bool, responses: Responses) -> 
         **more,
     )
     assert [item.type for item in body.output] == ["message"]
-    says("18" in body.output_text or "rain" in body.output_text, f"the weather, not {body.output_text!r}")
+    expect_content(
+        "18" in body.output_text or "rain" in body.output_text, f"the weather, not {body.output_text!r}"
+    )
 
 
 @pytest.mark.vllm_live
@@ -115,7 +117,7 @@ def test_loop_over_chat(chat: Chat) -> None:
     answer = said(chat.body(messages, tools=[CHAT_TOOL], tool_choice="none", max_tokens=64))
     assert answer.finish in {"stop", "length"}
     assert not answer.calls
-    says("18" in answer.content or "rain" in answer.content, f"the weather, not {answer.content!r}")
+    expect_content("18" in answer.content or "rain" in answer.content, f"the weather, not {answer.content!r}")
 
 
 @pytest.mark.vllm_scripted

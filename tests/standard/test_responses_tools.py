@@ -10,7 +10,7 @@ import pytest
 from tests.behaviours.tools import PARAMETERS
 from tests.responses_api import SHOW, Responses, items, prompt_of
 from vllm_harness.scripted.meaning import ToolCall
-from vllm_harness.testing.content import says
+from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_needs("responses", "tools")]
@@ -37,7 +37,7 @@ def test_call_in_a_namespace(named: str, responses: Responses, script: ScriptWri
     body, stream = responses.both(
         "Weather in Paris?", tools=[NAMESPACE], tool_choice=choice, max_output_tokens=128, extra_body=SHOW
     )
-    says(body.status == "completed", "a call within the budget")
+    expect_content(body.status == "completed", "a call within the budget")
     assert prompt_of(body).count("meteo__look") == 1
     events = [event.item for event in stream.of("output_item.added", "output_item.done")]
     calls = [

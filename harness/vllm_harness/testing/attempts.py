@@ -8,7 +8,7 @@ import pytest
 
 from vllm_harness.configuration.targets import Target
 from vllm_harness.errors import UsageError
-from vllm_harness.testing.content import ModelSaidOtherwise
+from vllm_harness.testing.content import UnexpectedContent
 
 
 def attempts_of(target: Target, repeats: int) -> int:
@@ -18,7 +18,7 @@ def attempts_of(target: Target, repeats: int) -> int:
 
 def limit(item: pytest.Item, attempts: int) -> None:
     """Marks a test for pytest-rerunfailures, ahead of any mark of its own."""
-    mark = pytest.mark.flaky(reruns=attempts - 1, only_rerun=f"^{ModelSaidOtherwise.__name__}: ")
+    mark = pytest.mark.flaky(reruns=attempts - 1, only_rerun=f"^{UnexpectedContent.__name__}: ")
     item.add_marker(mark, append=False)
 
 

@@ -18,7 +18,7 @@ from vllm_harness.protocol import (
     validate_stream,
 )
 from vllm_harness.protocol.core.events import plain
-from vllm_harness.testing.content import ModelSaidOtherwise
+from vllm_harness.testing.content import UnexpectedContent
 from vllm_harness.testing.session import BODY
 
 
@@ -69,14 +69,14 @@ class Checker:
 
         Raises:
             AssertionError: they differ, and not by a known deviation.
-            ModelSaidOtherwise: the same where the model is not scripted, for it answered two requests.
+            UnexpectedContent: the same where the model is not scripted, for it answered two requests.
         """
         self.called.add("check_same")
         seen = list(events)
         within = compare_stream(seen)
         self._judge(filter(_matters, within))
         twice = compare_stream(seen, body, ignore=ignore)[len(within) :]
-        self._judge(filter(_matters, twice), AssertionError if self.exact else ModelSaidOtherwise)
+        self._judge(filter(_matters, twice), AssertionError if self.exact else UnexpectedContent)
 
     def want_call(self, name: str, item: pytest.Item) -> None:
         """Fails a test that passed and has a check that it never called."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 
-class ModelSaidOtherwise(AssertionError):
+class UnexpectedContent(AssertionError):
     """The model's words are not the ones a test wants; on the live lane such a test may be tried again."""
 
 
-def says(condition: object, message: str) -> None:
+def expect_content(condition: object, message: str) -> None:
     """Asserts something about the model's words.
 
     On the scripted lane nothing is ever retried, so there it is a plain assertion.
@@ -17,8 +17,8 @@ def says(condition: object, message: str) -> None:
         message: what was expected, and what came.
 
     Raises:
-        ModelSaidOtherwise: it is not true; on the live lane the whole test is tried again, up to the entry's
+        UnexpectedContent: it is not true; on the live lane the whole test is tried again, up to the entry's
             `limits.live_attempts`, and each retry is counted.
     """
     if not condition:
-        raise ModelSaidOtherwise(message)
+        raise UnexpectedContent(message)

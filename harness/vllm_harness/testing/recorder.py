@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 import pytest
 
 from vllm_harness.testing import skips
-from vllm_harness.testing.content import ModelSaidOtherwise
+from vllm_harness.testing.content import UnexpectedContent
 from vllm_harness.testing.defects import DefectShown, KnownDefect, expect, judge
 from vllm_harness.testing.results import MISSED, TargetResult, outcome_of, reason_of
 
@@ -65,7 +65,7 @@ def settle(
         expect(report, raised.defect)
     elif defect is not None and report.when == "call":
         judge(report, raised, defect)
-    elif repeated and report.when == "call" and isinstance(raised, ModelSaidOtherwise):
+    elif repeated and report.when == "call" and isinstance(raised, UnexpectedContent):
         report.outcome = MISSED  # type: ignore[assignment]
 
 

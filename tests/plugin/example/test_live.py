@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vllm_harness.testing.content import says
+from vllm_harness.testing.content import expect_content
 
 TRIES = Path("tries")
 
@@ -18,7 +18,7 @@ def test_the_third_try_is_right(vllm_server, openai_client):
     ask(openai_client, vllm_server.model)
     tries = len(TRIES.read_text()) if TRIES.exists() else 0
     TRIES.write_text("x" * (tries + 1))
-    says(tries >= 2, f"a third try, not number {tries + 1}")
+    expect_content(tries >= 2, f"a third try, not number {tries + 1}")
 
 
 def test_what_is_said(vllm_server, openai_client):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vllm_harness.errors import UsageError
-from vllm_harness.testing.content import ModelSaidOtherwise, says
+from vllm_harness.testing.content import UnexpectedContent, expect_content
 from vllm_harness.testing.defects import DefectShown, KnownDefect
 from vllm_harness.testing.recorder import TARGET_OF, TRIAL_OF, Recorder, settle
 from vllm_harness.testing.results import MISSED, TargetResult
@@ -118,16 +118,16 @@ def test_objections_are_about_the_code_alone() -> None:
 
 
 def test_a_repeated_test_misses_where_the_model_said_otherwise() -> None:
-    error = ModelSaidOtherwise("Paris")
+    error = UnexpectedContent("Paris")
     assert settled(report("failed", "x"), error).failed
     assert settled(report("failed", "x"), error, repeated=True).outcome == MISSED
     assert settled(report("failed", "x"), AssertionError(), repeated=True).failed
 
 
 def test_says_raises_what_may_be_tried_again() -> None:
-    says("Paris" in "Paris.", "Paris")
-    with pytest.raises(ModelSaidOtherwise, match="Paris, not 'Rome'"):
-        says(False, "Paris, not 'Rome'")
+    expect_content("Paris" in "Paris.", "Paris")
+    with pytest.raises(UnexpectedContent, match="Paris, not 'Rome'"):
+        expect_content(False, "Paris, not 'Rome'")
 
 
 def counted(*reports: pytest.TestReport, trial: tuple[str, int] | None = None) -> TargetResult:
@@ -171,7 +171,7 @@ def test_trials_count_every_kind_of_failure() -> None:
     def outcome(*reports: pytest.TestReport) -> dict[str, dict[int, bool]]:
         return counted(*reports, trial=("case", 3)).trials
 
-    missed = settled(report("failed", "x"), ModelSaidOtherwise(), repeated=True)
+    missed = settled(report("failed", "x"), UnexpectedContent(), repeated=True)
     assert outcome(report("passed")) == {"case": {3: True}}
     assert outcome(report("failed", "x", "setup")) == {"case": {3: False}}
     assert outcome(report("passed"), report("failed", "x", "teardown")) == {"case": {3: False}}
