@@ -43,7 +43,7 @@ def test_nothing_passes_on_nothing(pytester: pytest.Pytester, pytestconfig: pyte
         [
             "E *CP101 error *stream and body differ*Rome*France*",
             "known defect vllm#2: it was wrong does not show any more; fixed: remove the mark",
-            "an expected failure without a reference: mark it known_defect(...) instead",
+            "an expected failure without a reference: mark it vllm_known_defect(...) instead",
             "a skip that models.yaml does not expect of this entry*[[]no-reason[]] the test would rather not",
             "*the test has the fixture check_body and never called it*",
         ]
