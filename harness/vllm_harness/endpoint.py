@@ -84,7 +84,7 @@ class Endpoint:
         except (requests.RequestException, KeyError, TypeError, ValueError) as error:
             raise EndpointError(
                 f"{self.base_url} does not answer GET /v1/models: {error}",
-                hint="check --server-url (without /v1) and --api-key-env",
+                hint="check the URL (without /v1) and the API key",
             ) from error
 
     def lacking(self) -> frozenset[str]:
@@ -134,10 +134,10 @@ def attach(url: str, api_key_env: str | None = None, request_s: float = 120.0) -
         UsageError: not a URL, or the variable is not set.
     """
     if not url.startswith(("http://", "https://")):
-        raise UsageError(f"--server-url {url!r} is not an http(s) URL")
+        raise UsageError(f"the server's URL {url!r} is not an http(s) URL")
     key = "none"
     if api_key_env is not None:
         key = os.environ.get(api_key_env, "")
         if not key:
-            raise UsageError(f"--api-key-env {api_key_env}: the variable is not set or empty")
+            raise UsageError(f"the variable {api_key_env}, for the API key, is not set or empty")
     return Endpoint(url.rstrip("/").removesuffix("/v1"), api_key=key, request_s=request_s)

@@ -93,6 +93,20 @@ def test_collection_makes_nothing(
     assert list(home.rglob("*")) == []
 
 
+def test_an_environment_that_cannot_be_made_fails_the_tests_that_use_it(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    occupied = pytester.makefile(".txt", occupied="a file where the cache's folder should be")
+    monkeypatch.setenv("VLLM_HARNESS_CACHE", str(occupied))
+    pytester.makepyfile(
+        "def test_server(vllm_server): pass\ndef test_more(script): pass\ndef test_other(): pass"
+    )
+    options = ("--vllm-model=qwen3", "--vllm-lane=scripted", "--vllm-spec=0.32.0", "--vllm-device=cpu")
+    result = pytester.runpytest_subprocess(*options)
+    result.assert_outcomes(passed=1, errors=2)
+    result.stdout.fnmatch_lines(["*occupied.txt*"])
+
+
 def test_without_asyncio_one_line_says_what_to_install(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("async def test_it(async_openai_client): pass")
     result = pytester.runpytest_subprocess("-p", "no:asyncio")
