@@ -1,4 +1,4 @@
-"""Which cases of the suites a short run takes, and on which model: some of each test and behaviour."""
+"""Which cases of the suites a short run takes, and on which model: a few of each test and behaviour."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def choose(cases: Iterable[Case], most: int, seed: int) -> dict[str, str]:
         seed: another seed takes other cases and other models.
     """
     every = sorted(cases, key=lambda case: lot(seed, case.name))
-    taken = _some_of_each_test(every, most)
+    taken = _first_of_each_test(every, most)
     seen = {behaviour for case in taken for behaviour in case.covers}
     for case in every:
         if case.covers - seen:
@@ -54,9 +54,9 @@ def uncovered(behaviours: Iterable[str], cases: Iterable[Case], chosen: Mapping[
     return sorted(set(behaviours) - covered)
 
 
-def _some_of_each_test(cases: Iterable[Case], most: int) -> list[Case]:
+def _first_of_each_test(cases: Iterable[Case], most: int) -> list[Case]:
     taken: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
         if not most or len(taken[case.test]) < most:
             taken[case.test].append(case)
-    return [case for some in taken.values() for case in some]
+    return [case for cases_of_test in taken.values() for case in cases_of_test]

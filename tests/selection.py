@@ -36,13 +36,13 @@ def _seed_of_today() -> int:
 
 
 def unsettled() -> set[str]:
-    """Tests, as file::function or one case of it, that were not yet seen to be right on a real server."""
+    """Tests, as file::function or a case of it, that were not yet seen to be right on a real server."""
     lines = UNSETTLED.read_text().splitlines()
     return {line.split("#")[0].strip() for line in lines} - {""}
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Says how many tests are not settled."""
+    """The number of tests that are not settled."""
     count = len(unsettled())
     if not count or config.option.unsettled:
         return None
@@ -56,10 +56,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     of_targets = [item for item in items if TARGET in item.stash and _is_for_its_target(item)]
     yield
     unwanted = LeftOut(Counter(item.stash[TARGET].id for item in of_targets))
-    asked = set(items)
+    selected = set(items)
     for item in of_targets:
-        if item not in asked:
-            unwanted.add(item.stash[TARGET].id, item.nodeid, "not asked for")
+        if item not in selected:
+            unwanted.add(item.stash[TARGET].id, item.nodeid, "deselected")
     names = set() if config.option.unsettled else unsettled()
     _leave_out(
         items, [item for item in items if {item.nodeid, function_of(item)} & names], "unsettled", unwanted
@@ -107,15 +107,15 @@ def _case(name: str, items: list[pytest.Item]) -> Case:
     return Case(name, function_of(items[0]), tuple(map(_model, items)), frozenset(covered_by(items[0])))
 
 
-def _leave_out(items: list[pytest.Item], some: list[pytest.Item], reason: str, unwanted: LeftOut) -> None:
-    if not some:
+def _leave_out(items: list[pytest.Item], gone: list[pytest.Item], reason: str, unwanted: LeftOut) -> None:
+    if not gone:
         return
-    gone = set(some)
-    items[:] = [item for item in items if item not in gone]
-    for item in some:
+    left = set(items) - set(gone)
+    items[:] = [item for item in items if item in left]
+    for item in gone:
         if TARGET in item.stash:
             unwanted.add(item.stash[TARGET].id, item.nodeid, reason)
-    some[0].config.hook.pytest_deselected(items=some)
+    gone[0].config.hook.pytest_deselected(items=gone)
 
 
 def function_of(item: pytest.Item) -> str:
@@ -137,7 +137,7 @@ def _is_skipped_as_slow(item: pytest.Item) -> bool:
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    """Says what a run leaves out; all of it stands in the run's folder."""
+    """What a run leaves out, in lines; all of it is in the run's folder."""
     unwanted = config.stash[LEFT_OUT]
     lines = unwanted.lines()
     if lines and not config.option.collectonly:

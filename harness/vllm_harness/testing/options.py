@@ -62,7 +62,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "type": int,
         "default": 0,
         "metavar": "N",
-        "help": "scripted lane: N forks share a target's server, beside tests with servers of their own",
+        "help": "scripted lane: N forks share a target's server, beside tests with servers of their own; "
+        "without pytest-xdist's -n, whose workers start servers of their own",
     },
     "--vllm-slow": {**_FLAG, "help": "run tests marked vllm_slow as well"},
     "--vllm-repeat": {
