@@ -21,10 +21,10 @@ Servers with clients of the openai SDK; every error is a `HarnessError`, and wro
 
 Scripts of the scripted lane, as meaning or as a family's native text, one book of rules for each client:
 
-    from vllm_harness import Meaning, Raw, RemoteServer, Book, ToolCall, When
+    from vllm_harness import Meaning, Raw, RemoteServer, ScriptBook, ToolCall, When
 
     def scripted(server: RemoteServer) -> None:
-        book = Book(server.endpoint, server.entry)
+        book = ScriptBook(server.endpoint, server.entry)
         weather = ToolCall("get_weather", {"city": "Paris"})
         book.script(reasoning="I need the weather.", calls=[weather], when=When(tools=("get_weather",)))
         book.script(Meaning.of("It is sunny."), when=When(tool_output="sunny"))
@@ -101,7 +101,7 @@ if TYPE_CHECKING:
         watch,
         watch_async,
     )
-    from vllm_harness.scripted.book import Book, Raw, When
+    from vllm_harness.scripted.book import Raw, ScriptBook, When
     from vllm_harness.scripted.meaning import Meaning, ToolCall
     from vllm_harness.server.attached import AttachedServer
     from vllm_harness.server.remote import RemoteServer
@@ -112,7 +112,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AttachedServer",
-    "Book",
     "Finding",
     "HarnessError",
     "KnownDeviation",
@@ -121,6 +120,7 @@ __all__ = [
     "ProtocolViolation",
     "Raw",
     "RemoteServer",
+    "ScriptBook",
     "ScriptWriter",
     "Severity",
     "ToolCall",
@@ -159,7 +159,7 @@ _MODULES = {
         "watch",
         "watch_async",
     ),
-    "scripted.book": ("Book", "Raw", "When"),
+    "scripted.book": ("Raw", "ScriptBook", "When"),
     "scripted.meaning": ("Meaning", "ToolCall"),
     "server.attached": ("AttachedServer",),
     "server.remote": ("RemoteServer",),
