@@ -33,7 +33,8 @@ Scripts of the scripted lane, as meaning or as a family's native text, one book 
 
 Checks of what a client received, of any of the APIs, without a server:
 
->>> from vllm_harness import compare_stream, parse_sse, validate_body, validate_stream
+>>> from vllm_harness import KnownDeviation, apply_known, compare_stream, parse_sse
+>>> from vllm_harness import validate_body, validate_stream
 >>> error = {"message": "no such model", "type": "NotFoundError", "param": None, "code": 404}
 >>> validate_body({"error": error})
 []
@@ -41,24 +42,25 @@ Checks of what a client received, of any of the APIs, without a server:
 >>> findings = validate_stream(parse_sse([chunk, b"\\n\\n"]), api="chat")
 >>> "SE107" in {finding.code for finding in findings}  # `vllm-harness explain SE107`: the stream has no end
 True
+>>> known = KnownDeviation(code="SE107", reference="vllm#46940", versions="<0.26", note="the end is missing")
+>>> [finding.known for finding in apply_known(findings, [known], "0.24.0") if finding.code == "SE107"]
+['vllm#46940']
 >>> compare_stream([])
 []
 
-A stream of the SDK that is checked while it is read; a known deviation does not count as an error:
+A stream of the SDK that is checked while it is read:
 
     from openai import AsyncOpenAI, OpenAI
 
-    from vllm_harness import Finding, KnownDeviation, ProtocolViolation, Severity, apply_known, watch
-    from vllm_harness import validate_stream_async, watch_async
+    from vllm_harness import Finding, ProtocolViolation, Severity, validate_stream_async, watch, watch_async
 
     def read(client: OpenAI) -> None:
         try:
             for event in watch(client.responses.create(model="m", input="Hi", stream=True)):
                 print(event.type)
         except ProtocolViolation as violation:
-            known = [KnownDeviation("RO104", "vllm#46940", versions="<0.26")]
-            findings: list[Finding] = apply_known(violation.findings, known, "0.24.0")
-            print([each for each in findings if each.severity is Severity.ERROR and not each.known])
+            errors: list[Finding] = [each for each in violation.findings if each.severity is Severity.ERROR]
+            print(*errors, sep="\\n")
 
     async def read_async(client: AsyncOpenAI) -> None:
         stream = await client.responses.create(model="m", input="Hi", stream=True)
