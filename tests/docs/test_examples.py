@@ -1,0 +1,39 @@
+"""The Python code of the README and the manual runs: tests as tests of this module, programs whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.docs.blocks import BLOCKS, Block, written_in
+
+pytestmark = pytest.mark.vllm_scripted
+
+PROGRAMS = [block for block in written_in("python") if not block.has_tests]
+
+
+def _run(block: Block) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": str(block)}
+    exec(compile(block.tree(), block.page, "exec"), names)
+    return names
+
+
+def _tests(block: Block) -> dict[str, Any]:
+    """The test functions of a block, under names that tell their page."""
+    page = block.page.removesuffix(".md").replace("/", "_").replace("-", "_")
+    found = {name: value for name, value in _run(block).items() if name.startswith("test_")}
+    return {f"{name}_of_{page}_{block.line}": value for name, value in found.items()}
+
+
+for _block in written_in("python"):
+    if _block.has_tests:
+        globals().update(_tests(_block))
+
+
+@pytest.mark.parametrize("block", PROGRAMS, ids=str)
+def test_program_prints_what_the_page_shows(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = [output.text for output in BLOCKS if output.follows == block and output.language == "text"]
+    _run(block)
+    printed = capsys.readouterr().out
+    assert not shown or printed == shown[0]

@@ -1,0 +1,95 @@
+"""The generated pages name everything that there is; the page of variables, written by hand, does too."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from tests.docs.blocks import ROOT
+from vllm_harness.cli.main import app
+from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.testing import options
+
+VARIABLE = re.compile(r"\bVLLM_HARNESS_[A-Z][A-Z_]*[A-Z]\b")
+CODE = ("harness", "scripts", "tests")
+
+
+@pytest.fixture(scope="module")
+def hook() -> ModuleType:
+    """The hook of mkdocs that makes the pages."""
+    spec = importlib.util.spec_from_file_location("generated", ROOT / "docs" / "hooks" / "generated.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def pages(hook: ModuleType) -> dict[str, str]:
+    """The generated pages."""
+    made: dict[str, str] = hook.pages()
+    return made
+
+
+def test_every_command_and_option_is_on_its_page(pages: dict[str, str]) -> None:
+    page = pages["reference/commands.md"]
+    commands = [("vllm-harness", typer.main.get_command(app))]
+    while commands:
+        name, command = commands.pop()
+        assert f"`{name} " in page
+        for parameter in command.params:
+            if not getattr(parameter, "hidden", False):
+                assert all(option in page for option in parameter.opts)
+        if isinstance(command, TyperGroup):
+            commands += [(f"{name} {key}", of) for key, of in command.commands.items() if not of.hidden]
+
+
+def test_every_option_and_marker_of_the_plugin_is_on_its_page(pages: dict[str, str]) -> None:
+    page = pages["reference/pytest.md"]
+    for marker in options.MARKERS:
+        assert f"`{marker.partition(': ')[0]}`" in page
+    for option in options.OPTIONS:
+        assert f"`{option}`" in page
+
+
+@pytest.mark.parametrize(
+    "fixture", ["vllm_server", "openai_client", "async_openai_client", "script", "check_stream", "check_same"]
+)
+def test_fixture_is_on_its_page(fixture: str, pages: dict[str, str]) -> None:
+    assert re.search(rf"^\| `{fixture}` \| \w", pages["reference/pytest.md"], re.M)
+
+
+@pytest.mark.parametrize("key", [key for key in ModelEntry.model_fields if key != "name"])
+def test_key_of_a_model_entry_is_on_its_page(key: str, pages: dict[str, str]) -> None:
+    assert f"| `{key}` |" in pages["reference/models.md"]
+
+
+def test_what_a_page_would_load_from_elsewhere_is_found(hook: ModuleType) -> None:
+    found = hook.loaded_from_elsewhere
+    assert found('<script src="https://cdn.example/x.js"></script>')
+    assert found("<link rel=stylesheet href=//fonts.example/css>")
+    assert not found('<script src="assets/x.js"></script><a href="https://example.org">a link to follow</a>')
+
+
+def test_the_manual_builds(tmp_path: Path) -> None:
+    """Strictly: a link that leads nowhere, or something loaded from elsewhere, fails it."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "reference" / "commands.html").is_file()
+
+
+def test_every_variable_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "reference" / "variables.md").read_text()
+    files = (path for folder in CODE for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ""})
+    text = "\n".join(path.read_text(errors="replace") for path in files if path.is_file())
+    assert set(VARIABLE.findall(text)) == set(VARIABLE.findall(page))
