@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from vllm_harness.errors import UsageError
 from vllm_harness.files.located_yaml import Location, YamlFileError, read_yaml
 from vllm_harness.files.paths import data_path
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.protocol.known import KnownDeviation
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -36,11 +37,11 @@ class RegistryError(UsageError):
     """models.yaml is missing, malformed, or has no such entry."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+class _EntryModel(StrictModel):
+    model_config = ConfigDict(coerce_numbers_to_str=True)
 
 
-class Hub(_Strict):
+class Hub(_EntryModel):
     """Where the real weights live.
 
     Attributes:
@@ -54,7 +55,7 @@ class Hub(_Strict):
     gated: bool = False
 
 
-class Hardware(_Strict):
+class Hardware(_EntryModel):
     """What the live lane needs.
 
     Attributes:
@@ -70,7 +71,7 @@ class Hardware(_Strict):
     cpu_memory_gib: float = Field(8, gt=0)
 
 
-class Limits(_Strict):
+class Limits(_EntryModel):
     """Bounds for one model entry.
 
     Attributes:
@@ -84,14 +85,14 @@ class Limits(_Strict):
     live_attempts: int = Field(1, ge=1, le=10)
 
 
-class Flags(_Strict):
+class Flags(_EntryModel):
     """Command-line arguments and environment variables added for one device or lane."""
 
     args: tuple[str, ...] = ()
-    env: dict[str, str] = {}
+    env: dict[str, str] = Field(default_factory=dict)
 
 
-class StandIn(_Strict):
+class StandIn(_EntryModel):
     """A tiny checkpoint of the family's own architecture for the scripted lane.
 
     Attributes:
@@ -108,13 +109,13 @@ class StandIn(_Strict):
     config: dict[str, Any]
     generation_config: dict[str, Any]
     tokenizer: str
-    tokens: dict[int, str] = {}
-    assets: dict[str, str] = {}
+    tokens: dict[int, str] = Field(default_factory=dict)
+    assets: dict[str, str] = Field(default_factory=dict)
     args: tuple[str, ...] = ()
     stop: str
 
 
-class ModelEntry(_Strict):
+class ModelEntry(_EntryModel):
     """One model: how its server is started and what it can do.
 
     Attributes:
@@ -142,7 +143,7 @@ class ModelEntry(_Strict):
     reasoning_parser: str | None = None
     chat_template: str | None = None
     args: tuple[str, ...] = ()
-    env: dict[str, str] = {}
+    env: dict[str, str] = Field(default_factory=dict)
     live: Flags = Flags()
     cpu: Flags = Flags()
     cuda: Flags = Flags()
@@ -212,7 +213,7 @@ class ModelEntry(_Strict):
         return tuple(known for known in self.known_deviations if known.holds_for(version))
 
 
-class Registry(_Strict):
+class Registry(_EntryModel):
     """All model entries of one models.yaml, in its order.
 
     Attributes:

@@ -14,8 +14,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from vllm_harness.environments.conversion import gguf_checkpoint, tiktoken_ranks
 from vllm_harness.environments.data import load
 from vllm_harness.environments.resolve import resolve
@@ -33,6 +31,7 @@ from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.files.making import half_made, one_maker
 from vllm_harness.files.paths import cache_dir, data_path
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.terminal.status import Progress, quiet
 
 _MANIFEST = ".vllm-harness.json"
@@ -42,10 +41,8 @@ class MissingAssetError(AssetError):
     """The asset is not fetched yet."""
 
 
-class Asset(BaseModel):
+class Asset(StrictModel):
     """One entry of `env/assets.yaml`; its sources are tried in order."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     description: str
     sources: list[Source]

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from pydantic import BaseModel, ConfigDict
 
 from vllm_harness.environments import operators
 from vllm_harness.environments.data import load
@@ -41,21 +40,20 @@ from vllm_harness.environments.tree import Tree
 from vllm_harness.environments.verify import verify
 from vllm_harness.files.making import one_maker
 from vllm_harness.files.paths import data_path
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.terminal.status import Progress, quiet
 
 # a tree's bytecode goes to the environment, whoever starts its Python
 _BYTECODE = "import sys; sys.pycache_prefix = {!r}\n"
 
 
-class Adjustments(BaseModel):
+class Adjustments(StrictModel):
     """`env/grafts.yaml`: how what vLLM asks for is changed over CPU kernels.
 
     Attributes:
         exclude: distributions that are left out.
         override: requirements that replace what packages ask for.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     exclude: list[str]
     override: list[str]

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.version import Version
-from pydantic import BaseModel, ConfigDict
 
 from vllm_harness.environments.data import load
 from vllm_harness.environments.installer import run_uv, uv_environ
 from vllm_harness.environments.spec import Device
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import data_path
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.terminal.status import Progress
 
 HARNESS = "harness"
@@ -39,7 +39,7 @@ torch=={torch}
 """
 
 
-class Recipe(BaseModel):
+class Recipe(StrictModel):
     """One entry of `env/releases.yaml`.
 
     Attributes:
@@ -52,13 +52,11 @@ class Recipe(BaseModel):
         note: a line for the lock's header.
     """
 
-    model_config = ConfigDict(extra="forbid")
-
-    requirements: list[str]
+    requirements: tuple[str, ...]
     torch: str | None = None
-    torch_requirements: list[str] = []
-    exclude: list[str] = []
-    override: list[str] = []
+    torch_requirements: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    override: tuple[str, ...] = ()
     exclude_newer: datetime.date
     note: str = ""
 
@@ -173,7 +171,7 @@ def _project(recipe: Recipe) -> str:
     }
     settings = {
         "environments": machines,
-        "exclude-dependencies": recipe.exclude + (["torch"] if recipe.torch else []),
+        "exclude-dependencies": recipe.exclude + (("torch",) if recipe.torch else ()),
         "override-dependencies": recipe.override,
     }
     return _table("project", project) + _table("tool.uv", settings)

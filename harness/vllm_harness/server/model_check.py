@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from vllm_harness.configuration.model_entries import TEMPLATES, Device, Frontend, Lane, ModelEntry
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.dialects import load_dialects
 from vllm_harness.scripted.standin import stand_in_args
 
@@ -35,10 +36,8 @@ class NamesError(HarnessError):
     exit_code = 2
 
 
-class VllmNames(BaseModel):
+class VllmNames(StrictModel):
     """The names one vLLM knows (see harness/vllm_harness/server/vllm_names.py)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tool_parsers: frozenset[str]
     reasoning_parsers: frozenset[str]

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from vllm_harness.environments.data import load
 from vllm_harness.errors import HarnessError
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.progress import StartProgress
 from vllm_harness.server.remote import RemoteServer
@@ -31,10 +32,8 @@ class NoReferenceError(HarnessError):
     """transformers could not compute the reference."""
 
 
-class Questions(BaseModel):
+class Questions(StrictModel):
     """prompts.yaml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     prompts: tuple[str, ...] = Field(min_length=1)
     text: str

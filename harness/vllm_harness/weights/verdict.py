@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from vllm_harness.files.strict import StrictModel
 
 LARGEST = 4.0
 MEAN = 2.0
@@ -29,17 +29,15 @@ NEAR_TIE = 2.0
 Verdict = Literal["agrees", "rounding", "wrong"]
 
 
-class Candidate(BaseModel):
+class Candidate(StrictModel):
     """One of the best tokens at a step."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     token: int
     logprob: float
     text: str
 
 
-class Reference(BaseModel):
+class Reference(StrictModel):
     """What transformers computes.
 
     Attributes:
@@ -48,8 +46,6 @@ class Reference(BaseModel):
         greedy: for each prompt the greedy steps in float32; the best tokens of a step, the taken one first.
         logprobs: for each dtype the log-probability of every token of the text after the first.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     prompts: list[list[int]]
     text: list[int]
