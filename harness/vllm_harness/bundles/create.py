@@ -13,9 +13,8 @@ from pathlib import Path
 
 from vllm_harness.bundles import contents
 from vllm_harness.bundles.parts import pack
-from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.configuration.model_entries import Device, ModelEntry
 from vllm_harness.environments.locks import lock_for
-from vllm_harness.environments.spec import Device
 from vllm_harness.errors import UsageError
 from vllm_harness.terminal.status import Progress, quiet
 
@@ -24,7 +23,7 @@ SMALLEST_PART = 10**6
 
 
 @dataclass(frozen=True)
-class Made:
+class CreatedBundle:
     """A bundle: its folder, its size and number of parts, and what of the entries it has."""
 
     folder: Path
@@ -44,7 +43,7 @@ def create(
     hub_weights: bool = False,
     without_torch: bool = False,
     progress: Progress = quiet,
-) -> Made:
+) -> CreatedBundle:
     """Makes a bundle for this Python version and kind of machine; `folder` appears when it is whole.
 
     Args:
@@ -90,7 +89,7 @@ def create(
         manifest = pack(content, bundle, part_size, about)
         shutil.move(bundle, folder)
     size = sum(part["size"] for part in manifest["parts"])
-    return Made(folder, size, len(manifest["parts"]), names, hub)
+    return CreatedBundle(folder, size, len(manifest["parts"]), names, hub)
 
 
 def parse_size(text: str) -> int:

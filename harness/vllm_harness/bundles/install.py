@@ -31,46 +31,48 @@ MANIFEST = "manifest.json"
 BLOCK = 2**20
 
 
-class BundleError(Exception):
+class InstallerError(Exception):
     """A bundle is damaged, or does not fit this machine; the message says what to do."""
 
 
 def read_manifest(bundle: Path) -> dict[str, Any]:
-    """What a bundle holds. Raises BundleError (no bundle, or one of another format)."""
+    """What a bundle holds. Raises InstallerError (no bundle, or one of another format)."""
     try:
         manifest: dict[str, Any] = json.loads((bundle / MANIFEST).read_text())
         known = manifest["format"] == FORMAT
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BundleError(f"{bundle} is no bundle: its {MANIFEST} cannot be read ({error})") from None
+        raise InstallerError(f"{bundle} is no bundle: its {MANIFEST} cannot be read ({error})") from None
     if not known:
-        raise BundleError(f"{bundle} has format {manifest['format']}, this installer knows {FORMAT}")
+        raise InstallerError(f"{bundle} has format {manifest['format']}, this installer knows {FORMAT}")
     return manifest
 
 
 def check_machine(manifest: dict[str, Any]) -> None:
-    """Raises BundleError unless its wheels are for this Python and machine."""
+    """Raises InstallerError unless its wheels are for this Python and machine."""
     here = (".".join(map(str, sys.version_info[:2])), platform.machine(), sys.platform)
     there = (manifest["python"], manifest["machine"], manifest["system"])
     if here != there:
         remedy = f"run it with python{there[0]}" if here[1:] == there[1:] else "make one on such a machine"
-        raise BundleError(
+        raise InstallerError(
             f"the bundle is for Python {there[0]} on {there[2]} {there[1]}, "
             f"this is Python {here[0]} on {here[2]} {here[1]}: {remedy}"
         )
 
 
 def check_parts(bundle: Path, manifest: dict[str, Any]) -> None:
-    """Raises BundleError naming every part that is missing or not the one that was made."""
+    """Raises InstallerError naming every part that is missing or not the one that was made."""
     wrong = [fault for part in manifest["parts"] if (fault := _fault(bundle / part["name"], part))]
     if wrong:
-        raise BundleError(f"{bundle}: {'; '.join(wrong)}. Bring them again; nothing was installed")
+        raise InstallerError(f"{bundle}: {'; '.join(wrong)}. Bring them again; nothing was installed")
 
 
 def unpack(bundle: Path, manifest: dict[str, Any], into: Path) -> None:
-    """Writes the bundle's files into a folder, each one checked. Raises BundleError (damage, no space)."""
+    """Writes the bundle's files into a folder, each one checked. Raises InstallerError (damage, no space)."""
     size = sum(file["size"] for file in manifest["files"])
     if (free := shutil.disk_usage(into).free) < size:
-        raise BundleError(f"{into} has {free / 1e9:.1f} GB free, the bundle unpacks to {size / 1e9:.1f} GB")
+        raise InstallerError(
+            f"{into} has {free / 1e9:.1f} GB free, the bundle unpacks to {size / 1e9:.1f} GB"
+        )
     with closing(_Joined([bundle / part["name"] for part in manifest["parts"]])) as joined:
         for file in manifest["files"]:
             target = into / _inside(file["path"])
@@ -78,12 +80,15 @@ def unpack(bundle: Path, manifest: dict[str, Any], into: Path) -> None:
             with target.open("wb") as out:
                 sha256 = joined.copy(out, file["size"])
             if sha256 != file["sha256"]:
-                raise BundleError(f"{file['path']} is not the file that was packed (sha256 {sha256})")
+                raise InstallerError(f"{file['path']} is not the file that was packed (sha256 {sha256})")
 
 
 @contextmanager
 def unpacked(bundle: Path, manifest: dict[str, Any], beside: Path) -> Iterator[Path]:
-    """A temporary folder in `beside` with the files of a bundle whose parts are whole. Raises BundleError."""
+    """A temporary folder in `beside` with the files of a bundle whose parts are whole.
+
+    Raises InstallerError.
+    """
     check_parts(bundle, manifest)
     beside.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=beside, prefix=".bundle-") as folder:
@@ -111,7 +116,7 @@ def main() -> int:
     bundle = Path(__file__).resolve().parent
     try:
         _set_up(bundle, folder, ["--over", given.over] if given.over else [])
-    except (BundleError, OSError) as error:
+    except (InstallerError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(f"\n{folder} is set up:\n  cd {folder} && .venv/bin/vllm-harness doctor")
@@ -122,7 +127,7 @@ def _set_up(bundle: Path, folder: Path, options: list[str]) -> None:
     manifest = read_manifest(bundle)
     check_machine(manifest)
     if folder.exists():
-        raise BundleError(f"{folder} is there already: remove it, or name another folder")
+        raise InstallerError(f"{folder} is there already: remove it, or name another folder")
     print(f"checking {len(manifest['parts'])} parts", flush=True)
     with unpacked(bundle, manifest, folder.parent) as files:
         try:
@@ -165,7 +170,9 @@ def _run(*command: str | Path, environ: dict[str, str]) -> None:
         subprocess.run([*map(str, command)], env={**os.environ, **environ}, check=True)
     except subprocess.CalledProcessError as error:
         short = " ".join(map(str, command[:3]))
-        raise BundleError(f"`{short}` failed (exit code {error.returncode}); nothing is left of it") from None
+        raise InstallerError(
+            f"`{short}` failed (exit code {error.returncode}); nothing is left of it"
+        ) from None
 
 
 class _Joined:
@@ -213,7 +220,7 @@ def _fault(path: Path, part: dict[str, Any]) -> str | None:
 def _inside(path: str) -> PurePosixPath:
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts:
-        raise BundleError(f"the manifest names {path}, which is outside of the bundle")
+        raise InstallerError(f"the manifest names {path}, which is outside of the bundle")
     return pure
 
 

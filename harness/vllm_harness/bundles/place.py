@@ -17,8 +17,8 @@ from vllm_harness.bundles import install as installer
 from vllm_harness.environments import assets, installed, release
 from vllm_harness.environments.installer import run_uv
 from vllm_harness.environments.locks import lock_for
-from vllm_harness.environments.made import Marker, described, make, root
 from vllm_harness.environments.spec import Environment
+from vllm_harness.environments.store import Marker, described, environments_folder, make
 from vllm_harness.environments.verify import verify
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.files.paths import cache_dir
@@ -32,7 +32,7 @@ class BundleError(HarnessError):
 
 
 @dataclass(frozen=True)
-class Placed:
+class InstalledBundle:
     """What a bundle has brought."""
 
     environment: Environment
@@ -42,7 +42,7 @@ class Placed:
 
 def install(
     bundle: Path, *, unpacked: Path | None = None, over: Path | None = None, progress: Progress = quiet
-) -> Placed:
+) -> InstalledBundle:
     """Makes the bundle's server environment and puts its assets into the cache; no network is used.
 
     Every part and file is checked by its sha256 before anything of the bundle is used. The environment and
@@ -72,9 +72,9 @@ def install(
             for name in manifest["assets"]:
                 assets.adopt(name, folder / "assets" / name, progress=progress)
             _place_hub(folder / "hub")
-    except installer.BundleError as error:
+    except installer.InstallerError as error:
         raise BundleError(str(error)) from None
-    return Placed(environment, manifest["assets"], manifest["hub"])
+    return InstalledBundle(environment, manifest["assets"], manifest["hub"])
 
 
 def _check_lock(bundle: Path, manifest: Mapping[str, Any], over: Path | None) -> None:
@@ -103,7 +103,10 @@ def _environment(
             f"{over} has torch {torch}, vLLM {lock.version} was built for {lock.torch}",
             hint="name a Python that has that torch, or bring a bundle that carries it",
         )
-    target = root() / f"{lock.name}-over-{hashlib.sha256(bytes(over)).hexdigest()[:8]}-{lock.digest}"
+    target = (
+        environments_folder()
+        / f"{lock.name}-over-{hashlib.sha256(bytes(over)).hexdigest()[:8]}-{lock.digest}"
+    )
 
     def build() -> Marker:
         progress(f"making {target.name} over {over}")

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import psutil
 
-from vllm_harness.environments import Environment, assets, installed, locks, made, release
+from vllm_harness.environments import Environment, assets, installed, locks, release, store
 from vllm_harness.environments.installer import InstallError, uv_path
 from vllm_harness.environments.sources import hub_reachable
 from vllm_harness.errors import HarnessError
@@ -118,7 +118,7 @@ def _environments() -> Iterator[Environment]:
             yield installed.environment()
         except HarnessError:
             return
-    yield from (entry.environment for entry in made.made() if entry.environment)
+    yield from (entry.environment for entry in store.stored() if entry.environment)
 
 
 def _vllm(environments: list[Environment]) -> Iterator[MachineCheck]:

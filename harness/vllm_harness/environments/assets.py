@@ -29,16 +29,12 @@ from vllm_harness.environments.sources import (
 )
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
-from vllm_harness.files.making import half_made, one_maker
+from vllm_harness.files.locking import half_made, locked_for_making
 from vllm_harness.files.paths import cache_dir, data_path
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.terminal.status import Progress, quiet
 
 _MANIFEST = ".vllm-harness.json"
-
-
-class MissingAssetError(AssetError):
-    """The asset is not fetched yet."""
 
 
 class Asset(StrictModel):
@@ -72,13 +68,6 @@ def cached(name: str) -> Fetched | None:
     return _cached(_folder(name), _definition(name))
 
 
-def asset_path(name: str) -> Path:
-    """The folder of a fetched asset. Raises UsageError (no such asset), MissingAssetError."""
-    if fetched := cached(name):
-        return fetched.folder
-    raise MissingAssetError(f"asset {name} is not fetched yet", hint=f"vllm-harness assets fetch {name}")
-
-
 def fetch(name: str, *, progress: Progress = quiet, converter: Environment | None = None) -> Path:
     """The folder of an asset, fetched now unless it is there.
 
@@ -104,7 +93,7 @@ def adopt(name: str, folder: Path, *, progress: Progress = quiet) -> Path:
     target, asset = _folder(name), _definition(name)
     if _cached(folder, asset) is None:
         raise AssetError(f"{folder} is not the asset {name} that env/assets.yaml pins now")
-    with one_maker(target, progress):
+    with locked_for_making(target, progress):
         if _cached(target, asset) is None:
             with half_made(target) as half:
                 shutil.copytree(folder, half / "asset")
@@ -116,7 +105,7 @@ def adopt(name: str, folder: Path, *, progress: Progress = quiet) -> Path:
 def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environment | None) -> Path:
     if _cached(folder, asset):  # without a lock: the cache may be another's, to be read only
         return folder
-    with one_maker(folder, progress):
+    with locked_for_making(folder, progress):
         if _cached(folder, asset):
             return folder
         if folder.exists():

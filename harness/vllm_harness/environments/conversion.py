@@ -9,7 +9,7 @@ from pathlib import Path
 from vllm_harness.environments.installer import remedy, run_uv
 from vllm_harness.environments.sources import AssetError
 from vllm_harness.environments.spec import Environment
-from vllm_harness.files.making import half_made, one_maker
+from vllm_harness.files.locking import half_made, locked_for_making
 from vllm_harness.files.paths import cache_dir, data_path
 from vllm_harness.terminal.status import Progress
 
@@ -49,7 +49,7 @@ def gguf_checkpoint(gguf: Path, folder: Path, environment: Environment, progress
 def _gguf_packages(environment: Environment, progress: Progress) -> Path:
     lock = data_path("env") / "gguf.lock"
     folder = cache_dir() / "overlays" / f"gguf-{hashlib.sha256(lock.read_bytes()).hexdigest()[:8]}"
-    with one_maker(folder, progress):
+    with locked_for_making(folder, progress):
         if not folder.exists():
             with half_made(folder) as half:
                 target = [f"--target={half}/packages", f"--python={environment.python}"]

@@ -23,22 +23,22 @@ from vllm_harness.environments import operators
 from vllm_harness.environments.data import load
 from vllm_harness.environments.installer import run_uv
 from vllm_harness.environments.locks import Lock, lock_for, locks
-from vllm_harness.environments.made import (
+from vllm_harness.environments.release import install, interpreter, minors
+from vllm_harness.environments.spec import Environment, Spec
+from vllm_harness.environments.store import (
     Marker,
     MissingEnvironmentError,
     described,
+    environments_folder,
     make,
     read,
     read_marker,
-    root,
     site_packages,
     write_marker,
 )
-from vllm_harness.environments.release import install, interpreter, minors
-from vllm_harness.environments.spec import Environment, Spec
 from vllm_harness.environments.tree import Tree
 from vllm_harness.environments.verify import verify
-from vllm_harness.files.making import one_maker
+from vllm_harness.files.locking import locked_for_making
 from vllm_harness.files.paths import data_path
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.terminal.status import Progress, quiet
@@ -120,7 +120,7 @@ def _folder(spec: Spec, lock: Lock, minor: str) -> Path:
         name = f"tree-{spec.tree.name}-{hashlib.sha256(str(spec.tree).encode()).hexdigest()[:8]}"
     else:
         name = f"graft-{spec.version}"
-    return root() / f"{name}-on-{lock.version}-py{minor}-{lock.digest}"
+    return environments_folder() / f"{name}-on-{lock.version}-py{minor}-{lock.digest}"
 
 
 def _take_kernels(folder: Path, progress: Progress) -> Path:
@@ -160,7 +160,7 @@ def _plant(spec: Spec, lock: Lock, folder: Path, progress: Progress) -> Marker:
 
 
 def _refreshed(folder: Path, tree: Tree, progress: Progress) -> Environment:
-    with one_maker(folder, progress):
+    with locked_for_making(folder, progress):
         old = read_marker(folder)
         marker = _linked(folder, old, tree, progress)
         if marker != old:

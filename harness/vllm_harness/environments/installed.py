@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from vllm_harness.configuration.model_entries import Device
 from vllm_harness.environments.metadata import stub_metadata
-from vllm_harness.environments.spec import Device, Environment
+from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError
 
 _PROBE = """

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vllm_harness.environments.pip_settings import for_uv
 from vllm_harness.errors import HarnessError
-from vllm_harness.files.making import half_made, one_maker
+from vllm_harness.files.locking import half_made, locked_for_making
 from vllm_harness.files.paths import cache_dir
 from vllm_harness.terminal.status import Progress
 
@@ -93,7 +93,7 @@ def package_folder(package: str, python: str | Path, version: str, progress: Pro
         InstallError: it cannot be had.
     """
     folder = cache_dir() / f"{package.replace('==', '-')}-py{version}"
-    with one_maker(folder, progress):
+    with locked_for_making(folder, progress):
         if not folder.exists():
             with half_made(folder) as half:
                 run_uv("pip", "install", "--python", python, "--target", half, package, progress=progress)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from vllm_harness.configuration.model_entries import Device
 from vllm_harness.environments.data import load
 from vllm_harness.environments.installer import run_uv, uv_environ
-from vllm_harness.environments.spec import Device
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import data_path
 from vllm_harness.files.strict import StrictModel

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-from vllm_harness.environments.made import folder_of
 from vllm_harness.environments.spec import Environment
+from vllm_harness.environments.store import folder_of
 from vllm_harness.environments.verify import BrokenEnvironmentError
 
 _CALL = re.compile(r"torch\.ops\.(_C\w*)\.(\w+)")

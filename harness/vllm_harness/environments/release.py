@@ -7,10 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+from vllm_harness.configuration.model_entries import Device
 from vllm_harness.environments.installer import InstallError, find_links, run_uv, uv_environ, uv_path
 from vllm_harness.environments.locks import Lock, lock_for
-from vllm_harness.environments.made import Marker, MissingEnvironmentError, described, make, read, root
-from vllm_harness.environments.spec import Device, Environment
+from vllm_harness.environments.spec import Environment
+from vllm_harness.environments.store import (
+    Marker,
+    MissingEnvironmentError,
+    described,
+    environments_folder,
+    make,
+    read,
+)
 from vllm_harness.environments.verify import verify
 from vllm_harness.terminal.status import Progress, quiet
 
@@ -116,4 +124,4 @@ def _torch_offered(lock: Lock, minor: str) -> bool:
 
 
 def _folder(lock: Lock, minor: str) -> Path:
-    return root() / f"{lock.name}-py{minor}-{lock.digest}"
+    return environments_folder() / f"{lock.name}-py{minor}-{lock.digest}"

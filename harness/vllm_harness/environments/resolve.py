@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from vllm_harness.configuration.model_entries import Device
 from vllm_harness.environments import graft, installed, locks, release
-from vllm_harness.environments.spec import Device, Environment, parse
+from vllm_harness.environments.spec import Environment, parse
 from vllm_harness.errors import UsageError
 from vllm_harness.terminal.status import Progress, quiet
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from vllm_harness.configuration.model_entries import Frontend
+from vllm_harness.configuration.model_entries import Device, Frontend
 from vllm_harness.environments.runtime import runtime_variables
 from vllm_harness.errors import UsageError
 
-Device = Literal["cpu", "cuda"]
 Kind = Literal["installed", "release", "graft", "tree"]
 
 _VERSION = r"\d+\.\d+\.\d+(?:\.?(?:post|rc|dev)\d+)?"

@@ -13,7 +13,7 @@ import requests
 
 from vllm_harness.environments.installer import InstallError, uv_environ
 from vllm_harness.environments.spec import Environment
-from vllm_harness.files.making import one_maker
+from vllm_harness.files.locking import locked_for_making
 from vllm_harness.files.paths import cache_dir
 from vllm_harness.terminal.status import Progress, quiet
 
@@ -22,7 +22,7 @@ _LIMIT_S = 60
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SourceComparison:
     """Python files of the package, by name relative to it.
 
     Attributes:
@@ -38,7 +38,7 @@ class Comparison:
     added: tuple[str, ...]
 
 
-def compare(environment: Environment, *, progress: Progress = quiet) -> Comparison:
+def compare(environment: Environment, *, progress: Progress = quiet) -> SourceComparison:
     """Compares every Python file. Raises InstallError if the index gives no source of that version."""
     assert environment.package
     official = _python_files(source(environment.vllm_version, progress))
@@ -46,7 +46,7 @@ def compare(environment: Environment, *, progress: Progress = quiet) -> Comparis
         str(path.relative_to(environment.package)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in environment.python_files()
     }
-    return Comparison(
+    return SourceComparison(
         same=sum(ours.get(name) == digest for name, digest in official.items()),
         changed=tuple(sorted(name for name in official.keys() & ours.keys() if official[name] != ours[name])),
         missing=tuple(sorted(official.keys() - ours.keys())),
@@ -80,7 +80,7 @@ def source(version: str, progress: Progress) -> Path:
     """The official source distribution in the cache, fetched from the configured index."""
     name = f"vllm-{version}.tar.gz"
     path = cache_dir() / "sources" / name
-    with one_maker(path, progress):
+    with locked_for_making(path, progress):
         if path.exists():
             return path
         progress(f"fetching {name}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from vllm_harness.environments.made import folder_of
 from vllm_harness.environments.spec import Environment
+from vllm_harness.environments.store import folder_of
 from vllm_harness.errors import HarnessError
 
 _SCRIPT = """

@@ -28,7 +28,7 @@ NOMINAL_SHARE = 0.97
 
 
 @dataclass(frozen=True)
-class Holder:
+class GpuProcess:
     """A process on a GPU; `used_bytes` is 0 where NVML does not tell."""
 
     pid: int
@@ -45,7 +45,7 @@ class Gpu:
     name: str
     total_bytes: int
     used_bytes: int = 0
-    holders: tuple[Holder, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
 
     @property
     def free_bytes(self) -> int:
@@ -59,7 +59,7 @@ class Gpu:
 
     def describe(self) -> str:
         """Its memory and who holds it: `GPU 0 12.0 of 80.0 GiB used by pid 7 (python, 11.5 GiB)`."""
-        held = [f"pid {h.pid} ({h.name}, {h.used_bytes / 2**30:.1f} GiB)" for h in self.holders]
+        held = [f"pid {h.pid} ({h.name}, {h.used_bytes / 2**30:.1f} GiB)" for h in self.processes]
         used, total = self.used_bytes / 2**30, self.total_bytes / 2**30
         return f"GPU {self.index} {used:.1f} of {total:.1f} GiB used by {', '.join(held) or 'nobody'}"
 
@@ -166,16 +166,16 @@ def _gpu(handle: Any) -> Gpu:
         name=str(pynvml.nvmlDeviceGetName(whole)),
         total_bytes=int(memory.total),
         used_bytes=int(memory.used),
-        holders=tuple(_holders(handle)),
+        processes=tuple(_processes(handle)),
     )
 
 
-def _holders(handle: Any) -> list[Holder]:
+def _processes(handle: Any) -> list[GpuProcess]:
     try:
         processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
     except pynvml.NVMLError:
         return []
-    return [Holder(p.pid, _process_name(p.pid), int(p.usedGpuMemory or 0)) for p in processes]
+    return [GpuProcess(p.pid, _process_name(p.pid), int(p.usedGpuMemory or 0)) for p in processes]
 
 
 def _process_name(pid: int) -> str:

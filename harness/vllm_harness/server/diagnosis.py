@@ -17,7 +17,7 @@ PREFIX = re.compile(r"^\((?:APIServer|EngineCore\S*|Worker\S*|VllmWorker\S*)[^)]
 
 
 @dataclass(frozen=True)
-class Rule:
+class CauseRule:
     """One cause.
 
     Attributes:
@@ -38,8 +38,8 @@ def _rule(
     pattern: str,
     headline: str,
     advise: str | Callable[[re.Match[str]], str],
-) -> Rule:
-    return Rule(error, re.compile(pattern), headline, advise if callable(advise) else lambda _: advise)
+) -> CauseRule:
+    return CauseRule(error, re.compile(pattern), headline, advise if callable(advise) else lambda _: advise)
 
 
 def _nearest_parser(match: re.Match[str]) -> str:
@@ -63,7 +63,7 @@ def _gpu_holders(_: re.Match[str]) -> str:
 
 
 # the first rule that matches decides, so the more particular cause stands first
-RULES: tuple[Rule, ...] = (
+RULES: tuple[CauseRule, ...] = (
     _rule(
         errors.UnknownParser,
         r"invalid (?:tool call parser|tool parser|reasoning parser): (\S+) \(chose from \{(.*?)\}",

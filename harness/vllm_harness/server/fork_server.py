@@ -24,8 +24,8 @@ import psutil
 
 from vllm_harness.errors import HarnessError
 from vllm_harness.files.folders import private_folder
+from vllm_harness.files.locking import locked
 from vllm_harness.files.paths import STATE, state_dir
-from vllm_harness.files.waiting import locked
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.private_socket import connect
 from vllm_harness.server.supervised import Handle

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 import psutil
 import requests
 
-from vllm_harness.files.waiting import locked
+from vllm_harness.files.locking import locked
 from vllm_harness.server.fork_server import READ_EARLY, TEMPLATE
 from vllm_harness.server.launch import IN_SERVER, Launch
 from vllm_harness.server.leases.ports import listeners

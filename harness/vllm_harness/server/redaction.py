@@ -33,10 +33,3 @@ def _after_flags(argv: Sequence[str]) -> set[str]:
         elif secret:
             values.add(argument)
     return values
-
-
-def redact(text: str, secrets: Sequence[str]) -> str:
-    """The text with every secret replaced by `[redacted]`."""
-    for secret in secrets:
-        text = text.replace(secret, "[redacted]")
-    return text

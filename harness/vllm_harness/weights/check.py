@@ -18,7 +18,7 @@ from vllm_harness.server.launch import Launch
 from vllm_harness.server.progress import StartProgress
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.terminal.status import Progress
-from vllm_harness.weights.verdict import Answers, Comparison, Reference, compare, noise_reference
+from vllm_harness.weights.verdict import Answers, DtypeComparison, Reference, compare, noise_reference
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -32,7 +32,7 @@ class NoReferenceError(HarnessError):
     """transformers could not compute the reference."""
 
 
-class Questions(StrictModel):
+class CheckPrompts(StrictModel):
     """prompts.yaml."""
 
     prompts: tuple[str, ...] = Field(min_length=1)
@@ -43,17 +43,17 @@ class Questions(StrictModel):
 class Checked:
     """One dtype's comparison, and how long its server took to start."""
 
-    comparison: Comparison
+    comparison: DtypeComparison
     startup_s: float
 
 
-def questions(count: int | None = None) -> Questions:
+def check_prompts(count: int | None = None) -> CheckPrompts:
     """The text, and the first `count` prompts (None: all). Raises UsageError where the file is malformed."""
-    found: Questions = load(Questions, _HERE / "prompts.yaml")
+    found: CheckPrompts = load(CheckPrompts, _HERE / "prompts.yaml")
     return found.model_copy(update={"prompts": found.prompts[:count]})
 
 
-def reference(launch: Launch, asked: Questions, dtypes: Sequence[str]) -> Reference:
+def reference(launch: Launch, inputs: CheckPrompts, dtypes: Sequence[str]) -> Reference:
     """What transformers computes from the weights of a launch, on CPU, in the launch's interpreter.
 
     Raises:
@@ -63,8 +63,8 @@ def reference(launch: Launch, asked: Questions, dtypes: Sequence[str]) -> Refere
     job = {
         "model": launch.model,
         "revision": revision,
-        "prompts": asked.prompts,
-        "text": asked.text,
+        "prompts": inputs.prompts,
+        "text": inputs.text,
         "dtypes": _needed(dtypes),
         "max_tokens": MAX_TOKENS,
     }
@@ -87,7 +87,7 @@ def reference(launch: Launch, asked: Questions, dtypes: Sequence[str]) -> Refere
 def check(
     launch: Launch,
     dtypes: Sequence[str],
-    asked: Questions,
+    inputs: CheckPrompts,
     *,
     weights: Path | None = None,
     cold_start: bool = False,
@@ -99,7 +99,7 @@ def check(
     Args:
         launch: a live launch; each server gets `--dtype` beside its flags.
         dtypes: such as float32, bfloat16.
-        asked: see `questions`.
+        inputs: see `check_prompts`.
         weights: a folder that is served in place of the launch's own weights, which stay the reference.
 
     Raises:
@@ -107,7 +107,7 @@ def check(
         StartupError: a server did not start.
     """
     progress(f"computing the reference with transformers: {', '.join(_needed(dtypes))}")
-    expected = reference(launch, asked, dtypes)
+    expected = reference(launch, inputs, dtypes)
     served = replace(launch, model=str(weights)) if weights else launch
     for dtype in dtypes:
         planned = replace(served, args=(*served.args, "--dtype", dtype))

@@ -95,7 +95,7 @@ class Flip:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class DtypeComparison:
     """A server in one dtype against the reference in float32.
 
     Attributes:
@@ -132,7 +132,7 @@ def noise_reference(dtype: str) -> str:
     return "float64" if dtype == "float32" else "float32"
 
 
-def compare(dtype: str, reference: Reference, answers: Answers) -> Comparison:
+def compare(dtype: str, reference: Reference, answers: Answers) -> DtypeComparison:
     """Compares a server in one dtype with the reference."""
     noise = spread(reference.logprobs[dtype], reference.logprobs[noise_reference(dtype)])
     flips = []
@@ -143,7 +143,7 @@ def compare(dtype: str, reference: Reference, answers: Answers) -> Comparison:
         if at < max(len(steps), len(said)):
             flips.append(_flip(number, at, steps, said, noise))
     difference = spread(answers.logprobs, reference.logprobs["float32"])
-    return Comparison(dtype, tuple(prefixes), tuple(flips), difference, noise)
+    return DtypeComparison(dtype, tuple(prefixes), tuple(flips), difference, noise)
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:

@@ -104,7 +104,7 @@ WHOLE = ["thing", "thing/.vllm-harness.json", "thing/tokenizer.json"]
 def test_an_asset_is_fetched_once(registry: Registry, cache: Path) -> None:
     folder = assets.fetch("thing")
     assert (folder / "tokenizer.json").read_bytes() == CONTENT
-    assert assets.fetch("thing") == assets.asset_path("thing") == folder
+    assert assets.fetch("thing") == folder
     assert registry.times_asked() == 1
     assert left(cache) == WHOLE
 
@@ -122,10 +122,8 @@ def test_a_name_that_is_none(registry: Registry) -> None:
     assert "thing" in raised.value.hint
 
 
-def test_what_is_not_fetched_says_how_to(registry: Registry) -> None:
-    with pytest.raises(assets.MissingAssetError) as raised:
-        assets.asset_path("thing")
-    assert raised.value.hint == "vllm-harness assets fetch thing"
+def test_an_asset_that_was_not_fetched_is_not_cached(registry: Registry) -> None:
+    assert assets.cached("thing") is None
 
 
 def test_a_package_that_is_not_the_pinned_one(registry: Registry, cache: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from vllm_harness.environments import Environment, resolve
-from vllm_harness.environments.made import MissingEnvironmentError
 from vllm_harness.environments.runtime import runtime_variables
 from vllm_harness.environments.spec import Spec, parse
+from vllm_harness.environments.store import MissingEnvironmentError
 from vllm_harness.errors import UsageError
 
 

@@ -145,7 +145,7 @@ def test_a_server_of_the_harness_without_its_run_keeps_its_gpu(
     environ = {**os.environ, SERVER_ID: "abc"}
     server = subprocess.Popen([sys.executable, "-c", "print(1); input()"], env=environ, stdin=subprocess.PIPE)
     try:
-        table({"gib": 80, "used": 9, "holders": [{"pid": server.pid, "name": "vllm"}]})
+        table({"gib": 80, "used": 9, "processes": [{"pid": server.pid, "name": "vllm"}]})
         with pytest.raises(LeaseTimeout, match=f"pid {server.pid} .vllm., a server of the harness"):
             lease_gpus(1, 16)
     finally:
@@ -155,7 +155,7 @@ def test_a_server_of_the_harness_without_its_run_keeps_its_gpu(
 
 def test_a_stranger_is_named_and_not_waited_for_long(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "STRANGER_WAIT_S", 0.1)
-    table({"used": 20, "holders": [{"pid": 2**22 + 1, "name": "blender", "used_bytes": 20 * 2**30}]})
+    table({"used": 20, "processes": [{"pid": 2**22 + 1, "name": "blender", "used_bytes": 20 * 2**30}]})
     with pytest.raises(LeaseTimeout) as busy:
         lease_gpus(1, 16)
     assert f"GPU 0 is used by pid {2**22 + 1} (blender)" in str(busy.value)

@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from vllm_harness.weights.check import questions
+from vllm_harness.weights.check import check_prompts
 from vllm_harness.weights.verdict import (
     Answers,
     Candidate,
-    Comparison,
+    DtypeComparison,
     Reference,
     common_prefix,
     compare,
@@ -45,7 +45,7 @@ REFERENCE = Reference(
 
 def compared(
     dtype: str, said: list[int] | None = None, off: float = 0.0, only: int | None = None
-) -> Comparison:
+) -> DtypeComparison:
     """A server whose log-probabilities are off by so much, all of them or one."""
     logprobs = [value + (off if only in (None, at) else 0.0) for at, value in enumerate(TEXT)]
     return compare(dtype, REFERENCE, Answers([SAID if said is None else said], logprobs))
@@ -111,7 +111,7 @@ def test_the_common_prefix() -> None:
 
 
 def test_there_are_20_prompts_and_a_text() -> None:
-    asked = questions()
-    assert len(set(asked.prompts)) == 20
-    assert len(asked.text) > 500
-    assert questions(3).prompts == asked.prompts[:3]
+    inputs = check_prompts()
+    assert len(set(inputs.prompts)) == 20
+    assert len(inputs.text) > 500
+    assert check_prompts(3).prompts == inputs.prompts[:3]

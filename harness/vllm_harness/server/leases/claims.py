@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 
 @dataclass(frozen=True)
-class Holder:
+class ClaimHolder:
     """Who holds a claim.
 
     Attributes:
@@ -102,16 +102,16 @@ class Claim:
             return dict(json.loads(self._note.read_text()))
         return {}
 
-    def holder(self) -> Holder | None:
+    def holder(self) -> ClaimHolder | None:
         """Who wrote the note."""
         with suppress(TypeError):
-            return Holder(**self.note().get("holder", {}))
+            return ClaimHolder(**self.note().get("holder", {}))
         return None
 
     def write(self, about: Mapping[str, object]) -> None:
         """Writes the note: this process, and what else there is to say."""
         half = self._note.with_suffix(".half")
-        half.write_text(json.dumps({"holder": vars(Holder.this_process()), **about}))
+        half.write_text(json.dumps({"holder": vars(ClaimHolder.this_process()), **about}))
         half.replace(self._note)
 
     def let_go(self) -> None:

@@ -22,7 +22,7 @@ from vllm_harness.machine.gpus import (
     visible_gpus,
 )
 from vllm_harness.scripted.in_server.vllm_harness_names import SERVER_ID
-from vllm_harness.server.leases.claims import Claim, Holder, enter, entries
+from vllm_harness.server.leases.claims import Claim, ClaimHolder, enter, entries
 from vllm_harness.server.leases.lease import Busy, Lease, NotEnoughHardware, wait_for
 from vllm_harness.server.leases.ledger import Account, can_end
 
@@ -79,7 +79,7 @@ def _attempt(count: int, gib: float, visible: Callable[[], list[Gpu]], wait: Cla
                 return _lease(taken)
         for claim in taken:
             claim.release()
-        endless = not can_end(count, Holder.this_process().who, _accounts(large), len(large))
+        endless = not can_end(count, ClaimHolder.this_process().who, _accounts(large), len(large))
         wait.write({"count": 0 if endless else count})
     reason = "; ".join(text for text, _ in obstacles)
     leased = any(leased for _, leased in obstacles)
@@ -111,7 +111,7 @@ def _take(claim: Claim, gpu: Gpu, need: int) -> tuple[str, bool] | None:
 
 def _leftover(claim: Claim, gpu: Gpu) -> str | None:
     """What a run that was killed has left on the GPU: it had no time to remove its note."""
-    for holder in gpu.holders:
+    for holder in gpu.processes:
         with suppress(psutil.Error):
             if SERVER_ID in psutil.Process(holder.pid).environ():
                 return f"holds pid {holder.pid} ({holder.name}), a server of the harness without its run"
@@ -128,7 +128,7 @@ def _leftover(claim: Claim, gpu: Gpu) -> str | None:
 def _stranger(gpu: Gpu, need: int) -> str | None:
     if gpu.free_bytes >= need:
         return None
-    names = [f"pid {holder.pid} ({holder.name})" for holder in gpu.holders]
+    names = [f"pid {holder.pid} ({holder.name})" for holder in gpu.processes]
     return f"is used by {', '.join(names) or 'a process that NVML does not name'}"
 
 

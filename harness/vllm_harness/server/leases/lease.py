@@ -98,6 +98,6 @@ def wait_for(attempt: Callable[[], Lease | Busy], wanted: str, wait_s: float) ->
             )
         if waited - told >= TELL_EVERY_S:
             told = waited
-            notices.say(f"waiting for {wanted} ({waited:.0f} s): {outcome.reason}")
+            notices.show(f"waiting for {wanted} ({waited:.0f} s): {outcome.reason}")
         time.sleep(POLL_S)
     return outcome

@@ -14,7 +14,7 @@ class Account:
     """What one process, or one task of it, holds and awaits.
 
     Attributes:
-        who: tells it from others; see `claims.Holder.who`.
+        who: tells it from others; see `claims.ClaimHolder.who`.
         holder: its description, for people.
         leased: promised to its servers.
         used: what those servers had taken once they were ready.

@@ -14,7 +14,7 @@ import psutil
 from filelock import FileLock
 
 from vllm_harness.files.paths import state_dir
-from vllm_harness.server.leases.claims import Claim, Holder, enter, entries
+from vllm_harness.server.leases.claims import Claim, ClaimHolder, enter, entries
 from vllm_harness.server.leases.lease import Busy, Lease, NotEnoughHardware, wait_for
 from vllm_harness.server.leases.ledger import Account, Room, can_end, fits
 
@@ -55,7 +55,7 @@ def reserve_memory(gib: float, *, room: Measure, wait_s: float = 3600.0) -> Leas
 def others_have_waited_s() -> float:
     """For how many seconds another process has waited for memory by now; 0 where none waits."""
     with _locked():
-        who = Holder.this_process().who
+        who = ClaimHolder.this_process().who
         since = [each.since for each in _accounts() if each.wanted and each.who != who]
     return max(0.0, time.time() - min(since)) if since else 0.0
 
@@ -69,7 +69,7 @@ def accounts() -> list[Account]:
 def _attempt(kind: Literal["lease", "reserve"], gib: float, measure: Measure, wait: Claim) -> Lease | Busy:
     with _locked():
         every = _accounts()
-        who = Holder.this_process().who
+        who = ClaimHolder.this_process().who
         own = next((each for each in every if each.who == who), Account(who))
         after = max(own.leased + gib, own.reserved) if kind == "lease" else max(own.leased, gib)
         extra = after - own.held

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from vllm_harness.configuration.model_entries import Device
 from vllm_harness.environments.metadata import stub_metadata
-from vllm_harness.environments.spec import Device, Environment, Kind
+from vllm_harness.environments.spec import Environment, Kind
 from vllm_harness.errors import HarnessError, UsageError
-from vllm_harness.files.making import one_maker
+from vllm_harness.files.locking import locked_for_making
 from vllm_harness.files.paths import cache_dir
 from vllm_harness.terminal.status import Progress, quiet
 
@@ -42,7 +43,7 @@ class Marker:
 
 
 @dataclass(frozen=True)
-class Made:
+class StoredEnvironment:
     """An environment's folder on this machine; `environment` is None where it was left half-made."""
 
     folder: Path
@@ -54,7 +55,7 @@ class Made:
         return sum(s.st_blocks for s in stats) * 512, sum(s.st_blocks for s in stats if s.st_nlink == 1) * 512
 
 
-def root() -> Path:
+def environments_folder() -> Path:
     """The folder of all environments."""
     return cache_dir() / "environments"
 
@@ -64,9 +65,9 @@ def make(folder: Path, build: Callable[[], Marker], progress: Progress) -> Envir
 
     Raises what `build` raises, and leaves nothing then.
     """
-    with one_maker(folder, progress):
-        if made := read(folder):
-            return made
+    with locked_for_making(folder, progress):
+        if stored_environment := read(folder):
+            return stored_environment
         shutil.rmtree(folder, ignore_errors=True)
         try:
             write_marker(folder, build())
@@ -125,19 +126,19 @@ def site_packages(folder: Path) -> Path:
     return next((folder / "lib").glob("python3*"), folder / "lib") / "site-packages"
 
 
-def made() -> Iterator[Made]:
+def stored() -> Iterator[StoredEnvironment]:
     """The environments on this machine, half-made and outdated ones included."""
-    if root().exists():
-        for folder in sorted(path for path in root().iterdir() if path.is_dir()):
-            yield Made(folder, read(folder))
+    if environments_folder().exists():
+        for folder in sorted(path for path in environments_folder().iterdir() if path.is_dir()):
+            yield StoredEnvironment(folder, read(folder))
 
 
 def remove(name: str) -> Path:
     """Removes an environment by its folder's name. Raises UsageError naming those there are."""
-    known = [entry.folder.name for entry in made()]
+    known = [entry.folder.name for entry in stored()]
     if name not in known:
         raise UsageError(f"no environment {name}", hint=f"one of: {', '.join(known) or 'none is made'}")
-    with one_maker(root() / name, quiet):
-        (root() / name / _MARKER).unlink(missing_ok=True)
-        shutil.rmtree(root() / name)
-    return root() / name
+    with locked_for_making(environments_folder() / name, quiet):
+        (environments_folder() / name / _MARKER).unlink(missing_ok=True)
+        shutil.rmtree(environments_folder() / name)
+    return environments_folder() / name
