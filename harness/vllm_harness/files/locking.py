@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from vllm_harness.terminal import notices
 
 SILENT_S = 1.0
-REPEAT_S = 10.0
+REPORT_EVERY_S = 10.0
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def locked(path: Path, holder: str, show: Callable[[str], None] = notices.show) 
             break
         except Timeout:
             show(f"waiting for {holder} ({time.monotonic() - start:.0f} s)")
-            wait_s = REPEAT_S
+            wait_s = REPORT_EVERY_S
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What the kernel would let a CPU server have: its NUMA node, and every control group above it."""
+"""The memory that the kernel would give a CPU server: by its NUMA node and the control groups."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LIMITS = (
 )
 FILE_CACHE = re.compile(r"^(?:total_)?(?:in)?active_file (\d+)$", re.M)
 NO_LIMIT = 2**60
-"""Where version 1 sets none it names a number somewhat below 2**63."""
+"""Version 1 shows a number somewhat below 2**63 where no limit is set."""
 
 
 @dataclass(frozen=True)
 class NodeMemory:
-    """In bytes; `available` counts what the kernel can take back from its file cache."""
+    """In bytes; `available` includes the file cache, which the kernel can take back."""
 
     total: int
     available: int
@@ -57,7 +57,7 @@ def _node(machine: NodeMemory, root: Path) -> NodeMemory:
     node = own[0] if own else nodes[0]
     sizes = {each: _meminfo(each, root) for each in nodes}
     total, free = sizes[node].total, sizes[node].available
-    # the kernel may take memory in as it is needed only ("unaccepted"); meminfo names it once it is in
+    # memory that the kernel has not accepted yet ("unaccepted") is missing in meminfo
     coming = max(0, machine.total - sum(size.total for size in sizes.values()))
     present = {each: max(0, _present(each, root) - sizes[each].total) for each in nodes}
     if coming and sum(present.values()):
@@ -84,7 +84,7 @@ def _meminfo(node: int, root: Path) -> NodeMemory:
 
 
 def _present(node: int, root: Path) -> int:
-    """Bytes of a node that are physically there, whether the kernel has taken them in or not."""
+    """Bytes of a node that are physically present, accepted by the kernel or not."""
     zones = re.split(r"^(?=Node )", read_text(root / "proc/zoneinfo"), flags=re.M)
     own = [zone for zone in zones if zone.startswith(f"Node {node},")]
     return PAGE * sum(int(pages) for zone in own for pages in re.findall(r"^\s+present\s+(\d+)", zone, re.M))

@@ -85,11 +85,11 @@ class Native:
     """What native code of a server has made, remembered as long as the server runs.
 
     Args:
-        strangers: what was there before the server: not its own, even where it maps it.
+        earlier_blocks: what was there before the server: not its own, even where it maps it.
     """
 
-    def __init__(self, strangers: Iterable[str]) -> None:
-        self._before = set(strangers)
+    def __init__(self, earlier_blocks: Iterable[str]) -> None:
+        self._before = set(earlier_blocks)
         self._looked_for: set[str] = set()
         self.found: set[str] = set()
 

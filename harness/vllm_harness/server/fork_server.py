@@ -84,12 +84,12 @@ def spawn(config: dict[str, Any], path: Path) -> Handle:
 
     Raises:
         TemplateEnded: the template does not answer.
-        StrangerAnswers: another user's process does.
+        OtherUserAnswers: another user's process does.
     """
     control_read, control_write = os.pipe()
     status_read, status_write = os.pipe()
     try:
-        _ask(path, {"op": "fork", "config": config}, [control_read, status_write])
+        _request(path, {"op": "fork", "config": config}, [control_read, status_write])
     except BaseException as error:
         for descriptor in (control_write, status_read):
             os.close(descriptor)
@@ -131,7 +131,7 @@ def template(
     Raises:
         ForkServerFailed: it cannot be made.
         TemplateEnded: what it is forked from was killed, or itself while it loaded the tokenizer.
-        StrangerAnswers: another user's process listens in its place.
+        OtherUserAnswers: another user's process listens in its place.
     """
     base = _folder() / f"{_key(launch, environ)}.sock"
     with locked(base.with_suffix(".lock"), "another run that starts the same fork server"):
@@ -146,7 +146,7 @@ def template(
             late = {name: environ[name] for name in READ_LATE if name in environ}
             request = {"op": "template", "socket": str(special), "model": launch.model, "env": late}
             try:
-                pid = _ask(base, {**request, "harmony": launch.entry.harmony}, [])["pid"]
+                pid = _request(base, {**request, "harmony": launch.entry.harmony}, [])["pid"]
                 _await(special, lambda: psutil.pid_exists(pid) and _connects(base), base.with_suffix(".log"))
             except (ForkServerFailed, OSError) as error:
                 raise TemplateEnded(str(error)) from error
@@ -170,10 +170,10 @@ def _key(launch: Launch, environ: Mapping[str, str]) -> str:
         if name.startswith(READ_EARLY) and name not in READ_LATE
     }
     code = [path.read_text() for path in (TEMPLATE, *map(TEMPLATE.with_name, ("supervisor.py", "blocks.py")))]
-    told = json.dumps(
+    parts = json.dumps(
         [str(launch.environment.python), launch.environment.fingerprint(), early, code], sort_keys=True
     )
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
+    return hashlib.sha256(parts.encode()).hexdigest()[:12]
 
 
 def _start(path: Path, launch: Launch, environ: Mapping[str, str]) -> None:
@@ -199,8 +199,8 @@ def _await(path: Path, alive: Callable[[], bool], log: Path) -> None:
     deadline = time.monotonic() + IMPORT_LIMIT_S
     while not _hold(path):
         if not alive() or time.monotonic() > deadline:
-            words = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
-            raise ForkServerFailed(f"the fork server did not come up: {words[0]}", hint=f"see {log}")
+            last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["its log is empty"]
+            raise ForkServerFailed(f"the fork server did not come up: {last[0]}", hint=f"see {log}")
         time.sleep(0.02)
 
 
@@ -239,7 +239,7 @@ def _connected(path: Path) -> socket.socket | None:
         return None
 
 
-def _ask(path: Path, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+def _request(path: Path, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
     with connect(path) as client:
         client.settimeout(60)
         data = json.dumps(request).encode() + b"\n"

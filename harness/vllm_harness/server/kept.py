@@ -26,14 +26,14 @@ END_S = 30.0
 
 def identity(launch: Launch) -> str:
     """Equal for launches that give the same server: model, flags, variables, vLLM and our plugins."""
-    told = [
+    parts = [
         launch.model,
         launch.argv(0),
         sorted((name, value) for name, value in launch.environ().items() if _counts(name, launch)),
         launch.environment.fingerprint(),
         [path.read_text() for path in (TEMPLATE, *sorted(IN_SERVER.glob("*.py")))],
     ]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def _counts(name: str, launch: Launch) -> bool:
@@ -43,7 +43,7 @@ def _counts(name: str, launch: Launch) -> bool:
 
 
 @contextmanager
-def one_start(wanted: str) -> Iterator[None]:
+def locked_start(wanted: str) -> Iterator[None]:
     """Lets one run at a time look for a server of an identity and start it, so that others then find it."""
     with locked(records_folder() / f"{wanted}.lock", "another run that starts the same server, to share it"):
         yield

@@ -16,7 +16,7 @@ from vllm_harness.errors import HarnessError
 _CREDENTIALS = struct.Struct("3i")  # ucred of unix(7): pid, uid, gid
 
 
-class StrangerAnswers(HarnessError):
+class OtherUserAnswers(HarnessError):
     """Another user's process listens where a process of this user's should."""
 
 
@@ -24,7 +24,7 @@ def connect(path: Path) -> socket.socket:
     """A connection to the process of this user that listens at a path.
 
     Raises:
-        StrangerAnswers: another user's process listens there; nothing was sent to it.
+        OtherUserAnswers: another user's process listens there; nothing was sent to it.
         OSError: nobody listens there.
     """
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
@@ -44,7 +44,7 @@ def _check_peer(client: socket.socket, path: Path) -> None:
     credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(credentials)
     if uid != os.geteuid():
-        raise StrangerAnswers(
+        raise OtherUserAnswers(
             f"pid {pid} of another user (uid {uid}) listens at {path}, not a fork server of uid "
             f"{os.geteuid()}; nothing was sent to it",
             hint="find out who runs it; then remove the socket, or name another folder in VLLM_HARNESS_STATE",

@@ -52,15 +52,15 @@ def _is_of(process: psutil.Process, server_id: str) -> bool:
     return any(blocks.server_of(name) == server_id for name in blocks.mapped([process.pid]))
 
 
-def clear(server_id: str, folder: str, strangers: list[str], wait_s: float = 10.0) -> list[int]:
+def clear(server_id: str, folder: str, earlier_blocks: list[str], wait_s: float = 10.0) -> list[int]:
     """Ends and removes all that is left of a server whose supervisor was killed; returns ids of survivors.
 
     Args:
         server_id, folder: the server's own.
-        strangers: shared memory that was there before it.
+        earlier_blocks: shared memory that was there before it.
         wait_s: seconds to wait for its processes.
     """
-    native = blocks.Native(strangers)
+    native = blocks.Native(earlier_blocks)
     deadline = time.monotonic() + wait_s
     while left := [p for p in processes_of(server_id, folder) if p.pid != os.getpid() and _runs(p)]:
         pids = [process.pid for process in left]

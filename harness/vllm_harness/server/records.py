@@ -33,7 +33,7 @@ class ServerRecord:
         identity: what it serves and how, for a later run to find it again; see `kept`.
         kept: whether it outlives the run that started it.
         owner: process id of the run that started it, with `owner_started`.
-        strangers: shared memory that was there before the server.
+        earlier_blocks: shared memory that was there before the server.
     """
 
     server_id: str
@@ -50,7 +50,7 @@ class ServerRecord:
     kept: bool = False
     owner: int = 0
     owner_started: int = 0
-    strangers: list[str] = field(default_factory=list)
+    earlier_blocks: list[str] = field(default_factory=list)
 
     def path(self) -> Path:
         """Where the record stands."""
@@ -76,7 +76,7 @@ class ServerRecord:
 
     def clear(self) -> list[int]:
         """Ends and removes what is left of the server; returns ids of processes that are left."""
-        left = clear(self.server_id, self.tmp, self.strangers)
+        left = clear(self.server_id, self.tmp, self.earlier_blocks)
         self.remove()
         return left
 

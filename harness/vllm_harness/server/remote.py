@@ -232,7 +232,7 @@ class RemoteServer:
             self._start()
             return
         identity = kept.identity(self.launch)
-        with kept.one_start(identity):
+        with kept.locked_start(identity):
             if not self._adopt(identity):
                 self._start()
 
@@ -353,9 +353,9 @@ class RemoteServer:
                 return self._supervised(partial(fork_server.spawn, path=template))
             except fork_server.TemplateEnded as error:
                 # it may have forked all the same: the next one gets an id and a folder of its own
-                self._say(f"{then}, since {error}")
+                self._show(f"{then}, since {error}")
             except fork_server.ForkServerFailed as error:
-                self._say(f"cold start, since {error}")
+                self._show(f"cold start, since {error}")
                 break
         return None
 
@@ -375,7 +375,7 @@ class RemoteServer:
             "owner": record.owner,
             "owner_started": record.owner_started,
             "server_id": record.server_id,
-            "strangers": record.strangers,
+            "earlier_blocks": record.earlier_blocks,
             "record": str(record.path()),
             "argv": argv,
             "env": environ,
@@ -408,7 +408,7 @@ class RemoteServer:
             identity=kept.identity(self.launch),
             owner=os.getpid(),
             owner_started=started(os.getpid()) or 0,
-            strangers=sorted(blocks.names()),
+            earlier_blocks=sorted(blocks.names()),
         )
 
     @property
@@ -420,12 +420,12 @@ class RemoteServer:
     def _template(self) -> Path:
         """The fork server's template for this launch."""
         try:
-            return fork_server.template(self.launch, self.launch.environ(), self._say, held=models_held())
+            return fork_server.template(self.launch, self.launch.environ(), self._show, held=models_held())
         except OSError as error:
             raise fork_server.ForkServerFailed(str(error)) from error
 
-    def _say(self, what: str) -> None:
-        self._progress.phase(self.model, what, time.monotonic() - self._started)
+    def _show(self, step: str) -> None:
+        self._progress.phase(self.model, step, time.monotonic() - self._started)
 
     def _wait_until_ready(self) -> None:
         process = self._process
@@ -478,9 +478,7 @@ class RemoteServer:
             answer = requests.get(self.url_for("/health"), timeout=HEALTH_TIMEOUT_S)
         except requests.RequestException:
             return False
-        ours = tree_pids(self.pid)
-        strangers = listeners(self.port) - ours
-        if strangers:
+        if listeners(self.port) - tree_pids(self.pid):
             raise errors.PortTaken(
                 f"port {self.port} is held by {describe_holder(self.port)}, not by our server",
                 hint="leave the port out: the harness leases a free one",

@@ -62,11 +62,11 @@ class Supervised:
         self._grace_s: float = config["grace_s"]
         self._server_id: str = config["server_id"]
         self._folder: str = config["tmp"]
-        self._strangers: list[str] = config["strangers"]
+        self._earlier_blocks: list[str] = config["earlier_blocks"]
         self._record = Path(config["record"])
         self._kept = False
         self._messages: dict[str, Any] = {}
-        self._heard = threading.Condition()
+        self._received = threading.Condition()
         self._handle = spawn(config)
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -126,14 +126,14 @@ class Supervised:
 
     def _clear(self) -> None:
         """Does what the supervisor would have done, had it not been killed."""
-        self._note({"ended": {"survivors": clear(self._server_id, self._folder, self._strangers)}})
+        self._note({"ended": {"survivors": clear(self._server_id, self._folder, self._earlier_blocks)}})
         self._record.unlink(missing_ok=True)
 
     def _note(self, message: dict[str, Any]) -> None:
-        with self._heard:
+        with self._received:
             self._messages.update(message)
-            self._heard.notify_all()
+            self._received.notify_all()
 
     def _wait_for(self, keys: set[str], wait_s: float) -> bool:
-        with self._heard:
-            return self._heard.wait_for(lambda: bool(keys & set(self._messages)), timeout=wait_s)
+        with self._received:
+            return self._received.wait_for(lambda: bool(keys & set(self._messages)), timeout=wait_s)

@@ -68,7 +68,7 @@ class Config:
     Attributes:
         owner: process id of the owner, with `owner_started` to tell it from a later one; see `started`.
         server_id: what the server's shared memory is named after.
-        strangers: shared memory that was there before the server, which is not to be removed.
+        earlier_blocks: shared memory that was there before the server, which is not to be removed.
         record: file that the owner has made for the server; removed at the end.
         argv, env: the server's command and its whole environment.
         log: file that its output is appended to, redacted.
@@ -81,7 +81,7 @@ class Config:
     owner: int
     owner_started: int
     server_id: str
-    strangers: list[str]
+    earlier_blocks: list[str]
     record: str
     argv: list[str]
     env: dict[str, str]
@@ -122,12 +122,12 @@ def supervise(config: Config, launch: Callable[[Config], Server]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop_reader, stop_writer = os.pipe()
     signal.signal(signal.SIGTERM, lambda *_: os.write(stop_writer, b"t"))
-    _tell(supervisor=os.getpid())
+    _send(supervisor=os.getpid())
     owner_end = _watch_owner(config)
     if owner_end is None:
         _forget(config)
         return 1
-    native = blocks.Native(config.strangers)
+    native = blocks.Native(config.earlier_blocks)
     try:
         os.mkdir(config.tmp, 0o700)  # noqa: PTH102
     except OSError as error:
@@ -142,14 +142,14 @@ def supervise(config: Config, launch: Callable[[Config], Server]) -> int:
     assert server.stdout is not None
     log = threading.Thread(target=_copy_log, args=(server.stdout, config), daemon=True)
     log.start()
-    _tell(pid=server.pid)
+    _send(pid=server.pid)
     if not _wait(server, owner_end, stop_reader, native):
         _drain(log)
-        _tell(exited=server.returncode)
+        _send(exited=server.returncode)
     ended = _end(server, config.grace_s, native)
     _drain(log)
     _clear(config, native)
-    _tell(ended=ended)
+    _send(ended=ended)
     return 0
 
 
@@ -185,7 +185,7 @@ def _watch_owner(config: Config) -> int | None:
 
 
 def _failed(error: OSError, config: Config) -> int:
-    _tell(failed=f"{error.strerror}: {error.filename or config.argv[0]}")
+    _send(failed=f"{error.strerror}: {error.filename or config.argv[0]}")
     return 1
 
 
@@ -324,7 +324,7 @@ def _drain(log: threading.Thread) -> None:
     log.join(timeout=2)
 
 
-def _tell(**message: Any) -> None:
+def _send(**message: Any) -> None:
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(message).encode() + b"\n")
 

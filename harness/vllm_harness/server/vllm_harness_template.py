@@ -166,12 +166,12 @@ class Template:
             for each in ready:
                 if each is self._listener:
                     self._clients += _accepted(self._listener)
-                elif (become := self._hear(each)) is not None:
+                elif (become := self._handle(each)) is not None:
                     return become
         self._path.unlink(missing_ok=True)
         return None
 
-    def _hear(self, client: socket.socket) -> Callable[[], int] | Again | None:
+    def _handle(self, client: socket.socket) -> Callable[[], int] | Again | None:
         try:
             data, descriptors = _receive(client)
         except OSError:

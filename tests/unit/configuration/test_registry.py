@@ -117,8 +117,8 @@ BAD = {
         + "    known_deviations:\n      - {code: RS101, reference: x, versions: 0.22 to 0.26, note: n}\n",
         r"models.yaml:7: models.tiny.known_deviations.0.versions: not a version specifier such as",
     ),
-    "duplicate key": (MINIMAL + "    family: again\n", r"models.yaml:6: key 'family' stands twice"),
-    "duplicate entry": (MINIMAL + MINIMAL.removeprefix("models:\n"), r"models.yaml:6: key 'tiny' stands"),
+    "duplicate key": (MINIMAL + "    family: again\n", r"models.yaml:6: duplicate key 'family'"),
+    "duplicate entry": (MINIMAL + MINIMAL.removeprefix("models:\n"), r"models.yaml:6: duplicate key 'tiny'"),
     "malformed YAML": ("models:\n  tiny: [1\n  more: 2\n", r"models.yaml:\d: "),
     "tab": ("models:\n\ttiny: 1\n", r"models.yaml:2: .*cannot start any token"),
     "unsafe tag": (

@@ -141,7 +141,7 @@ def test_memory_that_stays_is_no_killed_run_s(
 def test_a_server_of_the_harness_without_its_run_keeps_its_gpu(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "STRANGER_WAIT_S", 0.1)
+    monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.1)
     environ = {**os.environ, SERVER_ID: "abc"}
     server = subprocess.Popen([sys.executable, "-c", "print(1); input()"], env=environ, stdin=subprocess.PIPE)
     try:
@@ -154,7 +154,7 @@ def test_a_server_of_the_harness_without_its_run_keeps_its_gpu(
 
 
 def test_a_stranger_is_named_and_not_waited_for_long(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "STRANGER_WAIT_S", 0.1)
+    monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.1)
     table({"used": 20, "processes": [{"pid": 2**22 + 1, "name": "blender", "used_bytes": 20 * 2**30}]})
     with pytest.raises(LeaseTimeout) as busy:
         lease_gpus(1, 16)
@@ -178,13 +178,15 @@ def test_visible_devices(table: Table, value: str, indices: list[int]) -> None:
 
 
 def test_a_visible_device_that_is_not_there(table: Table) -> None:
-    with pytest.raises(UsageError, match=r"names GPU 7, which is not there\n  try: GPUs here: 0 .GPU-0aaa"):
+    with pytest.raises(
+        UsageError, match=r"GPU 7, which this machine does not have\n  try: it has: 0 .GPU-0aaa"
+    ):
         visible_gpus({"CUDA_VISIBLE_DEVICES": "7"})
 
 
 def test_a_broken_table_is_named(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_HARNESS_GPUS_FILE", "/nowhere.json")
-    with pytest.raises(UsageError, match=r"/nowhere.json, which is no table of GPUs"):
+    with pytest.raises(UsageError, match=r"/nowhere.json, which is not a table of GPUs"):
         visible_gpus({})
 
 

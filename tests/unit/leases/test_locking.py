@@ -17,7 +17,7 @@ from vllm_harness.terminal import notices
 def hold(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, list[str]], Callable[[str], None]]:
     """Holds a lock file until the function that it returns has been called twice."""
     monkeypatch.setattr(locking, "SILENT_S", 0.05)
-    monkeypatch.setattr(locking, "REPEAT_S", 0.05)
+    monkeypatch.setattr(locking, "REPORT_EVERY_S", 0.05)
 
     def start(path: Path, lines: list[str]) -> Callable[[str], None]:
         other = FileLock(path, thread_local=False)

@@ -52,7 +52,7 @@ def test_waiting_ends_when_one_gives_back(owner: Start) -> None:
 
 
 def test_a_wait_is_told_again_and_again(owner: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "TELL_EVERY_S", 0.05)
+    monkeypatch.setattr(lease, "REPORT_EVERY_S", 0.05)
     first = owner("memory", 12)
     first.has()
     said: list[str] = []
@@ -146,7 +146,7 @@ def test_what_can_never_be_had_is_refused_at_once() -> None:
 
 
 def test_strangers_are_named_and_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "STRANGER_WAIT_S", 0.05)
+    monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.05)
     with pytest.raises(
         LeaseTimeout, match=r"other processes use it; 5.0 of 16.0 GiB are free, .* pid \d+ \("
     ):
@@ -154,7 +154,7 @@ def test_strangers_are_named_and_not_waited_for_long(monkeypatch: pytest.MonkeyP
 
 
 def test_a_server_that_starts_has_not_taken_its_memory_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "STRANGER_WAIT_S", 0.05)
+    monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.05)
     starting = lease_memory(3, room=machine(available=5))
     with pytest.raises(LeaseTimeout):
         lease_memory(3, room=machine(available=5))

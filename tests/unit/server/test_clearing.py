@@ -104,7 +104,7 @@ def config_of(server_id: str, tmp_path: Path, argv: list[str], **changed: Any) -
         "owner": os.getpid(),
         "owner_started": started(os.getpid()),
         "server_id": server_id,
-        "strangers": sorted(blocks.names()),
+        "earlier_blocks": sorted(blocks.names()),
         "record": str(tmp_path / "record.json"),
         "argv": argv,
         "env": {**os.environ},

@@ -102,7 +102,7 @@ def _take(claim: Claim, gpu: Gpu, need: int) -> tuple[str, bool] | None:
     """Takes the claim; else who is in the way, and whether by a lease."""
     if not claim.take():
         return f"GPU {gpu.index} is leased by {claim.holder() or 'another run'}", True
-    if obstacle := _leftover(claim, gpu) or _stranger(gpu, need):
+    if obstacle := _leftover(claim, gpu) or _unleased_use(gpu, need):
         claim.let_go()
         return f"GPU {gpu.index} {obstacle}", False
     claim.write({"used_bytes": gpu.used_bytes})
@@ -125,7 +125,7 @@ def _leftover(claim: Claim, gpu: Gpu) -> str | None:
     return f"gets back the memory of {claim.holder() or 'a run'}, which was killed"
 
 
-def _stranger(gpu: Gpu, need: int) -> str | None:
+def _unleased_use(gpu: Gpu, need: int) -> str | None:
     if gpu.free_bytes >= need:
         return None
     names = [f"pid {holder.pid} ({holder.name})" for holder in gpu.processes]

@@ -21,6 +21,6 @@ def offered(give_back: GiveBack) -> Iterator[None]:
         _offers.remove(give_back)
 
 
-def give_one_back() -> bool:
+def give_back_idle_server() -> bool:
     """Ends one idle server of this process; False where there is none."""
     return any(give_back() for give_back in list(_offers))

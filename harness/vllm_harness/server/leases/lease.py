@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from vllm_harness.machine.gpus import Gpu
 from vllm_harness.server.errors import StartupError
 from vllm_harness.server.leases.claims import Claim
-from vllm_harness.server.leases.idle import give_one_back
+from vllm_harness.server.leases.idle import give_back_idle_server
 from vllm_harness.terminal import notices
 
 POLL_S = 0.2
-TELL_EVERY_S = 10.0
-STRANGER_WAIT_S = 60.0
+REPORT_EVERY_S = 10.0
+UNLEASED_WAIT_S = 60.0
 """How long to wait where no lease stands in the way: servers of killed runs end well within it."""
 
 
@@ -79,9 +79,9 @@ def wait_for(attempt: Callable[[], Lease | Busy], wanted: str, wait_s: float) ->
     Raises WaitCannotEnd, LeaseTimeout, and what `attempt` raises.
     """
     start = last_leased = time.monotonic()
-    told = -TELL_EVERY_S
+    reported = -REPORT_EVERY_S
     while isinstance(outcome := attempt(), Busy):
-        if give_one_back():
+        if give_back_idle_server():
             continue
         if outcome.endless:
             raise WaitCannotEnd(
@@ -90,14 +90,14 @@ def wait_for(attempt: Callable[[], Lease | Busy], wanted: str, wait_s: float) ->
             )
         waited = time.monotonic() - start
         last_leased = time.monotonic() if outcome.leased else last_leased
-        if waited >= wait_s or time.monotonic() - last_leased >= STRANGER_WAIT_S:
+        if waited >= wait_s or time.monotonic() - last_leased >= UNLEASED_WAIT_S:
             raise LeaseTimeout(
                 f"no {wanted} within {waited:.0f} s: {outcome.reason}; {outcome.figures()}",
                 hint="end what is named there"
                 + (", or wait longer: set VLLM_HARNESS_LEASE_WAIT_S" if outcome.leased else ""),
             )
-        if waited - told >= TELL_EVERY_S:
-            told = waited
+        if waited - reported >= REPORT_EVERY_S:
+            reported = waited
             notices.show(f"waiting for {wanted} ({waited:.0f} s): {outcome.reason}")
         time.sleep(POLL_S)
     return outcome

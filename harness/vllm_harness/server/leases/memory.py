@@ -37,7 +37,7 @@ def lease_memory(gib: float, *, room: Measure, wait_s: float = 3600.0) -> Lease:
         WaitCannotEnd: at once, where those who hold it wait for this process.
         LeaseTimeout: naming who holds it.
     """
-    with _asking() as wait:
+    with _wait_entry() as wait:
         return wait_for(partial(_attempt, "lease", gib, room, wait), f"{gib:.1f} GiB of memory", wait_s)
 
 
@@ -47,7 +47,7 @@ def reserve_memory(gib: float, *, room: Measure, wait_s: float = 3600.0) -> Leas
     To be asked for while none of its servers is in use: it gives them back where it would have to wait, so
     that nobody waits for it meanwhile. Its servers' leases are then a part of it. Raises as `lease_memory`.
     """
-    with _asking() as wait:
+    with _wait_entry() as wait:
         wanted = f"{gib:.1f} GiB of memory for the next test"
         return wait_for(partial(_attempt, "reserve", gib, room, wait), wanted, wait_s)
 
@@ -90,7 +90,7 @@ def _attempt(kind: Literal["lease", "reserve"], gib: float, measure: Measure, wa
 
 
 @contextmanager
-def _asking() -> Iterator[Claim]:
+def _wait_entry() -> Iterator[Claim]:
     """The entry of a request, which says that it waits once it has been refused."""
     with _locked():
         claim = enter(_folder(), kind="wait", gib=0.0, since=0.0)
@@ -136,14 +136,14 @@ def _never(gib: float, room: Room) -> NotEnoughHardware:
 
 def _reason(every: list[Account], own: str) -> str:
     """Who holds what; the same words as long as nothing changes."""
-    words = []
+    parts = []
     for each in every:
         waits = f" and waits for {each.wanted:.1f} GiB" if each.wanted else ""
         if each.held:
-            words.append(f"{each.held:.1f} GiB are leased by {each.holder}{waits}")
+            parts.append(f"{each.held:.1f} GiB are leased by {each.holder}{waits}")
         elif each.wanted and each.who != own:
-            words.append(f"{each.holder} has waited for {each.wanted:.1f} GiB for longer")
-    return "; ".join(words) or "other processes use it"
+            parts.append(f"{each.holder} has waited for {each.wanted:.1f} GiB for longer")
+    return "; ".join(parts) or "other processes use it"
 
 
 def _figures(room: Room) -> str:

@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from tests.tool_server.running import ToolServer
-from tests.unit.strangers.nobody import Nobody, needs_root
+from tests.unit.other_users.nobody import Nobody, needs_root
 from vllm_harness.server.launch import IN_SERVER
 
 sys.path.insert(0, str(IN_SERVER))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.unit.strangers.nobody import NOBODY, Nobody, given_to_nobody, needs_root, reachable_folder
+from tests.unit.other_users.nobody import NOBODY, Nobody, given_to_nobody, needs_root, reachable_folder
 from vllm_harness.cli.main import app
 from vllm_harness.files.folders import Purpose, UntrustedFolder, own_folder, private_folder, shared_folder
 from vllm_harness.files.paths import cache_dir, state_dir
@@ -83,7 +83,7 @@ def test_a_link_of_ours_is_followed_but_for_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_no_folder_is_refused(kind: object, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UntrustedFolder, match="is no folder"):
+    with pytest.raises(UntrustedFolder, match="is not a folder"):
         kind(tmp_path / "file", OURS)  # type: ignore[operator]
 
 
@@ -124,7 +124,7 @@ def test_a_cache_of_roots_is_read_by_others_unless_they_may_not() -> None:
         try:
             own_folder(folder, OURS)
         except UntrustedFolder as error:
-            return 0 if "belongs to somebody else" in str(error) else 2
+            return 0 if "belongs to another user" in str(error) else 2
         return 3
 
     with reachable_folder() as folder:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.strangers.nobody import Nobody, needs_root, reachable_folder, there
+from tests.unit.other_users.nobody import Nobody, needs_root, reachable_folder, there
 from vllm_harness.environments import assets
 from vllm_harness.environments.metadata import stub_metadata
 from vllm_harness.environments.sources import PackageSource, PinnedFile, sha256_of

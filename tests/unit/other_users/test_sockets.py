@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.strangers.nobody import Nobody, given_to_nobody, needs_root, reachable_folder, there
+from tests.unit.other_users.nobody import Nobody, given_to_nobody, needs_root, reachable_folder, there
 from vllm_harness.server import fork_server
-from vllm_harness.server.private_socket import StrangerAnswers, connect
+from vllm_harness.server.private_socket import OtherUserAnswers, connect
 
 SERVE = """
 import importlib.util, os, sys
@@ -45,7 +45,7 @@ def test_a_stranger_gets_neither_configuration_nor_descriptors() -> None:
         given_to_nobody(folder)
         stranger = Nobody(lambda: listening(folder / "a.sock"))
         before = set(Path("/proc/self/fd").iterdir())
-        with pytest.raises(StrangerAnswers) as caught:
+        with pytest.raises(OtherUserAnswers) as caught:
             fork_server.spawn({"env": {"OPENAI_API_KEY": "secret"}}, there(folder / "a.sock"))
         assert set(Path("/proc/self/fd").iterdir()) == before
         assert stranger.exit_code() == 0
@@ -58,7 +58,7 @@ def test_a_stranger_is_not_held_for_a_template() -> None:
     with reachable_folder() as folder:
         given_to_nobody(folder)
         stranger = Nobody(lambda: listening(folder / "a.sock"))
-        with pytest.raises(StrangerAnswers):
+        with pytest.raises(OtherUserAnswers):
             fork_server._hold(there(folder / "a.sock"))
         assert stranger.exit_code() == 0
         assert folder / "a.sock" not in fork_server._held
