@@ -1,4 +1,4 @@
-"""Kept servers: left running by one run, found again by a later one that wants exactly the same."""
+"""Kept servers: a run leaves them running, and a later run that needs exactly the same server finds them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ END_S = 30.0
 
 
 def identity(launch: Launch) -> str:
-    """Equal for launches that give the same server: model, flags, variables, vLLM and our plugins."""
+    """A hash, equal for launches that give the same server: model, flags, variables, vLLM and our plugins."""
     parts = [
         launch.model,
         launch.argv(0),
@@ -37,20 +37,20 @@ def identity(launch: Launch) -> str:
 
 
 def _counts(name: str, launch: Launch) -> bool:
-    """Whether a variable makes another server: the caller's own, and what vLLM and its libraries read."""
+    """Whether a variable changes the server: the caller's own, and those that vLLM and its libraries read."""
     upper = name.upper()
     return name in launch.env or upper.startswith(READ_EARLY) or upper.endswith(("_PROXY", "_KEY", "_TOKEN"))
 
 
 @contextmanager
 def locked_start(wanted: str) -> Iterator[None]:
-    """Lets one run at a time look for a server of an identity and start it, so that others then find it."""
+    """Holds the lock to find or start a server of an identity, so that the next holder finds it."""
     with locked(records_folder() / f"{wanted}.lock", "another run that starts the same server, to share it"):
         yield
 
 
 def find(wanted: str, name: str, api_key: str) -> ServerRecord | None:
-    """A kept server of an identity that answers now; one that does not answer is ended."""
+    """A kept server of an identity that answers now; a server that does not answer is ended."""
     for record in running():
         if record.kept and record.identity == wanted:
             if _serves(record, name, api_key):
@@ -73,7 +73,7 @@ def end(record: ServerRecord) -> list[int]:
 
 
 def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
-    if listeners(record.port) - tree_pids(record.supervisor):  # a stranger's, who would get the key
+    if listeners(record.port) - tree_pids(record.supervisor):  # another user's server would receive the key
         return False
     try:
         headers = {"Authorization": f"Bearer {api_key}"}
@@ -84,7 +84,7 @@ def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
 
 
 class Adopted:
-    """A kept server that another run started, with the face of `Supervised`.
+    """A kept server that another run started, with the interface of `Supervised`.
 
     Args:
         record: its record.
@@ -99,7 +99,7 @@ class Adopted:
 
     @property
     def ended(self) -> bool:
-        """Whether it is gone."""
+        """Whether it has ended."""
         return not self._record.supervisor_lives()
 
     def pid(self) -> int:
@@ -111,4 +111,4 @@ class Adopted:
         return end(self._record)
 
     def keep(self) -> None:
-        """Nothing: it is kept already."""
+        """Does nothing: it is kept already."""
