@@ -37,7 +37,7 @@ def test_binds_the_server_by_index_in_the_order_of_the_bus(table: Table) -> None
 
 @pytest.mark.parametrize(
     ("count", "gib", "words"),
-    [(3, 16, "asked for 3 x 16 GiB"), (1, 80, "GPU 0 (Test GPU, 24.0 GiB), GPU 1"), (2, 40, "24.0 GiB")],
+    [(3, 16, "needs 3 x 16 GiB"), (1, 80, "GPU 0 (Test GPU, 24.0 GiB), GPU 1"), (2, 40, "24.0 GiB")],
 )
 def test_what_can_never_be_had_is_refused_at_once(table: Table, count: int, gib: float, words: str) -> None:
     start = time.monotonic()
@@ -49,7 +49,7 @@ def test_what_can_never_be_had_is_refused_at_once(table: Table, count: int, gib:
 
 def test_without_a_gpu_says_so(table: Table) -> None:
     table()
-    with pytest.raises(NotEnoughHardware, match="there is no GPU"):
+    with pytest.raises(NotEnoughHardware, match="this machine has no GPU"):
         lease_gpus(1, 4)
 
 
@@ -85,7 +85,7 @@ def test_two_who_want_each_other_s_gpu_do_not_wait_for_ever(table: Table, owner:
     assert first.says().startswith("waiting for 1 GPU")
     second.asks("gpus", 1)
     error = second.says()
-    assert error.startswith("WaitCannotEnd a wait for 1 GPU with 16 GiB cannot end: ")
+    assert error.startswith("WaitCannotEnd a wait for 1 GPU with 16 GiB would never end: ")
     assert f"is leased by pid {first.pid}" in error
     second.release()
     assert first.has() in {"0", "1"}
@@ -122,7 +122,7 @@ def test_memory_of_a_killed_run_must_be_back_first(table: Table, owner: Start) -
     threading.Timer(0.3, lambda: table({"gib": 80})).start()
     with notices.shown_by(said.append):
         held = lease_gpus(1, 16)
-    assert f"GPU 0 gets back the memory of pid {first.pid}" in said[0]
+    assert f"GPU 0 still has memory of pid {first.pid}" in said[0]
     assert held.gpus[0].used_bytes == 0
 
 
@@ -166,7 +166,7 @@ def test_the_pool_is_what_the_user_left_visible(table: Table) -> None:
     table({}, {}, {})
     held = lease_gpus(1, 16, visible=lambda: visible_gpus({"CUDA_VISIBLE_DEVICES": "GPU-2"}))
     assert held.env["CUDA_VISIBLE_DEVICES"] == "2"
-    with pytest.raises(NotEnoughHardware, match="asked for 2 x 16"):
+    with pytest.raises(NotEnoughHardware, match="needs 2 x 16"):
         lease_gpus(2, 16, visible=lambda: visible_gpus({"CUDA_VISIBLE_DEVICES": "1"}))
 
 
