@@ -24,7 +24,7 @@ SMALLEST_PART = 10**6
 
 @dataclass(frozen=True)
 class CreatedBundle:
-    """A bundle: its folder, its size and number of parts, and what of the entries it has."""
+    """A bundle: its folder, its size and number of parts, and its assets and hub weights."""
 
     folder: Path
     size: int
@@ -51,18 +51,18 @@ def create(
         version, device: the release whose wheels it carries.
         entries: model entries whose assets it carries.
         part_size: bytes of a part at most.
-        hub_weights: carry weights of the hub as well, for entries whose weights are no asset.
+        hub_weights: add weights of the hub, for entries whose weights are not an asset.
         without_torch: leave torch out, for targets that have the one vLLM was built for.
-        progress: told what is going on.
+        progress: receives a line for each step.
 
     Raises:
-        UsageError: the folder exists, no such lock, or no checkout.
-        InstallError: a wheel cannot be had.
-        AssetError: an asset or weights cannot be had.
+        UsageError: the folder exists, there is no such lock, or the harness is not a checkout.
+        InstallError: a wheel cannot be downloaded.
+        AssetError: an asset or weights cannot be fetched.
     """
     folder = folder.absolute()
     if folder.exists():
-        raise UsageError(f"{folder} exists", hint="name a new folder")
+        raise UsageError(f"{folder} exists already", hint="name a new folder")
     lock = lock_for(version, device)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
@@ -97,5 +97,7 @@ def parse_size(text: str) -> int:
     match = re.fullmatch(r"(\d+)([KMG]?)B?", text.strip().upper())
     size = int(match[1]) * _UNITS[match[2]] if match else 0
     if size < SMALLEST_PART:
-        raise UsageError(f"part size {text!r} is not a size of 1M or more", hint="such as 60M or 2G")
+        raise UsageError(
+            f"part size {text!r} is not a size of 1M or more", hint="use a size such as 60M or 2G"
+        )
     return size

@@ -32,18 +32,21 @@ BLOCK = 2**20
 
 
 class InstallerError(Exception):
-    """A bundle is damaged, or does not fit this machine; the message says what to do."""
+    """A bundle is damaged, or does not fit this machine; the message ends with what to try."""
 
 
 def read_manifest(bundle: Path) -> dict[str, Any]:
-    """What a bundle holds. Raises InstallerError (no bundle, or one of another format)."""
+    """The manifest of a bundle. Raises InstallerError (not a bundle, or a bundle of another format)."""
     try:
         manifest: dict[str, Any] = json.loads((bundle / MANIFEST).read_text())
         known = manifest["format"] == FORMAT
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InstallerError(f"{bundle} is no bundle: its {MANIFEST} cannot be read ({error})") from None
+        raise InstallerError(f"{bundle} is not a bundle: its {MANIFEST} cannot be read ({error})") from None
     if not known:
-        raise InstallerError(f"{bundle} has format {manifest['format']}, this installer knows {FORMAT}")
+        raise InstallerError(
+            f"{bundle} has format {manifest['format']}, this installer reads format {FORMAT}: "
+            "use the bundle's own install.py"
+        )
     return manifest
 
 
@@ -60,14 +63,14 @@ def check_machine(manifest: dict[str, Any]) -> None:
 
 
 def check_parts(bundle: Path, manifest: dict[str, Any]) -> None:
-    """Raises InstallerError naming every part that is missing or not the one that was made."""
-    wrong = [fault for part in manifest["parts"] if (fault := _fault(bundle / part["name"], part))]
-    if wrong:
-        raise InstallerError(f"{bundle}: {'; '.join(wrong)}. Bring them again; nothing was installed")
+    """Raises InstallerError naming every part that is missing or damaged."""
+    faults = [fault for part in manifest["parts"] if (fault := _fault(bundle / part["name"], part))]
+    if faults:
+        raise InstallerError(f"{bundle}: {'; '.join(faults)}. Copy them again; nothing was installed")
 
 
 def unpack(bundle: Path, manifest: dict[str, Any], into: Path) -> None:
-    """Writes the bundle's files into a folder, each one checked. Raises InstallerError (damage, no space)."""
+    """Writes the bundle's files into a folder and checks them. Raises InstallerError (damage, no space)."""
     size = sum(file["size"] for file in manifest["files"])
     if (free := shutil.disk_usage(into).free) < size:
         raise InstallerError(
@@ -80,7 +83,9 @@ def unpack(bundle: Path, manifest: dict[str, Any], into: Path) -> None:
             with target.open("wb") as out:
                 sha256 = joined.copy(out, file["size"])
             if sha256 != file["sha256"]:
-                raise InstallerError(f"{file['path']} is not the file that was packed (sha256 {sha256})")
+                raise InstallerError(
+                    f"{file['path']} is not the file that was packed (sha256 {sha256}); copy the bundle again"
+                )
 
 
 @contextmanager
@@ -97,7 +102,7 @@ def unpacked(bundle: Path, manifest: dict[str, Any], beside: Path) -> Iterator[P
 
 
 def offline(wheels: Path) -> dict[str, str]:
-    """Variables that have uv use the wheels of a folder and nothing else."""
+    """Variables that make uv use the wheels of a folder only."""
     return {
         "UV_OFFLINE": "1",
         "UV_NO_INDEX": "1",
@@ -107,7 +112,7 @@ def offline(wheels: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """The harness from its bundle, then all else through the harness."""
+    """Installs the harness from its bundle, and everything else through the harness."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("vllm-harness"))
     parser.add_argument("--over", metavar="PYTHON")
@@ -127,7 +132,7 @@ def _set_up(bundle: Path, folder: Path, options: list[str]) -> None:
     manifest = read_manifest(bundle)
     check_machine(manifest)
     if folder.exists():
-        raise InstallerError(f"{folder} is there already: remove it, or name another folder")
+        raise InstallerError(f"{folder} exists already: remove it, or name another folder")
     print(f"checking {len(manifest['parts'])} parts", flush=True)
     with unpacked(bundle, manifest, folder.parent) as files:
         try:
@@ -143,7 +148,7 @@ def _set_up(bundle: Path, folder: Path, options: list[str]) -> None:
 def _checkout(files: Path, folder: Path) -> None:
     (archive,) = (files / "checkout").glob("*.tar.gz")
     with tarfile.open(archive) as tar:
-        # from 3.11.4 on; before, Python knows no filters
+        # Python has filters from 3.11.4 on
         tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
         tar.extractall(files / "source")
     (source,) = (files / "source").iterdir()
@@ -151,7 +156,7 @@ def _checkout(files: Path, folder: Path) -> None:
 
 
 def _environment(wheels: Path, folder: Path) -> None:
-    """The harness's own environment: uv out of its wheel first, then as `scripts/_bootstrap` makes it."""
+    """The harness's own environment: made by `scripts/_bootstrap`, with the uv of the bundle's wheel."""
     (wheel,) = wheels.glob("uv-*.whl")
     with tempfile.TemporaryDirectory() as temporary, zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".data/scripts/uv"))
@@ -171,7 +176,7 @@ def _run(*command: str | Path, environ: dict[str, str]) -> None:
     except subprocess.CalledProcessError as error:
         short = " ".join(map(str, command[:3]))
         raise InstallerError(
-            f"`{short}` failed (exit code {error.returncode}); nothing is left of it"
+            f"`{short}` failed (exit code {error.returncode}); what it made was removed"
         ) from None
 
 
@@ -183,7 +188,7 @@ class _Joined:
         self._file: BinaryIO | None = None
 
     def copy(self, out: BinaryIO, size: int) -> str:
-        """Copies so many bytes; returns their sha256. Less is written where the files end before."""
+        """Copies `size` bytes, fewer where the files end before; returns their sha256."""
         digest = hashlib.sha256()
         while size and (block := self._read(min(size, BLOCK))):
             out.write(block)
@@ -214,13 +219,15 @@ def _fault(path: Path, part: dict[str, Any]) -> str | None:
         return f"{path.name} has {path.stat().st_size} bytes, not {part['size']}"
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return None if sha256 == part["sha256"] else f"{path.name} is damaged (its sha256 is another)"
+    return None if sha256 == part["sha256"] else f"{path.name} is damaged (its sha256 differs)"
 
 
 def _inside(path: str) -> PurePosixPath:
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts:
-        raise InstallerError(f"the manifest names {path}, which is outside of the bundle")
+        raise InstallerError(
+            f"the manifest names {path}, which is outside of the bundle: do not use this bundle"
+        )
     return pure
 
 

@@ -1,4 +1,4 @@
-"""Putting what a bundle carries where the harness looks for it: the environment and the assets."""
+"""Installs the content of a bundle where the harness looks for it: the environment and the assets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BundleError(HarnessError):
 
 @dataclass(frozen=True)
 class InstalledBundle:
-    """What a bundle has brought."""
+    """The installed content of a bundle."""
 
     environment: Environment
     assets: list[str]
@@ -52,12 +52,14 @@ def install(
         bundle: the folder of its parts.
         unpacked: a folder that its installer has checked and unpacked it into.
         over: for a bundle made without torch: a Python that has the torch vLLM was built for.
-        progress: told what is going on.
+        progress: receives a line for each step.
 
     Raises:
-        BundleError: no bundle, a part missing or damaged, another Python or machine, or no space.
-        UsageError: it belongs to another version of the harness, or `over` is missing or too much.
-        InstallError, BrokenEnvironmentError, AssetError: see there.
+        BundleError: not a bundle, a part missing or damaged, another Python or machine, or no space.
+        UsageError: it belongs to another version of the harness, or `over` is missing or superfluous.
+        InstallError: uv fails.
+        BrokenEnvironmentError: vLLM does not import in the new environment.
+        AssetError: an asset of the bundle is not the pinned asset.
     """
     try:
         manifest = installer.read_manifest(bundle)
@@ -82,12 +84,12 @@ def _check_lock(bundle: Path, manifest: Mapping[str, Any], over: Path | None) ->
     if here.digest != manifest["lock"]:
         raise UsageError(
             f"{bundle} was made for another {here.path.name}",
-            hint=f"use the harness that it carries: python3 {bundle / 'install.py'} FOLDER",
+            hint=f"install the harness that it carries: python3 {bundle / 'install.py'} FOLDER",
         )
     if manifest["without_torch"] != (over is not None):
         without, hint = "with", "leave --over out"
         if over is None:
-            without, hint = "without", "name a Python of this machine that has it: --over /path/to/python"
+            without, hint = "without", "name a Python of this machine that has torch: --over /path/to/python"
         raise UsageError(f"{bundle} was made {without} torch", hint=hint)
 
 
@@ -124,7 +126,7 @@ def _environment(
 
 
 def _see_packages_of(python: Path, environment: Path) -> None:
-    """As `--system-site-packages` does, also where `python` is a virtual environment's itself."""
+    """Does what `--system-site-packages` does, also where `python` is that of a virtual environment."""
     listed = subprocess.run([python, "-c", _PACKAGES], capture_output=True, text=True, check=True)
     (packages,) = environment.glob("lib/python*/site-packages")
     lines = [f"import site; site.addsitedir({folder!r})\n" for folder in json.loads(listed.stdout)]
@@ -132,7 +134,7 @@ def _see_packages_of(python: Path, environment: Path) -> None:
 
 
 def _place_hub(snapshots: Path) -> None:
-    """Repositories into the hub's cache, where vLLM finds them; files are put there by renaming."""
+    """Moves repositories into the hub's cache, where vLLM finds them; each file appears by a rename."""
     from huggingface_hub import constants
 
     for source in sorted(path for path in snapshots.rglob("*") if path.is_file()):

@@ -108,7 +108,7 @@ def _figures(spread: Spread) -> str:
 def _flip_line(dtype: str, prompt: str, flip: Flip) -> str:
     kind = "near tie" if flip.near_tie else "no near tie"
     gap = "" if math.isinf(flip.gap) else f", {flip.gap:.2g} apart"
-    became = f"{_word(flip.expected)} became {_word(flip.got)}"
+    became = f"{_word(flip.expected)} became {_word(flip.actual)}"
     return f"{dtype}: {prompt!r}, token {flip.at + 1}: {became} ({kind}{gap})"
 
 

@@ -77,7 +77,7 @@ class Limits(_EntryModel):
     Attributes:
         startup_s: seconds until a server must be ready.
         request_s: seconds until a request must be answered.
-        live_attempts: how often a live case may be tried in all; every one is counted.
+        live_attempts: how often a live case may be tried in total; every attempt is counted.
     """
 
     startup_s: float = Field(600, gt=0)
@@ -116,20 +116,20 @@ class StandIn(_EntryModel):
 
 
 class ModelEntry(_EntryModel):
-    """One model: how its server is started and what it can do.
+    """A model: how its server is started, and its capabilities.
 
     Attributes:
         name: key in models.yaml.
         hub: where the real weights live.
         weights: name of an asset that holds the weights where no hub is reachable.
         family: model family.
-        dialect: dialect that renders scripts for it; None where none is written yet.
-        harmony: whether it speaks OpenAI's Harmony format.
+        dialect: dialect that renders scripts for it; None where there is none yet.
+        harmony: whether it uses OpenAI's Harmony format.
         tool_call_parser, reasoning_parser: vLLM's names.
         chat_template: file in harness/vllm_harness/templates, None for the tokenizer's own.
         args, env: server arguments and environment for every lane and device.
-        live, cpu, cuda: what is added on the live lane, and on each device.
-        capabilities: what its tests may ask of it.
+        live, cpu, cuda: flags that are added on the live lane, and on each device.
+        capabilities: abilities that its tests may rely on.
         expected_skips: reason codes that its tests may skip for; any other skip fails the run.
     """
 
@@ -164,7 +164,7 @@ class ModelEntry(_EntryModel):
         return self
 
     def serves(self, lane: Lane) -> bool:
-        """Whether a server can be started on a lane, be it one that runs do by themselves or not."""
+        """Whether a server can be started on a lane, be it listed in `lanes` or not."""
         return lane in self.lanes or (lane == "scripted" and self.stand_in is not None)
 
     @property
@@ -173,13 +173,13 @@ class ModelEntry(_EntryModel):
         return TEMPLATES / self.chat_template if self.chat_template else None
 
     def parsers(self, frontend: Frontend) -> tuple[str | None, str | None]:
-        """Tool call and reasoning parser; the Rust front end knows Harmony by the model, not by a name."""
+        """Tool call and reasoning parser; the Rust front end chooses Harmony by the model, not by a name."""
         if frontend == "rust" and self.harmony:
             return None, None
         return self.tool_call_parser, self.reasoning_parser
 
     def flags(self, lane: Lane, device: Device, frontend: Frontend = "python") -> Flags:
-        """What the entry adds to a server's command line and environment on a lane, device and front end.
+        """The entry's flags and variables for a server on a lane, device and front end.
 
         A stand-in's own arguments are not among them: see `vllm_harness.scripted.standin.stand_in_args`.
         """
@@ -217,7 +217,7 @@ class Registry(_EntryModel):
     """All model entries of one models.yaml, in its order.
 
     Attributes:
-        known_deviations: those that every entry shows; each entry's own list has them too.
+        known_deviations: those that every entry shows; the list of each entry has them too.
     """
 
     path: Path
@@ -261,14 +261,14 @@ def load_registry(path: Path | None = None) -> Registry:
         raise RegistryError(error.message, hint=error.hint) from error
     data = document.data
     if not isinstance(data, dict) or not isinstance(data.get("models"), dict):
-        raise RegistryError(f"{path}:1: expected a top-level key 'models' with a mapping of entries")
+        raise RegistryError(f"{path}:1: a top-level key 'models' with a mapping of entries is missing")
     if unknown := set(data) - {"models", "known_deviations"}:
         key = min(map(str, unknown))
         raise RegistryError(f"{path}:{document.line((key,))}: {key}: unknown key")
     for name, body in data["models"].items():
         if isinstance(body, dict) and "name" in body:
             line = document.line(("models", name, "name"))
-            raise RegistryError(f"{path}:{line}: models.{name}.name: an entry's name is its key")
+            raise RegistryError(f"{path}:{line}: models.{name}.name: the name of an entry is its key")
     try:
         return Registry.model_validate({**data, "path": path, "models": _named(data["models"])})
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Asking both sides the same: transformers in the server's interpreter, and a server in each dtype."""
+"""The same prompts for both sides: transformers in the server's interpreter, and a server in each dtype."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NoReferenceError(HarnessError):
 
 
 class CheckPrompts(StrictModel):
-    """prompts.yaml."""
+    """`prompts.yaml`: the prompts, and the text whose log-probabilities are compared."""
 
     prompts: tuple[str, ...] = Field(min_length=1)
     text: str
@@ -41,7 +41,7 @@ class CheckPrompts(StrictModel):
 
 @dataclass(frozen=True)
 class Checked:
-    """One dtype's comparison, and how long its server took to start."""
+    """The comparison of a dtype, and the start time of its server."""
 
     comparison: DtypeComparison
     startup_s: float
@@ -54,7 +54,7 @@ def check_prompts(count: int | None = None) -> CheckPrompts:
 
 
 def reference(launch: Launch, inputs: CheckPrompts, dtypes: Sequence[str]) -> Reference:
-    """What transformers computes from the weights of a launch, on CPU, in the launch's interpreter.
+    """The reference that transformers computes from a launch's weights, on CPU, in the launch's interpreter.
 
     Raises:
         NoReferenceError: it cannot load them, or fails.
@@ -79,7 +79,7 @@ def reference(launch: Launch, inputs: CheckPrompts, dtypes: Sequence[str]) -> Re
             raise NoReferenceError(
                 f"transformers cannot compute the reference of {launch.model} "
                 f"(exit code {ran.returncode}):\n    {last}",
-                hint="killed by signal 9 means too little memory; else see whether the weights are whole",
+                hint="exit code -9 means too little memory; otherwise check that the weights are complete",
             )
         return Reference.model_validate_json(answer.read_text())
 
@@ -99,8 +99,8 @@ def check(
     Args:
         launch: a live launch; each server gets `--dtype` beside its flags.
         dtypes: such as float32, bfloat16.
-        inputs: see `check_prompts`.
-        weights: a folder that is served in place of the launch's own weights, which stay the reference.
+        inputs: the prompts and the text, see `check_prompts`.
+        weights: a folder that is served instead of the launch's own weights, which stay the reference.
 
     Raises:
         NoReferenceError: transformers failed.
@@ -113,35 +113,35 @@ def check(
         planned = replace(served, args=(*served.args, "--dtype", dtype))
         progress(f"starting the server in {dtype}")
         with RemoteServer(planned, cold_start=cold_start, progress=start_progress) as server:
-            progress(f"asking the server in {dtype}")
-            answers = ask(server.client(timeout=None), server.model, expected)
+            progress(f"requesting completions in {dtype}")
+            answers = request_answers(server.client(timeout=None), server.model, expected)
             yield Checked(compare(dtype, expected, answers), server.startup_seconds)
 
 
-def ask(client: OpenAI, model: str, expected: Reference) -> Answers:
-    """What a server says to the reference's prompts, given as token ids, and about its text."""
-    said = client.completions.create(
+def request_answers(client: OpenAI, model: str, expected: Reference) -> Answers:
+    """A server's answers to the reference's prompts, and the log-probabilities of its text."""
+    completion = client.completions.create(
         model=model,
         prompt=expected.prompts,
         max_tokens=MAX_TOKENS,
         temperature=0,
         extra_body={"return_token_ids": True, "repetition_penalty": 1},
     )
-    about = client.completions.create(
+    scored = client.completions.create(
         model=model, prompt=[expected.text], max_tokens=1, temperature=0, extra_body={"prompt_logprobs": 0}
     )
-    (choice,) = about.choices
+    (choice,) = scored.choices
     rows = _extra(choice, "prompt_logprobs")[1:]
     logprobs = [row[str(token)]["logprob"] for row, token in zip(rows, expected.text[1:], strict=True)]
-    by_prompt = sorted(said.choices, key=lambda each: each.index)
+    by_prompt = sorted(completion.choices, key=lambda each: each.index)
     return Answers([_extra(each, "token_ids") for each in by_prompt], logprobs)
 
 
 def _extra(choice: BaseModel, name: str) -> Any:
-    found = (choice.model_extra or {}).get(name)
-    if found is None:
+    value = (choice.model_extra or {}).get(name)
+    if value is None:
         raise HarnessError(f"the server does not return {name}", hint="use the Python front end")
-    return found
+    return value
 
 
 def _needed(dtypes: Sequence[str]) -> list[str]:

@@ -120,7 +120,7 @@ def test_no_bundle(bundle: Path, text: str | None) -> None:
         (bundle / "manifest.json").unlink()
     else:
         (bundle / "manifest.json").write_text(text)
-    with pytest.raises(InstallerError, match=r"is no bundle|has format 2, this installer knows 1"):
+    with pytest.raises(InstallerError, match=r"is not a bundle|has format 2, this installer reads format 1"):
         read_manifest(bundle)
 
 
@@ -136,13 +136,13 @@ def test_the_installer_needs_nothing_but_python(bundle: Path, tmp_path: Path) ->
     bare = [sys.executable, "-I", "-S", bundle / "install.py", tmp_path / "into"]
     ended = subprocess.run(bare, capture_output=True, text=True)
     assert ended.returncode == 1
-    assert "part-0002 is missing. Bring them again; nothing was installed" in ended.stderr
+    assert "part-0002 is missing. Copy them again; nothing was installed" in ended.stderr
     assert not (tmp_path / "into").exists()
 
 
 def test_the_installer_leaves_what_is_there(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    with pytest.raises(InstallerError, match="mine is there already"):
+    with pytest.raises(InstallerError, match="mine exists already"):
         install._set_up(bundle, tmp_path / "mine", [])
     assert (tmp_path / "mine").exists()
 

@@ -79,8 +79,8 @@ def test_a_flip_at_a_near_tie_is_rounding() -> None:
     (flip,) = comparison.flips
     assert (comparison.verdict, comparison.same, comparison.prefixes) == ("rounding", 0, ((1, 3),))
     assert flip.expected is not None
-    assert flip.got is not None
-    assert (flip.at, flip.expected.token, flip.got.token) == (1, 6, 7)
+    assert flip.actual is not None
+    assert (flip.at, flip.expected.token, flip.actual.token) == (1, 6, 7)
     assert flip.gap == pytest.approx(0.03)
 
 
