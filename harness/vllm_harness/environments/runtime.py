@@ -1,4 +1,4 @@
-"""The variables every server runs with, from `env/runtime.yaml`."""
+"""The variables that every server runs with, from `env/runtime.yaml`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Text = Annotated[str, BeforeValidator(lambda value: value if isinstance(value, 
 
 
 class RuntimeVariables(StrictModel):
-    """`env/runtime.yaml`: what every server gets, and what is added on one device."""
+    """`env/runtime.yaml`: the variables of every server, and those added on a device."""
 
     every: dict[str, _Text]
     cpu: dict[str, _Text]

@@ -1,7 +1,7 @@
 """The environments that the harness has made, each a folder under the cache.
 
 An environment is complete when its marker file is there: the marker is written last, so a half-made one is
-never taken for a good one.
+never used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MissingEnvironmentError(HarnessError):
 
 @dataclass(frozen=True)
 class Marker:
-    """What a complete environment's marker file says; see `Environment` for the fields."""
+    """The content of a complete environment's marker file; see `Environment` for the fields."""
 
     vllm_version: str
     device: Device
@@ -39,7 +39,7 @@ class Marker:
     kernels: str | None = None
     commit: str | None = None
     tree: str | None = None
-    requirements: str | None = None  # a hash of what the tree asks for
+    requirements: str | None = None  # a hash of the tree's requirements
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class StoredEnvironment:
     environment: Environment | None
 
     def sizes(self) -> tuple[int, int]:
-        """Bytes in all, and of its own: what removing it frees, the rest being links into uv's cache."""
+        """Bytes in total, and bytes that removing it frees: the rest is links into uv's cache."""
         stats = [path.lstat() for path in self.folder.rglob("*") if not path.is_dir()]
         return sum(s.st_blocks for s in stats) * 512, sum(s.st_blocks for s in stats if s.st_nlink == 1) * 512
 
@@ -61,9 +61,9 @@ def environments_folder() -> Path:
 
 
 def make(folder: Path, build: Callable[[], Marker], progress: Progress) -> Environment:
-    """The environment of a folder, built now unless it is complete; one process builds, others wait.
+    """The environment of a folder, built unless it is complete; one process builds, others wait.
 
-    Raises what `build` raises, and leaves nothing then.
+    Raises what `build` raises; the folder is removed then.
     """
     with locked_for_making(folder, progress):
         if stored_environment := read(folder):
@@ -86,7 +86,7 @@ def read(folder: Path) -> Environment | None:
 
 
 def read_marker(folder: Path) -> Marker:
-    """What a folder's marker says. Raises OSError, ValueError, TypeError where it is missing or damaged."""
+    """The marker of a folder. Raises OSError, ValueError, TypeError where it is missing or damaged."""
     return Marker(**json.loads((folder / _MARKER).read_text()))
 
 
@@ -98,7 +98,7 @@ def write_marker(folder: Path, marker: Marker) -> None:
 
 
 def described(folder: Path, marker: Marker) -> Environment:
-    """The environment that a folder is by its marker."""
+    """The environment in a folder, by its marker."""
     config = (folder / "pyvenv.cfg").read_text()
     found = re.search(r"^version_info = (\S+)", config, re.M)
     return Environment(
@@ -122,7 +122,7 @@ def folder_of(environment: Environment) -> Path:
 
 
 def site_packages(folder: Path) -> Path:
-    """The folder of an environment's distributions."""
+    """The site-packages folder of an environment."""
     return next((folder / "lib").glob("python3*"), folder / "lib") / "site-packages"
 
 
@@ -134,10 +134,10 @@ def stored() -> Iterator[StoredEnvironment]:
 
 
 def remove(name: str) -> Path:
-    """Removes an environment by its folder's name. Raises UsageError naming those there are."""
+    """Removes an environment by its folder's name. Raises UsageError where there is none of that name."""
     known = [entry.folder.name for entry in stored()]
     if name not in known:
-        raise UsageError(f"no environment {name}", hint=f"one of: {', '.join(known) or 'none is made'}")
+        raise UsageError(f"no environment {name}", hint=f"use one of: {', '.join(known) or 'there is none'}")
     with locked_for_making(environments_folder() / name, quiet):
         (environments_folder() / name / _MARKER).unlink(missing_ok=True)
         shutil.rmtree(environments_folder() / name)

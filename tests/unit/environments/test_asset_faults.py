@@ -211,7 +211,7 @@ def test_damaged_weights_in_the_cache_are_fetched_again(index: Index, damage: st
     damaged.write_bytes(WEIGHTS[:-1] + (b"" if damage == "truncated" else bytes([WEIGHTS[-1] ^ 1])))
     answer = index.fetch()
     assert answer.code == 0, answer.err
-    assert "weights in the cache is damaged, or not what is pinned now" in answer.err
+    assert "weights in the cache is damaged or outdated" in answer.err
     assert damaged.read_bytes() == WEIGHTS
     assert index.kept == WHOLE
 

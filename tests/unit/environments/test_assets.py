@@ -128,16 +128,16 @@ def test_an_asset_that_was_not_fetched_is_not_cached(registry: Registry) -> None
 
 def test_a_package_that_is_not_the_pinned_one(registry: Registry, cache: Path) -> None:
     registry.archive.write_bytes(registry.archive.read_bytes()[:-20])
-    expected, got = npm_source(b"", {})["sha256"], sha(registry.archive.read_bytes())
-    with pytest.raises(ChecksumError, match=f"sha256 expected [0-9a-f]{{64}}, got {got}"):
+    expected, actual = npm_source(b"", {})["sha256"], sha(registry.archive.read_bytes())
+    with pytest.raises(ChecksumError, match=f"sha256 expected [0-9a-f]{{64}}, actual {actual}"):
         assets.fetch("thing")
-    assert got != expected
+    assert actual != expected
     assert left(cache) == []
 
 
 def test_a_file_that_is_not_the_pinned_one(registry: Registry, cache: Path) -> None:
     registry.offer({"models/tokenizer.json": CONTENT}, pinned={"models/tokenizer.json": OTHER})
-    with pytest.raises(ChecksumError, match=f"expected {OTHER}, got {sha(CONTENT)}"):
+    with pytest.raises(ChecksumError, match=f"expected {OTHER}, actual {sha(CONTENT)}"):
         assets.fetch("thing")
     assert left(cache) == []
 

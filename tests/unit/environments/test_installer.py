@@ -56,7 +56,7 @@ def test_the_file_runs_by_itself_with_the_standard_library_alone() -> None:
     [
         ("No space left on device (os error 28)", "free disk space"),
         ("Because there is no version of torch==2.13.0+cpu", "PyTorch's CPU index"),
-        ("Hash mismatch for `idna==3.20`", "not the one that was locked"),
+        ("Hash mismatch for `idna==3.20`", "a package differs from the locked package"),
         ("error sending request for url (https://x/simple)", "check the network"),
         ("npm error code ENOTFOUND", "check the network"),
         ("something new", ""),
@@ -80,6 +80,6 @@ def test_a_failure_carries_uvs_last_words(tmp_path: Path) -> None:
 def test_no_uv_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(installer.sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InstallError, match="uv was not found") as raised:
+    with pytest.raises(InstallError, match="uv is neither beside this Python nor on PATH") as raised:
         installer.uv_path()
     assert raised.value.hint == "pip install uv"

@@ -174,8 +174,8 @@ def test_sizes_tell_links_from_files_of_its_own(uv: FakeUv, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ({"vllm": "0.31.0", "device": "cpu", "kernels": True}, "turns out to be vLLM 0.31.0 on cpu"),
-        ({"vllm": "0.32.0", "device": "cuda", "kernels": True}, "turns out to be vLLM 0.32.0 on cuda"),
+        ({"vllm": "0.31.0", "device": "cpu", "kernels": True}, "is in fact vLLM 0.31.0 on cpu"),
+        ({"vllm": "0.32.0", "device": "cuda", "kernels": True}, "is in fact vLLM 0.32.0 on cuda"),
         ({"vllm": "0.32.0", "device": "cpu", "kernels": False}, "kernels do not load"),
     ],
 )
