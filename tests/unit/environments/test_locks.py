@@ -74,11 +74,11 @@ def test_what_was_never_installed_says_so() -> None:
 
 def test_the_harness_lock_has_what_pyproject_asks_for() -> None:
     project = tomllib.loads((ENV.parent / "pyproject.toml").read_text())
-    asked = map(Requirement, project["project"]["dependencies"] + project["dependency-groups"]["dev"])
+    required = map(Requirement, project["project"]["dependencies"] + project["dependency-groups"]["dev"])
     installs = applying(ENV / "harness.lock", "3.12", "x86_64")
     missing = [
         str(r)
-        for r in asked
+        for r in required
         if not r.specifier.contains(installs.get(canonicalize_name(r.name), "==0").removeprefix("=="))
     ]
     assert not missing, f"run `vllm-harness env lock harness`: {missing}"

@@ -172,7 +172,7 @@ def test_sizes_tell_links_from_files_of_its_own(uv: FakeUv, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         ({"vllm": "0.31.0", "device": "cpu", "kernels": True}, "is in fact vLLM 0.31.0 on cpu"),
         ({"vllm": "0.32.0", "device": "cuda", "kernels": True}, "is in fact vLLM 0.32.0 on cuda"),
@@ -180,10 +180,10 @@ def test_sizes_tell_links_from_files_of_its_own(uv: FakeUv, tmp_path: Path) -> N
     ],
 )
 def test_verify_holds_an_environment_to_its_name(
-    tmp_path: Path, answer: dict[str, object], said: str
+    tmp_path: Path, answer: dict[str, object], message: str
 ) -> None:
     environment = pretending(tmp_path, f"echo '{json.dumps(answer | {'torch': '2.13.0+cpu'})}'")
-    with pytest.raises(verify.BrokenEnvironmentError, match=said):
+    with pytest.raises(verify.BrokenEnvironmentError, match=message):
         verify.verify(environment)
 
 

@@ -40,7 +40,7 @@ def test_forms(text: str, spec: Spec) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("0.33.0@", "has none of the known forms"),
         ("0.33@0.32.0", "has none of the known forms"),
@@ -51,8 +51,8 @@ def test_forms(text: str, spec: Spec) -> None:
         ("", "has none of the known forms"),
     ],
 )
-def test_other_forms_are_refused_by_name(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said) as raised:
+def test_other_forms_are_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
         parse(text)
     assert raised.value.hint.startswith("use `")
 

@@ -36,15 +36,15 @@ def test_binds_the_server_by_index_in_the_order_of_the_bus(table: Table) -> None
 
 
 @pytest.mark.parametrize(
-    ("count", "gib", "words"),
+    ("count", "gib", "message"),
     [(3, 16, "needs 3 x 16 GiB"), (1, 80, "GPU 0 (Test GPU, 24.0 GiB), GPU 1"), (2, 40, "24.0 GiB")],
 )
-def test_what_can_never_be_had_is_refused_at_once(table: Table, count: int, gib: float, words: str) -> None:
+def test_what_can_never_be_had_is_refused_at_once(table: Table, count: int, gib: float, message: str) -> None:
     start = time.monotonic()
     with pytest.raises(NotEnoughHardware) as refused:
         lease_gpus(count, gib)
     assert time.monotonic() - start < 1
-    assert words in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_without_a_gpu_says_so(table: Table) -> None:
@@ -118,11 +118,11 @@ def test_memory_of_a_killed_run_must_be_back_first(table: Table, owner: Start) -
     first.has()
     table({"gib": 80, "used": 12})  # its server lives on for a moment
     first.kill()
-    said: list[str] = []
+    lines: list[str] = []
     threading.Timer(0.3, lambda: table({"gib": 80})).start()
-    with notices.shown_by(said.append):
+    with notices.shown_by(lines.append):
         held = lease_gpus(1, 16)
-    assert f"GPU 0 still has memory of pid {first.pid}" in said[0]
+    assert f"GPU 0 still has memory of pid {first.pid}" in lines[0]
     assert held.gpus[0].used_bytes == 0
 
 
@@ -153,7 +153,9 @@ def test_a_server_of_the_harness_without_its_run_keeps_its_gpu(
         server.wait()
 
 
-def test_a_stranger_is_named_and_not_waited_for_long(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_lease_is_named_and_not_waited_for_long(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.1)
     table({"used": 20, "processes": [{"pid": 2**22 + 1, "name": "blender", "used_bytes": 20 * 2**30}]})
     with pytest.raises(LeaseTimeout) as busy:

@@ -55,11 +55,11 @@ def test_a_wait_is_told_again_and_again(owner: Start, monkeypatch: pytest.Monkey
     monkeypatch.setattr(lease, "REPORT_EVERY_S", 0.05)
     first = owner("memory", 12)
     first.has()
-    said: list[str] = []
-    with notices.shown_by(said.append), pytest.raises(LeaseTimeout):
+    lines: list[str] = []
+    with notices.shown_by(lines.append), pytest.raises(LeaseTimeout):
         lease_memory(6, room=machine(), wait_s=0.5)
-    assert len(said) > 2
-    assert all(f"pid {first.pid}" in words for words in said)
+    assert len(lines) > 2
+    assert all(f"pid {first.pid}" in words for words in lines)
 
 
 def test_a_wait_in_a_circle_is_an_error_at_once(owner: Start) -> None:
@@ -145,7 +145,7 @@ def test_what_can_never_be_had_is_refused_at_once() -> None:
         lease_memory(20, room=machine())
 
 
-def test_strangers_are_named_and_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_without_lease_are_named_and_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.05)
     with pytest.raises(
         LeaseTimeout, match=r"other processes use it; 5.0 of 16.0 GiB are free, .* pid \d+ \("
