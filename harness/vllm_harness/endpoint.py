@@ -1,4 +1,4 @@
-"""The address of a server and its clients, whoever started it."""
+"""The address of a server, and its clients."""
 
 from __future__ import annotations
 

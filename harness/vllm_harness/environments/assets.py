@@ -1,7 +1,7 @@
 """Assets: pinned files beside vLLM (tokenizers, encodings, one small model), fetched once into the cache.
 
 An asset's folder appears by a rename when all its files are there and checked. Its manifest holds a hash of
-its entry in `env/assets.yaml` and the size of each file: an asset pinned anew or damaged is fetched again. A
+its entry in `env/assets.yaml` and the size of each file; it is fetched again when damaged or pinned anew. A
 file written to after the manifest is compared with its pin.
 """
 

@@ -60,7 +60,7 @@ class Adjustments(StrictModel):
 
 
 def find(spec: Spec, *, progress: Progress = quiet) -> Environment:
-    """The made environment of a graft or tree; a tree is read and linked anew.
+    """The made environment of a graft or tree; a tree is read and linked again.
 
     Raises UsageError (no lock for the kernels, no vLLM in the folder), MissingEnvironmentError, InstallError
     (what the tree asks for has changed and cannot be had).

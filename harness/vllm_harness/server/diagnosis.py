@@ -66,7 +66,7 @@ def _free_the_gpu(_: re.Match[str]) -> str:
     )
 
 
-# the first rule that matches decides, so the more particular cause stands first
+# the first rule that matches decides, so the more specific cause comes first
 RULES: tuple[CauseRule, ...] = (
     _cause(
         errors.UnknownParser,

@@ -52,7 +52,7 @@ class Unknown:
 
     Attributes:
         model: the entry's name.
-        key: where it stands in the entry.
+        key: its key in the entry.
         name: the unknown name.
         near: the nearest known names, best first.
     """

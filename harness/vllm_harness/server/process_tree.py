@@ -30,7 +30,7 @@ def processes_in(folder: str) -> list[psutil.Process]:
 
 
 def ids_alive() -> set[str]:
-    """Ids of the servers, of whatever run, that have a process in their folder."""
+    """Ids of the servers of all runs that have a process in their folder."""
     found = set()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
