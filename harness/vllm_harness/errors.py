@@ -31,6 +31,7 @@
             YamlFileError                 files.located_yaml
             ProtocolInputError            protocol.errors
             BookFileError                 scripted.book_file
+            DataFileError                 scripted.data_files
             DialectError                  scripted.dialects.dialect
             StandInError                  scripted.standin
 

@@ -44,7 +44,7 @@ ON_A_SMALL_DISK = 'mount -t tmpfs -o size=2m,mode=0700 none "$VLLM_HARNESS_CACHE
 
 @dataclass(frozen=True)
 class Answer:
-    """What the command error_of, and its exit code."""
+    """The output of the command, and its exit code."""
 
     code: object
     out: str
@@ -158,7 +158,7 @@ def wheel(folder: Path, files: dict[str, bytes]) -> Path:
 
 
 def error_of(answer: Answer) -> str:
-    """What a command that failed with exit code 1 error_of, without a traceback."""
+    """The error of a command that failed with exit code 1, without a traceback."""
     assert answer.code == 1, answer.err
     assert "Traceback" not in answer.err
     return answer.err

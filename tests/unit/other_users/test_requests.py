@@ -1,4 +1,4 @@
-"""What only the user who runs a server may ask of it, calls over TCP by that user and by another one."""
+"""Requests that only the user who runs a server may send, sent over TCP by that user and by another."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def vllm(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 @contextmanager
 def served(app: Any, other: Callable[[int], int]) -> Iterator[int]:
-    """The port of an application, of which another user has calls something first: `other` returns 0."""
+    """The port of an application, after a request of another user: `other` returns 0."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     nobody = Nobody(lambda: other(port))  # before there are threads; its connection waits for the server

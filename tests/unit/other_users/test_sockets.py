@@ -1,4 +1,4 @@
-"""Both ends of a fork server's socket look at whose the other end is, before anything is output."""
+"""Both ends of a fork server's socket check the user at the other end before anything is sent."""
 
 from __future__ import annotations
 
