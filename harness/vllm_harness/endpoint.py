@@ -1,4 +1,4 @@
-"""The address of a server and its clients, whoever started it."""
+"""The address of a server, and its clients."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from vllm_harness.errors import HarnessError, UsageError
 
-if TYPE_CHECKING:  # half a second for every command, whether it asks a server or not
+if TYPE_CHECKING:  # importing openai takes half a second, also for commands that need no server
     from openai import AsyncOpenAI, OpenAI
 
-# what a server may serve beside the rest, and where: tests ask for it by name (`needs`)
+# the APIs that a server may lack, by the names that tests require them by (`needs`)
 API_PATHS = {
     "responses": "/v1/responses",
     "chat": "/v1/chat/completions",
@@ -37,7 +37,7 @@ class Endpoint:
 
     Attributes:
         base_url: scheme, host and port, without `/v1`.
-        api_key: sent by clients; vLLM without `--api-key` takes any.
+        api_key: sent by clients; vLLM without `--api-key` accepts any.
         request_s: seconds until a request must be answered.
         headers: sent with every request of its clients.
     """
@@ -88,7 +88,7 @@ class Endpoint:
             ) from error
 
     def lacking(self) -> frozenset[str]:
-        """Names of `API_PATHS` that the server does not serve, asked with a body that is no JSON."""
+        """Names of `API_PATHS` that the server does not serve, found by requests whose body is not JSON."""
         headers = {"Authorization": f"Bearer {self.api_key}", "Content-Type": "application/json"}
         statuses = {
             name: requests.post(self.url_for(path), data="{", headers=headers, timeout=10).status_code
@@ -97,7 +97,7 @@ class Endpoint:
         return frozenset(name for name, status in statuses.items() if status in _NOT_SERVED)
 
     def vllm_version(self) -> str | None:
-        """What `/version` tells; None where the server is no vLLM."""
+        """vLLM's version by `/version`; None where the server is not vLLM."""
         try:
             answer = requests.get(self.url_for("/version"), timeout=10)
             return str(answer.json()["version"]).split("+")[0] if answer.ok else None
@@ -119,12 +119,12 @@ class Endpoint:
 
 @cache
 def tls() -> ssl.SSLContext:
-    """`verify` of an httpx client, which would else make the same for itself, in 40 ms."""
+    """The TLS settings of every client, made once since making them takes 40 ms."""
     return ssl.create_default_context()
 
 
 def attach(url: str, api_key_env: str | None = None, request_s: float = 120.0) -> Endpoint:
-    """The endpoint of a server that somebody else started.
+    """The endpoint of a server that the harness did not start.
 
     Args:
         url: its base URL, with or without `/v1`.
@@ -134,10 +134,13 @@ def attach(url: str, api_key_env: str | None = None, request_s: float = 120.0) -
         UsageError: not a URL, or the variable is not set.
     """
     if not url.startswith(("http://", "https://")):
-        raise UsageError(f"the server's URL {url!r} is not an http(s) URL")
-    key = "none"
+        raise UsageError(f"the server's URL {url!r} is not an http(s) URL", hint="such as http://127.0.0.1:8000")
+    key = NO_KEY
     if api_key_env is not None:
         key = os.environ.get(api_key_env, "")
         if not key:
-            raise UsageError(f"the variable {api_key_env}, for the API key, is not set or empty")
+            raise UsageError(
+                f"the variable {api_key_env}, for the API key, is not set or empty",
+                hint="set it to the API key, or leave the option out",
+            )
     return Endpoint(url.rstrip("/").removesuffix("/v1"), api_key=key, request_s=request_s)

@@ -1,17 +1,56 @@
-"""The errors of the harness: one hierarchy, each with what happened and what to try."""
+"""The errors of the harness: one hierarchy; each error has a message, a hint, and an exit code.
+
+    HarnessError                          exit code 1: a failure, or findings
+        EndpointError                     endpoint
+        BundleError                       bundles.place
+        AssetError                        environments.sources
+            SourceUnavailableError, ChecksumError
+        BrokenEnvironmentError            environments.verify
+        InstallError                      environments.installer
+        MissingEnvironmentError           environments.store
+        NoVllmError                       environments.installed
+        InProcessError                    regression.engines.in_process
+        BookError, ScriptError            scripted.book
+        NoReferenceError                  weights.check
+        NamesError                        server.model_check (exit code 2)
+        NoFreePort                        server.leases.ports
+        OtherUserAnswers                  server.private_socket
+        ForkServerFailed                  server.fork_server
+            TemplateEnded
+        ServerError                       server.errors
+            ServerDied, StopFailed
+            StartupError                  a class for each cause
+                CpuMemoryTooSmall, DamagedWeights, GatedModel, GpuOutOfMemory, HubUnreachable, KilledByOom,
+                KvCacheTooSmall, MissingOperator, MissingPackage, ModelNotFound, NameNotServed, NoCudaDevice,
+                PortTaken, StartupTimeout, UnknownFlag, UnknownParser, UnsupportedArchitecture,
+                WrongTorchBuild
+                LeaseTimeout, NotEnoughHardware, WaitCannotEnd      server.leases.lease
+        UsageError                        exit code 2: bad input
+            RegistryError                 configuration.model_entries
+            UntrustedFolder               files.folders
+            YamlFileError                 files.located_yaml
+            ProtocolInputError            protocol.errors
+            BookFileError                 scripted.book_file
+            DataFileError                 scripted.data_files
+            DialectError                  scripted.dialects.dialect
+            StandInError                  scripted.standin
+
+Failures of a test are AssertionErrors instead, such as `protocol.watch.ProtocolViolation`. Code that runs
+without the harness has its own errors, such as `bundles.install.InstallerError`.
+"""
 
 from __future__ import annotations
 
 
 class HarnessError(Exception):
-    """Something the harness can explain.
+    """An error that the harness can explain.
 
     Args:
-        message: what happened, one or two sentences.
-        hint: what to try, imperative; empty where nobody knows.
+        message: what happened, in a sentence or two.
+        hint: what to try, in the imperative; empty where that is unknown.
 
     Attributes:
-        exit_code: exit code of the command line when this error ends it (1: finding or failure, 2: usage).
+        exit_code: exit code of the command line when this error ends it (1: findings or a failure, 2: usage).
     """
 
     exit_code = 1

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from vllm_harness.environments.installer import InstallError, run_uv
 from vllm_harness.errors import HarnessError
-from vllm_harness.files.making import half_made, one_maker
+from vllm_harness.files.locking import half_made, locked_for_making
 from vllm_harness.files.paths import cache_dir
 from vllm_harness.terminal.status import Progress, quiet
 
@@ -63,7 +63,7 @@ class Client(BaseModel):
             NotToBeHadError: no node, or no package index is reached.
             InstallError: the installation failed otherwise.
         """
-        with one_maker(self.folder, progress):
+        with locked_for_making(self.folder, progress):
             if self.folder.exists():
                 return
             progress(f"making the environment of {self.name}")

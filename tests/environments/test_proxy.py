@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from vllm_harness.environments import resolve
-from vllm_harness.environments.made import MissingEnvironmentError
+from vllm_harness.environments.store import MissingEnvironmentError
 from vllm_harness.scripted.in_server.vllm_harness_names import SCRIPT_DIR
 from vllm_harness.server.launch import IN_SERVER
 from vllm_harness.server.leases.ports import lease_port

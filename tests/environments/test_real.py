@@ -11,7 +11,7 @@ import pytest
 from tests.behaviours.tools import RESPONSES_TOOL
 from vllm_harness.configuration.model_entries import load_registry
 from vllm_harness.environments import Environment, locks, operators, resolve, upstream
-from vllm_harness.environments.made import folder_of
+from vllm_harness.environments.store import folder_of
 from vllm_harness.environments.verify import verify
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server import errors

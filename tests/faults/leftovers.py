@@ -21,8 +21,8 @@ Pids = Callable[[], set[int]]
 class Machine:
     """The machine as it was before, and what there is more of it now.
 
-    Of what came meanwhile, only what living strangers have does not count: a block that a process which is
-    not ours maps, or mapped when it was seen; a block and a folder of another run's server that is alive.
+    New blocks and folders count, except those of other living processes: a block that a process which is not
+    ours maps, or mapped when it was seen; a block and a folder of another run's living server.
 
     Args:
         ours: tells the processes that are ours, the dead ones left out.
@@ -33,15 +33,15 @@ class Machine:
         self._folder = Path(tempfile.gettempdir())
         self._folders = self._server_folders()
         self._blocks = blocks.names()
-        self._strangers: set[str] = set()
+        self._others: set[str] = set()
 
     def look(self) -> None:
-        """Notes which new blocks are strangers', to be called often, while these live."""
-        new = {name for name in blocks.names() - self._blocks - self._strangers if not blocks.server_of(name)}
+        """Notes the new blocks of other processes; to be called often, while these live."""
+        new = {name for name in blocks.names() - self._blocks - self._others if not blocks.server_of(name)}
         if new:
             ours = self._ours()
             everybody = {int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()}
-            self._strangers |= blocks.mapped(everybody - ours - self._ours() - {os.getpid()}) & new
+            self._others |= blocks.mapped(everybody - ours - self._ours() - {os.getpid()}) & new
 
     def left(self, excused: set[int], ports: set[int]) -> list[str]:
         """What there is that was not there before.
@@ -56,7 +56,7 @@ class Machine:
         self.look()
         ours, alive = self._ours(), ids_alive()
         others = {f"vh-{server_id}" for server_id in alive}
-        new_blocks -= self._strangers
+        new_blocks -= self._others
         return [
             *(describe(pid) for pid in sorted(ours - excused)),
             *(f"port {port}" for port in sorted(ports) if is_held(port, ours)),
@@ -69,7 +69,7 @@ class Machine:
 
 
 def is_held(port: int, ours: set[int]) -> bool:
-    """Whether a port is in use, and not by a living stranger, who may be given it as soon as it is free."""
+    """Whether a port is in use, and not by another living process, which may get it as soon as it is free."""
     return not is_free(port) and not listeners(port) - ours - {None}
 
 

@@ -148,7 +148,7 @@ class Owner:
         self._ports: set[int] = set()
 
     def look(self) -> None:
-        """Notes what cannot be known any more when all is over: strangers' memory, the server's port."""
+        """Notes what cannot be found out at the end: memory of other processes, the server's port."""
         self.machine.look()
         for record in (self.owners.state / "servers").glob("*.json"):
             with suppress(FileNotFoundError):
@@ -177,7 +177,7 @@ class Owner:
         """Returns when the server has answered a request."""
         wait_for(self.serving, self, every_s=0.1)
 
-    def said(self) -> str:
+    def output(self) -> str:
         """The last of what it wrote."""
         return (self._folder / "log").read_text()[-2000:]
 
@@ -233,6 +233,6 @@ def wait_for(
         if found := look():
             return found
         if owner is not None and not owner.alive():
-            raise AssertionError(f"the owner ended: {owner.said()}")
+            raise AssertionError(f"the owner ended: {owner.output()}")
         time.sleep(every_s)
     raise AssertionError("it did not happen in time")

@@ -22,6 +22,6 @@ def test_template_does_not_touch_the_gpu(environment: Environment) -> None:
     fork_server.template(launch, launch.environ(), lambda _: None)
     templates = {info.pid for info in fork_server.templates()}
     below = {child.pid for pid in templates for child in psutil.Process(pid).children(recursive=True)}
-    holders = {holder.pid for gpu in visible_gpus() for holder in gpu.holders}
+    holders = {process.pid for gpu in visible_gpus() for process in gpu.processes}
     assert templates
     assert not holders & (templates | below)

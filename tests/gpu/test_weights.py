@@ -11,7 +11,7 @@ from vllm_harness.environments.spec import Environment
 from vllm_harness.machine.gpus import visible_gpus
 from vllm_harness.server.launch import plan_launch
 from vllm_harness.terminal.status import quiet
-from vllm_harness.weights.check import check, questions
+from vllm_harness.weights.check import check, check_prompts
 
 pytestmark = (
     pytest.mark.gpu if visible_gpus() else pytest.mark.skip(reason="there is no CUDA device on this machine")
@@ -24,7 +24,7 @@ def test_kernels_compute_what_the_weights_say(
     dtype: str, environment: Environment, figure: Callable[[str, str, float], None]
 ) -> None:
     launch = plan_launch(load_registry().get("smollm2-135m"), environment, lane="live")
-    (checked,) = check(launch, [dtype], questions(), progress=quiet)
+    (checked,) = check(launch, [dtype], check_prompts(), progress=quiet)
     name = f"smollm2-135m {dtype}"
     figure(name, "start s", checked.startup_s)
     figure(name, "same of 20", checked.comparison.same)

@@ -23,7 +23,7 @@ from openai_harmony import (
 )
 
 from tests.behaviours.tools import RESPONSES_TOOL
-from vllm_harness.environments.assets import asset_path
+from vllm_harness.environments import assets
 
 DATE = "2026-01-01"  # env/runtime.yaml pins it for every server
 
@@ -33,7 +33,7 @@ def harmony() -> Iterator[Any]:
     """openai-harmony's encoding."""
     with pytest.MonkeyPatch.context() as patch:
         if "TIKTOKEN_ENCODINGS_BASE" not in os.environ:
-            patch.setenv("TIKTOKEN_ENCODINGS_BASE", str(asset_path("harmony-encodings")))
+            patch.setenv("TIKTOKEN_ENCODINGS_BASE", str(assets.fetch("harmony-encodings")))
         yield load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
 
 

@@ -1,4 +1,4 @@
-"""What goes into a bundle: the checkout, the wheels of two locks, assets, weights of the hub where wanted."""
+"""The content of a bundle: the checkout, the wheels of two locks, assets, and optional hub weights."""
 
 from __future__ import annotations
 
@@ -31,17 +31,20 @@ TORCH = (
 
 
 def collect_checkout(folder: Path, progress: Progress) -> None:
-    """The checkout as it stands, less what git ignores, for its tests and scripts too. Raises UsageError."""
+    """The checkout as it is, without what git ignores, so with tests and scripts. Raises UsageError."""
     checkout = data_path("env").parent
     if not (checkout / "pyproject.toml").exists():
-        raise UsageError("the harness does not run from a checkout", hint="make bundles in a checkout")
+        raise UsageError(
+            "the installed harness is not a checkout, which a bundle contains",
+            hint="run the command in a checkout of the harness",
+        )
     progress("packing the checkout")
     run_uv("build", "--sdist", "--out-dir", folder / "checkout", checkout, progress=progress)
     (folder / "checkout" / ".gitignore").unlink(missing_ok=True)
 
 
 def collect_wheels(folder: Path, lock: Lock, without_torch: bool, progress: Progress) -> None:
-    """The wheels of the harness's lock and of a release's, for the Python now running; and that lock.
+    """The wheels of the harness's lock and of a release's, for the Python that runs now; and that lock.
 
     Args:
         without_torch: leave torch and its CUDA libraries out of the release's wheels.
@@ -50,7 +53,7 @@ def collect_wheels(folder: Path, lock: Lock, without_torch: bool, progress: Prog
     """
     _download((data_path("env") / f"{HARNESS}.lock").read_text(), HARNESS, folder, progress)
     wanted = requirements(lock.path.read_text())
-    kept = [each for each in wanted if not (without_torch and _is_torch_s(each))]
+    kept = [each for each in wanted if not (without_torch and _belongs_to_torch(each))]
     (folder / "locks").mkdir()
     (folder / "locks" / lock.path.name).write_text("\n".join(kept))
     torch = [] if release.torch_at_hand(lock) else ["--extra-index-url", TORCH_CPU_INDEX]
@@ -58,7 +61,7 @@ def collect_wheels(folder: Path, lock: Lock, without_torch: bool, progress: Prog
 
 
 def collect_assets(folder: Path, entries: Sequence[ModelEntry], progress: Progress) -> list[str]:
-    """The assets that the entries' servers need without a hub; their names. Raises AssetError."""
+    """The assets that the entries' servers need without a hub; returns their names. Raises AssetError."""
     names = sorted({name for entry in entries for name in assets_of(entry)})
     for name in names:
         shutil.copytree(assets.fetch(name, progress=progress), folder / "assets" / name)
@@ -66,9 +69,9 @@ def collect_assets(folder: Path, entries: Sequence[ModelEntry], progress: Progre
 
 
 def collect_hub_weights(folder: Path, entries: Sequence[ModelEntry], progress: Progress) -> list[str]:
-    """Snapshots of the hub for entries whose weights are no asset, as its cache has them; their hub ids.
+    """Snapshots of the hub, in its cache's layout, for entries whose weights are not an asset.
 
-    Raises AssetError: the hub does not give them.
+    Returns the hub ids. Raises AssetError: the hub does not give them.
     """
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
@@ -79,7 +82,9 @@ def collect_hub_weights(folder: Path, entries: Sequence[ModelEntry], progress: P
         try:
             snapshot = Path(huggingface_hub.snapshot_download(hub.id, revision=hub.revision))
         except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-            raise AssetError(f"weights of {hub.id}: {error}", hint="leave --hub-weights out") from None
+            raise AssetError(
+                f"the hub does not give the weights of {hub.id}: {error}", hint="leave --hub-weights out"
+            ) from None
         repository = folder / "hub" / snapshot.parents[1].name
         shutil.copytree(snapshot, repository / "snapshots" / snapshot.name)
         (repository / "refs").mkdir()
@@ -88,7 +93,7 @@ def collect_hub_weights(folder: Path, entries: Sequence[ModelEntry], progress: P
 
 
 def assets_of(entry: ModelEntry) -> Iterator[str]:
-    """Names of the assets of an entry's stand-in, and of its weights where they are an asset."""
+    """Names of the assets of an entry: those of its stand-in, and its weights where they are an asset."""
     if entry.weights:
         yield entry.weights
     if entry.stand_in:
@@ -102,12 +107,12 @@ def requirements(lock: str) -> list[str]:
     return found
 
 
-def _is_torch_s(requirement: str) -> bool:
+def _belongs_to_torch(requirement: str) -> bool:
     return any(fnmatch(requirement.partition("==")[0], pattern) for pattern in TORCH)
 
 
 def _download(lock: str, name: str, folder: Path, progress: Progress, *options: str) -> None:
-    """By pip, the one installer that keeps wheels; what the lock has no hash for goes separately."""
+    """Downloads by pip, the only installer that keeps wheels; requirements without a hash go separately."""
     progress(f"downloading the wheels of {name}")
     wanted = requirements(lock)
     unhashed = [each for each in wanted if "--hash=" not in each]
@@ -123,5 +128,5 @@ def _download(lock: str, name: str, folder: Path, progress: Progress, *options: 
 
 
 def _pip_environ() -> dict[str, str]:
-    """This Python's own configuration of pip, for a pip that lives elsewhere."""
+    """This Python's own configuration of pip, for a pip in another environment."""
     return {f"PIP_{name.upper().replace('-', '_')}": value for name, value in pip_options().items()}

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from vllm_harness.bundles import contents
 from vllm_harness.bundles.parts import pack
-from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.configuration.model_entries import Device, ModelEntry
 from vllm_harness.environments.locks import lock_for
-from vllm_harness.environments.spec import Device
 from vllm_harness.errors import UsageError
 from vllm_harness.terminal.status import Progress, quiet
 
@@ -24,8 +23,8 @@ SMALLEST_PART = 10**6
 
 
 @dataclass(frozen=True)
-class Made:
-    """A bundle: its folder, its size and number of parts, and what of the entries it has."""
+class CreatedBundle:
+    """A bundle: its folder, its size and number of parts, and its assets and hub weights."""
 
     folder: Path
     size: int
@@ -44,7 +43,7 @@ def create(
     hub_weights: bool = False,
     without_torch: bool = False,
     progress: Progress = quiet,
-) -> Made:
+) -> CreatedBundle:
     """Makes a bundle for this Python version and kind of machine; `folder` appears when it is whole.
 
     Args:
@@ -52,18 +51,18 @@ def create(
         version, device: the release whose wheels it carries.
         entries: model entries whose assets it carries.
         part_size: bytes of a part at most.
-        hub_weights: carry weights of the hub as well, for entries whose weights are no asset.
+        hub_weights: add weights of the hub, for entries whose weights are not an asset.
         without_torch: leave torch out, for targets that have the one vLLM was built for.
-        progress: told what is going on.
+        progress: receives a line for each step.
 
     Raises:
-        UsageError: the folder exists, no such lock, or no checkout.
-        InstallError: a wheel cannot be had.
-        AssetError: an asset or weights cannot be had.
+        UsageError: the folder exists, there is no such lock, or the harness is not a checkout.
+        InstallError: a wheel cannot be downloaded.
+        AssetError: an asset or weights cannot be fetched.
     """
     folder = folder.absolute()
     if folder.exists():
-        raise UsageError(f"{folder} exists", hint="name a new folder")
+        raise UsageError(f"{folder} exists already", hint="name a new folder")
     lock = lock_for(version, device)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
@@ -90,7 +89,7 @@ def create(
         manifest = pack(content, bundle, part_size, about)
         shutil.move(bundle, folder)
     size = sum(part["size"] for part in manifest["parts"])
-    return Made(folder, size, len(manifest["parts"]), names, hub)
+    return CreatedBundle(folder, size, len(manifest["parts"]), names, hub)
 
 
 def parse_size(text: str) -> int:
@@ -98,5 +97,7 @@ def parse_size(text: str) -> int:
     match = re.fullmatch(r"(\d+)([KMG]?)B?", text.strip().upper())
     size = int(match[1]) * _UNITS[match[2]] if match else 0
     if size < SMALLEST_PART:
-        raise UsageError(f"part size {text!r} is not a size of 1M or more", hint="such as 60M or 2G")
+        raise UsageError(
+            f"part size {text!r} is not a size of 1M or more", hint="use a size such as 60M or 2G"
+        )
     return size

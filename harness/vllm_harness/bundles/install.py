@@ -31,46 +31,51 @@ MANIFEST = "manifest.json"
 BLOCK = 2**20
 
 
-class BundleError(Exception):
-    """A bundle is damaged, or does not fit this machine; the message says what to do."""
+class InstallerError(Exception):
+    """A bundle is damaged, or does not fit this machine; the message ends with what to try."""
 
 
 def read_manifest(bundle: Path) -> dict[str, Any]:
-    """What a bundle holds. Raises BundleError (no bundle, or one of another format)."""
+    """The manifest of a bundle. Raises InstallerError (not a bundle, or a bundle of another format)."""
     try:
         manifest: dict[str, Any] = json.loads((bundle / MANIFEST).read_text())
         known = manifest["format"] == FORMAT
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BundleError(f"{bundle} is no bundle: its {MANIFEST} cannot be read ({error})") from None
+        raise InstallerError(f"{bundle} is not a bundle: its {MANIFEST} cannot be read ({error})") from None
     if not known:
-        raise BundleError(f"{bundle} has format {manifest['format']}, this installer knows {FORMAT}")
+        raise InstallerError(
+            f"{bundle} has format {manifest['format']}, this installer reads format {FORMAT}: "
+            "use the bundle's own install.py"
+        )
     return manifest
 
 
 def check_machine(manifest: dict[str, Any]) -> None:
-    """Raises BundleError unless its wheels are for this Python and machine."""
+    """Raises InstallerError unless its wheels are for this Python and machine."""
     here = (".".join(map(str, sys.version_info[:2])), platform.machine(), sys.platform)
     there = (manifest["python"], manifest["machine"], manifest["system"])
     if here != there:
         remedy = f"run it with python{there[0]}" if here[1:] == there[1:] else "make one on such a machine"
-        raise BundleError(
+        raise InstallerError(
             f"the bundle is for Python {there[0]} on {there[2]} {there[1]}, "
             f"this is Python {here[0]} on {here[2]} {here[1]}: {remedy}"
         )
 
 
 def check_parts(bundle: Path, manifest: dict[str, Any]) -> None:
-    """Raises BundleError naming every part that is missing or not the one that was made."""
-    wrong = [fault for part in manifest["parts"] if (fault := _fault(bundle / part["name"], part))]
-    if wrong:
-        raise BundleError(f"{bundle}: {'; '.join(wrong)}. Bring them again; nothing was installed")
+    """Raises InstallerError naming every part that is missing or damaged."""
+    faults = [fault for part in manifest["parts"] if (fault := _fault(bundle / part["name"], part))]
+    if faults:
+        raise InstallerError(f"{bundle}: {'; '.join(faults)}. Copy them again; nothing was installed")
 
 
 def unpack(bundle: Path, manifest: dict[str, Any], into: Path) -> None:
-    """Writes the bundle's files into a folder, each one checked. Raises BundleError (damage, no space)."""
+    """Writes the bundle's files into a folder and checks them. Raises InstallerError (damage, no space)."""
     size = sum(file["size"] for file in manifest["files"])
     if (free := shutil.disk_usage(into).free) < size:
-        raise BundleError(f"{into} has {free / 1e9:.1f} GB free, the bundle unpacks to {size / 1e9:.1f} GB")
+        raise InstallerError(
+            f"{into} has {free / 1e9:.1f} GB free, the bundle unpacks to {size / 1e9:.1f} GB"
+        )
     with closing(_Joined([bundle / part["name"] for part in manifest["parts"]])) as joined:
         for file in manifest["files"]:
             target = into / _inside(file["path"])
@@ -78,12 +83,17 @@ def unpack(bundle: Path, manifest: dict[str, Any], into: Path) -> None:
             with target.open("wb") as out:
                 sha256 = joined.copy(out, file["size"])
             if sha256 != file["sha256"]:
-                raise BundleError(f"{file['path']} is not the file that was packed (sha256 {sha256})")
+                raise InstallerError(
+                    f"{file['path']} is not the file that was packed (sha256 {sha256}); copy the bundle again"
+                )
 
 
 @contextmanager
 def unpacked(bundle: Path, manifest: dict[str, Any], beside: Path) -> Iterator[Path]:
-    """A temporary folder in `beside` with the files of a bundle whose parts are whole. Raises BundleError."""
+    """A temporary folder in `beside` with the files of a bundle whose parts are whole.
+
+    Raises InstallerError.
+    """
     check_parts(bundle, manifest)
     beside.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=beside, prefix=".bundle-") as folder:
@@ -92,7 +102,7 @@ def unpacked(bundle: Path, manifest: dict[str, Any], beside: Path) -> Iterator[P
 
 
 def offline(wheels: Path) -> dict[str, str]:
-    """Variables that have uv use the wheels of a folder and nothing else."""
+    """Variables that make uv use the wheels of a folder only."""
     return {
         "UV_OFFLINE": "1",
         "UV_NO_INDEX": "1",
@@ -102,7 +112,7 @@ def offline(wheels: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """The harness from its bundle, then all else through the harness."""
+    """Installs the harness from its bundle, and everything else through the harness."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("vllm-harness"))
     parser.add_argument("--over", metavar="PYTHON")
@@ -111,7 +121,7 @@ def main() -> int:
     bundle = Path(__file__).resolve().parent
     try:
         _set_up(bundle, folder, ["--over", given.over] if given.over else [])
-    except (BundleError, OSError) as error:
+    except (InstallerError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(f"\n{folder} is set up:\n  cd {folder} && .venv/bin/vllm-harness doctor")
@@ -122,7 +132,7 @@ def _set_up(bundle: Path, folder: Path, options: list[str]) -> None:
     manifest = read_manifest(bundle)
     check_machine(manifest)
     if folder.exists():
-        raise BundleError(f"{folder} is there already: remove it, or name another folder")
+        raise InstallerError(f"{folder} exists already: remove it, or name another folder")
     print(f"checking {len(manifest['parts'])} parts", flush=True)
     with unpacked(bundle, manifest, folder.parent) as files:
         try:
@@ -138,7 +148,7 @@ def _set_up(bundle: Path, folder: Path, options: list[str]) -> None:
 def _checkout(files: Path, folder: Path) -> None:
     (archive,) = (files / "checkout").glob("*.tar.gz")
     with tarfile.open(archive) as tar:
-        # from 3.11.4 on; before, Python knows no filters
+        # Python has filters from 3.11.4 on
         tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
         tar.extractall(files / "source")
     (source,) = (files / "source").iterdir()
@@ -146,7 +156,7 @@ def _checkout(files: Path, folder: Path) -> None:
 
 
 def _environment(wheels: Path, folder: Path) -> None:
-    """The harness's own environment: uv out of its wheel first, then as `scripts/_bootstrap` makes it."""
+    """The harness's own environment: made by `scripts/_bootstrap`, with the uv of the bundle's wheel."""
     (wheel,) = wheels.glob("uv-*.whl")
     with tempfile.TemporaryDirectory() as temporary, zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".data/scripts/uv"))
@@ -165,7 +175,9 @@ def _run(*command: str | Path, environ: dict[str, str]) -> None:
         subprocess.run([*map(str, command)], env={**os.environ, **environ}, check=True)
     except subprocess.CalledProcessError as error:
         short = " ".join(map(str, command[:3]))
-        raise BundleError(f"`{short}` failed (exit code {error.returncode}); nothing is left of it") from None
+        raise InstallerError(
+            f"`{short}` failed (exit code {error.returncode}); what it made was removed"
+        ) from None
 
 
 class _Joined:
@@ -176,7 +188,7 @@ class _Joined:
         self._file: BinaryIO | None = None
 
     def copy(self, out: BinaryIO, size: int) -> str:
-        """Copies so many bytes; returns their sha256. Less is written where the files end before."""
+        """Copies `size` bytes, fewer where the files end before; returns their sha256."""
         digest = hashlib.sha256()
         while size and (block := self._read(min(size, BLOCK))):
             out.write(block)
@@ -207,13 +219,15 @@ def _fault(path: Path, part: dict[str, Any]) -> str | None:
         return f"{path.name} has {path.stat().st_size} bytes, not {part['size']}"
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return None if sha256 == part["sha256"] else f"{path.name} is damaged (its sha256 is another)"
+    return None if sha256 == part["sha256"] else f"{path.name} is damaged (its sha256 differs)"
 
 
 def _inside(path: str) -> PurePosixPath:
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts:
-        raise BundleError(f"the manifest names {path}, which is outside of the bundle")
+        raise InstallerError(
+            f"the manifest names {path}, which is outside of the bundle: do not use this bundle"
+        )
     return pure
 
 

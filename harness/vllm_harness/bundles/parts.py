@@ -15,7 +15,7 @@ PART_NAME = "part-{:04}"
 
 
 class _Parts:
-    """A stream that goes on in a new file whenever one is full."""
+    """A stream that continues in a new file whenever a file is full."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self._folder, self._size = folder, size
@@ -25,7 +25,7 @@ class _Parts:
         self.made: list[dict[str, Any]] = []
 
     def write(self, block: bytes) -> None:
-        """Appends; a block may end up in several parts."""
+        """Appends; a block may go into several parts."""
         while block:
             if not self._room:
                 self._next()
@@ -56,7 +56,7 @@ def pack(content: Path, bundle: Path, part_size: int, about: Mapping[str, Any]) 
         content: the folder to pack; links are followed.
         bundle: an existing folder.
         part_size: bytes of a part at most.
-        about: what the bundle is for; see `install.check_machine` and `place.install`.
+        about: what the bundle contains and fits; see `install.check_machine` and `place.install`.
 
     Returns:
         The manifest: `format`, `about`, and `files` (path) and `parts` (name), each with size and sha256.

@@ -1,4 +1,4 @@
-"""Putting what a bundle carries where the harness looks for it: the environment and the assets."""
+"""Installs the content of a bundle where the harness looks for it: the environment and the assets."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from vllm_harness.bundles import install as installer
 from vllm_harness.environments import assets, installed, release
 from vllm_harness.environments.installer import run_uv
 from vllm_harness.environments.locks import lock_for
-from vllm_harness.environments.made import Marker, described, make, root
 from vllm_harness.environments.spec import Environment
+from vllm_harness.environments.store import Marker, described, environments_folder, make
 from vllm_harness.environments.verify import verify
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.files.paths import cache_dir
@@ -32,8 +32,8 @@ class BundleError(HarnessError):
 
 
 @dataclass(frozen=True)
-class Placed:
-    """What a bundle has brought."""
+class InstalledBundle:
+    """The installed content of a bundle."""
 
     environment: Environment
     assets: list[str]
@@ -42,7 +42,7 @@ class Placed:
 
 def install(
     bundle: Path, *, unpacked: Path | None = None, over: Path | None = None, progress: Progress = quiet
-) -> Placed:
+) -> InstalledBundle:
     """Makes the bundle's server environment and puts its assets into the cache; no network is used.
 
     Every part and file is checked by its sha256 before anything of the bundle is used. The environment and
@@ -52,12 +52,14 @@ def install(
         bundle: the folder of its parts.
         unpacked: a folder that its installer has checked and unpacked it into.
         over: for a bundle made without torch: a Python that has the torch vLLM was built for.
-        progress: told what is going on.
+        progress: receives a line for each step.
 
     Raises:
-        BundleError: no bundle, a part missing or damaged, another Python or machine, or no space.
-        UsageError: it belongs to another version of the harness, or `over` is missing or too much.
-        InstallError, BrokenEnvironmentError, AssetError: see there.
+        BundleError: not a bundle, a part missing or damaged, another Python or machine, or no space.
+        UsageError: it belongs to another version of the harness, or `over` is missing or superfluous.
+        InstallError: uv fails.
+        BrokenEnvironmentError: vLLM does not import in the new environment.
+        AssetError: an asset of the bundle is not the pinned asset.
     """
     try:
         manifest = installer.read_manifest(bundle)
@@ -72,9 +74,9 @@ def install(
             for name in manifest["assets"]:
                 assets.adopt(name, folder / "assets" / name, progress=progress)
             _place_hub(folder / "hub")
-    except installer.BundleError as error:
+    except installer.InstallerError as error:
         raise BundleError(str(error)) from None
-    return Placed(environment, manifest["assets"], manifest["hub"])
+    return InstalledBundle(environment, manifest["assets"], manifest["hub"])
 
 
 def _check_lock(bundle: Path, manifest: Mapping[str, Any], over: Path | None) -> None:
@@ -82,12 +84,12 @@ def _check_lock(bundle: Path, manifest: Mapping[str, Any], over: Path | None) ->
     if here.digest != manifest["lock"]:
         raise UsageError(
             f"{bundle} was made for another {here.path.name}",
-            hint=f"use the harness that it carries: python3 {bundle / 'install.py'} FOLDER",
+            hint=f"install the harness that it carries: python3 {bundle / 'install.py'} FOLDER",
         )
     if manifest["without_torch"] != (over is not None):
         without, hint = "with", "leave --over out"
         if over is None:
-            without, hint = "without", "name a Python of this machine that has it: --over /path/to/python"
+            without, hint = "without", "name a Python of this machine that has torch: --over /path/to/python"
         raise UsageError(f"{bundle} was made {without} torch", hint=hint)
 
 
@@ -103,7 +105,10 @@ def _environment(
             f"{over} has torch {torch}, vLLM {lock.version} was built for {lock.torch}",
             hint="name a Python that has that torch, or bring a bundle that carries it",
         )
-    target = root() / f"{lock.name}-over-{hashlib.sha256(bytes(over)).hexdigest()[:8]}-{lock.digest}"
+    target = (
+        environments_folder()
+        / f"{lock.name}-over-{hashlib.sha256(bytes(over)).hexdigest()[:8]}-{lock.digest}"
+    )
 
     def build() -> Marker:
         progress(f"making {target.name} over {over}")
@@ -121,7 +126,7 @@ def _environment(
 
 
 def _see_packages_of(python: Path, environment: Path) -> None:
-    """As `--system-site-packages` does, also where `python` is a virtual environment's itself."""
+    """Does what `--system-site-packages` does, also where `python` is that of a virtual environment."""
     listed = subprocess.run([python, "-c", _PACKAGES], capture_output=True, text=True, check=True)
     (packages,) = environment.glob("lib/python*/site-packages")
     lines = [f"import site; site.addsitedir({folder!r})\n" for folder in json.loads(listed.stdout)]
@@ -129,7 +134,7 @@ def _see_packages_of(python: Path, environment: Path) -> None:
 
 
 def _place_hub(snapshots: Path) -> None:
-    """Repositories into the hub's cache, where vLLM finds them; files are put there by renaming."""
+    """Moves repositories into the hub's cache, where vLLM finds them; each file appears by a rename."""
     from huggingface_hub import constants
 
     for source in sorted(path for path in snapshots.rglob("*") if path.is_file()):

@@ -23,7 +23,7 @@ from vllm_harness.errors import UsageError
 from vllm_harness.server.launch import plan_launch
 from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import Cell, plain_console, show_table
-from vllm_harness.weights.check import Checked, check, questions
+from vllm_harness.weights.check import Checked, check, check_prompts
 from vllm_harness.weights.verdict import Candidate, Flip, Spread
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -64,7 +64,7 @@ def check_weights(
         raise UsageError(f"--weights {weights} is not a folder")
     server_environment = environment(vllm, vllm_python, device)
     entry = load_registry(models_file).get(model)
-    inputs = questions(prompts)
+    inputs = check_prompts(prompts)
     with shown() as progress:
         launch = plan_launch(
             entry, server_environment, lane="live", frontend=frontend or "python", progress=progress
@@ -108,7 +108,7 @@ def _figures(spread: Spread) -> str:
 def _flip_line(dtype: str, prompt: str, flip: Flip) -> str:
     kind = "near tie" if flip.near_tie else "no near tie"
     gap = "" if math.isinf(flip.gap) else f", {flip.gap:.2g} apart"
-    became = f"{_word(flip.expected)} became {_word(flip.got)}"
+    became = f"{_word(flip.expected)} became {_word(flip.actual)}"
     return f"{dtype}: {prompt!r}, token {flip.at + 1}: {became} ({kind}{gap})"
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import psutil
 
-from vllm_harness.environments import Environment, assets, installed, locks, made, release
+from vllm_harness.environments import Environment, assets, installed, locks, release, store
 from vllm_harness.environments.installer import InstallError, uv_path
 from vllm_harness.environments.sources import hub_reachable
 from vllm_harness.errors import HarnessError
@@ -73,7 +73,7 @@ def in_the_way(servers: int) -> str:
     """What keeps this many forked stand-ins from running here at once; empty if they can run."""
     wanted = [_processor()] if any(_environments()) else [_processor(), _uv(), _disk()]
     missing = [check for check in wanted if check.state == "missing"]
-    if capacity().in_all < servers:
+    if capacity().total < servers:
         missing.append(_memory())
     return "; ".join(f"{check.topic}: {check.found}" for check in missing)
 
@@ -95,8 +95,8 @@ def _memory() -> MachineCheck:
         found += f" (of the machine's {_gib(machine)}: a NUMA node, or a control group's limit)"
     if bound := os.environ.get(BOUND_VARIABLE):
         found += f", bound to {bound} GiB by {BOUND_VARIABLE}"
-    found += f": holds {fit.in_all} forked stand-ins of {fit.each_gib:g} GiB, {fit.now} more now"
-    if fit.in_all:
+    found += f": holds {fit.total} forked stand-ins of {fit.each_gib:g} GiB, {fit.now} more now"
+    if fit.total:
         return MachineCheck("memory", "ok", found)
     return MachineCheck("memory", "missing", found, "free memory, or raise the limit that is named here")
 
@@ -118,7 +118,7 @@ def _environments() -> Iterator[Environment]:
             yield installed.environment()
         except HarnessError:
             return
-    yield from (entry.environment for entry in made.made() if entry.environment)
+    yield from (entry.environment for entry in store.stored() if entry.environment)
 
 
 def _vllm(environments: list[Environment]) -> Iterator[MachineCheck]:

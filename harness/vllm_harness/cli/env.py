@@ -9,7 +9,7 @@ import typer
 
 from vllm_harness.cli.options import DEVICE
 from vllm_harness.cli.welcome import in_checkout
-from vllm_harness.environments import locks, made, operators, resolve, upstream
+from vllm_harness.environments import locks, operators, resolve, store, upstream
 from vllm_harness.environments.verify import verify as verify_environment
 from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import plain_console, show_table
@@ -57,7 +57,7 @@ def verify(
         _print_comparison(comparison, environment.vllm_version)
 
 
-def _print_comparison(comparison: upstream.Comparison, version: str) -> None:
+def _print_comparison(comparison: upstream.SourceComparison, version: str) -> None:
     print(f"{comparison.same} Python files are those of the official source distribution of vllm {version}")
     for file in comparison.changed:
         print(f"  changed: {file}")
@@ -70,7 +70,7 @@ def _print_comparison(comparison: upstream.Comparison, version: str) -> None:
 def list_() -> None:
     """List the environments of this machine with their sizes, and the releases that can be made."""
     rows = []
-    here = list(made.made())
+    here = list(store.stored())
     for entry in here:
         whole, own = entry.sizes()
         state = entry.environment.describe() if entry.environment else "incomplete: remove it"
@@ -89,7 +89,7 @@ def remove(
     name: Annotated[str, typer.Argument(help="The name of an environment; `env list` shows them.")],
 ) -> None:
     """Remove an environment."""
-    print(f"removed {made.remove(name)}")
+    print(f"removed {store.remove(name)}")
 
 
 @app.command(hidden=not in_checkout())

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from vllm_harness.errors import UsageError
 from vllm_harness.files.located_yaml import Location, YamlFileError, read_yaml
 from vllm_harness.files.paths import data_path
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.protocol.known import KnownDeviation
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -36,11 +37,11 @@ class RegistryError(UsageError):
     """models.yaml is missing, malformed, or has no such entry."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
+class _EntryModel(StrictModel):
+    model_config = ConfigDict(coerce_numbers_to_str=True)
 
 
-class Hub(_Strict):
+class Hub(_EntryModel):
     """Where the real weights live.
 
     Attributes:
@@ -54,7 +55,7 @@ class Hub(_Strict):
     gated: bool = False
 
 
-class Hardware(_Strict):
+class Hardware(_EntryModel):
     """What the live lane needs.
 
     Attributes:
@@ -70,13 +71,13 @@ class Hardware(_Strict):
     cpu_memory_gib: float = Field(8, gt=0)
 
 
-class Limits(_Strict):
+class Limits(_EntryModel):
     """Bounds for one model entry.
 
     Attributes:
         startup_s: seconds until a server must be ready.
         request_s: seconds until a request must be answered.
-        live_attempts: how often a live case may be tried in all; every one is counted.
+        live_attempts: how often a live case may be tried in total; every attempt is counted.
     """
 
     startup_s: float = Field(600, gt=0)
@@ -84,14 +85,14 @@ class Limits(_Strict):
     live_attempts: int = Field(1, ge=1, le=10)
 
 
-class Flags(_Strict):
+class Flags(_EntryModel):
     """Command-line arguments and environment variables added for one device or lane."""
 
     args: tuple[str, ...] = ()
-    env: dict[str, str] = {}
+    env: dict[str, str] = Field(default_factory=dict)
 
 
-class StandIn(_Strict):
+class StandIn(_EntryModel):
     """A tiny checkpoint of the family's own architecture for the scripted lane.
 
     Attributes:
@@ -108,27 +109,27 @@ class StandIn(_Strict):
     config: dict[str, Any]
     generation_config: dict[str, Any]
     tokenizer: str
-    tokens: dict[int, str] = {}
-    assets: dict[str, str] = {}
+    tokens: dict[int, str] = Field(default_factory=dict)
+    assets: dict[str, str] = Field(default_factory=dict)
     args: tuple[str, ...] = ()
     stop: str
 
 
-class ModelEntry(_Strict):
-    """One model: how its server is started and what it can do.
+class ModelEntry(_EntryModel):
+    """A model: how its server is started, and its capabilities.
 
     Attributes:
         name: key in models.yaml.
         hub: where the real weights live.
         weights: name of an asset that holds the weights where no hub is reachable.
         family: model family.
-        dialect: dialect that renders scripts for it; None where none is written yet.
-        harmony: whether it speaks OpenAI's Harmony format.
+        dialect: dialect that renders scripts for it; None where there is none yet.
+        harmony: whether it uses OpenAI's Harmony format.
         tool_call_parser, reasoning_parser: vLLM's names.
         chat_template: file in harness/vllm_harness/templates, None for the tokenizer's own.
         args, env: server arguments and environment for every lane and device.
-        live, cpu, cuda: what is added on the live lane, and on each device.
-        capabilities: what its tests may ask of it.
+        live, cpu, cuda: flags that are added on the live lane, and on each device.
+        capabilities: abilities that its tests may rely on.
         expected_skips: reason codes that its tests may skip for; any other skip fails the run.
     """
 
@@ -142,7 +143,7 @@ class ModelEntry(_Strict):
     reasoning_parser: str | None = None
     chat_template: str | None = None
     args: tuple[str, ...] = ()
-    env: dict[str, str] = {}
+    env: dict[str, str] = Field(default_factory=dict)
     live: Flags = Flags()
     cpu: Flags = Flags()
     cuda: Flags = Flags()
@@ -163,7 +164,7 @@ class ModelEntry(_Strict):
         return self
 
     def serves(self, lane: Lane) -> bool:
-        """Whether a server can be started on a lane, be it one that runs do by themselves or not."""
+        """Whether a server can be started on a lane, be it listed in `lanes` or not."""
         return lane in self.lanes or (lane == "scripted" and self.stand_in is not None)
 
     @property
@@ -172,13 +173,13 @@ class ModelEntry(_Strict):
         return TEMPLATES / self.chat_template if self.chat_template else None
 
     def parsers(self, frontend: Frontend) -> tuple[str | None, str | None]:
-        """Tool call and reasoning parser; the Rust front end knows Harmony by the model, not by a name."""
+        """Tool call and reasoning parser; the Rust front end chooses Harmony by the model, not by a name."""
         if frontend == "rust" and self.harmony:
             return None, None
         return self.tool_call_parser, self.reasoning_parser
 
     def flags(self, lane: Lane, device: Device, frontend: Frontend = "python") -> Flags:
-        """What the entry adds to a server's command line and environment on a lane, device and front end.
+        """The entry's flags and variables for a server on a lane, device and front end.
 
         A stand-in's own arguments are not among them: see `vllm_harness.scripted.standin.stand_in_args`.
         """
@@ -212,11 +213,11 @@ class ModelEntry(_Strict):
         return tuple(known for known in self.known_deviations if known.holds_for(version))
 
 
-class Registry(_Strict):
+class Registry(_EntryModel):
     """All model entries of one models.yaml, in its order.
 
     Attributes:
-        known_deviations: those that every entry shows; each entry's own list has them too.
+        known_deviations: those that every entry shows; the list of each entry has them too.
     """
 
     path: Path
@@ -260,14 +261,14 @@ def load_registry(path: Path | None = None) -> Registry:
         raise RegistryError(error.message, hint=error.hint) from error
     data = document.data
     if not isinstance(data, dict) or not isinstance(data.get("models"), dict):
-        raise RegistryError(f"{path}:1: expected a top-level key 'models' with a mapping of entries")
+        raise RegistryError(f"{path}:1: a top-level key 'models' with a mapping of entries is missing")
     if unknown := set(data) - {"models", "known_deviations"}:
         key = min(map(str, unknown))
         raise RegistryError(f"{path}:{document.line((key,))}: {key}: unknown key")
     for name, body in data["models"].items():
         if isinstance(body, dict) and "name" in body:
             line = document.line(("models", name, "name"))
-            raise RegistryError(f"{path}:{line}: models.{name}.name: an entry's name is its key")
+            raise RegistryError(f"{path}:{line}: models.{name}.name: the name of an entry is its key")
     try:
         return Registry.model_validate({**data, "path": path, "models": _named(data["models"])})
     except ValidationError as error:

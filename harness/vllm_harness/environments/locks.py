@@ -1,4 +1,4 @@
-"""Locks: which versions of what make a server environment, and how a lock is made."""
+"""Locks: the pinned packages of a server environment, and how a lock is made."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.version import Version
-from pydantic import BaseModel, ConfigDict
 
+from vllm_harness.configuration.model_entries import Device
 from vllm_harness.environments.data import load
 from vllm_harness.environments.installer import run_uv, uv_environ
-from vllm_harness.environments.spec import Device
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import data_path
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.terminal.status import Progress
 
 HARNESS = "harness"
@@ -39,26 +39,24 @@ torch=={torch}
 """
 
 
-class Recipe(BaseModel):
+class Recipe(StrictModel):
     """One entry of `env/releases.yaml`.
 
     Attributes:
-        requirements: what is asked for.
-        torch: version of the torch that is added without resolving; None where the index has the right one.
-        torch_requirements: torch's own requirements, to be resolved with the rest.
+        requirements: the packages to resolve.
+        torch: version of torch that is added without resolving; None where the index has the right build.
+        torch_requirements: the requirements of torch, which are resolved with the rest.
         exclude: distributions left out wherever they are required.
-        override: requirements that replace what packages ask for.
-        exclude_newer: files uploaded later are not seen, so that the same recipe gives the same lock.
+        override: requirements that replace those of packages.
+        exclude_newer: files uploaded later are ignored, so that the same recipe gives the same lock.
         note: a line for the lock's header.
     """
 
-    model_config = ConfigDict(extra="forbid")
-
-    requirements: list[str]
+    requirements: tuple[str, ...]
     torch: str | None = None
-    torch_requirements: list[str] = []
-    exclude: list[str] = []
-    override: list[str] = []
+    torch_requirements: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    override: tuple[str, ...] = ()
     exclude_newer: datetime.date
     note: str = ""
 
@@ -77,7 +75,7 @@ class Lock:
 
     @property
     def digest(self) -> str:
-        """What the lock says, as a short hash: environments are named by it."""
+        """A short hash of the lock's content, for the names of environments."""
         return hashlib.sha256(self.path.read_bytes()).hexdigest()[:8]
 
     @property
@@ -89,7 +87,7 @@ class Lock:
 
 
 def locks() -> list[Lock]:
-    """The locks there are, newest version first."""
+    """The locks, newest version first."""
     found = []
     for path in data_path("env").glob("vllm-*.lock"):
         if match := _NAME.fullmatch(path.stem):
@@ -99,24 +97,23 @@ def locks() -> list[Lock]:
 
 
 def lock_for(version: str, device: Device) -> Lock:
-    """The lock of a release on a device. Raises UsageError naming the releases there are."""
+    """The lock of a release on a device. Raises UsageError naming the locked releases."""
     known = [lock for lock in locks() if lock.device == device]
     for lock in known:
         if lock.version == version:
             return lock
     versions = ", ".join(lock.version for lock in known) or "none"
-    over = (
-        f"; its Python code over their kernels: {version}@{known[0].version}"
-        if device == "cpu" and known
-        else ""
+    graft = (
+        f"; as a graft over their kernels: {version}@{known[0].version}" if device == "cpu" and known else ""
     )
     raise UsageError(
-        f"no lock for vLLM {version} on {device}", hint=f"releases locked for {device}: {versions}{over}"
+        f"no lock for vLLM {version} on {device}",
+        hint=f"use a release that is locked for {device}: {versions}{graft}",
     )
 
 
 def recipes() -> dict[str, Recipe]:
-    """What locks are made from, by name. Raises UsageError if `env/releases.yaml` is malformed."""
+    """The recipes of locks, by name. Raises UsageError if `env/releases.yaml` is malformed."""
     known: dict[str, Recipe] = load(dict[str, Recipe], data_path("env") / "releases.yaml")
     return known
 
@@ -142,7 +139,7 @@ def _resolved(name: str, progress: Progress) -> tuple[str, str]:
     known = recipes()
     if name not in known:
         raise UsageError(
-            f"no recipe {name} in env/releases.yaml", hint=f"{HARNESS}, or one of {', '.join(known)}"
+            f"no recipe {name} in env/releases.yaml", hint=f"use {HARNESS}, or one of {', '.join(known)}"
         )
     recipe = known[name]
     header = _HEADER.format(name=name, note=f"\n# {recipe.note}" if recipe.note else "")
@@ -173,7 +170,7 @@ def _project(recipe: Recipe) -> str:
     }
     settings = {
         "environments": machines,
-        "exclude-dependencies": recipe.exclude + (["torch"] if recipe.torch else []),
+        "exclude-dependencies": recipe.exclude + (("torch",) if recipe.torch else ()),
         "override-dependencies": recipe.override,
     }
     return _table("project", project) + _table("tool.uv", settings)

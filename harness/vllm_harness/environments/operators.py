@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-from vllm_harness.environments.made import folder_of
 from vllm_harness.environments.spec import Environment
+from vllm_harness.environments.store import folder_of
 from vllm_harness.environments.verify import BrokenEnvironmentError
 
 _CALL = re.compile(r"torch\.ops\.(_C\w*)\.(\w+)")
@@ -31,14 +31,14 @@ def named(environment: Environment) -> dict[str, str]:
 
 
 def remember(release: Environment) -> None:
-    """Notes what the kernels' own Python code names, before another takes its place."""
+    """Notes the operators that the kernels' own Python code names, before other code takes its place."""
     (folder_of(release) / _KNOWN).write_text(json.dumps(sorted(named(release))))
 
 
 def lacking(environment: Environment) -> dict[str, str]:
     """Operators that a graft's or tree's Python code names, the kernels' own did not, and the kernels lack.
 
-    Some are for other hardware: the files, which come with the names, tell. Calling any of them fails.
+    Some are for other hardware, as the files show that come with the names. Calling any of them fails.
 
     Raises BrokenEnvironmentError (vLLM does not import).
     """
@@ -49,7 +49,8 @@ def lacking(environment: Environment) -> dict[str, str]:
     answer = environment.run("-c", _SCRIPT, json.dumps(sorted(new)))
     if answer.returncode:
         raise BrokenEnvironmentError(
-            f"`import vllm` fails in {environment.python}", hint="vllm-harness env verify"
+            f"`import vllm` fails in {environment.python}",
+            hint="run `vllm-harness env verify`, which shows the cause",
         )
     absent = json.loads(answer.stdout.strip().splitlines()[-1])
     return {name: new[name] for name in absent}

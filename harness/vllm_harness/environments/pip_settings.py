@@ -1,4 +1,4 @@
-"""What pip is configured with, for uv, which reads no configuration of pip's.
+"""The configuration of pip, for uv, which does not read it.
 
 Only the standard library is used: `scripts/_bootstrap` runs this file before anything is installed, and takes
 the `export` lines it prints.
@@ -31,20 +31,20 @@ _RANK = {"global": 0, "install": 1, ":env:": 2}
 
 
 def for_uv(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """uv's variables that say what pip's configuration says; those that `environ` has are left out."""
+    """pip's configuration as variables of uv; those that `environ` has are left out."""
     variables = {}
     for option, value in pip_options().items():
         name = _UV_VARIABLES.get(option)
         if name and name not in environ:
             variables[name] = re.sub(r"\s+", ",", value.strip()) if option in _COMMA_SEPARATED else value
     if "UV_EXTRA_INDEX_URL" in variables and "UV_INDEX_STRATEGY" not in environ:
-        variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # pip's way; the hashes of a lock make it safe
+        variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # as pip does; the hashes of a lock make it safe
     return variables
 
 
 @cache
 def pip_options() -> dict[str, str]:
-    """What pip is configured with, option -> value: environment over command over global, as pip has it."""
+    """pip's configuration, option -> value: environment over command over global, as in pip."""
     for pip in _pips():
         listed = subprocess.run(
             [*pip, "config", "list"], capture_output=True, text=True, stdin=subprocess.DEVNULL

@@ -1,4 +1,4 @@
-"""Releases: isolated interpreters, each made from a lock and named by it."""
+"""Releases: isolated interpreters, each made from a lock and named after it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+from vllm_harness.configuration.model_entries import Device
 from vllm_harness.environments.installer import InstallError, find_links, run_uv, uv_environ, uv_path
 from vllm_harness.environments.locks import Lock, lock_for
-from vllm_harness.environments.made import Marker, MissingEnvironmentError, described, make, read, root
-from vllm_harness.environments.spec import Device, Environment
+from vllm_harness.environments.spec import Environment
+from vllm_harness.environments.store import (
+    Marker,
+    MissingEnvironmentError,
+    described,
+    environments_folder,
+    make,
+    read,
+)
 from vllm_harness.environments.verify import verify
 from vllm_harness.terminal.status import Progress, quiet
 
@@ -30,7 +38,7 @@ def find(version: str, device: Device) -> Environment:
 
 
 def create(version: str, device: Device, *, progress: Progress = quiet) -> Environment:
-    """The environment of a release, made now unless it is there.
+    """The environment of a release, made unless it exists.
 
     Raises UsageError (no lock), InstallError (no package, no network, no space), BrokenEnvironmentError.
     """
@@ -52,7 +60,7 @@ def create(version: str, device: Device, *, progress: Progress = quiet) -> Envir
 
 
 def install(lock: Lock, folder: Path, minor: str, executable: Path, progress: Progress) -> None:
-    """A virtual environment on a Python (its minor version and path), with what a lock names.
+    """A virtual environment on a Python (its minor version and path), with the packages of a lock.
 
     Raises InstallError.
     """
@@ -79,13 +87,13 @@ def install(lock: Lock, folder: Path, minor: str, executable: Path, progress: Pr
 
 
 def minors() -> list[str]:
-    """The Python versions a server may run on, the one now running first."""
+    """The Python versions that a server may run on, this interpreter's first."""
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
     return sorted(_PYTHONS, key=lambda minor: minor != running)
 
 
 def interpreter(lock: Lock) -> tuple[str, Path]:
-    """The Python to build on: the one now running, unless a CPU torch is at hand for another one only."""
+    """The Python to build on: this interpreter, unless a CPU torch is at hand for another version only."""
     wanted = minors()
     if lock.torch.endswith("+cpu"):
         wanted.sort(key=lambda minor: not _torch_offered(lock, minor))
@@ -101,7 +109,9 @@ def interpreter(lock: Lock) -> tuple[str, Path]:
         )
         if found.returncode == 0:
             return minor, Path(found.stdout.strip())
-    raise InstallError("no Python 3.11 to 3.13 was found", hint="install one of them")
+    raise InstallError(
+        "there is no Python 3.11 to 3.13 on this machine", hint="install one, or put it on PATH"
+    )
 
 
 def torch_at_hand(lock: Lock) -> bool:
@@ -116,4 +126,4 @@ def _torch_offered(lock: Lock, minor: str) -> bool:
 
 
 def _folder(lock: Lock, minor: str) -> Path:
-    return root() / f"{lock.name}-py{minor}-{lock.digest}"
+    return environments_folder() / f"{lock.name}-py{minor}-{lock.digest}"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from vllm_harness.configuration.model_entries import Device
 from vllm_harness.environments import graft, installed, locks, release
-from vllm_harness.environments.spec import Device, Environment, parse
+from vllm_harness.environments.spec import Environment, parse
 from vllm_harness.errors import UsageError
 from vllm_harness.terminal.status import Progress, quiet
 
 
 def default_device() -> Device:
-    """cuda where there is a GPU that CUDA_VISIBLE_DEVICES does not hide, else cpu."""
+    """`cuda` where there is a GPU that CUDA_VISIBLE_DEVICES does not hide, else `cpu`."""
     from vllm_harness.machine.gpus import (
         visible_gpus,  # slow to import, and not needed where the device is given
     )
@@ -18,7 +19,7 @@ def default_device() -> Device:
 
 
 def default_spec(device: Device) -> str:
-    """What is meant where nothing is named: this interpreter if it has vLLM, else the newest release."""
+    """The default spec: this interpreter if it has vLLM, else the newest release."""
     if installed.current_has_vllm():
         return "installed"
     for lock in locks.locks():
@@ -30,7 +31,7 @@ def default_spec(device: Device) -> str:
 def spec_of(vllm: str | None, vllm_python: object | None) -> str | None:
     """The spec that the options --vllm and --vllm-python name; UsageError where both are given."""
     if vllm and vllm_python:
-        raise UsageError("--vllm and --vllm-python say two things", hint="give one of them")
+        raise UsageError("--vllm and --vllm-python name two environments", hint="give only one of them")
     return f"installed:{vllm_python}" if vllm_python else vllm
 
 
@@ -42,16 +43,16 @@ def resolve(
     Args:
         spec: `0.32.0`, `0.33.0@0.32.0`, `tree:/path@0.32.0`, `installed` or `installed:/path/to/python`;
             None: see `default_spec`.
-        device: cpu or cuda; None: what the machine has (release), what that vLLM was built for (installed); a
-            graft or tree is always for cpu.
-        create: make what is not there yet.
-        progress: told what is going on.
+        device: cpu or cuda; None: that of the machine (release) or of the vLLM (installed); a graft
+            or tree is always for cpu.
+        create: make the environment where it is missing.
+        progress: receives a line for each step.
 
     Raises:
         UsageError: malformed spec, no lock for that release, no vLLM in that tree, or the other device.
         NoVllmError: the interpreter has no vLLM.
         MissingEnvironmentError: it is not made and `create` is False.
-        InstallError, BrokenEnvironmentError: it could not be made.
+        InstallError, BrokenEnvironmentError: it cannot be made.
     """
     wanted = parse(spec or default_spec(device or default_device()))
     if wanted.kind == "release":
@@ -66,7 +67,7 @@ def resolve(
         if device == "cuda":
             raise UsageError(
                 f"`{spec}` is for cpu: kernels of another version are taken from CPU builds only",
-                hint="leave --device out, or install it on the CUDA machine and name it with --vllm-python",
+                hint="leave --device out; for CUDA install that vLLM and name its Python with --vllm-python",
             )
         return (graft.create if create else graft.find)(wanted, progress=progress)
     environment = installed.environment(wanted.python)

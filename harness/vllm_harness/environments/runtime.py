@@ -1,21 +1,20 @@
-"""The variables every server runs with, from `env/runtime.yaml`."""
+"""The variables that every server runs with, from `env/runtime.yaml`."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BeforeValidator
 
 from vllm_harness.environments.data import load
 from vllm_harness.files.paths import data_path
+from vllm_harness.files.strict import StrictModel
 
 _Text = Annotated[str, BeforeValidator(lambda value: value if isinstance(value, str) else str(value))]
 
 
-class RuntimeVariables(BaseModel):
-    """`env/runtime.yaml`: what every server gets, and what is added on one device."""
-
-    model_config = ConfigDict(extra="forbid")
+class RuntimeVariables(StrictModel):
+    """`env/runtime.yaml`: the variables of every server, and those added on a device."""
 
     every: dict[str, _Text]
     cpu: dict[str, _Text]

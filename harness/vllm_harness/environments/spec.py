@@ -1,4 +1,4 @@
-"""Which vLLM: the environment a server runs in, and the one-word spec that names it."""
+"""The environment that a server runs in, and the spec that names it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from vllm_harness.configuration.model_entries import Frontend
+from vllm_harness.configuration.model_entries import Device, Frontend
 from vllm_harness.environments.runtime import runtime_variables
 from vllm_harness.errors import UsageError
 
-Device = Literal["cpu", "cuda"]
 Kind = Literal["installed", "release", "graft", "tree"]
 
 _VERSION = r"\d+\.\d+\.\d+(?:\.?(?:post|rc|dev)\d+)?"
@@ -33,7 +32,7 @@ class Spec:
     Attributes:
         kind: `installed`, `release`, `graft` or `tree`.
         version: vLLM's version (release, graft).
-        python: the interpreter (installed); None for the one now running.
+        python: the interpreter (installed); None for this interpreter.
         tree: folder of a working tree of vLLM.
         kernels: the release whose compiled kernels are taken (graft, tree); None for the newest.
     """
@@ -47,16 +46,16 @@ class Spec:
 
 @dataclass(frozen=True)
 class Environment:
-    """An interpreter that has vLLM, and what is known of it without importing anything there.
+    """An interpreter that has vLLM, and its properties, found without importing vLLM.
 
     Attributes:
         kind: `installed`, `release`, `graft` or `tree`.
         python: the interpreter.
         python_version: its version.
         vllm_version: version of vLLM's Python code.
-        device: what vLLM is built for.
+        device: the device that vLLM is built for.
         torch: torch's version, where known.
-        pythonpath: what servers need on PYTHONPATH.
+        pythonpath: folders that servers need on PYTHONPATH.
         package: vLLM's package folder, where known.
         kernels: version of the vLLM that the compiled kernels come from; None for its own.
         commit: commit of vLLM's Python code, where known.
@@ -81,19 +80,21 @@ class Environment:
         return [str(self.python), "-m", "vllm.entrypoints.cli.main", "serve"]
 
     def environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """Environment for a server: runtime variables, `base` over them, and what must be on PYTHONPATH."""
+        """Variables for a server: the runtime variables, `base` over them, and PYTHONPATH."""
         environ = {**runtime_variables(self.device), **base}
         path = [*map(str, self.pythonpath), *filter(None, [base.get("PYTHONPATH")])]
         if path:
             environ["PYTHONPATH"] = os.pathsep.join(path)
-        if self.kind != "installed":  # it is ours: bytecode, written once, halves the time of a start
+        if (
+            self.kind != "installed"
+        ):  # made by the harness: bytecode, written once, halves the time of a start
             environ.pop("PYTHONDONTWRITEBYTECODE", None)
         return environ
 
     def run(
         self, *arguments: str, pythonpath: Sequence[Path] = (), offline: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Runs its Python to the end, offline by default; what torch leaves in the temporary folder goes."""
+        """Runs its Python to the end, offline by default, with a temporary folder that is removed then."""
         with tempfile.TemporaryDirectory() as folder:
             environ = self.environ() | {"TMPDIR": folder} | ({"HF_HUB_OFFLINE": "1"} if offline else {})
             path = [*map(str, pythonpath), *filter(None, [environ.get("PYTHONPATH")])]
@@ -108,12 +109,12 @@ class Environment:
 
     @property
     def frontends(self) -> tuple[Frontend, ...]:
-        """The HTTP front ends that it carries."""
+        """The HTTP front ends that it has."""
         carries_rust = self.package is not None and (self.package / "vllm-rs").exists()
         return ("python", "rust") if carries_rust else ("python",)
 
     def fingerprint(self) -> str:
-        """A hash of what a server would load: interpreter, distributions, vLLM's code and kernels."""
+        """A hash of all that a server would load: interpreter, distributions, vLLM's code and kernels."""
         digest = hashlib.sha256(repr((self.python, self.python_version, self.pythonpath)).encode())
         for name in self._distributions():
             digest.update(name.encode())
@@ -162,7 +163,7 @@ def _files(folder: str | Path, endings: tuple[str, ...]) -> Iterator[os.DirEntry
 
 
 def parse(text: str) -> Spec:
-    """Parses a spec. Raises UsageError naming the forms there are."""
+    """Parses a spec. Raises UsageError naming the forms of a spec."""
     if text == "installed":
         return Spec("installed")
     if text.startswith("installed:"):
@@ -172,7 +173,7 @@ def parse(text: str) -> Spec:
     if match := re.fullmatch(f"({_VERSION})(?:@({_VERSION}))?", text):
         version, kernels = match.groups()
         return Spec("graft" if kernels else "release", version=version, kernels=kernels)
-    raise UsageError(f"environment `{text}` is not one I know", hint=f"use {_FORMS}")
+    raise UsageError(f"environment `{text}` has none of the known forms", hint=f"use {_FORMS}")
 
 
 def _tree(text: str) -> Spec:

@@ -1,7 +1,7 @@
-"""A working tree of vLLM: what it is, and its Python code as a package that is linked, never copied.
+"""A working tree of vLLM: its version and commit, and its Python code as a linked package.
 
-Nothing is written into the tree: the package folder is ours, its entries are links to the tree's folders and
-files, and bytecode goes to a folder of the environment.
+Nothing is written into the tree: the package folder belongs to the environment, its entries are links to the
+tree's folders and files, and bytecode goes to a folder of the environment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Tree:
     Attributes:
         path: its folder.
         version: vLLM's version by `vllm/_version.py`, else by git's tags, without a local part; None where
-            neither knows.
+            neither has it.
         commit: the commit, `+changes` where files of the package differ from it; None where unknown.
     """
 
@@ -35,10 +35,10 @@ class Tree:
 
     @classmethod
     def at(cls, path: Path) -> Tree:
-        """The tree in a folder. Raises UsageError if there is no vLLM in it."""
+        """The tree in a folder. Raises UsageError if it has no vLLM."""
         if not (path / "vllm" / "__init__.py").is_file():
             raise UsageError(
-                f"{path} is no working tree of vLLM: it has no vllm/__init__.py",
+                f"{path} is not a working tree of vLLM: it has no vllm/__init__.py",
                 hint="name the folder of a checkout, or of an unpacked source distribution",
             )
         written = _written(path)
@@ -50,7 +50,7 @@ class Tree:
 
     @property
     def requirements(self) -> Path | None:
-        """What its Python code asks for on any device; None where the file is not there."""
+        """The requirements file of its Python code on any device; None where it is missing."""
         path = self.path / "requirements" / "common.txt"
         return path if path.exists() else None
 
@@ -61,11 +61,11 @@ class Tree:
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path else None
 
     def link(self, package: Path, version: str) -> None:
-        """Makes `package` show the tree's vllm/ as it is now, without compiled kernels.
+        """Links the tree's vllm/ as it is now into `package`, without compiled kernels.
 
         Args:
-            package: a folder of ours; what is no link in it stays.
-            version: written where the tree has no `_version.py`, as a checkout that was never built.
+            package: a folder of the environment; entries that are not links stay.
+            version: written to `_version.py` where the tree has none, as a checkout that was never built.
         """
         package.mkdir(exist_ok=True)
         wanted = {
@@ -92,9 +92,9 @@ def _written(path: Path) -> dict[str, str]:
 
 
 def _tagged(path: Path) -> str | None:
-    """`v0.33.0` and twelve commits are 0.33.1.dev12, as setuptools-scm has it."""
-    said = _git(path, "describe", "--tags", "--long", "--match", "v[0-9]*") or ""
-    match = re.fullmatch(r"v(\d+)\.(\d+)\.(\d+)\S*?-(\d+)-g\w+", said)
+    """The version by git's tags: `v0.33.0` and twelve commits are 0.33.1.dev12, as in setuptools-scm."""
+    description = _git(path, "describe", "--tags", "--long", "--match", "v[0-9]*") or ""
+    match = re.fullmatch(r"v(\d+)\.(\d+)\.(\d+)\S*?-(\d+)-g\w+", description)
     if match is None:
         return None
     major, minor, patch, distance = map(int, match.groups())

@@ -1,4 +1,4 @@
-"""An environment's Python code held against vLLM's official source distribution of the same version."""
+"""An environment's Python code compared with vLLM's official source distribution of the same version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import requests
 
 from vllm_harness.environments.installer import InstallError, uv_environ
 from vllm_harness.environments.spec import Environment
-from vllm_harness.files.making import one_maker
+from vllm_harness.files.locking import locked_for_making
 from vllm_harness.files.paths import cache_dir
 from vllm_harness.terminal.status import Progress, quiet
 
@@ -22,14 +22,14 @@ _LIMIT_S = 60
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Python files of the package, by name relative to it.
+class SourceComparison:
+    """The comparison of the package's Python files, by name relative to the package.
 
     Attributes:
         same: how many are equal.
-        changed: those that differ.
-        missing: those that only the official distribution has.
-        added: those that only the environment has.
+        changed: files that differ.
+        missing: files that only the official distribution has.
+        added: files that only the environment has.
     """
 
     same: int
@@ -38,19 +38,21 @@ class Comparison:
     added: tuple[str, ...]
 
 
-def compare(environment: Environment, *, progress: Progress = quiet) -> Comparison:
+def compare(environment: Environment, *, progress: Progress = quiet) -> SourceComparison:
     """Compares every Python file. Raises InstallError if the index gives no source of that version."""
     assert environment.package
     official = _python_files(source(environment.vllm_version, progress))
-    ours = {
+    actual = {
         str(path.relative_to(environment.package)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in environment.python_files()
     }
-    return Comparison(
-        same=sum(ours.get(name) == digest for name, digest in official.items()),
-        changed=tuple(sorted(name for name in official.keys() & ours.keys() if official[name] != ours[name])),
-        missing=tuple(sorted(official.keys() - ours.keys())),
-        added=tuple(sorted(ours.keys() - official.keys())),
+    return SourceComparison(
+        same=sum(actual.get(name) == digest for name, digest in official.items()),
+        changed=tuple(
+            sorted(name for name in official.keys() & actual.keys() if official[name] != actual[name])
+        ),
+        missing=tuple(sorted(official.keys() - actual.keys())),
+        added=tuple(sorted(actual.keys() - official.keys())),
     )
 
 
@@ -80,7 +82,7 @@ def source(version: str, progress: Progress) -> Path:
     """The official source distribution in the cache, fetched from the configured index."""
     name = f"vllm-{version}.tar.gz"
     path = cache_dir() / "sources" / name
-    with one_maker(path, progress):
+    with locked_for_making(path, progress):
         if path.exists():
             return path
         progress(f"fetching {name}")
@@ -93,10 +95,13 @@ def source(version: str, progress: Progress) -> Path:
         except (requests.RequestException, ValueError, KeyError, StopIteration) as error:
             raise InstallError(
                 f"{page} does not give {name}: {error or 'it lists no such file'}",
-                hint="the index must speak JSON (PEP 691), as PyPI does",
+                hint="use an index that gives JSON (PEP 691), as PyPI does",
             ) from error
         if hashlib.sha256(answer.content).hexdigest() != listed["hashes"]["sha256"]:
-            raise InstallError(f"{name} from {page} is not the file that the index lists", hint="try again")
+            raise InstallError(
+                f"{name} from {page} is not the file that the index lists (its sha256 differs)",
+                hint="run the command again",
+            )
         half = path.with_suffix(".half")
         half.write_bytes(answer.content)
         return half.replace(path)

@@ -1,11 +1,11 @@
-"""Whether vLLM imports in an environment, is what it is taken for, and has kernels."""
+"""Whether vLLM imports in an environment, has the expected version and device, and has kernels."""
 
 from __future__ import annotations
 
 import json
 
-from vllm_harness.environments.made import folder_of
 from vllm_harness.environments.spec import Environment
+from vllm_harness.environments.store import folder_of
 from vllm_harness.errors import HarnessError
 
 _SCRIPT = """
@@ -18,16 +18,16 @@ print(json.dumps({"vllm": vllm.__version__, "torch": torch.__version__,
 
 
 class BrokenEnvironmentError(HarnessError):
-    """vLLM does not import in the environment, or is not the version or build that was asked for."""
+    """vLLM does not import in the environment, or is not the expected version or build."""
 
 
 def verify(environment: Environment) -> dict[str, object]:
-    """Imports vllm in an environment; gives versions and platform. Raises BrokenEnvironmentError."""
+    """Imports vllm in an environment; returns versions and platform. Raises BrokenEnvironmentError."""
     answer = environment.run("-c", _SCRIPT)
     if answer.returncode:
         last = "\n    ".join(answer.stderr.strip().splitlines()[-4:])
         raise BrokenEnvironmentError(
-            f"`import vllm` fails in {environment.python}:\n    {last}", hint=_again(environment)
+            f"`import vllm` fails in {environment.python}:\n    {last}", hint=_repair(environment)
         )
     found: dict[str, object] = json.loads(answer.stdout.strip().splitlines()[-1])
     if (
@@ -35,22 +35,24 @@ def verify(environment: Environment) -> dict[str, object]:
         or found["device"] != environment.device
     ):
         raise BrokenEnvironmentError(
-            f"{environment.describe()} turns out to be vLLM {found['vllm']} on {found['device']}",
-            hint=_again(environment),
+            f"{environment.describe()} is in fact vLLM {found['vllm']} on {found['device']}",
+            hint=_repair(environment),
         )
     if not found["kernels"]:
         raise BrokenEnvironmentError(
             f"vLLM's kernels do not load in {environment.python} (torch {found['torch']})",
-            hint=f"they were built for another torch, or this processor lacks AVX2; {_again(environment)}",
+            hint=f"{_repair(environment)}; if that is right, this processor lacks AVX2",
         )
     return found
 
 
-def _again(environment: Environment) -> str:
+def _repair(environment: Environment) -> str:
     match environment.kind:
         case "installed":
-            return "reinstall vLLM there, or use a release: vllm-harness env create 0.32.0 --device cpu"
+            return "reinstall vLLM there, or use a release: `vllm-harness env create 0.32.0 --device cpu`"
         case "release":
-            return f"vllm-harness env remove {folder_of(environment).name}, then env create"
+            return (
+                f"run `vllm-harness env remove {folder_of(environment).name}`, then `vllm-harness env create`"
+            )
         case _:
-            return "take the kernels of a release nearer to this vLLM"
+            return "use the kernels of a release nearer to this vLLM"

@@ -1,7 +1,7 @@
-"""Folders that strangers cannot write to: made private, or looked at before they are used.
+"""Folders that other users cannot write to: made private, or checked before they are used.
 
-What stands in them is trusted: records name processes to end, environments are executed, requests on a socket
-carry keys. So each use looks at who could have written there.
+Their content is trusted: records name processes to end, environments are executed, requests on a socket
+carry keys. So each use checks who could have written there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vllm_harness.errors import UsageError
 
 
 class UntrustedFolder(UsageError):
-    """Somebody else could have written what stands in a folder."""
+    """Another user could have written the content of a folder."""
 
 
 @dataclass(frozen=True)
@@ -25,48 +25,48 @@ class Purpose:
     """What a folder is for, in errors.
 
     Attributes:
-        what: its name in a sentence, such as `the cache`.
-        variable: names the variable that puts it elsewhere.
+        name: its name in a sentence, such as `the cache`.
+        variable: the environment variable that names another folder for it.
     """
 
-    what: str
+    name: str
     variable: str
 
 
 def own_folder(path: Path, purpose: Purpose) -> Path:
-    """A folder of this user's; made private where it is missing. One that others may read stays so.
+    """A folder that belongs to this user; made private where it is missing, its read permissions kept.
 
     Raises:
-        UntrustedFolder: somebody else owns it, or others may write to it.
+        UntrustedFolder: another user owns it, or others may write to it.
     """
-    found = _made(path, purpose)
+    found = _checked(path, purpose)
     if found.st_uid != os.geteuid():
-        raise _refused(path, found, purpose, "belongs to somebody else")
+        raise _refused(path, found, purpose, "belongs to another user")
     return path
 
 
 def shared_folder(path: Path, purpose: Purpose) -> Path:
-    """A folder of this user's, or one that another prepared for it to read; made private where it is missing.
+    """A folder of this user, or one that another user prepared for it to read; made private where missing.
 
-    Whoever owns it could write what is executed from it. Where only this user or root could have put it, as
-    in an image or a mount, that was their choice; in a place like /tmp it may be anybody's.
+    Its owner could write what is executed from it. That is accepted where only this user or root could have
+    put the folder there, as in an image or a mount, and refused in a place like /tmp.
 
     Raises:
-        UntrustedFolder: others than its owner may write to it, or a stranger may have put it there.
+        UntrustedFolder: other users than its owner may write to it, or may have put it there.
     """
-    found = _made(path, purpose)
+    found = _checked(path, purpose)
     if found.st_uid not in (os.geteuid(), 0) and _others_may_write(path.resolve().parent.stat()):
-        raise _refused(path, found, purpose, "belongs to somebody else, in a folder that others may write to")
+        raise _refused(path, found, purpose, "belongs to another user, in a folder that others may write to")
     if not os.access(path, os.R_OK | os.X_OK):
-        raise _refused(path, found, purpose, "may not be read by this user")
+        raise _refused(path, found, purpose, "is not readable by this user")
     return path
 
 
 def private_folder(path: Path, purpose: Purpose) -> Path:
-    """A folder that this user alone may look into, and no link to one.
+    """A folder that only this user may read, and not a link to one.
 
     Raises:
-        UntrustedFolder: it is a link, somebody else owns it, or others may write to it.
+        UntrustedFolder: it is a link, another user owns it, or others may write to it.
     """
     if path.is_symlink():
         raise _refused(path, path.lstat(), purpose, "is a link")
@@ -75,18 +75,18 @@ def private_folder(path: Path, purpose: Purpose) -> Path:
     return path
 
 
-def _made(path: Path, purpose: Purpose) -> os.stat_result:
-    """A folder's status, once it is there and nobody but its owner may write to it."""
+def _checked(path: Path, purpose: Purpose) -> os.stat_result:
+    """The status of a folder that is there, and to which only its owner may write."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except FileExistsError:
-        raise _refused(path, path.lstat(), purpose, "is no folder") from None
+        raise _refused(path, path.lstat(), purpose, "is not a folder") from None
     link = path.lstat()
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in (os.geteuid(), 0):
-        raise _refused(path, link, purpose, "is somebody else's link")
+        raise _refused(path, link, purpose, "is a link that belongs to another user")
     found = path.stat()
     if _others_may_write(found):
-        raise _refused(path, found, purpose, "may be written to by others than its owner")
+        raise _refused(path, found, purpose, "is writable by other users than its owner")
     return found
 
 
@@ -97,7 +97,7 @@ def _others_may_write(found: os.stat_result) -> bool:
 
 
 def _is_alone(uid: int, gid: int) -> bool:
-    """Whether a group is a user's own, as many systems make one for each user, with a umask of 0002."""
+    """Whether a group has one user only; many systems make such a group for each user, with umask 0002."""
     try:
         user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
     except KeyError:
@@ -114,4 +114,4 @@ def _refused(path: Path, found: os.stat_result, purpose: Purpose, why: str) -> U
     hint = f"name a folder of your own in {purpose.variable}"
     if found.st_uid == os.geteuid() and _others_may_write(found):
         hint += f", or run `chmod go-w {path}` if you know that nobody else has written there"
-    return UntrustedFolder(f"{purpose.what} {path} {why}: owner {owner}, mode {mode}", hint=hint)
+    return UntrustedFolder(f"{purpose.name} {path} {why}: owner {owner}, mode {mode}", hint=hint)

@@ -1,4 +1,4 @@
-"""YAML files that people write: read strictly, and every problem named by file, line and key."""
+"""YAML files that people write: read strictly; every problem is reported with file, line and key."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Location = tuple[int | str, ...]
 
 
 class YamlFileError(UsageError):
-    """The file is missing, too big, not UTF-8, not YAML, or says a key twice."""
+    """The file is missing, too big, not UTF-8, not YAML, or has a duplicate key."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A YAML file: its data, and where each part of it stands."""
+    """A YAML file: its data, and the position of each part of it."""
 
     path: Path
     data: Any
     root: yaml.Node
 
     def line(self, location: Location) -> int:
-        """The line of a key or list item; of the nearest part around it where it is not there."""
+        """The line of a key or list item; of the nearest part around it where it is missing."""
         line: int = self.root.start_mark.line + 1
         node = self.root
         for part in location:
@@ -41,7 +41,7 @@ class Document:
         return line
 
     def problems(self, error: ValidationError, keys_at: Callable[[Location], Collection[str]]) -> str:
-        """What pydantic found, one line a problem: `file:line: key: message`.
+        """The problems that pydantic found, one a line: `file:line: key: message`.
 
         Args:
             error: raised while validating this document's data; its locations are the document's.
@@ -105,7 +105,7 @@ def _refuse_duplicates(root: yaml.Node, path: Path) -> None:
             for key, value in node.value:
                 name = str(key.value)
                 if name in keys:
-                    raise YamlFileError(f"{path}:{key.start_mark.line + 1}: key {name!r} stands twice")
+                    raise YamlFileError(f"{path}:{key.start_mark.line + 1}: duplicate key {name!r}")
                 keys.add(name)
                 pending.append(value)
 

@@ -1,4 +1,4 @@
-"""Where the harness keeps things: its data files, its cache, its runs."""
+"""The folders of the harness: its data files, its cache, its state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cache_dir() -> Path:
     """Folder of downloads and environments, kept between runs (`VLLM_HARNESS_CACHE` overrides it).
 
     Raises:
-        UntrustedFolder: a stranger could have put something into it.
+        UntrustedFolder: another user could have written to it.
     """
     return shared_folder(Path(os.environ.get(CACHE.variable) or platformdirs.user_cache_dir(APP)), CACHE)
 
@@ -35,6 +35,6 @@ def state_dir() -> Path:
     """Folder of logs, leases and run records (`VLLM_HARNESS_STATE` overrides it).
 
     Raises:
-        UntrustedFolder: a stranger could have put something into it.
+        UntrustedFolder: another user could have written to it.
     """
     return own_folder(Path(os.environ.get(STATE.variable) or platformdirs.user_state_dir(APP)), STATE)

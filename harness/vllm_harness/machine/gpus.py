@@ -1,7 +1,7 @@
-"""The machine's GPUs by NVML: what is used, who holds it, and waiting until a server's share is back.
+"""The machine's GPUs by NVML: used memory, the processes that hold it, and the wait until it is given back.
 
 Where the variable VLLM_HARNESS_GPUS_FILE names a file, a table in it stands for NVML: a JSON list of objects
-with the fields of `Gpu`. It is for tests, and for machines without NVML. It is read anew each time.
+with the fields of `Gpu`. It is for tests, and for machines without NVML. It is read at each use.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NOMINAL_SHARE = 0.97
 
 
 @dataclass(frozen=True)
-class Holder:
-    """A process on a GPU; `used_bytes` is 0 where NVML does not tell."""
+class GpuProcess:
+    """A process on a GPU; `used_bytes` is 0 where NVML does not report it."""
 
     pid: int
     name: str
@@ -45,23 +45,23 @@ class Gpu:
     name: str
     total_bytes: int
     used_bytes: int = 0
-    holders: tuple[Holder, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
 
     @property
     def free_bytes(self) -> int:
-        """Memory that nobody uses."""
+        """Memory that no process uses."""
         return self.total_bytes - self.used_bytes
 
     @property
     def visible_name(self) -> str:
-        """What CUDA_VISIBLE_DEVICES names it by: older vLLMs know whole GPUs by index only."""
+        """Its name in CUDA_VISIBLE_DEVICES: older vLLMs know whole GPUs by index only."""
         return self.uuid if self.uuid.startswith("MIG-") else str(self.index)
 
     def describe(self) -> str:
-        """Its memory and who holds it: `GPU 0 12.0 of 80.0 GiB used by pid 7 (python, 11.5 GiB)`."""
-        held = [f"pid {h.pid} ({h.name}, {h.used_bytes / 2**30:.1f} GiB)" for h in self.holders]
+        """Its memory and its processes: `GPU 0 12.0 of 80.0 GiB used by pid 7 (python, 11.5 GiB)`."""
+        users = [f"pid {p.pid} ({p.name}, {p.used_bytes / 2**30:.1f} GiB)" for p in self.processes]
         used, total = self.used_bytes / 2**30, self.total_bytes / 2**30
-        return f"GPU {self.index} {used:.1f} of {total:.1f} GiB used by {', '.join(held) or 'nobody'}"
+        return f"GPU {self.index} {used:.1f} of {total:.1f} GiB used by {', '.join(users) or 'no process'}"
 
 
 def gpus() -> list[Gpu]:
@@ -99,7 +99,7 @@ def driver_version() -> str | None:
 
 
 def describe_gpus(devices: Sequence[Gpu] | None = None) -> str:
-    """One line: memory of each GPU and who holds it."""
+    """One line: memory and processes of each GPU."""
     devices = gpus() if devices is None else devices
     return "; ".join(gpu.describe() for gpu in devices) or "no CUDA device"
 
@@ -115,7 +115,7 @@ def wait_for_memory(
     """Waits until every GPU uses no more than it did in `baseline` plus 512 MiB.
 
     Returns:
-        the GPUs that still use more when `limit_s` seconds are over; empty when all is back.
+        the GPUs that still use more after `limit_s` seconds; empty when all memory is back.
     """
     before = {gpu.uuid: gpu.used_bytes for gpu in baseline}
     deadline = clock() + limit_s
@@ -131,8 +131,8 @@ def _table(path: Path) -> list[Gpu]:
         return TypeAdapter(list[Gpu]).validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise UsageError(
-            f"{TABLE_VARIABLE} names {path}, which is no table of GPUs: {error}",
-            hint=f"a JSON list of objects with index, uuid, name, total_bytes; or unset {TABLE_VARIABLE}",
+            f"{TABLE_VARIABLE} names {path}, which is not a table of GPUs: {error}",
+            hint="write a JSON list of objects with index, uuid, name and total_bytes, or unset the variable",
         ) from None
 
 
@@ -143,8 +143,10 @@ def _named(name: str, devices: Sequence[Gpu]) -> Gpu:
     if name.startswith("MIG-"):
         with suppress(pynvml.NVMLError), _nvml():
             return _gpu(pynvml.nvmlDeviceGetHandleByUUID(name))
-    there = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in devices) or "none"
-    raise UsageError(f"{VISIBLE_VARIABLE} names GPU {name}, which is not there", hint=f"GPUs here: {there}")
+    present = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in devices) or "none"
+    raise UsageError(
+        f"{VISIBLE_VARIABLE} names GPU {name}, which this machine does not have", hint=f"it has: {present}"
+    )
 
 
 @contextmanager
@@ -166,16 +168,16 @@ def _gpu(handle: Any) -> Gpu:
         name=str(pynvml.nvmlDeviceGetName(whole)),
         total_bytes=int(memory.total),
         used_bytes=int(memory.used),
-        holders=tuple(_holders(handle)),
+        processes=tuple(_processes(handle)),
     )
 
 
-def _holders(handle: Any) -> list[Holder]:
+def _processes(handle: Any) -> list[GpuProcess]:
     try:
         processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
     except pynvml.NVMLError:
         return []
-    return [Holder(p.pid, _process_name(p.pid), int(p.usedGpuMemory or 0)) for p in processes]
+    return [GpuProcess(p.pid, _process_name(p.pid), int(p.usedGpuMemory or 0)) for p in processes]
 
 
 def _process_name(pid: int) -> str:

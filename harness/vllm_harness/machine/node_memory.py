@@ -1,4 +1,4 @@
-"""What the kernel would let a CPU server have: its NUMA node, and every control group above it."""
+"""The memory that the kernel would give a CPU server: by its NUMA node and the control groups."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from vllm_harness.machine.control_groups import memory_groups, read_text
+
 PAGE = os.sysconf("SC_PAGE_SIZE")
 LIMITS = (
     ("memory.max", "memory.current"),  # control groups, version 2
@@ -17,12 +19,12 @@ LIMITS = (
 )
 FILE_CACHE = re.compile(r"^(?:total_)?(?:in)?active_file (\d+)$", re.M)
 NO_LIMIT = 2**60
-"""Where version 1 sets none it names a number somewhat below 2**63."""
+"""Version 1 shows a number somewhat below 2**63 where no limit is set."""
 
 
 @dataclass(frozen=True)
 class NodeMemory:
-    """In bytes; `available` counts what the kernel can take back from its file cache."""
+    """In bytes; `available` includes the file cache, which the kernel can take back."""
 
     total: int
     available: int
@@ -36,7 +38,7 @@ def node_memory(root: Path = Path("/")) -> NodeMemory:
     (vLLM 0.32.0, `vllm/v1/worker/cpu_worker.py`). Limits of control groups bound both.
 
     Args:
-        root: where `proc` and `sys` stand.
+        root: where `proc` and `sys` are.
     """
     machine = psutil.virtual_memory()
     memory = _node(NodeMemory(machine.total, machine.available), root)
@@ -48,14 +50,14 @@ def node_memory(root: Path = Path("/")) -> NodeMemory:
 
 def _node(machine: NodeMemory, root: Path) -> NodeMemory:
     """The machine's memory, or the share of the node that a server would be bound to."""
-    nodes = sorted(_allowed(root) & _ids(_text(root / "sys/devices/system/node/has_memory")))
+    nodes = sorted(_allowed(root) & _ids(read_text(root / "sys/devices/system/node/has_memory")))
     if len(nodes) < 2:
         return machine
     own = [node for node in nodes if _processors(node, root) & {min(os.sched_getaffinity(0))}]
     node = own[0] if own else nodes[0]
     sizes = {each: _meminfo(each, root) for each in nodes}
     total, free = sizes[node].total, sizes[node].available
-    # the kernel may take memory in as it is needed only ("unaccepted"); meminfo names it once it is in
+    # memory that the kernel has not accepted yet ("unaccepted") is missing in meminfo
     coming = max(0, machine.total - sum(size.total for size in sizes.values()))
     present = {each: max(0, _present(each, root) - sizes[each].total) for each in nodes}
     if coming and sum(present.values()):
@@ -66,49 +68,43 @@ def _node(machine: NodeMemory, root: Path) -> NodeMemory:
 
 def _allowed(root: Path) -> set[int]:
     """The nodes that the process may take memory from."""
-    found = re.search(r"^Mems_allowed_list:\s*(\S+)$", _text(root / "proc/self/status"), re.M)
+    found = re.search(r"^Mems_allowed_list:\s*(\S+)$", read_text(root / "proc/self/status"), re.M)
     return _ids(found[1]) if found else set()
 
 
 def _processors(node: int, root: Path) -> set[int]:
-    return _ids(_text(root / f"sys/devices/system/node/node{node}/cpulist"))
+    return _ids(read_text(root / f"sys/devices/system/node/node{node}/cpulist"))
 
 
 def _meminfo(node: int, root: Path) -> NodeMemory:
-    text = _text(root / f"sys/devices/system/node/node{node}/meminfo")
+    text = read_text(root / f"sys/devices/system/node/node{node}/meminfo")
     size = {name: int(kib) * 1024 for name, kib in re.findall(r"(\S+):\s+(\d+) kB", text)}
     parts = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
     return NodeMemory(size.get("MemTotal", 0), sum(size.get(part, 0) for part in parts))
 
 
 def _present(node: int, root: Path) -> int:
-    """Bytes of a node that are physically there, whether the kernel has taken them in or not."""
-    zones = re.split(r"^(?=Node )", _text(root / "proc/zoneinfo"), flags=re.M)
+    """Bytes of a node that are physically present, accepted by the kernel or not."""
+    zones = re.split(r"^(?=Node )", read_text(root / "proc/zoneinfo"), flags=re.M)
     own = [zone for zone in zones if zone.startswith(f"Node {node},")]
     return PAGE * sum(int(pages) for zone in own for pages in re.findall(r"^\s+present\s+(\d+)", zone, re.M))
 
 
 def _control_groups(root: Path) -> Iterator[tuple[int, int]]:
     """Limit and usage, without file cache, of every control group that bounds this process."""
-    mounted = root / "sys/fs/cgroup"
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        top = mounted / "memory" if controllers else mounted
-        own = top / path.lstrip("/")
-        # in a container its own group is mounted as the root
-        for group in dict.fromkeys((own, *own.parents, top)):
-            if group.is_relative_to(top):
-                yield from _limit(group)
+    for group in memory_groups(root):
+        for folder in group.with_parents():
+            yield from _limit(folder)
 
 
 def _limit(group: Path) -> Iterator[tuple[int, int]]:
     for limit, usage in LIMITS:
-        text = _text(group / limit).strip()
+        text = read_text(group / limit).strip()
         if text.isdigit() and int(text) < NO_LIMIT:
-            cache = sum(int(size) for size in FILE_CACHE.findall(_own_or_total(_text(group / "memory.stat"))))
-            used = int(_text(group / usage).strip() or 0)
+            cache = sum(
+                int(size) for size in FILE_CACHE.findall(_own_or_total(read_text(group / "memory.stat")))
+            )
+            used = int(read_text(group / usage).strip() or 0)
             yield int(text), max(0, used - cache)
 
 
@@ -122,10 +118,3 @@ def _ids(text: str) -> set[int]:
     """`0-2,5` as numbers."""
     spans = [part.split("-") for part in text.strip().split(",") if part]
     return {number for span in spans for number in range(int(span[0]), int(span[-1]) + 1)}
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

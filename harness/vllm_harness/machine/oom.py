@@ -1,30 +1,22 @@
-"""The kernel's count of OOM kills in this process's control group."""
+"""The kernel's count of OOM kills in this process's control groups."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from vllm_harness.machine.control_groups import memory_groups, read_text
+
 COUNTERS = ("memory.events", "memory.oom_control")
+KILLS = re.compile(r"^oom_kill (\d+)$", re.M)
 
 
-def oom_kills(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int:
-    """OOM kills so far, in this process's control groups (v1 or v2) and in the whole system."""
-    total = _count(Path("/proc/vmstat"), "oom_kill")
-    try:
-        groups = proc.read_text().splitlines()
-    except OSError:
-        return total
-    for line in groups:
-        _, controllers, path = line.split(":", 2)
-        base = root / "memory" if "memory" in controllers.split(",") else root
-        for name in COUNTERS:
-            total += _count(base / path.lstrip("/") / name, "oom_kill")
-    return total
+def oom_kills(root: Path = Path("/")) -> int:
+    """OOM kills so far, in this process's control groups (version 1 or 2) and in the whole system.
 
-
-def _count(path: Path, key: str) -> int:
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(value) for name, _, value in (line.partition(" ") for line in lines) if name == key)
+    Args:
+        root: where `proc` and `sys` are.
+    """
+    counters = [group.folder / name for group in memory_groups(root) for name in COUNTERS]
+    texts = map(read_text, [root / "proc/vmstat", *counters])
+    return sum(int(kills) for text in texts for kills in KILLS.findall(text))

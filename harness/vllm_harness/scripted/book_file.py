@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from vllm_harness.errors import UsageError
 from vllm_harness.files.located_yaml import read_yaml
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.book import BookRule, Raw, Say, When
 from vllm_harness.scripted.meaning import Meaning, ToolCall
 
@@ -17,18 +18,14 @@ class BookFileError(UsageError):
     """The file is no script book; the message names file, line and key."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class CallSpec(_Strict):
+class CallSpec(StrictModel):
     """A function call: `{name: get_weather, arguments: {city: Paris}}`."""
 
     name: str
-    arguments: dict[str, Any] | str = {}
+    arguments: dict[str, Any] | str = Field(default_factory=dict)
 
 
-class SaySpec(_Strict):
+class SaySpec(StrictModel):
     """What the model generates: a meaning (reasoning, text, calls), or `raw` text, or token `ids`."""
 
     reasoning: str | None = None
@@ -55,7 +52,7 @@ class SaySpec(_Strict):
         return Meaning.of(self.text, reasoning=self.reasoning, calls=calls)
 
 
-class WhenSpec(_Strict):
+class WhenSpec(StrictModel):
     """What a request must look like; see `vllm_harness.scripted.book.When`."""
 
     user: str | None = None
@@ -65,7 +62,7 @@ class WhenSpec(_Strict):
     turn: int | None = Field(None, ge=0)
 
 
-class RuleSpec(_Strict):
+class RuleSpec(StrictModel):
     """A rule: `say`, a plain text or a mapping; or `turns`, for several generations in one request."""
 
     name: str | None = None
@@ -82,7 +79,7 @@ class RuleSpec(_Strict):
         return self
 
 
-class BookFile(_Strict):
+class BookFile(StrictModel):
     """The whole file."""
 
     rules: tuple[RuleSpec, ...] = Field(min_length=1)

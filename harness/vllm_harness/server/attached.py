@@ -1,4 +1,4 @@
-"""AttachedServer: a server that somebody else started, behind the same face as RemoteServer."""
+"""AttachedServer: a server that the harness did not start, with the interface of RemoteServer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AttachedServer:
 
     @property
     def known_deviations(self) -> tuple[KnownDeviation, ...]:
-        """The entry's known deviations; none where the server is no vLLM."""
+        """The entry's known deviations; none where the server is not vLLM."""
         return self.entry.deviations_for(self.vllm_version)
 
     def url_for(self, path: str) -> str:
@@ -55,8 +55,10 @@ class AttachedServer:
         return self.endpoint.metrics()
 
     def restart(self) -> NoReturn:
-        """Not ours to restart: UsageError."""
-        raise UsageError("an attached server cannot be restarted by the harness")
+        """Raises UsageError: the harness cannot restart a server that it did not start."""
+        raise UsageError(
+            "an attached server cannot be restarted by the harness", hint="restart it where it was started"
+        )
 
 
 def _served(models: list[str], entry: ModelEntry, wanted: str | None) -> str:
@@ -67,5 +69,5 @@ def _served(models: list[str], entry: ModelEntry, wanted: str | None) -> str:
         return models[0]
     raise EndpointError(
         f"the server does not serve {wanted or entry.name!r}; it lists {', '.join(models[:8]) or 'nothing'}",
-        hint="name one of them with --server-model",
+        hint="name a listed model with --server-model",
     )

@@ -1,8 +1,8 @@
-"""POSIX shared memory of servers: blocks that bear a server's id, and those that only maps tell of.
+"""POSIX shared memory of servers: blocks with a server's id in their name, and native blocks.
 
 The standard library alone: supervisor.py loads this file by its path, in the server's interpreter as well.
 Python's own blocks and semaphores get their names from vllm_harness_shm.py, in the server. Native code
-(torch, NCCL, vLLM's kernels) names its blocks as it likes; they are known by the maps of the processes.
+(torch, NCCL, vLLM's kernels) chooses its own names; its blocks are found in the memory maps of the processes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ ORPHAN_S = 60.0
 
 
 def server_of(name: str) -> str | None:
-    """Id of the server that a block's name bears."""
+    """Id of the server in a block's name; None where the name has none."""
     match = OURS.fullmatch(name)
     return match[1] if match else None
 
 
 def names() -> set[str]:
-    """Every block there is, of whomever."""
+    """The names of all blocks of the machine."""
     try:
         return {path.name for path in FOLDER.iterdir()}
     except OSError:
@@ -33,12 +33,12 @@ def names() -> set[str]:
 
 
 def of_server(server_id: str) -> set[str]:
-    """The blocks that bear a server's id."""
+    """The blocks with a server's id in their name."""
     return {name for name in names() if server_of(name) == server_id}
 
 
 def mapped(pids: Iterable[int]) -> set[str]:
-    """The blocks that processes map; processes that are gone, or that we may not look into, map none."""
+    """The blocks that processes map; ended processes, and those of other users, count as mapping none."""
     found = set()
     start = f"{FOLDER}/"
     for pid in pids:
@@ -54,14 +54,14 @@ def in_use() -> set[str]:
 
 
 def remove(blocks: Iterable[str]) -> None:
-    """Removes blocks; those that are gone already do not matter, nor those of other users."""
+    """Removes blocks; blocks that are gone already, or belong to other users, are passed over."""
     for name in blocks:
         with suppress(OSError):
             (FOLDER / name).unlink()
 
 
 def remove_of(server_id: str, native: set[str]) -> None:
-    """Removes the blocks of a server that has ended: by name, and those native ones that nobody maps now."""
+    """Removes the blocks of a server that has ended: by name, and native blocks that no process maps now."""
     remove(of_server(server_id))
     if native & names():
         remove(native - in_use())
@@ -82,25 +82,25 @@ def _age(name: str) -> float:
 
 
 class Native:
-    """What native code of a server has made, remembered as long as the server runs.
+    """The blocks that native code of a server has made, remembered as long as the server runs.
 
     Args:
-        strangers: what was there before the server: not its own, even where it maps it.
+        earlier_blocks: blocks from before the server: not its own, even where it maps them.
     """
 
-    def __init__(self, strangers: Iterable[str]) -> None:
-        self._before = set(strangers)
-        self._looked_for: set[str] = set()
+    def __init__(self, earlier_blocks: Iterable[str]) -> None:
+        self._earlier = set(earlier_blocks)
+        self._seen: set[str] = set()
         self.found: set[str] = set()
 
     def look(self, pids: Callable[[], Iterable[int]], *, again: bool = False) -> None:
-        """Remembers the new blocks that the server's processes map; costs next to nothing if there are none.
+        """Remembers the new blocks that the server's processes map; costs almost nothing if there are none.
 
         Args:
-            pids: tells the processes.
-            again: look for those as well that no process of the server mapped the last time.
+            pids: gives the process ids.
+            again: look also for the blocks that no process of the server mapped the last time.
         """
-        new = {name for name in names() - self._before if server_of(name) is None}
-        if new - (set() if again else self._looked_for):
+        new = {name for name in names() - self._earlier if server_of(name) is None}
+        if new - (set() if again else self._seen):
             self.found |= mapped(pids()) & new
-            self._looked_for |= new
+            self._seen |= new

@@ -17,8 +17,8 @@ PREFIX = re.compile(r"^\((?:APIServer|EngineCore\S*|Worker\S*|VllmWorker\S*)[^)]
 
 
 @dataclass(frozen=True)
-class Rule:
-    """One cause.
+class CauseRule:
+    """How a cause is recognised in a log.
 
     Attributes:
         error: class that is raised.
@@ -33,68 +33,72 @@ class Rule:
     advise: Callable[[re.Match[str]], str]
 
 
-def _rule(
+def _cause(
     error: type[errors.StartupError],
     pattern: str,
     headline: str,
     advise: str | Callable[[re.Match[str]], str],
-) -> Rule:
-    return Rule(error, re.compile(pattern), headline, advise if callable(advise) else lambda _: advise)
+) -> CauseRule:
+    return CauseRule(error, re.compile(pattern), headline, advise if callable(advise) else lambda _: advise)
 
 
 def _nearest_parser(match: re.Match[str]) -> str:
     known = re.findall(r"[\w.-]+", match.group(2))
     near = get_close_matches(match.group(1), known, n=3, cutoff=0.4)
-    return f"nearest names: {', '.join(near)}" if near else f"this vLLM knows: {', '.join(sorted(known))}"
+    return (
+        f"use one of the nearest names: {', '.join(near)}"
+        if near
+        else f"use one of: {', '.join(sorted(known))}"
+    )
 
 
 def _room_for_cache(_: re.Match[str]) -> str:
     return (
         "lower --max-model-len, or raise --gpu-memory-utilization, on CPU VLLM_CPU_KVCACHE_SPACE; "
-        f"on the GPUs: {describe_gpus()}"
+        f"the GPUs now: {describe_gpus()}"
     )
 
 
-def _gpu_holders(_: re.Match[str]) -> str:
+def _free_the_gpu(_: re.Match[str]) -> str:
     return (
         "free the GPU or lower --gpu-memory-utilization, --max-model-len or --max-num-seqs; "
-        f"now on the GPUs: {describe_gpus()}"
+        f"the GPUs now: {describe_gpus()}"
     )
 
 
-# the first rule that matches decides, so the more particular cause stands first
-RULES: tuple[Rule, ...] = (
-    _rule(
+# the first rule that matches decides, so the more specific cause comes first
+RULES: tuple[CauseRule, ...] = (
+    _cause(
         errors.UnknownParser,
         r"invalid (?:tool call parser|tool parser|reasoning parser): (\S+) \(chose from \{(.*?)\}",
         "vLLM has no parser named {0}",
         _nearest_parser,
     ),
-    _rule(
+    _cause(
         errors.UnknownParser,
         r"(?:[Tt]ool|[Rr]easoning) parser:? '(\S+?)' not found.*?[Aa]vailable(?: parsers)?: (.*)",
         "vLLM has no parser named {0}",
         _nearest_parser,
     ),
-    _rule(
+    _cause(
         errors.UnknownParser,
         r"(?:tool|reasoning) parser `(\S+?)` is not registered \(choose from: (.*?)\)",
         "vLLM's Rust front end has no parser named {0}",
         _nearest_parser,
     ),
-    _rule(
+    _cause(
         errors.UnknownFlag,
         r"error: unrecognized arguments: (.+)",
-        "this vLLM does not know: {0}",
-        "`vllm-harness models check` compares the flags of an entry with a vLLM version",
+        "this vLLM does not know the flag {0}",
+        "run `vllm-harness models check`, which compares the flags of an entry with a vLLM version",
     ),
-    _rule(
+    _cause(
         errors.UnknownFlag,
         r"error: argument (\S+): (.+)",
-        "this vLLM refuses the value of {0}",
-        "see the line above for what it accepts",
+        "this vLLM does not accept the value of {0}",
+        "use a value that the line above names",
     ),
-    _rule(
+    _cause(
         errors.DamagedWeights,
         r"(?:SafetensorError|Error while deserializing header|PytorchStreamReader failed|"
         r"not enough (?:tensor )?data.*safetensors|incomplete metadata|"
@@ -102,88 +106,88 @@ RULES: tuple[Rule, ...] = (
         "a weights file is damaged",
         "fetch the weights again: `vllm-harness assets fetch`, or remove them from the hub's cache",
     ),
-    _rule(
+    _cause(
         errors.GatedModel,
         r"(?:GatedRepoError|gated repo|Access to model \S+ is restricted|401 Client Error.*huggingface)",
         "the model is gated",
         "accept its licence on the hub and set HF_TOKEN",
     ),
-    _rule(
+    _cause(
         errors.ModelNotFound,
         r"(?:RepositoryNotFoundError|is not a local folder and is not a valid model identifier|Repo id must)",
-        "there is no such model, neither as a folder nor on the hub",
+        "the model is neither a folder nor a repository of the hub",
         "check the path or the hub id; a private model needs HF_TOKEN",
     ),
-    _rule(
+    _cause(
         errors.HubUnreachable,
         r"(?:couldn't connect to '?https?://\S+|LocalEntryNotFoundError|OfflineModeIsEnabled|"
         r"Cannot reach https?://\S+|outgoing traffic has been disabled|HF_HUB_OFFLINE|"
         r"Max retries exceeded with url|Name or service not known|Temporary failure in name resolution)",
         "the model hub cannot be reached and the model is not in the local cache",
-        "the scripted lane needs no weights (--lane scripted); else download the model where there is a "
-        "network, or name a local folder",
+        "use the scripted lane, which needs no weights (--lane scripted); or download the model on a machine "
+        "with network, or name a local folder",
     ),
-    _rule(
+    _cause(
         errors.UnsupportedArchitecture,
         r"(?:Model architectures (.+?) (?:are not supported|failed to be inspected)|"
         r"does not recognize this architecture|has no vLLM implementation)",
         "this vLLM does not support the model's architecture",
-        "use a vLLM that lists it, or another model; `vllm-harness env list` shows the versions at hand",
+        "use a vLLM version that supports it (`vllm-harness env list` shows those here), or another model",
     ),
-    _rule(
+    _cause(
         errors.NoCudaDevice,
         r"(?:No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device|"
         r"Failed to infer device type|Torch not compiled with CUDA enabled)",
-        "there is no CUDA device for this vLLM",
+        "this vLLM needs a CUDA device and finds none",
         "run `nvidia-smi`; without a GPU: `vllm-harness env create 0.32.0 --device cpu`",
     ),
-    _rule(
+    _cause(
         errors.CpuMemoryTooSmall,
         r"(?:Free memory on (?:device )?(?:cpu|CPU|NUMA|node)|"
         r"[Nn]ot enough (?:available )?memory.*(?:NUMA|node|CPU)|"
         r"[Aa]vailable memory.*(?:NUMA|node)|VLLM_CPU_KVCACHE_SPACE)",
         "there is too little free memory on the NUMA node",
         "lower --gpu-memory-utilization (it counts on CPU too) or VLLM_CPU_KVCACHE_SPACE, "
-        "or stop what holds memory",
+        "or end other processes that use memory",
     ),
-    _rule(
+    _cause(
         errors.KvCacheTooSmall,
         r"(?:KV cache is needed, which is larger than|No available memory for the cache blocks)",
-        "the KV cache does not hold one request of the model's length",
+        "the KV cache does not hold a request of the model's full length",
         _room_for_cache,
     ),
-    _rule(
+    _cause(
         errors.GpuOutOfMemory,
         r"(?:CUDA out of memory|torch\.OutOfMemoryError|Free memory on device cuda|"
         r"is less than desired GPU memory utilization)",
         "there is too little GPU memory",
-        _gpu_holders,
+        _free_the_gpu,
     ),
-    _rule(
+    _cause(
         errors.PortTaken,
         r"(?:[Aa]ddress already in use|error while attempting to bind on address)",
         "the port is taken",
-        "leave the port out: the harness leases a free one",
+        "leave the port out, then the harness leases a free port",
     ),
-    _rule(
+    _cause(
         errors.WrongTorchBuild,
         r"(?:undefined symbol|libcudart|libtorch\S*: cannot open|lib\S+\.so\S*: cannot open shared object|"
         r"operator torchvision::nms does not exist)",
         "vLLM's kernels do not fit the installed torch",
-        "`vllm-harness env verify`, or make the environment anew from its lock (`vllm-harness env create`)",
+        "run `vllm-harness env verify`, or make the environment again (`vllm-harness env create`)",
     ),
-    _rule(
+    _cause(
         errors.MissingOperator,
         r"(?:'_OpNamespace' '(\w+)' object has no attribute '(\w+)'|"
         r"(?:[Nn]o such operator|operator|schema for operator|[Cc]ould not find schema for) (_C\w*)::(\w+))",
         "vLLM's Python code needs the operator {0}::{1}, which these kernels do not have",
-        "take the kernels of a release nearer to this vLLM (`vllm-harness env list` shows those there are)",
+        "use the kernels of a release nearer to this vLLM (`vllm-harness env list` shows the releases)",
     ),
-    _rule(
+    _cause(
         errors.MissingPackage,
         r"(?:No module named '?([\w.]+)'?|PackageNotFoundError: .*?(\S+)$)",
         "a Python package is missing in the server's environment",
-        "`vllm-harness env verify`; for an installed vLLM, `pip install` what the line names",
+        "run `vllm-harness env verify`; for an installed vLLM, `pip install` the package that the line names",
     ),
 )
 
@@ -200,16 +204,16 @@ def diagnose(
 
     Args:
         log_path: its log.
-        exit_code: its exit code, negative for a signal, None where it could not be learned.
+        exit_code: its exit code, negative for a signal, None where it is unknown.
         oom_kills: OOM kills that the kernel counted in this control group while it started.
-        port: its port, to name who holds it.
+        port: its port, to name the process that holds it.
     """
     lines = log_lines(log_path)
-    how = _exit_words(exit_code)
+    ending = _exit_description(exit_code)
     if oom_kills and (exit_code == -9 or _first(ENGINE_KILLED, lines)):
         return errors.KilledByOom(
-            f"the kernel's OOM killer ended vLLM ({how})",
-            hint="give it more memory, or lower VLLM_CPU_KVCACHE_SPACE and --max-model-len",
+            f"the kernel's OOM killer ended vLLM ({ending})",
+            hint="give the server more memory, or lower VLLM_CPU_KVCACHE_SPACE and --max-model-len",
             lines=lines[-3:],
             log_path=log_path,
         )
@@ -221,14 +225,14 @@ def diagnose(
             if rule.error is errors.PortTaken and port is not None:
                 advice = f"{advice}; it is held by {describe_holder(port)}"
             return rule.error(
-                f"vLLM did not start ({how}): {rule.headline.format(*groups)}",
+                f"vLLM did not start ({ending}): {rule.headline.format(*groups)}",
                 hint=advice,
                 lines=[line],
                 log_path=log_path,
             )
     return errors.StartupError(
-        f"vLLM did not start ({how})",
-        hint="read the log; the harness does not know this cause yet",
+        f"vLLM did not start ({ending})",
+        hint="read the whole log: no rule of the harness recognises this cause",
         lines=[line for line in lines if LOOKS_DECISIVE.search(line)][-3:] or lines[-3:],
         log_path=log_path,
     )
@@ -259,7 +263,7 @@ def _clipped(line: str, match: re.Match[str], width: int = 400) -> str:
     return f"{line[start : start + width]}…"
 
 
-def _exit_words(exit_code: int | None) -> str:
+def _exit_description(exit_code: int | None) -> str:
     if exit_code is None:
         return "exit code unknown"
     return f"killed by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"

@@ -1,4 +1,4 @@
-"""Errors of a server: one class per cause, each with the log's own decisive lines."""
+"""Errors of a server: a class for each cause, each with the decisive lines of the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vllm_harness.errors import HarnessError
 
 
 class ServerError(HarnessError):
-    """Something went wrong with a server.
+    """An error of a server.
 
     Args:
         message: what happened.
@@ -40,7 +40,7 @@ class StartupError(ServerError):
 
 
 class NoCudaDevice(StartupError):
-    """A CUDA device was asked for and none is there."""
+    """The server needs a CUDA device and the machine has none."""
 
 
 class GpuOutOfMemory(StartupError):
@@ -52,15 +52,15 @@ class CpuMemoryTooSmall(StartupError):
 
 
 class KvCacheTooSmall(StartupError):
-    """What is left for the KV cache does not hold one request of the model's length."""
+    """The memory left for the KV cache does not hold a request of the model's full length."""
 
 
 class ModelNotFound(StartupError):
-    """Neither a folder nor a repository of that name."""
+    """There is neither a folder nor a repository of that name."""
 
 
 class DamagedWeights(StartupError):
-    """A weights file is truncated or not what it says it is."""
+    """A weights file is truncated, or its content does not fit its header."""
 
 
 class HubUnreachable(StartupError):
@@ -68,11 +68,11 @@ class HubUnreachable(StartupError):
 
 
 class GatedModel(StartupError):
-    """The repository wants an accepted licence and a token."""
+    """The repository requires an accepted licence and a token."""
 
 
 class UnknownParser(StartupError):
-    """No tool or reasoning parser of that name in this vLLM."""
+    """This vLLM has no tool or reasoning parser of that name."""
 
 
 class UnknownFlag(StartupError):
@@ -84,7 +84,7 @@ class UnsupportedArchitecture(StartupError):
 
 
 class PortTaken(StartupError):
-    """Somebody else listens on the port."""
+    """Another process listens on the port."""
 
 
 class WrongTorchBuild(StartupError):
@@ -108,7 +108,7 @@ class StartupTimeout(StartupError):
 
 
 class NameNotServed(StartupError):
-    """The server is healthy but `/v1/models` does not list the name that was asked for."""
+    """The server is healthy but `/v1/models` does not list the model's name."""
 
 
 class ServerDied(ServerError):
@@ -116,4 +116,4 @@ class ServerDied(ServerError):
 
 
 class StopFailed(ServerError):
-    """Something of the server is left: a process, the port, or GPU memory."""
+    """The server did not give back everything: a process, the port, or GPU memory is left."""

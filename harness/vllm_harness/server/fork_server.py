@@ -1,8 +1,8 @@
-"""The fork server, the harness's side: finds or starts the template for a launch, and asks it to fork.
+"""The client side of the fork server: finds or starts the template for a launch, and has it fork.
 
-A template is keyed by interpreter, its vLLM, and what of the environment is read at import time; it is shared
-by all runs of one user. Measured on CPU, a start from it takes a tenth of a cold start or less, since a cold
-one is three serial imports of torch and vLLM.
+A template is keyed by interpreter, its vLLM, and the variables that are read at import time; all runs of one
+user share it. Measured on CPU, a start from it takes a tenth of a cold start or less, since a cold start is
+three serial imports of torch and vLLM.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import psutil
 
 from vllm_harness.errors import HarnessError
 from vllm_harness.files.folders import private_folder
+from vllm_harness.files.locking import locked
 from vllm_harness.files.paths import STATE, state_dir
-from vllm_harness.files.waiting import locked
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.private_socket import connect
 from vllm_harness.server.supervised import Handle
@@ -34,7 +34,7 @@ TEMPLATE = Path(__file__).with_name("vllm_harness_template.py")
 LINGER = "VLLM_HARNESS_LINGER_S"
 LINGER_S = 300.0
 IMPORT_LIMIT_S = 300.0
-# read when a server starts, not when vLLM is imported, so that servers which differ in them share a template
+# read when a server starts, not when vLLM is imported: servers that differ in them share a template
 READ_LATE = {
     *("TIKTOKEN_ENCODINGS_BASE", "VLLM_CPU_KVCACHE_SPACE", "VLLM_SYSTEM_START_DATE"),
     *("VLLM_CPU_OMP_THREADS_BIND", "VLLM_CPU_NUM_OF_RESERVED_CPU", "OMP_NUM_THREADS"),
@@ -48,16 +48,16 @@ READ_EARLY = (
 )
 
 MODELS_HELD = 8
-"""Templates with a model's tokenizer that one process keeps at most; each takes some 0.3 GiB."""
+"""Templates with a model's tokenizer that a process keeps at most; each takes about 0.3 GiB."""
 _held: dict[Path, socket.socket] = {}
 
 
 class ForkServerFailed(HarnessError):
-    """The template did not come up; an ordinary start tells why."""
+    """The template did not start; a cold start shows the cause."""
 
 
 class TemplateEnded(ForkServerFailed):
-    """A template that was there has ended, since somebody killed it; another can be made."""
+    """A template was killed; another can be started."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class TemplateInfo:
     Attributes:
         socket: its Unix socket.
         pid: process id, of the base template.
-        environment: what it serves.
+        environment: the environment it serves, as `Environment.describe` names it.
     """
 
     socket: Path
@@ -84,12 +84,12 @@ def spawn(config: dict[str, Any], path: Path) -> Handle:
 
     Raises:
         TemplateEnded: the template does not answer.
-        StrangerAnswers: another user's process does.
+        OtherUserAnswers: a process of another user answers.
     """
     control_read, control_write = os.pipe()
     status_read, status_write = os.pipe()
     try:
-        _ask(path, {"op": "fork", "config": config}, [control_read, status_write])
+        _request(path, {"op": "fork", "config": config}, [control_read, status_write])
     except BaseException as error:
         for descriptor in (control_write, status_read):
             os.close(descriptor)
@@ -121,17 +121,17 @@ def templates() -> list[TemplateInfo]:
 def template(
     launch: Launch, environ: Mapping[str, str], progress: Callable[[str], None], *, held: int = MODELS_HELD
 ) -> Path:
-    """The socket of a running template for a launch; one is started where there is none.
+    """The socket of a running template for a launch; it is started where there is none.
 
     Args:
         environ: the server's environment.
-        progress: told what is waited for.
+        progress: receives the step that is waited for.
         held: how many models' templates this process keeps, this one included.
 
     Raises:
         ForkServerFailed: it cannot be made.
-        TemplateEnded: what it is forked from was killed, or itself while it loaded the tokenizer.
-        StrangerAnswers: another user's process listens in its place.
+        TemplateEnded: the template, or the base template it is forked from, was killed meanwhile.
+        OtherUserAnswers: a process of another user listens at its socket.
     """
     base = _folder() / f"{_key(launch, environ)}.sock"
     with locked(base.with_suffix(".lock"), "another run that starts the same fork server"):
@@ -146,17 +146,17 @@ def template(
             late = {name: environ[name] for name in READ_LATE if name in environ}
             request = {"op": "template", "socket": str(special), "model": launch.model, "env": late}
             try:
-                pid = _ask(base, {**request, "harmony": launch.entry.harmony}, [])["pid"]
+                pid = _request(base, {**request, "harmony": launch.entry.harmony}, [])["pid"]
                 _await(special, lambda: psutil.pid_exists(pid) and _connects(base), base.with_suffix(".log"))
             except (ForkServerFailed, OSError) as error:
                 raise TemplateEnded(str(error)) from error
         _held[special] = _held.pop(special)
-        _leave_the_oldest(held)
+        _release_oldest(held)
     return special
 
 
-def _leave_the_oldest(held: int) -> None:
-    """Ends templates of models that were asked for longest ago, unless somebody else holds them."""
+def _release_oldest(held: int) -> None:
+    """Lets go of the templates that were used longest ago; each ends unless another process holds it."""
     models = [path for path in _held if "-" in path.stem]
     for path in models[:-held]:
         with _held.pop(path) as client, suppress(OSError):
@@ -170,20 +170,19 @@ def _key(launch: Launch, environ: Mapping[str, str]) -> str:
         if name.startswith(READ_EARLY) and name not in READ_LATE
     }
     code = [path.read_text() for path in (TEMPLATE, *map(TEMPLATE.with_name, ("supervisor.py", "blocks.py")))]
-    told = json.dumps(
+    parts = json.dumps(
         [str(launch.environment.python), launch.environment.fingerprint(), early, code], sort_keys=True
     )
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
+    return hashlib.sha256(parts.encode()).hexdigest()[:12]
 
 
 def _start(path: Path, launch: Launch, environ: Mapping[str, str]) -> None:
     log = path.with_suffix(".log")
     linger = os.environ.get(LINGER, str(LINGER_S))
-    clean = {**environ, "TMPDIR": str(path.parent)}
     with log.open("wb") as output:
         process = subprocess.Popen(
             [str(launch.environment.python), str(TEMPLATE), str(path), linger],
-            env=clean,
+            env={**environ, "TMPDIR": str(path.parent)},
             cwd=path.parent,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -199,13 +198,13 @@ def _await(path: Path, alive: Callable[[], bool], log: Path) -> None:
     deadline = time.monotonic() + IMPORT_LIMIT_S
     while not _hold(path):
         if not alive() or time.monotonic() > deadline:
-            words = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
-            raise ForkServerFailed(f"the fork server did not come up: {words[0]}", hint=f"see {log}")
+            last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["its log is empty"]
+            raise ForkServerFailed(f"the fork server did not start: {last[0]}", hint=f"read its log: {log}")
         time.sleep(0.02)
 
 
 def _hold(path: Path) -> bool:
-    """Keeps a connection open, so that the template stays as long as this process; False if there is none."""
+    """Keeps a connection open, so that the template lives as long as this process; False without template."""
     if path in _held and _open(_held[path]):
         return True
     client = _connected(path)
@@ -216,7 +215,7 @@ def _hold(path: Path) -> bool:
 
 
 def _open(client: socket.socket) -> bool:
-    """Whether the other end is still there: a template never speaks first, so there is nothing to read."""
+    """Whether the other end is still there: a template never sends first, so there is nothing to read."""
     try:
         return client.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) != b""
     except BlockingIOError:
@@ -239,7 +238,7 @@ def _connected(path: Path) -> socket.socket | None:
         return None
 
 
-def _ask(path: Path, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+def _request(path: Path, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
     with connect(path) as client:
         client.settimeout(60)
         data = json.dumps(request).encode() + b"\n"
@@ -250,10 +249,10 @@ def _ask(path: Path, request: dict[str, Any], descriptors: list[int]) -> dict[st
         client.sendall(data[sent:])
         answer: dict[str, Any] = json.loads(client.makefile("rb").readline() or b"{}")
         if "pid" not in answer:
-            raise OSError("it closed the connection")
+            raise OSError("the fork server closed the connection")
         return answer
 
 
 def _folder() -> Path:
-    """Sockets, logs and notes of this user's fork servers; nobody else may look into it."""
+    """The folder of this user's fork servers: sockets, logs and notes; other users may not read it."""
     return private_folder(state_dir() / "fork", STATE)

@@ -1,4 +1,4 @@
-"""Kept servers: left running by one run, found again by a later one that wants exactly the same."""
+"""Kept servers: a run leaves them running, and a later run that needs exactly the same server finds them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 import psutil
 import requests
 
-from vllm_harness.files.waiting import locked
+from vllm_harness.files.locking import locked
 from vllm_harness.server.fork_server import READ_EARLY, TEMPLATE
 from vllm_harness.server.launch import IN_SERVER, Launch
 from vllm_harness.server.leases.ports import listeners
@@ -25,32 +25,32 @@ END_S = 30.0
 
 
 def identity(launch: Launch) -> str:
-    """Equal for launches that give the same server: model, flags, variables, vLLM and our plugins."""
-    told = [
+    """A hash, equal for launches that give the same server: model, flags, variables, vLLM and our plugins."""
+    parts = [
         launch.model,
         launch.argv(0),
         sorted((name, value) for name, value in launch.environ().items() if _counts(name, launch)),
         launch.environment.fingerprint(),
         [path.read_text() for path in (TEMPLATE, *sorted(IN_SERVER.glob("*.py")))],
     ]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def _counts(name: str, launch: Launch) -> bool:
-    """Whether a variable makes another server: the caller's own, and what vLLM and its libraries read."""
+    """Whether a variable changes the server: the caller's own, and those that vLLM and its libraries read."""
     upper = name.upper()
     return name in launch.env or upper.startswith(READ_EARLY) or upper.endswith(("_PROXY", "_KEY", "_TOKEN"))
 
 
 @contextmanager
-def one_start(wanted: str) -> Iterator[None]:
-    """Lets one run at a time look for a server of an identity and start it, so that others then find it."""
+def locked_start(wanted: str) -> Iterator[None]:
+    """Holds the lock to find or start a server of an identity, so that the next holder finds it."""
     with locked(records_folder() / f"{wanted}.lock", "another run that starts the same server, to share it"):
         yield
 
 
 def find(wanted: str, name: str, api_key: str) -> ServerRecord | None:
-    """A kept server of an identity that answers now; one that does not answer is ended."""
+    """A kept server of an identity that answers now; a server that does not answer is ended."""
     for record in running():
         if record.kept and record.identity == wanted:
             if _serves(record, name, api_key):
@@ -73,7 +73,7 @@ def end(record: ServerRecord) -> list[int]:
 
 
 def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
-    if listeners(record.port) - tree_pids(record.supervisor):  # a stranger's, who would get the key
+    if listeners(record.port) - tree_pids(record.supervisor):  # another user's server would receive the key
         return False
     try:
         headers = {"Authorization": f"Bearer {api_key}"}
@@ -84,7 +84,7 @@ def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
 
 
 class Adopted:
-    """A kept server that another run started, with the face of `Supervised`.
+    """A kept server that another run started, with the interface of `Supervised`.
 
     Args:
         record: its record.
@@ -99,7 +99,7 @@ class Adopted:
 
     @property
     def ended(self) -> bool:
-        """Whether it is gone."""
+        """Whether it has ended."""
         return not self._record.supervisor_lives()
 
     def pid(self) -> int:
@@ -111,4 +111,4 @@ class Adopted:
         return end(self._record)
 
     def keep(self) -> None:
-        """Nothing: it is kept already."""
+        """Does nothing: it is kept already."""

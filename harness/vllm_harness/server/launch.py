@@ -1,4 +1,4 @@
-"""From a model entry to a command: what is started for a model, lane and environment."""
+"""From a model entry to a command: the server of a model, lane and environment."""
 
 from __future__ import annotations
 
@@ -25,14 +25,18 @@ SCRIPTED_ARGS: dict[Frontend, tuple[str, ...]] = {
 }
 FRONTEND_ENV: dict[Frontend, dict[str, str]] = {"python": {}, "rust": {"VLLM_USE_RUST_FRONTEND": "1"}}
 NOT_INHERITED = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
-OUR_OWN = "VLLM_HARNESS_"  # for the harness; vLLM would warn of variables it does not know
-# set by the harness itself, so that a second value would contradict it
-OWN_FLAGS = {"--port": "port=", "--host": "nothing: servers listen on 127.0.0.1", "--uds": "nothing"}
+OUR_OWN = "VLLM_HARNESS_"  # prefix of the harness's own variables, which vLLM would warn about
+# flags that only the harness sets, and the argument of RemoteServer to use instead
+OWN_FLAGS = {
+    "--port": "use port=",
+    "--host": "leave it out: servers listen on 127.0.0.1",
+    "--uds": "leave it out: servers listen on a port",
+}
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What to start.
+    """A server to start.
 
     Attributes:
         entry: the model entry.
@@ -41,7 +45,7 @@ class Launch:
         model: folder or hub id that `vllm serve` gets.
         args: its flags, without host and port.
         env: variables beside the inherited ones.
-        frontend: which of vLLM's HTTP front ends answers.
+        frontend: the HTTP front end of vLLM that answers.
     """
 
     entry: ModelEntry
@@ -58,7 +62,7 @@ class Launch:
         return self.entry.name
 
     def argv(self, port: int) -> list[str]:
-        """The whole command; scripts reach the Rust front end through a proxy of ours."""
+        """The whole command; scripts reach the Rust front end through a proxy of the harness."""
         serve = [*self.environment.serve_command, self.model, "--served-model-name", self.name, *self.args]
         if self.frontend == "rust" and self.lane == "scripted":
             return [str(self.environment.python), str(IN_SERVER / "vllm_harness_proxy.py"), str(port), *serve]
@@ -66,7 +70,7 @@ class Launch:
 
     @property
     def api_key(self) -> str:
-        """The key that its clients send: the first that the server was given; `none` where it takes any."""
+        """The key that its clients send: the first key of the server; `none` where it accepts any."""
         for index in range(len(self.args) - 1, -1, -1):
             flag, has_value, value = self.args[index].partition("=")
             if flag == "--api-key":
@@ -78,7 +82,7 @@ class Launch:
         return f"{self.environment.describe()}, {self.frontend} front end"
 
     def environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """The whole environment: inherited, then the runtime variables, the entry's and the caller's."""
+        """The server's environment: inherited variables, then the runtime's, the entry's and the caller's."""
         inherited = {k: v for k, v in base.items() if k not in NOT_INHERITED and not k.startswith(OUR_OWN)}
         environ = {**self.environment.environ(inherited), **self.env}
         parts = [str(IN_SERVER), environ.get("PYTHONPATH", "")]
@@ -96,38 +100,37 @@ def plan_launch(
     frontend: Frontend = "python",
     progress: Callable[[str], None] = lambda _: None,
 ) -> Launch:
-    """Everything that a server of this entry needs, its assets fetched.
+    """The launch of a server of this entry, with its assets fetched.
 
     Args:
-        args: flags after the entry's own; where one stands twice, vLLM takes the last.
+        args: flags after the entry's own; vLLM takes the last of two equal flags.
         env: variables over the entry's own.
-        frontend: which of vLLM's HTTP front ends is to answer.
-        progress: told about downloads.
+        frontend: the HTTP front end of vLLM that is to answer.
+        progress: receives a line for each download.
 
     Raises:
-        UsageError: the entry has no such lane, the environment no such front end, or a flag that only the
-            harness may set.
+        UsageError: the entry has no such lane, the environment has no such front end, or `args` has a flag
+            that only the harness may set.
         AssetError: an asset cannot be fetched.
     """
     if not entry.serves(lane):
         raise UsageError(
-            f"model {entry.name!r} has no lane {lane!r}", hint=f"it has {', '.join(entry.lanes)}"
+            f"model {entry.name!r} has no lane {lane!r}",
+            hint=f"use a lane that it has: {', '.join(entry.lanes)}",
         )
     if lane == "live" and environment.device not in entry.hardware.devices:
         raise UsageError(
             f"model {entry.name!r} does not run live on {environment.device}",
-            hint="use --lane scripted" if "scripted" in entry.lanes else "it needs a CUDA machine",
+            hint="use --lane scripted" if "scripted" in entry.lanes else "use a machine with CUDA",
         )
     if frontend not in environment.frontends:
         raise UsageError(
-            f"{environment.describe()} carries no {frontend} front end",
-            hint="official wheels from 0.33.0 on carry it: --vllm 0.33.0@0.32.0 is such a one on CPU",
+            f"{environment.describe()} has no {frontend} front end",
+            hint="use an official wheel from 0.33.0 on; on CPU that is a graft, --vllm 0.33.0@0.32.0",
         )
     for flag in args:
         if flag.split("=", 1)[0] in OWN_FLAGS:
-            raise UsageError(
-                f"{flag} is set by the harness", hint=f"use {OWN_FLAGS[flag.split('=', 1)[0]]} instead"
-            )
+            raise UsageError(f"{flag} is set by the harness", hint=OWN_FLAGS[flag.split("=", 1)[0]])
     flags = entry.flags(lane, environment.device, frontend)
     if lane == "live":
         model, lane_args, assets_env = _live_model(entry, progress)

@@ -1,4 +1,4 @@
-"""Holds model entries against one vLLM: does it know their parsers, flags, variables and architectures?"""
+"""Checks model entries against a vLLM: whether it knows their parsers, flags, variables, architectures."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from vllm_harness.configuration.model_entries import TEMPLATES, Device, Frontend, Lane, ModelEntry
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.dialects import load_dialects
 from vllm_harness.scripted.standin import stand_in_args
 
 _SCRIPT = Path(__file__).with_name("vllm_names.py")
 _LIMIT_S = 300
 _LANES: tuple[Lane, ...] = ("live", "scripted")
-# what the Rust front end knows stands in its refusal of a name that is none
+# the Rust front end lists the names that it knows where it refuses an unknown name
 _RUST_REFUSALS = {
     "tool_parsers": ("--tool-call-parser", "?"),
     "reasoning_parsers": ("--tool-call-parser", "none", "--reasoning-parser", "?"),
@@ -30,15 +31,13 @@ _DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 
 
 class NamesError(HarnessError):
-    """The server's interpreter could not say which names its vLLM knows."""
+    """The server's interpreter could not list the names that its vLLM knows."""
 
     exit_code = 2
 
 
-class VllmNames(BaseModel):
-    """The names one vLLM knows (see harness/vllm_harness/server/vllm_names.py)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class VllmNames(StrictModel):
+    """The names that a vLLM knows; see `vllm_harness.server.vllm_names`."""
 
     tool_parsers: frozenset[str]
     reasoning_parsers: frozenset[str]
@@ -53,9 +52,9 @@ class Unknown:
 
     Attributes:
         model: the entry's name.
-        key: where it stands in the entry.
-        name: what is unknown.
-        near: the nearest names there are, best first.
+        key: its key in the entry.
+        name: the unknown name.
+        near: the nearest known names, best first.
     """
 
     model: str
@@ -65,10 +64,10 @@ class Unknown:
 
 
 def names_of(environment: Environment, frontend: Frontend = "python") -> VllmNames:
-    """Asks the environment's interpreter, in one subprocess that imports vLLM.
+    """The names that an environment's vLLM knows, from a subprocess that imports it.
 
     Args:
-        frontend: which front end's parsers.
+        frontend: the front end whose parsers are listed.
 
     Raises:
         NamesError: vLLM does not import there, takes longer than five minutes to, or lacks that front end.
@@ -84,14 +83,17 @@ def names_of(environment: Environment, frontend: Frontend = "python") -> VllmNam
             timeout=_LIMIT_S,
         )
     except subprocess.TimeoutExpired as error:
-        raise NamesError(f"{environment.describe()} gave no names within {_LIMIT_S} s") from error
+        raise NamesError(
+            f"{environment.describe()} did not list its names within {_LIMIT_S} s",
+            hint=f"see how long `{environment.python} -c 'import vllm'` takes",
+        ) from error
     try:
         names = VllmNames.model_validate_json(answer.stdout)
     except ValidationError as error:
-        said = "\n".join(answer.stderr.strip().splitlines()[-5:])
+        last = "\n".join(answer.stderr.strip().splitlines()[-5:])
         raise NamesError(
-            f"{environment.describe()} does not say which names it knows:\n{said}",
-            hint=f"look at `{environment.python} -c 'import vllm'`",
+            f"{environment.describe()} cannot list the names that it knows:\n{last}",
+            hint=f"run `{environment.python} -c 'import vllm'`",
         ) from error
     return names if frontend == "python" else names.model_copy(update=_rust_parsers(environment))
 
@@ -112,7 +114,10 @@ def _rust_parsers(environment: Environment) -> dict[str, frozenset[str]]:
             )
             listed = re.search(r"choose from: (.+?)\)", answer.stdout + answer.stderr)
             if listed is None:
-                raise NamesError(f"the Rust front end of {environment.describe()} does not list its {kind}")
+                raise NamesError(
+                    f"the Rust front end of {environment.describe()} does not list its {kind}",
+                    hint="check the Python front end: --frontend python",
+                )
             names[kind] = frozenset(listed[1].split(", "))
     return names
 
@@ -120,7 +125,7 @@ def _rust_parsers(environment: Environment) -> dict[str, frozenset[str]]:
 def unknown_names(
     entries: Iterable[ModelEntry], known: VllmNames, frontend: Frontend = "python"
 ) -> list[Unknown]:
-    """What the entries name and nobody knows, in the entries' order."""
+    """The names in the entries that neither this vLLM nor the harness knows, in the entries' order."""
     templates = frozenset(path.name for path in TEMPLATES.glob("*.jinja"))
     pools = {
         "tool_call_parser": known.tool_parsers,

@@ -1,4 +1,4 @@
-"""Phases of a server's start, read off its log."""
+"""Phases of a server's start, recognised in its log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PHASES: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 
 class PhaseTracker:
-    """Follows a growing log and tells the furthest phase it shows.
+    """Follows a growing log and keeps the furthest phase it shows.
 
     Args:
         log: the server's log file; it need not exist yet.
@@ -42,7 +42,7 @@ class PhaseTracker:
         return PHASES[self._index][0]
 
     def advance(self) -> bool:
-        """Reads what is new in the log; True when the phase moved on."""
+        """Reads the new lines of the log; True when the phase has changed."""
         before = self._index
         for line in self._new_lines():
             for index in range(self._index + 1, len(PHASES)):

@@ -1,7 +1,7 @@
 """Unix sockets between processes of one user, in folders whose paths may have any length.
 
-A socket's name has at most 107 bytes, so it is named through a descriptor of its folder. Whoever answers is
-asked for by the kernel: nothing is sent to another user's process.
+A socket's name has at most 107 bytes, so it is named through a descriptor of its folder. The kernel names the
+user at the other end: nothing is sent to another user's process.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from vllm_harness.errors import HarnessError
 _CREDENTIALS = struct.Struct("3i")  # ucred of unix(7): pid, uid, gid
 
 
-class StrangerAnswers(HarnessError):
-    """Another user's process listens where a process of this user's should."""
+class OtherUserAnswers(HarnessError):
+    """A process of another user listens where a process of this user should."""
 
 
 def connect(path: Path) -> socket.socket:
     """A connection to the process of this user that listens at a path.
 
     Raises:
-        StrangerAnswers: another user's process listens there; nothing was sent to it.
+        OtherUserAnswers: another user's process listens there; nothing was sent to it.
         OSError: nobody listens there.
     """
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
@@ -44,8 +44,8 @@ def _check_peer(client: socket.socket, path: Path) -> None:
     credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(credentials)
     if uid != os.geteuid():
-        raise StrangerAnswers(
+        raise OtherUserAnswers(
             f"pid {pid} of another user (uid {uid}) listens at {path}, not a fork server of uid "
             f"{os.geteuid()}; nothing was sent to it",
-            hint="find out who runs it; then remove the socket, or name another folder in VLLM_HARNESS_STATE",
+            hint="have that process ended and remove its socket, or set VLLM_HARNESS_STATE to another folder",
         )

@@ -1,4 +1,4 @@
-"""The processes of a server: finding, measuring, and clearing them away when their supervisor is gone."""
+"""The processes of a server: found, measured, and ended where their supervisor is gone."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from vllm_harness.server import blocks
 
 
 def processes_in(folder: str) -> list[psutil.Process]:
-    """Every process whose working folder is a server's own, or below it: nobody else has business there.
+    """Every process whose working folder is a server's own, or below it: no other process works there.
 
-    Neither process group nor environment would tell: descendants may leave the group, and a forked process
+    Neither process group nor environment would do: descendants may leave the group, and a forked process
     shows the environment of the process that it was forked from.
     """
     found = []
@@ -30,7 +30,7 @@ def processes_in(folder: str) -> list[psutil.Process]:
 
 
 def ids_alive() -> set[str]:
-    """Ids of the servers, of whatever run, that have a process in their folder."""
+    """Ids of the servers of all runs that have a process in their folder."""
     found = set()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
@@ -39,7 +39,7 @@ def ids_alive() -> set[str]:
 
 
 def processes_of(server_id: str, folder: str) -> list[psutil.Process]:
-    """Every process of a server: in its folder, started with its id, or with memory that bears its id."""
+    """Every process of a server: in its folder, started with its id, or with a block of its id mapped."""
     inside = processes_in(folder)
     known = {process.pid for process in inside}
     return inside + [p for p in psutil.process_iter() if p.pid not in known and _is_of(p, server_id)]
@@ -52,15 +52,15 @@ def _is_of(process: psutil.Process, server_id: str) -> bool:
     return any(blocks.server_of(name) == server_id for name in blocks.mapped([process.pid]))
 
 
-def clear(server_id: str, folder: str, strangers: list[str], wait_s: float = 10.0) -> list[int]:
-    """Ends and removes all that is left of a server whose supervisor was killed; returns ids of survivors.
+def clear(server_id: str, folder: str, earlier_blocks: list[str], wait_s: float = 10.0) -> list[int]:
+    """Ends and removes what is left of a server whose supervisor was killed; returns ids of survivors.
 
     Args:
-        server_id, folder: the server's own.
-        strangers: shared memory that was there before it.
+        server_id, folder: of the server.
+        earlier_blocks: shared memory from before the server.
         wait_s: seconds to wait for its processes.
     """
-    native = blocks.Native(strangers)
+    native = blocks.Native(earlier_blocks)
     deadline = time.monotonic() + wait_s
     while left := [p for p in processes_of(server_id, folder) if p.pid != os.getpid() and _runs(p)]:
         pids = [process.pid for process in left]
@@ -77,7 +77,7 @@ def clear(server_id: str, folder: str, strangers: list[str], wait_s: float = 10.
 
 
 def _runs(process: psutil.Process) -> bool:
-    """False for a zombie as well: it holds nothing, whenever its parent may reap it."""
+    """Whether a process runs; a zombie does not: it holds nothing, whenever its parent reaps it."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -94,7 +94,7 @@ def tree_pids(root: int) -> set[int]:
 
 
 def pss_bytes(root: int) -> int:
-    """Memory of a process and its descendants, in bytes: what they share counts by the share (PSS)."""
+    """Memory of a process and its descendants, in bytes; shared pages count in proportion (PSS)."""
     total = 0
     for pid in tree_pids(root):
         with contextlib.suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""Showing a server's start: one live line on a terminal, one line a phase elsewhere."""
+"""Progress of a server's start: a live line on a terminal, a line for each phase elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.status import Status
 
 
 class StartProgress(Protocol):
-    """What is told about a start."""
+    """Receives the progress of a start."""
 
     def phase(self, name: str, phase: str, elapsed_s: float) -> None:
         """The server `name` is in `phase`; called several times a second."""
@@ -19,20 +19,20 @@ class StartProgress(Protocol):
         """The server is ready."""
 
     def stop(self) -> None:
-        """Nothing more will come, whether the server is ready or not."""
+        """The start has ended, whether the server is ready or not."""
 
 
 class NoProgress:
-    """Says nothing."""
+    """Shows nothing."""
 
     def phase(self, name: str, phase: str, elapsed_s: float) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def done(self, name: str, elapsed_s: float) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def stop(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 class ConsoleProgress:
@@ -56,12 +56,12 @@ class ConsoleProgress:
         self._last = phase
 
     def done(self, name: str, elapsed_s: float) -> None:
-        """Says that the server is ready."""
+        """Shows that the server is ready."""
         self.stop()
         self._console.print(f"{name} is ready after {elapsed_s:.1f} s")
 
     def stop(self) -> None:
-        """Takes the spinner away."""
+        """Removes the spinner."""
         if self._status is not None:
             self._status.stop()
             self._status = None

@@ -1,4 +1,4 @@
-"""Records of running servers, so that a later run can clear away what an earlier one could not."""
+"""Records of running servers, so that a later run can clear what an earlier run left behind."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ HALF_S = 60.0
 
 @dataclass(frozen=True)
 class ServerRecord:
-    """One server, from before anything of it exists until nothing is left.
+    """The record of a server, from before anything of it exists until nothing is left.
 
     Attributes:
         server_id: name of the record, of the server's folder and of its shared memory.
         supervisor: process id of its supervisor, 0 before there is one, with `supervisor_started` to tell it
             from a later process of the same id; see `supervisor.started`.
         tmp: its temporary folder, the working folder of its processes.
-        name, lane, environment, log: for people.
+        name, lane, environment, log: for display.
         port, pid: of its API server.
-        identity: what it serves and how, for a later run to find it again; see `kept`.
+        identity: hash of what it serves and how, by which a later run finds it; see `kept`.
         kept: whether it outlives the run that started it.
         owner: process id of the run that started it, with `owner_started`.
-        strangers: shared memory that was there before the server.
+        earlier_blocks: shared memory from before the server.
     """
 
     server_id: str
@@ -50,41 +50,41 @@ class ServerRecord:
     kept: bool = False
     owner: int = 0
     owner_started: int = 0
-    strangers: list[str] = field(default_factory=list)
+    earlier_blocks: list[str] = field(default_factory=list)
 
     def path(self) -> Path:
-        """Where the record stands."""
+        """The record's file."""
         return records_folder() / f"{self.server_id}.json"
 
     def write(self) -> None:
-        """Keeps the record until `remove`; whoever reads it finds all of it, or the one before."""
+        """Writes the record by a rename: readers see all of it, or the record before."""
         half = self.path().with_suffix(".half")
         half.write_text(json.dumps(asdict(self)))
         half.replace(self.path())
 
     def remove(self) -> None:
-        """Drops the record."""
+        """Removes the record."""
         self.path().unlink(missing_ok=True)
 
     def supervisor_lives(self) -> bool:
-        """Whether its supervisor still runs."""
+        """Whether its supervisor runs."""
         return started(self.supervisor) == self.supervisor_started
 
     def owner_lives(self) -> bool:
-        """Whether the run that started it goes on; it clears away by itself, whatever is killed."""
+        """Whether the run that started it goes on; that run clears its servers itself."""
         return started(self.owner) == self.owner_started
 
     def clear(self) -> list[int]:
-        """Ends and removes what is left of the server; returns ids of processes that are left."""
-        left = clear(self.server_id, self.tmp, self.strangers)
+        """Ends and removes what is left of the server; returns ids of processes that survive."""
+        left = clear(self.server_id, self.tmp, self.earlier_blocks)
         self.remove()
         return left
 
 
 def sweep() -> list[ServerRecord]:
-    """Clears away servers whose supervisor and owner are gone; returns their records.
+    """Clears servers whose supervisor and owner are gone; returns their records.
 
-    Shared memory of servers without any record goes as well, once it is old and nobody has it mapped.
+    Shared memory of servers without a record is removed as well, once it is old and no process maps it.
     """
     swept = []
     for path in _records():
@@ -106,7 +106,7 @@ def sweep() -> list[ServerRecord]:
 
 
 def running() -> list[ServerRecord]:
-    """The servers that run now, of this user's runs."""
+    """The servers of this user that run now."""
     found = []
     for path in _records():
         with suppress(OSError, ValueError, TypeError):
@@ -121,7 +121,7 @@ def _records() -> list[Path]:
 
 
 def _sweep_halves() -> None:
-    """Removes what runs that were killed have written of a record."""
+    """Removes half-written records of runs that were killed."""
     for half in records_folder().glob("*.half"):
         with suppress(OSError):
             if time.time() - half.stat().st_mtime > HALF_S:
@@ -145,7 +145,7 @@ _RUN: Path | None = None
 
 
 def records_folder() -> Path:
-    """Where the records stand."""
+    """The folder of the records."""
     folder = state_dir() / "servers"
     folder.mkdir(exist_ok=True)
     return folder

@@ -1,4 +1,4 @@
-"""What must never be written to disk: the values of secret variables and arguments."""
+"""The values of secret variables and arguments, which must never be written to disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHORTEST = 6
 
 
 def secret_values(env: Mapping[str, str], argv: Sequence[str] = ()) -> list[str]:
-    """Values to redact, longest first, so that no secret hides in the rest of another."""
+    """Values to redact, the longest first, since a secret may contain another."""
     values = {value for name, value in env.items() if SECRET_NAME.search(name)}
     values |= _after_flags(argv)
     values |= {arg.split("=", 1)[1] for arg in argv if "=" in arg and SECRET_FLAG.match(arg.split("=", 1)[0])}
@@ -33,10 +33,3 @@ def _after_flags(argv: Sequence[str]) -> set[str]:
         elif secret:
             values.add(argument)
     return values
-
-
-def redact(text: str, secrets: Sequence[str]) -> str:
-    """The text with every secret replaced by `[redacted]`."""
-    for secret in secrets:
-        text = text.replace(secret, "[redacted]")
-    return text

@@ -50,13 +50,12 @@ LOG_LIMIT = 256 * 2**20
 HEALTH_TIMEOUT_S = 5.0
 PORT_FREE_S = 10.0
 GPU_FREE_S = 60.0
-SOCKET_PATH_ROOM = (
-    60  # vLLM's socket names stand in the temporary folder; a socket's path has at most 107 bytes
-)
+SOCKET_PATH_BYTES = 107
+SOCKET_NAME_BYTES = 60  # of the socket names that vLLM makes in the temporary folder
 
 
 class RemoteServer:
-    """Starts vLLM's OpenAI server for a model entry and ends it, whatever happens.
+    """Starts vLLM's OpenAI server for a model entry, and ends it whatever happens.
 
         with RemoteServer("gpt-oss", lane="scripted") as server:
             server.script("Hello!")
@@ -67,18 +66,18 @@ class RemoteServer:
         lane: `live` (real weights) or `scripted` (stand-in checkpoint, scripted tokens).
         vllm: the server's environment, or its spec (`0.32.0`, `0.33.0@0.32.0`, `tree:/path`, `installed`); by
             default the vLLM of this interpreter, else the newest locked release.
-        frontend: which of vLLM's HTTP front ends is to answer.
+        frontend: the HTTP front end of vLLM that is to answer.
         args: `vllm serve` flags after the entry's own; the last of two equal flags counts.
         env: variables over the entry's own.
         port: a fixed port; by default a free one is leased.
-        cold_start: start the ordinary way, not from the fork server (which only CPU servers use).
-        keep: leave it running at the end, and take one that an earlier run left, if it is exactly the same.
+        cold_start: start a new interpreter, not a fork of the fork server (which only CPU servers use).
+        keep: leave it running at the end, and adopt an equal server that an earlier run kept.
         startup_s: seconds until it must be ready; by default the entry's limit.
-        progress: is told about the start.
+        progress: receives the progress of the start.
 
     Raises:
-        StartupError: on entering, by cause; see `vllm_harness.server.errors`.
-        StopFailed: on leaving, when a process, the port or GPU memory is left.
+        StartupError: on entering, a class for each cause; see `vllm_harness.server.errors`.
+        StopFailed: on leaving, when a process survives, or the port or GPU memory is not given back.
     """
 
     def __init__(
@@ -159,7 +158,9 @@ class RemoteServer:
     def pid(self) -> int:
         """Process id of the API server."""
         if self._pid is None:
-            raise errors.ServerError(f"server {self.model!r} is not running", hint="enter it with `with`")
+            raise errors.ServerError(
+                f"server {self.model!r} is not running", hint="use it in its `with` block"
+            )
         return self._pid
 
     @property
@@ -169,7 +170,7 @@ class RemoteServer:
             return self._lease.port
         if self._record is not None:
             return self._record.port
-        raise errors.ServerError(f"server {self.model!r} is not running", hint="enter it with `with`")
+        raise errors.ServerError(f"server {self.model!r} is not running", hint="use it in its `with` block")
 
     @property
     def endpoint(self) -> Endpoint:
@@ -216,10 +217,11 @@ class RemoteServer:
         return self._process is not None and not self._process.ended
 
     def check(self) -> None:
-        """Raises ServerDied, with the log's last words, when the server ended by itself."""
+        """Raises ServerDied, with the last lines of the log, when the server ended by itself."""
         if self._process is not None and self._process.ended:
             raise errors.ServerDied(
                 f"server {self.model!r} ended while in use (exit code {self._process.exit_code})",
+                hint="read the whole log; restart() starts the server again",
                 lines=log_lines(self.log_path)[-5:],
                 log_path=self.log_path,
             )
@@ -232,7 +234,7 @@ class RemoteServer:
             self._start()
             return
         identity = kept.identity(self.launch)
-        with kept.one_start(identity):
+        with kept.locked_start(identity):
             if not self._adopt(identity):
                 self._start()
 
@@ -276,9 +278,9 @@ class RemoteServer:
             self._fixed_port = fixed
 
     def stop(self) -> None:
-        """Ends the server and waits until its processes, its port and its GPU memory are given back.
+        """Ends the server, and waits until its processes, its port and its GPU memory are given back.
 
-        A kept server that still runs is left alone; `vllm-harness stop` ends it.
+        A kept server goes on running; `vllm-harness stop` ends it.
         """
         if self.keep and self._process is not None and not self._process.ended:
             self._process, self._pid, self._record = None, None, None
@@ -291,7 +293,7 @@ class RemoteServer:
         if process is None:
             return
         if self._hardware and self._measurable and self._pid is not None and self.alive():
-            with suppress(OSError):  # what cannot be noted must not keep the server from its end
+            with suppress(OSError):  # a failure to note the measurement must not prevent the end
                 self._learn()
         self._process = None
         try:
@@ -299,7 +301,11 @@ class RemoteServer:
             if self._record is not None:
                 self._record.remove()
             if survivors:
-                raise errors.StopFailed(f"processes {survivors} survived KILL", log_path=self.log_path)
+                raise errors.StopFailed(
+                    f"processes {survivors} survived SIGKILL",
+                    hint="see what they wait for: `ps -o pid,stat,wchan,cmd`",
+                    log_path=self.log_path,
+                )
             self._check_given_back()
         finally:
             self._pid, self._record = None, None
@@ -309,7 +315,7 @@ class RemoteServer:
         try:
             self._end()
         except errors.StopFailed as error:
-            self._progress.phase(self.model, f"not cleanly stopped: {error.message}", 0.0)
+            self._progress.phase(self.model, f"cleaning up failed: {error.message}", 0.0)
         finally:
             self._release_leases()
 
@@ -338,29 +344,29 @@ class RemoteServer:
             self._record.write()
         if process.failure:
             raise errors.MissingPackage(
-                f"cannot run {self.launch.argv(self.port)[0]}: {process.failure}",
-                hint="`vllm-harness env list` shows the environments there are",
+                f"the server cannot be executed: {process.failure}",
+                hint="`vllm-harness env list` shows the environments of this machine",
                 log_path=self.log_path,
             )
 
     def _from_template(self) -> tuple[Supervised, ServerRecord] | None:
-        """A server forked from a template, from another where the first was killed; None: start cold."""
+        """A server forked from a template, or a second one where the first was killed; None: start cold."""
         if not self.forkable:
             return None
-        for then in ("forked anew", "cold start"):
+        for fallback in ("forked again", "cold start"):
             try:
                 template = self._template()
                 return self._supervised(partial(fork_server.spawn, path=template))
             except fork_server.TemplateEnded as error:
-                # it may have forked all the same: the next one gets an id and a folder of its own
-                self._say(f"{then}, since {error}")
+                # it may have forked nevertheless: the next server has its own id and folder
+                self._show(f"{fallback}, since {error}")
             except fork_server.ForkServerFailed as error:
-                self._say(f"cold start, since {error}")
+                self._show(f"cold start, since {error}")
                 break
         return None
 
     def _supervised(self, spawn: Spawn) -> tuple[Supervised, ServerRecord]:
-        """A supervisor with a server; its record is there before anything else."""
+        """Starts a supervisor with a server; the record is written before anything else exists."""
         record = self._new_record()
         self.server_id = record.server_id
         environ = {
@@ -375,7 +381,7 @@ class RemoteServer:
             "owner": record.owner,
             "owner_started": record.owner_started,
             "server_id": record.server_id,
-            "strangers": record.strangers,
+            "earlier_blocks": record.earlier_blocks,
             "record": str(record.path()),
             "argv": argv,
             "env": environ,
@@ -408,7 +414,7 @@ class RemoteServer:
             identity=kept.identity(self.launch),
             owner=os.getpid(),
             owner_started=started(os.getpid()) or 0,
-            strangers=sorted(blocks.names()),
+            earlier_blocks=sorted(blocks.names()),
         )
 
     @property
@@ -420,12 +426,12 @@ class RemoteServer:
     def _template(self) -> Path:
         """The fork server's template for this launch."""
         try:
-            return fork_server.template(self.launch, self.launch.environ(), self._say, held=models_held())
+            return fork_server.template(self.launch, self.launch.environ(), self._show, held=models_held())
         except OSError as error:
             raise fork_server.ForkServerFailed(str(error)) from error
 
-    def _say(self, what: str) -> None:
-        self._progress.phase(self.model, what, time.monotonic() - self._started)
+    def _show(self, step: str) -> None:
+        self._progress.phase(self.model, step, time.monotonic() - self._started)
 
     def _wait_until_ready(self) -> None:
         process = self._process
@@ -444,7 +450,7 @@ class RemoteServer:
                 raise errors.StartupTimeout(
                     f"{self.model!r} was not ready after {self._startup_s:.0f} s, "
                     f"in phase {self._tracker.phase!r}",
-                    hint="raise limits.startup_s of the entry, or see what it is busy with in the log",
+                    hint="raise limits.startup_s of the entry, or look in the log for the slow step",
                     lines=log_lines(self.log_path)[-3:],
                     log_path=self.log_path,
                 )
@@ -455,35 +461,33 @@ class RemoteServer:
         self._progress.done(self.model, self.startup_seconds)
 
     def _settle(self) -> None:
-        """Has the lease say what the server has taken by now, and what it may still take."""
+        """Notes in the lease the memory that the server has taken, and that it may still take."""
         if self._hardware and self._measurable:
             taken = self._learn()
             self._hardware.settle(gib=max(taken, Start(self.launch, self.forked).need_gib()), used=taken)
 
     @property
     def _measurable(self) -> bool:
-        """Whether what it takes is the machine's memory, not a GPU's."""
+        """Whether its memory is the machine's, not a GPU's."""
         return self.environment.device == "cpu"
 
     def _learn(self) -> float:
-        """What the server takes now, GiB, which later leases go by."""
+        """Measures the memory that the server takes now, GiB, for later leases."""
         assert self._process is not None
         taken = taken_gib(self._process.supervisor_pid or self.pid)
         Start(self.launch, self.forked).learn(taken)
         return taken
 
     def _healthy(self) -> bool:
-        """Whether our own server answers; another process on the port is an error, never an answer."""
+        """Whether the own server answers; another process on the port is an error, never an answer."""
         try:
             answer = requests.get(self.url_for("/health"), timeout=HEALTH_TIMEOUT_S)
         except requests.RequestException:
             return False
-        ours = tree_pids(self.pid)
-        strangers = listeners(self.port) - ours
-        if strangers:
+        if listeners(self.port) - tree_pids(self.pid):
             raise errors.PortTaken(
-                f"port {self.port} is held by {describe_holder(self.port)}, not by our server",
-                hint="leave the port out: the harness leases a free one",
+                f"port {self.port} is held by {describe_holder(self.port)}, not by the started server",
+                hint="leave the port out, then the harness leases a free port",
                 log_path=self.log_path,
             )
         return answer.status_code == 200
@@ -514,22 +518,24 @@ class RemoteServer:
         while not is_free(self.port):
             if time.monotonic() > deadline:
                 raise errors.StopFailed(
-                    f"port {self.port} is still held by {describe_holder(self.port)}", log_path=self.log_path
+                    f"port {self.port} is still held by {describe_holder(self.port)}",
+                    hint="end that process",
+                    log_path=self.log_path,
                 )
             time.sleep(POLL_S)
         leased = self._hardware.gpus if self._hardware else []
         if leased and (held := gpus.wait_for_memory(leased, limit_s=GPU_FREE_S)):
             raise errors.StopFailed(
                 f"GPU memory did not come back within {GPU_FREE_S:.0f} s: {gpus.describe_gpus(held)}",
-                hint="stop the process named above; a leak of vLLM's shows as memory without a process",
+                hint="end the process named above; memory without a process is a leak of vLLM",
                 log_path=self.log_path,
             )
 
 
 def _tmp_base() -> Path:
-    """Where a server's folder is made: with a path short enough for vLLM's sockets."""
+    """The parent of a server's folder, with a path short enough for vLLM's sockets."""
     base = Path(tempfile.gettempdir())
-    return base if len(str(base)) <= 107 - SOCKET_PATH_ROOM else Path("/tmp")
+    return base if len(str(base)) <= SOCKET_PATH_BYTES - SOCKET_NAME_BYTES else Path("/tmp")
 
 
 def _unused(folder: Path, stem: str) -> Path:

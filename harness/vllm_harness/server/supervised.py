@@ -1,4 +1,4 @@
-"""The owner's side of a supervised server: start it, hear from it, let it go."""
+"""The owner's side of a supervised server: start it, receive its messages, end it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 @dataclass(frozen=True)
 class Handle:
-    """The two pipes of a supervisor: closing `control` ends the server, `status` tells about it."""
+    """The two pipes of a supervisor: closing `control` ends the server, `status` carries its messages."""
 
     control: IO[bytes]
     status: IO[bytes]
@@ -34,7 +34,7 @@ Spawn = Callable[[dict[str, Any]], Handle]
 
 
 def spawn_cold(config: dict[str, Any]) -> Handle:
-    """A supervisor of its own process, which executes the command: the ordinary start."""
+    """A supervisor in a new process, which executes the command: the cold start."""
     process = subprocess.Popen(
         [sys.executable, "-I", str(SUPERVISOR)],
         stdin=subprocess.PIPE,
@@ -44,46 +44,46 @@ def spawn_cold(config: dict[str, Any]) -> Handle:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    with suppress(BrokenPipeError):  # it was killed; its silence tells so
+    with suppress(BrokenPipeError):  # it was killed, which its status pipe shows
         process.stdin.write(json.dumps(config).encode() + b"\n")
         process.stdin.flush()
     return Handle(process.stdin, process.stdout, process.wait)
 
 
 class Supervised:
-    """One server under its supervisor.
+    """A server under its supervisor.
 
     Args:
         config: see `supervisor.Config`.
-        spawn: how it is started.
+        spawn: starts the supervisor.
     """
 
     def __init__(self, config: dict[str, Any], spawn: Spawn = spawn_cold) -> None:
         self._grace_s: float = config["grace_s"]
         self._server_id: str = config["server_id"]
         self._folder: str = config["tmp"]
-        self._strangers: list[str] = config["strangers"]
+        self._earlier_blocks: list[str] = config["earlier_blocks"]
         self._record = Path(config["record"])
         self._kept = False
         self._messages: dict[str, Any] = {}
-        self._heard = threading.Condition()
+        self._received = threading.Condition()
         self._handle = spawn(config)
         threading.Thread(target=self._listen, daemon=True).start()
 
     @property
     def supervisor_pid(self) -> int | None:
-        """Process id of the supervisor; None when it never spoke."""
+        """Process id of the supervisor; None when it sent no message."""
         self._wait_for({"supervisor", "eof"}, 30)
         return self._messages.get("supervisor")
 
     def pid(self) -> int | None:
-        """Process id of the server; None when it could not be run."""
+        """Process id of the server; None when it could not be executed."""
         self._wait_for({"pid", "failed", "eof"}, 30)
         return self._messages.get("pid")
 
     @property
     def failure(self) -> str | None:
-        """Why the server could not be run at all."""
+        """Why the server could not be executed."""
         return self._messages.get("failed")
 
     @property
@@ -97,7 +97,7 @@ class Supervised:
         return self._messages.get("exited")
 
     def end(self) -> list[int]:
-        """Ends the server and all below it; returns process ids that survived."""
+        """Ends the server and its descendants; returns process ids that survived."""
         with suppress(OSError):
             self._handle.control.close()
         if self._kept and self.supervisor_pid:
@@ -125,15 +125,15 @@ class Supervised:
         self._note({"eof": True})
 
     def _clear(self) -> None:
-        """Does what the supervisor would have done, had it not been killed."""
-        self._note({"ended": {"survivors": clear(self._server_id, self._folder, self._strangers)}})
+        """Clears the server in place of its supervisor, which was killed."""
+        self._note({"ended": {"survivors": clear(self._server_id, self._folder, self._earlier_blocks)}})
         self._record.unlink(missing_ok=True)
 
     def _note(self, message: dict[str, Any]) -> None:
-        with self._heard:
+        with self._received:
             self._messages.update(message)
-            self._heard.notify_all()
+            self._received.notify_all()
 
     def _wait_for(self, keys: set[str], wait_s: float) -> bool:
-        with self._heard:
-            return self._heard.wait_for(lambda: bool(keys & set(self._messages)), timeout=wait_s)
+        with self._received:
+            return self._received.wait_for(lambda: bool(keys & set(self._messages)), timeout=wait_s)

@@ -3,12 +3,12 @@
 Run as `python -I supervisor.py`. It is the server's subreaper, so every descendant, however orphaned,
 stays below it and is found and killed at the end. The owner writes one line, the configuration (see
 `Config`), to standard input and holds the pipe open: closing it ends the server, and so does the owner's
-death, by whatever signal. After the line `keep` it has no owner; SIGTERM to the supervisor ends it. Of
-what a server has, the supervisor makes everything but the record, and removes all of it at the end. On
-standard output goes one JSON object a line: `{"supervisor": N}`, `{"pid": N}`, `{"exited": CODE}` when the
+death, by whatever signal. After the line `keep` it has no owner; SIGTERM to the supervisor ends it. The
+supervisor makes everything of the server but its record, and removes all of it at the end. It writes
+JSON objects to standard output, one a line: `{"supervisor": N}`, `{"pid": N}`, `{"exited": CODE}` when the
 server ended by itself, and last `{"ended": {...}}`.
 
-The fork template (vllm_harness_template.py) runs the same code with its own way of launching.
+The fork template (vllm_harness_template.py) runs the same code and launches the server by a fork.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ import psutil
 
 
 def _beside(name: str) -> Any:
-    """A module of this folder, which is on no path: neither here nor in the server's interpreter."""
+    """A module of this folder, which is not on sys.path, neither here nor in the server's interpreter."""
     path = Path(__file__).with_name(f"{name}.py")
     spec = importlib.util.spec_from_file_location(f"vllm_harness_{name}", path)
     assert spec is not None
@@ -63,13 +63,13 @@ TOKEN_PATTERN = re.compile(rb"\b(hf_|sk-|gsk_|ghp_|nvapi-)[A-Za-z0-9_-]{8,}")
 
 @dataclass(frozen=True)
 class Config:
-    """What to run, and for whom.
+    """The server to run, and its owner.
 
     Attributes:
-        owner: process id of the owner, with `owner_started` to tell it from a later one; see `started`.
-        server_id: what the server's shared memory is named after.
-        strangers: shared memory that was there before the server, which is not to be removed.
-        record: file that the owner has made for the server; removed at the end.
+        owner: process id of the owner; `owner_started` distinguishes it from a later process, see `started`.
+        server_id: the id in the names of the server's shared memory.
+        earlier_blocks: shared memory from before the server, which is not to be removed.
+        record: file that the owner has written for the server; removed at the end.
         argv, env: the server's command and its whole environment.
         log: file that its output is appended to, redacted.
         log_limit: bytes after which the log is cut (the server runs on).
@@ -81,7 +81,7 @@ class Config:
     owner: int
     owner_started: int
     server_id: str
-    strangers: list[str]
+    earlier_blocks: list[str]
     record: str
     argv: list[str]
     env: dict[str, str]
@@ -93,7 +93,7 @@ class Config:
 
 
 class Server(Protocol):
-    """The launched process, as far as its supervisor knows it."""
+    """The launched process, as its supervisor uses it."""
 
     pid: int
     returncode: int | None
@@ -109,7 +109,7 @@ class Server(Protocol):
 
 
 def main() -> int:
-    """Runs one server from a command until it ends or its owner lets go."""
+    """Runs the server of the configuration on standard input."""
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return 1  # the owner was killed while it wrote
@@ -117,22 +117,22 @@ def main() -> int:
 
 
 def supervise(config: Config, launch: Callable[[Config], Server]) -> int:
-    """Runs one server, launched as the caller says, until it ends or its owner lets go."""
+    """Runs a server, launched by the caller's function, until it ends or its owner lets go."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop_reader, stop_writer = os.pipe()
     signal.signal(signal.SIGTERM, lambda *_: os.write(stop_writer, b"t"))
-    _tell(supervisor=os.getpid())
+    _send(supervisor=os.getpid())
     owner_end = _watch_owner(config)
     if owner_end is None:
         _forget(config)
         return 1
-    native = blocks.Native(config.strangers)
+    native = blocks.Native(config.earlier_blocks)
     try:
         os.mkdir(config.tmp, 0o700)  # noqa: PTH102
     except OSError as error:
         return _failed(error, config)
-    # what is forked from here is born in the folder, by which it is found when this process is killed
+    # processes forked from here start in the folder, by which they are found when this process is killed
     os.chdir(config.tmp)
     try:
         server = launch(config)
@@ -142,14 +142,14 @@ def supervise(config: Config, launch: Callable[[Config], Server]) -> int:
     assert server.stdout is not None
     log = threading.Thread(target=_copy_log, args=(server.stdout, config), daemon=True)
     log.start()
-    _tell(pid=server.pid)
+    _send(pid=server.pid)
     if not _wait(server, owner_end, stop_reader, native):
         _drain(log)
-        _tell(exited=server.returncode)
+        _send(exited=server.returncode)
     ended = _end(server, config.grace_s, native)
     _drain(log)
     _clear(config, native)
-    _tell(ended=ended)
+    _send(ended=ended)
     return 0
 
 
@@ -161,9 +161,9 @@ def die_with_parent(parent: int) -> None:
 
 
 def started(pid: int) -> int | None:
-    """When a process was started, in clock ticks since the machine was; None once it has ended.
+    """When a process was started, in clock ticks since the machine was booted; None once it has ended.
 
-    Together with the process id it names one process for good: setting the clock does not change it.
+    Together with the process id it identifies a process for ever: setting the clock does not change it.
     """
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
@@ -174,7 +174,7 @@ def started(pid: int) -> int | None:
 
 
 def _watch_owner(config: Config) -> int | None:
-    """A descriptor that tells the owner's end; None where it has ended already, or has let go."""
+    """A descriptor that shows the owner's end; None where the owner has ended or let go already."""
     try:
         owner_end = os.pidfd_open(config.owner)
     except ProcessLookupError:
@@ -185,7 +185,7 @@ def _watch_owner(config: Config) -> int | None:
 
 
 def _failed(error: OSError, config: Config) -> int:
-    _tell(failed=f"{error.strerror}: {error.filename or config.argv[0]}")
+    _send(failed=f"{error.strerror}: {error.filename or config.argv[0]}")
     return 1
 
 
@@ -215,7 +215,7 @@ def _launch(config: Config) -> Server:
 
 
 def _wait(server: Server, owner_end: int, stop_reader: int, native: blocks.Native) -> bool:
-    """True when somebody wants the end, False when the server ended by itself."""
+    """True when the server is to be ended, False when it ended by itself."""
     server_end = os.pidfd_open(server.pid)
     poller = select.poll()
     for descriptor in (CONTROL, stop_reader, server_end, owner_end):
@@ -237,7 +237,7 @@ def _wait(server: Server, owner_end: int, stop_reader: int, native: blocks.Nativ
 
 
 def _end(server: Server, grace_s: float, native: blocks.Native) -> dict[str, Any]:
-    """TERM, then KILL, of everything below this process; returns what it took."""
+    """Sends TERM, then KILL, to everything below this process; returns seconds, killed and survivors."""
     start = time.monotonic()
     _stop_all()
     native.look(_pids, again=True)
@@ -261,7 +261,7 @@ def _end(server: Server, grace_s: float, native: blocks.Native) -> dict[str, Any
 
 
 def _stop_all() -> None:
-    """Stops the tree, so that no process ends, or makes another, while it is looked at."""
+    """Stops the tree, so that no process ends or forks while it is inspected."""
     for _ in range(2):
         _signal_all(signal.SIGSTOP)
 
@@ -273,7 +273,7 @@ def _alive(server: Server) -> bool:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return True
     except ChildProcessError:
-        return False  # a subreaper without children has no descendants; a list of them may miss one
+        return False  # a subreaper without children has no descendants; a list of descendants may miss some
 
 
 def _pids() -> list[int]:
@@ -324,7 +324,7 @@ def _drain(log: threading.Thread) -> None:
     log.join(timeout=2)
 
 
-def _tell(**message: Any) -> None:
+def _send(**message: Any) -> None:
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(message).encode() + b"\n")
 

@@ -1,17 +1,17 @@
-"""The fork template: imports vLLM once, then forks a supervised server a request, in a fraction of a second.
+"""The fork template: imports vLLM once, then forks a supervised server for each request.
 
 Run by the server's interpreter as `python vllm_harness_template.py SOCKET LINGER_S`; imports nothing of the
 harness but supervisor.py beside it. It starts no torch computation and touches no CUDA: thread pools and
-CUDA contexts do not survive a fork. A client connects to the socket (one JSON line each way) and asks:
+CUDA contexts do not survive a fork. A client connects to the socket (one JSON line each way) and requests:
 
     {"op": "fork", "config": {...}} with two descriptors, control and status
-        forks a supervisor, which forks the server; supervisor.py says what goes over the two pipes
+        forks a supervisor, which forks the server; supervisor.py describes the messages on the two pipes
     {"op": "template", "socket": PATH, "model": FOLDER, "harmony": BOOL, "env": {...}}
         forks a template that has the model's tokenizer loaded as well
     {"op": "leave"}
-        from now on ends as soon as nobody is connected
+        from now on ends as soon as no client is connected
 
-A template ends when nobody has been connected for LINGER_S seconds; servers live on with their owners.
+A template ends when no client has been connected for LINGER_S seconds; servers live on with their owners.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-# imported with all that is below them, as far as the version has them
+# imported with all their submodules, as far as this version of vLLM has them
 PACKAGES = (
     *("vllm.entrypoints.openai", "vllm.entrypoints.serve", "vllm.entrypoints.generate"),
     *("vllm.entrypoints.scale_out", "vllm.entrypoints.anthropic", "vllm.entrypoints.launchers"),
@@ -75,11 +75,11 @@ MODULES = (
 
 FIRST_CLIENT_S = 60.0
 CREDENTIALS = struct.Struct("3i")  # of the other end of a Unix socket: pid, uid, gid
-# where vLLM names the cores of a worker, by the OpenMP library that it finds
+# the variables in which vLLM names the cores of a worker, by OpenMP library, and the pattern of their values
 BINDINGS = {"OMP_PLACES": r"(.+)", "GOMP_CPU_AFFINITY": r"(.+)", "KMP_AFFINITY": r"proclist=\[(.+?)\]"}
 LOOK_EVERY_S = 0.0002
 LISTEN_MS = 10
-SPARE_COPIES = 2  # of a tokenizer: as many as the API server takes for its render threads
+SPARE_COPIES = 2  # of a tokenizer, for the render threads of the API server
 
 
 def main() -> None:
@@ -94,7 +94,7 @@ def main() -> None:
     _freeze()
     while True:
         become = Template(path, linger_s, supervisor, starter).serve()
-        if not isinstance(become, Again):
+        if not isinstance(become, NextTemplate):
             _leave(become)
         path, starter = become.path, os.getppid()
         become.preload()
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def _leave(become: Callable[[], int] | None) -> NoReturn:
-    """Ends as an interpreter does, but for taking the heap apart, which is half a second's work."""
+    """Ends as an interpreter does, without freeing the heap, which would take half a second."""
     try:
         code: object = become() if become else 0
     except SystemExit as end:
@@ -118,15 +118,15 @@ def _leave(become: Callable[[], int] | None) -> NoReturn:
     os._exit(code or 0)
 
 
-class Again:
-    """What a fork becomes that is a template itself."""
+class NextTemplate:
+    """A fork that becomes a template itself."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.path: str = request["socket"]
         self._request = request
 
     def preload(self) -> None:
-        """Loads the model's tokenizer, and Harmony's encoding where the model speaks it."""
+        """Loads the model's tokenizer, and the Harmony encoding where the model uses it."""
         os.environ.update(self._request["env"])
         _preload_tokenizer(self._request["model"])
         if self._request["harmony"]:
@@ -140,7 +140,7 @@ class Template:
         path: the Unix socket.
         linger_s: seconds without a client after which it ends.
         supervisor: the module supervisor.py.
-        starter: its parent; when that has ended before anybody connected, nobody waits for it.
+        starter: process id of its parent; when that has ended before a client connected, the template ends.
     """
 
     def __init__(self, path: str, linger_s: float, supervisor: Any, starter: int) -> None:
@@ -151,8 +151,8 @@ class Template:
         self._path = Path(path)
         self._listener = _listener(self._path)
 
-    def serve(self) -> Callable[[], int] | Again | None:
-        """Returns in a fork with what it is to become, in the template itself at its end with None."""
+    def serve(self) -> Callable[[], int] | NextTemplate | None:
+        """Returns in each fork what it is to become; in the template itself None, at its end."""
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         idle_since, patience = time.monotonic(), FIRST_CLIENT_S
         wanted = False
@@ -166,12 +166,12 @@ class Template:
             for each in ready:
                 if each is self._listener:
                     self._clients += _accepted(self._listener)
-                elif (become := self._hear(each)) is not None:
+                elif (become := self._handle(each)) is not None:
                     return become
         self._path.unlink(missing_ok=True)
         return None
 
-    def _hear(self, client: socket.socket) -> Callable[[], int] | Again | None:
+    def _handle(self, client: socket.socket) -> Callable[[], int] | NextTemplate | None:
         try:
             data, descriptors = _receive(client)
         except OSError:
@@ -196,14 +196,14 @@ class Template:
 
     def _become(
         self, template: int, request: dict[str, Any], descriptors: list[int]
-    ) -> Callable[[], int] | Again:
+    ) -> Callable[[], int] | NextTemplate:
         self._listener.close()
         for client in self._clients:
             client.close()
         os.setsid()
         if request["op"] == "template":
             self._supervisor.die_with_parent(template)
-            return Again(request)
+            return NextTemplate(request)
         for target, descriptor in enumerate(descriptors):
             os.dup2(descriptor, target)
             os.close(descriptor)
@@ -232,7 +232,7 @@ class _IsServer(BaseException):
 
 
 class ForkedServer:
-    """A server forked by its supervisor, with the face that supervisor.py wants."""
+    """A server forked by its supervisor, with the interface that supervisor.py uses."""
 
     def __init__(self, supervisor: Any, config: Any) -> None:
         reader, writer = os.pipe()
@@ -296,7 +296,7 @@ def _load_supervisor() -> Any:
 
 def _import_all() -> None:
     if titles := _import("setproctitle"):
-        titles.getproctitle()  # it looks for the title's place once, which os.environ.update would hide
+        titles.getproctitle()  # it finds the memory of the title once, before os.environ.update hides it
     importlib.import_module("vllm")
     for name in MODULES:
         _import(name)
@@ -308,7 +308,7 @@ def _import_all() -> None:
 
 
 def _import(name: str) -> Any:
-    """The module, None where this version has none or it wants something that is not installed."""
+    """The module; None where this version has none, or a package that it imports is not installed."""
     try:
         return importlib.import_module(name)
     except Exception as error:
@@ -317,7 +317,7 @@ def _import(name: str) -> Any:
 
 
 def _fork_everything() -> None:
-    """Makes vLLM fork its engine and workers; on CPU it would spawn, which imports everything anew."""
+    """Makes vLLM fork its engine and workers; on CPU it would spawn, which imports everything again."""
     fork = multiprocessing.get_context("fork")
     for name, module in list(sys.modules.items()):
         if name.startswith("vllm.") and "get_mp_context" in vars(module):
@@ -325,7 +325,7 @@ def _fork_everything() -> None:
 
 
 def _override_kernels() -> None:
-    """Puts the platform's kernels in the place of Triton's, once; a worker's own scan takes 0.5 s."""
+    """Puts the platform's kernels in place of Triton's, once; a worker's own scan takes 0.5 s."""
     try:
         dispatcher: Any = importlib.import_module("vllm.triton_utils.dispatcher")
         platform = importlib.import_module("vllm.platforms").current_platform
@@ -338,26 +338,26 @@ def _override_kernels() -> None:
         dispatcher.register_kernels = register_once
         platform.register_triton_kernel_overrides()
     except (ImportError, AttributeError) as error:
-        print(f"no kernel overrides ahead: {error}", flush=True)
+        print(f"kernel overrides not prepared: {error}", flush=True)
 
 
 def _wait_asleep() -> None:
-    """Has engine and worker sleep until their queue has something; vLLM spins, which takes a core."""
+    """Has engine and worker sleep until their queue has a message; vLLM spins, which takes a core."""
     queue: Any = sys.modules.get("vllm.distributed.device_communicators.shm_broadcast")
     if hasattr(queue, "sched_yield"):
         queue.sched_yield = lambda: time.sleep(LOOK_EVERY_S)
     if condition := getattr(queue, "SpinCondition", None):
-        _wait_for_word(condition)
+        _wait_for_message(condition)
 
 
-def _wait_for_word(condition: Any) -> None:
-    """Waits for the writer's word, as vLLM does when idle; at first not long, since it may not hear yet.
+def _wait_for_message(condition: Any) -> None:
+    """Waits for the writer's message, as vLLM does when idle; at first not long, since it may come too early.
 
-    The writer's socket holds one message and drops the next until it has been told that the first was taken,
-    for which it looks once in a while (zmq's max_command_delay). Asked for its events it looks at once; else
-    every second word is lost, and each token takes LISTEN_MS more.
+    The writer's socket holds one message and drops the next until it has seen that the first was taken, which
+    it checks now and then (zmq's max_command_delay). Reading its events makes it check at once; otherwise
+    every second message is lost, and each token takes LISTEN_MS more.
     """
-    idle_wait, give_word = condition.wait, condition.notify
+    idle_wait, send = condition.wait, condition.notify
     events = importlib.import_module("zmq").EVENTS
 
     def wait(self: Any, timeout_ms: int | None = None) -> None:
@@ -369,13 +369,13 @@ def _wait_for_word(condition: Any) -> None:
 
     def notify(self: Any) -> None:
         self.local_notify_socket.getsockopt(events)
-        give_word(self)
+        send(self)
 
     condition.wait, condition.notify = wait, notify
 
 
 def _bind_openmp() -> None:
-    """In a forked worker: the threads and cores that vLLM sets by variables, which a spawned one reads."""
+    """In a forked worker: applies the threads and cores that vLLM sets by variables at a spawn."""
     if threads := os.environ.get("OMP_NUM_THREADS"):
         importlib.import_module("torch").set_num_threads(int(threads))
     for name, pattern in BINDINGS.items():
@@ -389,7 +389,7 @@ def _freeze() -> None:
 
 
 def _preload_tokenizer(folder: str) -> None:
-    """Loads a tokenizer ahead, as vLLM will; each process gets it once, further loads of it are made anew."""
+    """Loads a tokenizer in advance, as vLLM will; each process uses it once, further loads read it again."""
     auto = importlib.import_module("transformers").AutoTokenizer
     load = auto.from_pretrained
     ready: dict[str, Any] = {}
@@ -417,13 +417,13 @@ def _preload_tokenizer(folder: str) -> None:
         auto.from_pretrained = lambda *_, **__: loaded[0]
         _look_for_processor(tokenizer)
         for each in loaded:
-            _copy_ahead(each)
+            _copy_in_advance(each)
     except Exception:
         traceback.print_exc()
     auto.from_pretrained = from_pretrained
 
 
-def _copy_ahead(tokenizer: Any) -> None:
+def _copy_in_advance(tokenizer: Any) -> None:
     """Makes the vocabulary and the deep copies that vLLM takes of a tokenizer at start, seconds each."""
     vocabulary = tokenizer.get_vocab()
     vars(tokenizer)["get_vocab"] = lambda: vocabulary
@@ -439,7 +439,7 @@ def _copy_ahead(tokenizer: Any) -> None:
 
 
 def _look_for_processor(tokenizer: Any) -> None:
-    """Lets vLLM find, and remember, that a text model has no processor with a chat template of its own."""
+    """Has vLLM find, and remember, that a text model has no processor with a chat template of its own."""
     look = getattr(importlib.import_module("vllm.renderers.hf"), "_try_get_processor_chat_template", None)
     if look is not None:
         wanted = list(inspect.signature(look).parameters)[1:]
@@ -471,7 +471,7 @@ def _listener(path: Path) -> socket.socket:
 
 
 def _accepted(listener: socket.socket) -> list[socket.socket]:
-    """The next client; none where it is another user's, of whom nothing is read."""
+    """The next client; none where it belongs to another user, from whom nothing is read."""
     client = listener.accept()[0]
     credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     pid, uid, _ = CREDENTIALS.unpack(credentials)

@@ -1,7 +1,7 @@
-"""Prints as JSON the names a vLLM knows. Its text is run by a server environment's own interpreter.
+"""Prints as JSON the names that a vLLM knows. Its text is run by a server environment's own interpreter.
 
 It imports vLLM, so the harness never imports it: `vllm_harness.server.model_check` passes its text to
-`python -c`. The places looked into are those of vLLM 0.22 to 0.33.
+`python -c`. The modules and attributes are those of vLLM 0.22 to 0.33.
 """
 
 import importlib

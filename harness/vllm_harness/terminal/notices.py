@@ -1,4 +1,4 @@
-"""What a person must see at once, however quiet a run is and whatever captures its output."""
+"""Lines that a person must see at once, however quiet a run is and whatever captures its output."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Say = Callable[[str], None]
+Show = Callable[[str], None]
 
 
-def say(text: str) -> None:
-    """Shows one line: on standard error, or where `shown_by` says."""
-    _shown_by(text)
+def show(line: str) -> None:
+    """Shows one line: on standard error, or where `shown_by` has it shown."""
+    _show(line)
 
 
 @contextmanager
-def shown_by(show: Say) -> Iterator[None]:
-    """Has notices shown in another way, such as past pytest's capture."""
-    global _shown_by
-    before, _shown_by = _shown_by, show
+def shown_by(function: Show) -> Iterator[None]:
+    """Has a function of the caller's show the lines, such as one that passes pytest's capture."""
+    global _show
+    before, _show = _show, function
     try:
         yield
     finally:
-        _shown_by = before
+        _show = before
 
 
-def _on_standard_error(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def _on_standard_error(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
-_shown_by: Say = _on_standard_error
+_show: Show = _on_standard_error

@@ -1,4 +1,4 @@
-"""The pace of a long piece of work: how much is done, in what time, and about how long the rest takes."""
+"""The pace of a long piece of work: how much is done, in what time, and the estimated rest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from time import monotonic
 
 @dataclass
 class Pace:
-    """Things that are done one after the other, or several at a time.
+    """Steps that are done one after the other, or several at a time.
 
     Attributes:
         total: how many there are.
@@ -27,7 +27,7 @@ class Pace:
         self._started = self.clock()
 
     def advance(self) -> None:
-        """One more is done."""
+        """Counts a further step as done."""
         self.done += 1
         if self._first is None:
             self._first = self.clock()
@@ -39,9 +39,9 @@ class Pace:
 
     @property
     def left_s(self) -> float | None:
-        """About how many seconds the rest takes, if it goes on as it went; None before two are done.
+        """About how many seconds the rest takes, at the pace so far; None before two steps are done.
 
-        The first one does not count, since it waits for what all of them need, such as a server's start.
+        The first step does not count, since it waits for what all of them need, such as a server's start.
         """
         if self._first is None or self.done < 2:
             return None
@@ -49,8 +49,8 @@ class Pace:
 
     def __str__(self) -> str:
         """`1:10 elapsed, about 3:00 left`."""
-        told = f"{minutes(self.elapsed_s)} elapsed"
-        return told if self.left_s is None else f"{told}, about {minutes(self.left_s)} left"
+        elapsed = f"{minutes(self.elapsed_s)} elapsed"
+        return elapsed if self.left_s is None else f"{elapsed}, about {minutes(self.left_s)} left"
 
 
 def minutes(seconds: float) -> str:

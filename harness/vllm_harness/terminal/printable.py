@@ -1,4 +1,4 @@
-"""Text of others (captures, logs, model output) on a terminal: shown, never obeyed."""
+"""Text from outside (captures, logs, model output) on a terminal: shown, never obeyed."""
 
 from __future__ import annotations
 

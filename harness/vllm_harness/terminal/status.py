@@ -1,4 +1,4 @@
-"""Saying what a slow step is doing: a status line on a terminal, plain lines elsewhere."""
+"""The progress of a slow step: a status line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from rich.console import Console
 
 Progress = Callable[[str], None]
-"""Takes one short line about the step now running."""
+"""Takes a short line about the step that is running now."""
 
 
 def quiet(line: str) -> None:
-    """The progress of callers who want none."""
+    """Progress that is not shown."""
 
 
 @contextmanager

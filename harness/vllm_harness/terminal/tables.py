@@ -14,10 +14,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 Cell = str | Text
-"""A text, whose markup is not read and whose control characters are escaped, or one with a style as it is."""
+"""A text, shown without markup and with control characters escaped, or a styled text, shown as it is."""
 
 NOTHING = ("", "-")
-"""Cells that say nothing."""
+"""Cells without information."""
 _UNLIMITED = 100_000
 _NARROWEST = 24
 """Columns of the terminal that the last column of a table needs at least to be folded."""
@@ -37,7 +37,7 @@ def plain_console(file: IO[str] | None = None, *, stderr: bool = False, width: i
 
 
 def on_terminal(console: Console) -> bool:
-    """Whether somebody watches; a log with forced colours is no terminal."""
+    """Whether the output is a terminal; a log with forced colours is not."""
     return console.file.isatty()
 
 
@@ -52,8 +52,8 @@ def show_table(
     """Prints a table without a frame.
 
     Where the output is not a terminal, each row is one whole line, however long. On a terminal that is too
-    narrow for that, the last column is folded; where this does not suffice, each row becomes a block: the
-    first cell, and below it a line for each of the others that says something.
+    narrow for that, the last column is folded; where that is not enough, each row becomes a block: the
+    first cell, and below it a line for each of the others that is not empty.
 
     Args:
         headings: of the columns; a heading may have several lines.

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import requests
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from vllm_harness.endpoint import Endpoint
 from vllm_harness.errors import UsageError
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.protocol import ChatAccumulator, ResponseAccumulator
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.in_server import vllm_harness_names as names
@@ -23,10 +24,8 @@ from vllm_harness.scripted.in_server import vllm_harness_names as names
 RECORD_ARGS = ("--middleware", names.RECORD_MIDDLEWARE)
 
 
-class TokenRecord(BaseModel):
+class TokenRecord(StrictModel):
     """One request and what came of it; see `vllm_harness_recorder`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: str
     request: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Asking both sides the same: transformers in the server's interpreter, and a server in each dtype."""
+"""The same prompts for both sides: transformers in the server's interpreter, and a server in each dtype."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from vllm_harness.environments.data import load
 from vllm_harness.errors import HarnessError
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.progress import StartProgress
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.terminal.status import Progress
-from vllm_harness.weights.verdict import Answers, Comparison, Reference, compare, noise_reference
+from vllm_harness.weights.verdict import Answers, DtypeComparison, Reference, compare, noise_reference
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -31,10 +32,8 @@ class NoReferenceError(HarnessError):
     """transformers could not compute the reference."""
 
 
-class Questions(BaseModel):
-    """prompts.yaml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class CheckPrompts(StrictModel):
+    """`prompts.yaml`: the prompts, and the text whose log-probabilities are compared."""
 
     prompts: tuple[str, ...] = Field(min_length=1)
     text: str
@@ -42,20 +41,20 @@ class Questions(BaseModel):
 
 @dataclass(frozen=True)
 class Checked:
-    """One dtype's comparison, and how long its server took to start."""
+    """The comparison of a dtype, and the start time of its server."""
 
-    comparison: Comparison
+    comparison: DtypeComparison
     startup_s: float
 
 
-def questions(count: int | None = None) -> Questions:
+def check_prompts(count: int | None = None) -> CheckPrompts:
     """The text, and the first `count` prompts (None: all). Raises UsageError where the file is malformed."""
-    found: Questions = load(Questions, _HERE / "prompts.yaml")
+    found: CheckPrompts = load(CheckPrompts, _HERE / "prompts.yaml")
     return found.model_copy(update={"prompts": found.prompts[:count]})
 
 
-def reference(launch: Launch, asked: Questions, dtypes: Sequence[str]) -> Reference:
-    """What transformers computes from the weights of a launch, on CPU, in the launch's interpreter.
+def reference(launch: Launch, inputs: CheckPrompts, dtypes: Sequence[str]) -> Reference:
+    """The reference that transformers computes from a launch's weights, on CPU, in the launch's interpreter.
 
     Raises:
         NoReferenceError: it cannot load them, or fails.
@@ -64,8 +63,8 @@ def reference(launch: Launch, asked: Questions, dtypes: Sequence[str]) -> Refere
     job = {
         "model": launch.model,
         "revision": revision,
-        "prompts": asked.prompts,
-        "text": asked.text,
+        "prompts": inputs.prompts,
+        "text": inputs.text,
         "dtypes": _needed(dtypes),
         "max_tokens": MAX_TOKENS,
     }
@@ -80,7 +79,7 @@ def reference(launch: Launch, asked: Questions, dtypes: Sequence[str]) -> Refere
             raise NoReferenceError(
                 f"transformers cannot compute the reference of {launch.model} "
                 f"(exit code {ran.returncode}):\n    {last}",
-                hint="killed by signal 9 means too little memory; else see whether the weights are whole",
+                hint="exit code -9 means too little memory; otherwise check that the weights are complete",
             )
         return Reference.model_validate_json(answer.read_text())
 
@@ -88,7 +87,7 @@ def reference(launch: Launch, asked: Questions, dtypes: Sequence[str]) -> Refere
 def check(
     launch: Launch,
     dtypes: Sequence[str],
-    asked: Questions,
+    inputs: CheckPrompts,
     *,
     weights: Path | None = None,
     cold_start: bool = False,
@@ -100,49 +99,49 @@ def check(
     Args:
         launch: a live launch; each server gets `--dtype` beside its flags.
         dtypes: such as float32, bfloat16.
-        asked: see `questions`.
-        weights: a folder that is served in place of the launch's own weights, which stay the reference.
+        inputs: the prompts and the text, see `check_prompts`.
+        weights: a folder that is served instead of the launch's own weights, which stay the reference.
 
     Raises:
         NoReferenceError: transformers failed.
         StartupError: a server did not start.
     """
     progress(f"computing the reference with transformers: {', '.join(_needed(dtypes))}")
-    expected = reference(launch, asked, dtypes)
+    expected = reference(launch, inputs, dtypes)
     served = replace(launch, model=str(weights)) if weights else launch
     for dtype in dtypes:
         planned = replace(served, args=(*served.args, "--dtype", dtype))
         progress(f"starting the server in {dtype}")
         with RemoteServer(planned, cold_start=cold_start, progress=start_progress) as server:
-            progress(f"asking the server in {dtype}")
-            answers = ask(server.client(timeout=None), server.model, expected)
+            progress(f"requesting completions in {dtype}")
+            answers = request_answers(server.client(timeout=None), server.model, expected)
             yield Checked(compare(dtype, expected, answers), server.startup_seconds)
 
 
-def ask(client: OpenAI, model: str, expected: Reference) -> Answers:
-    """What a server says to the reference's prompts, given as token ids, and about its text."""
-    said = client.completions.create(
+def request_answers(client: OpenAI, model: str, expected: Reference) -> Answers:
+    """A server's answers to the reference's prompts, and the log-probabilities of its text."""
+    completion = client.completions.create(
         model=model,
         prompt=expected.prompts,
         max_tokens=MAX_TOKENS,
         temperature=0,
         extra_body={"return_token_ids": True, "repetition_penalty": 1},
     )
-    about = client.completions.create(
+    scored = client.completions.create(
         model=model, prompt=[expected.text], max_tokens=1, temperature=0, extra_body={"prompt_logprobs": 0}
     )
-    (choice,) = about.choices
+    (choice,) = scored.choices
     rows = _extra(choice, "prompt_logprobs")[1:]
     logprobs = [row[str(token)]["logprob"] for row, token in zip(rows, expected.text[1:], strict=True)]
-    by_prompt = sorted(said.choices, key=lambda each: each.index)
+    by_prompt = sorted(completion.choices, key=lambda each: each.index)
     return Answers([_extra(each, "token_ids") for each in by_prompt], logprobs)
 
 
 def _extra(choice: BaseModel, name: str) -> Any:
-    found = (choice.model_extra or {}).get(name)
-    if found is None:
+    value = (choice.model_extra or {}).get(name)
+    if value is None:
         raise HarnessError(f"the server does not return {name}", hint="use the Python front end")
-    return found
+    return value
 
 
 def _needed(dtypes: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""JOB_JSON ANSWER_JSON: what transformers computes, on CPU, for `vllm-harness check-weights`.
+"""JOB_JSON ANSWER_JSON: the reference of `vllm-harness check-weights`, computed by transformers on CPU.
 
 Job: model (folder, or hub id with revision), prompts, text, dtypes, max_tokens. Answer: prompts and text as
 token ids; for each prompt the greedy steps in float32, each with its best tokens; for each dtype the
@@ -21,7 +21,7 @@ BEST = 10
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
-    """Computes the answer; one model in memory at a time."""
+    """Computes the answer, with one model in memory at a time."""
     source = {"pretrained_model_name_or_path": job["model"], "revision": job["revision"]}
     tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
     prompts = [_prompt(tokenizer, prompt) for prompt in job["prompts"]]
@@ -58,7 +58,7 @@ def _greedy(
 ) -> list[list[list[dict[str, Any]]]]:
     """The best tokens at each step of each prompt's greedy continuation, with the token that ends it."""
     tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.pad_token or tokenizer.eos_token
-    said = model.generate(
+    generated = model.generate(
         **tokenizer.pad({"input_ids": prompts}, return_tensors="pt"),
         max_new_tokens=limit,
         do_sample=False,
@@ -68,7 +68,7 @@ def _greedy(
     )
     ends = model.generation_config.eos_token_id
     ends = set(ends if isinstance(ends, list) else [ends])
-    best = _logprobs(torch.stack(said.logits, dim=1)).topk(BEST)
+    best = _logprobs(torch.stack(generated.logits, dim=1)).topk(BEST)
     return [
         _steps(tokenizer, tokens, logprobs, ends)
         for tokens, logprobs in zip(best.indices.tolist(), best.values.tolist(), strict=True)

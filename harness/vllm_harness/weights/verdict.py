@@ -1,14 +1,14 @@
 """The comparison of a server's numbers with the reference's: rounding, or a wrong kernel. Pure functions.
 
-The limits are multiples of the noise, which is what a dtype makes of the reference itself; a server adds its
-own order of the same sums. Measured with SmolLM2-135M-Instruct on vLLM 0.32.0, CPU with AVX-512:
+The limits are multiples of the noise, which is the effect of a dtype on the reference itself; a server adds
+its own order of the same sums. Measured with SmolLM2-135M-Instruct on vLLM 0.32.0, CPU with AVX-512:
 
     dtype      largest difference   mean difference   widest flip
     float32                   0.9               0.7             -
     bfloat16                  1.7               1.1           0.9
     float16                   1.5               1.0           0.1
 
-Each limit is about twice the largest figure of its column. The mean, over 217 tokens, is the steadier one,
+Each limit is about twice the largest figure of its column. The mean, over 217 tokens, varies less,
 so its limit is tighter. One matrix of layer 15 stored backwards is at 12 and 15 in bfloat16; the last bits of
 its values turned over (under one percent each) are at 370 and 170 in float32.
 """
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from vllm_harness.files.strict import StrictModel
 
 LARGEST = 4.0
 MEAN = 2.0
@@ -29,17 +29,15 @@ NEAR_TIE = 2.0
 Verdict = Literal["agrees", "rounding", "wrong"]
 
 
-class Candidate(BaseModel):
+class Candidate(StrictModel):
     """One of the best tokens at a step."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     token: int
     logprob: float
     text: str
 
 
-class Reference(BaseModel):
+class Reference(StrictModel):
     """What transformers computes.
 
     Attributes:
@@ -49,8 +47,6 @@ class Reference(BaseModel):
         logprobs: for each dtype the log-probability of every token of the text after the first.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     prompts: list[list[int]]
     text: list[int]
     greedy: list[list[list[Candidate]]]
@@ -59,9 +55,9 @@ class Reference(BaseModel):
 
 @dataclass(frozen=True)
 class Answers:
-    """What a server gave: the tokens said to each prompt, and the text's log-probabilities."""
+    """A server's answers: the tokens for each prompt, and the log-probabilities of the text."""
 
-    said: list[list[int]]
+    tokens: list[list[int]]
     logprobs: list[float]
 
 
@@ -85,29 +81,29 @@ class Flip:
         prompt: number of the prompt, from 0.
         at: number of the token, from 0: the length of the common prefix.
         expected: the reference's token.
-        got: the server's token; None where it said nothing more, or one that is not among the best.
-        gap: how much likelier the reference holds its own; infinite where `got` is None.
+        actual: the server's token; None where it ended, or where the token is not among the best.
+        gap: how much likelier its own token is to the reference; infinite where `actual` is None.
         near_tie: whether the dtype's noise explains it.
     """
 
     prompt: int
     at: int
     expected: Candidate | None
-    got: Candidate | None
+    actual: Candidate | None
     gap: float
     near_tie: bool
 
 
 @dataclass(frozen=True)
-class Comparison:
+class DtypeComparison:
     """A server in one dtype against the reference in float32.
 
     Attributes:
         dtype: the server's.
         prefixes: for each prompt the tokens in common from the start, and the reference's in all.
-        flips: where answers part.
+        flips: where answers begin to differ.
         difference: of the text's log-probabilities, from the reference in float32.
-        noise: what the dtype itself makes of them, without a server: the reference in that dtype against
+        noise: the effect of the dtype on them, without a server: the reference in that dtype against
             float32, and in float32 against float64.
     """
 
@@ -119,7 +115,7 @@ class Comparison:
 
     @property
     def same(self) -> int:
-        """Prompts that were answered token by token as the reference does."""
+        """Number of prompts whose answer has the same tokens as the reference's."""
         return len(self.prefixes) - len(self.flips)
 
     @property
@@ -132,45 +128,45 @@ class Comparison:
 
 
 def noise_reference(dtype: str) -> str:
-    """The dtype that tells the noise of `dtype`: one more exact."""
+    """The more exact dtype against which the noise of `dtype` is measured."""
     return "float64" if dtype == "float32" else "float32"
 
 
-def compare(dtype: str, reference: Reference, answers: Answers) -> Comparison:
+def compare(dtype: str, reference: Reference, answers: Answers) -> DtypeComparison:
     """Compares a server in one dtype with the reference."""
     noise = spread(reference.logprobs[dtype], reference.logprobs[noise_reference(dtype)])
     flips = []
     prefixes = []
-    for number, (steps, said) in enumerate(zip(reference.greedy, answers.said, strict=True)):
-        at = common_prefix([step[0].token for step in steps], said)
+    for number, (steps, tokens) in enumerate(zip(reference.greedy, answers.tokens, strict=True)):
+        at = common_prefix([step[0].token for step in steps], tokens)
         prefixes.append((at, len(steps)))
-        if at < max(len(steps), len(said)):
-            flips.append(_flip(number, at, steps, said, noise))
+        if at < max(len(steps), len(tokens)):
+            flips.append(_flip(number, at, steps, tokens, noise))
     difference = spread(answers.logprobs, reference.logprobs["float32"])
-    return Comparison(dtype, tuple(prefixes), tuple(flips), difference, noise)
+    return DtypeComparison(dtype, tuple(prefixes), tuple(flips), difference, noise)
 
 
-def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens from the start are the same."""
-    for at, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """The number of tokens from the start that are the same."""
+    for at, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a != b:
             return at
-    return min(len(one), len(other))
+    return min(len(left), len(right))
 
 
-def spread(one: Sequence[float], other: Sequence[float]) -> Spread:
-    """The largest and the mean difference; infinite where either side is not a number."""
-    differences = [abs(left - right) for left, right in zip(one, other, strict=True)]
+def spread(left: Sequence[float], right: Sequence[float]) -> Spread:
+    """The largest and the mean difference; infinite where a value is not a finite number."""
+    differences = [abs(a - b) for a, b in zip(left, right, strict=True)]
     if not all(map(math.isfinite, differences)):
         return Spread(math.inf, math.inf)
     return Spread(max(differences), sum(differences) / len(differences))
 
 
 def _flip(
-    number: int, at: int, steps: Sequence[Sequence[Candidate]], said: Sequence[int], noise: Spread
+    number: int, at: int, steps: Sequence[Sequence[Candidate]], tokens: Sequence[int], noise: Spread
 ) -> Flip:
     best = steps[at] if at < len(steps) else []
     expected = best[0] if best else None
-    got = next((each for each in best if at < len(said) and each.token == said[at]), None)
-    gap = expected.logprob - got.logprob if expected and got else math.inf
-    return Flip(number, at, expected, got, gap, gap <= NEAR_TIE * noise.largest)
+    actual = next((each for each in best if at < len(tokens) and each.token == tokens[at]), None)
+    gap = expected.logprob - actual.logprob if expected and actual else math.inf
+    return Flip(number, at, expected, actual, gap, gap <= NEAR_TIE * noise.largest)

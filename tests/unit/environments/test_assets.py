@@ -104,7 +104,7 @@ WHOLE = ["thing", "thing/.vllm-harness.json", "thing/tokenizer.json"]
 def test_an_asset_is_fetched_once(registry: Registry, cache: Path) -> None:
     folder = assets.fetch("thing")
     assert (folder / "tokenizer.json").read_bytes() == CONTENT
-    assert assets.fetch("thing") == assets.asset_path("thing") == folder
+    assert assets.fetch("thing") == folder
     assert registry.times_asked() == 1
     assert left(cache) == WHOLE
 
@@ -122,24 +122,22 @@ def test_a_name_that_is_none(registry: Registry) -> None:
     assert "thing" in raised.value.hint
 
 
-def test_what_is_not_fetched_says_how_to(registry: Registry) -> None:
-    with pytest.raises(assets.MissingAssetError) as raised:
-        assets.asset_path("thing")
-    assert raised.value.hint == "vllm-harness assets fetch thing"
+def test_an_asset_that_was_not_fetched_is_not_cached(registry: Registry) -> None:
+    assert assets.cached("thing") is None
 
 
 def test_a_package_that_is_not_the_pinned_one(registry: Registry, cache: Path) -> None:
     registry.archive.write_bytes(registry.archive.read_bytes()[:-20])
-    expected, got = npm_source(b"", {})["sha256"], sha(registry.archive.read_bytes())
-    with pytest.raises(ChecksumError, match=f"sha256 expected [0-9a-f]{{64}}, got {got}"):
+    expected, actual = npm_source(b"", {})["sha256"], sha(registry.archive.read_bytes())
+    with pytest.raises(ChecksumError, match=f"sha256 expected [0-9a-f]{{64}}, actual {actual}"):
         assets.fetch("thing")
-    assert got != expected
+    assert actual != expected
     assert left(cache) == []
 
 
 def test_a_file_that_is_not_the_pinned_one(registry: Registry, cache: Path) -> None:
     registry.offer({"models/tokenizer.json": CONTENT}, pinned={"models/tokenizer.json": OTHER})
-    with pytest.raises(ChecksumError, match=f"expected {OTHER}, got {sha(CONTENT)}"):
+    with pytest.raises(ChecksumError, match=f"expected {OTHER}, actual {sha(CONTENT)}"):
         assets.fetch("thing")
     assert left(cache) == []
 
@@ -157,11 +155,11 @@ def test_no_network_names_each_source_and_a_remedy(registry: Registry, cache: Pa
     registry.define([hub, npm_source(registry.archive.read_bytes(), {"models/tokenizer.json": sha(CONTENT)})])
     with pytest.raises(AssetError) as raised:
         assets.fetch("thing")
-    said = str(raised.value)
-    assert "no source gives the asset thing" in said
-    assert "hub a/b@11111111: the model hub cannot be reached" in said
-    assert "npm thing@1.0.0: npm pack: npm error network" in said
-    assert "check the network" in said
+    message = str(raised.value)
+    assert "no source gives the asset thing" in message
+    assert "hub a/b@11111111: the model hub cannot be reached" in message
+    assert "npm thing@1.0.0: npm pack: npm error network" in message
+    assert "check the network" in message
     assert left(cache) == []
 
 

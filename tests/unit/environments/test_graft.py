@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments import graft, locks, made, operators, release, resolve
-from vllm_harness.environments.made import folder_of
+from vllm_harness.environments import graft, locks, operators, release, resolve, store
+from vllm_harness.environments.store import folder_of
 from vllm_harness.errors import UsageError
 
 METADATA = """\
@@ -118,7 +118,7 @@ def test_a_tree_is_read_anew_each_time(uv: FakeUv, tree: Path) -> None:
     assert second.package
     assert (second.package / "parser.py").exists()
     assert first.fingerprint() != second.fingerprint()
-    (known,) = made.made()
+    (known,) = store.stored()
     assert known.environment == second
 
 
@@ -146,7 +146,7 @@ def test_both_are_for_cpu(uv: FakeUv, tree: Path) -> None:
 
 def test_not_made_says_how(tree: Path) -> None:
     for spec in ("0.33.0@0.32.0", f"tree:{tree}@0.32.0"):
-        with pytest.raises(made.MissingEnvironmentError) as raised:
+        with pytest.raises(store.MissingEnvironmentError) as raised:
             resolve(spec)
         assert raised.value.hint == f"vllm-harness env create {spec}"
 

@@ -34,8 +34,8 @@ def test_pips_settings_become_uvs(configured: None) -> None:
 
 
 def test_what_uv_was_told_already_wins(configured: None) -> None:
-    told = {"UV_FIND_LINKS": "/mine", "SSL_CERT_FILE": "/mine.pem", "UV_INDEX_STRATEGY": "first-index"}
-    assert told.items() <= uv_environ(told).items()
+    configured = {"UV_FIND_LINKS": "/mine", "SSL_CERT_FILE": "/mine.pem", "UV_INDEX_STRATEGY": "first-index"}
+    assert configured.items() <= uv_environ(configured).items()
 
 
 def test_environment_over_command_over_global() -> None:
@@ -52,34 +52,34 @@ def test_the_file_runs_by_itself_with_the_standard_library_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("output", "hint"),
     [
         ("No space left on device (os error 28)", "free disk space"),
         ("Because there is no version of torch==2.13.0+cpu", "PyTorch's CPU index"),
-        ("Hash mismatch for `idna==3.20`", "not the one that was locked"),
+        ("Hash mismatch for `idna==3.20`", "a package differs from the locked package"),
         ("error sending request for url (https://x/simple)", "check the network"),
         ("npm error code ENOTFOUND", "check the network"),
         ("something new", ""),
     ],
 )
-def test_remedies(said: str, words: str) -> None:
-    assert words in remedy(said)
-    assert bool(words) == bool(remedy(said))
+def test_remedies(output: str, hint: str) -> None:
+    assert hint in remedy(output)
+    assert bool(hint) == bool(remedy(output))
 
 
 def test_a_failure_carries_uvs_last_words(tmp_path: Path) -> None:
-    told: list[str] = []
+    lines: list[str] = []
     with pytest.raises(InstallError, match="`uv pip install` failed:") as raised:
         run_uv(
-            "pip", "install", "--offline", "--target", tmp_path, "no-such-thing-x==1", progress=told.append
+            "pip", "install", "--offline", "--target", tmp_path, "no-such-thing-x==1", progress=lines.append
         )
     assert "no-such-thing-x" in raised.value.message
-    assert told
+    assert lines
 
 
 def test_no_uv_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(installer.sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InstallError, match="uv was not found") as raised:
+    with pytest.raises(InstallError, match="uv is neither beside this Python nor on PATH") as raised:
         installer.uv_path()
     assert raised.value.hint == "pip install uv"

@@ -76,11 +76,11 @@ def test_the_harness_lock_has_what_pyproject_asks_for() -> None:
     project = tomllib.loads((ENV.parent / "pyproject.toml").read_text())
     groups = project["dependency-groups"]
     assert groups["dev"].pop() == {"include-group": "docs"}
-    asked = map(Requirement, project["project"]["dependencies"] + groups["dev"] + groups["docs"])
+    required = map(Requirement, project["project"]["dependencies"] + groups["dev"] + groups["docs"])
     installs = applying(ENV / "harness.lock", "3.12", "x86_64")
     missing = [
         str(r)
-        for r in asked
+        for r in required
         if not r.specifier.contains(installs.get(canonicalize_name(r.name), "==0").removeprefix("=="))
     ]
     assert not missing, f"run `vllm-harness env lock harness`: {missing}"

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments import Environment, made, release, resolve, verify
+from vllm_harness.environments import Environment, release, resolve, store, verify
 from vllm_harness.environments.installer import InstallError, remedy
 from vllm_harness.environments.locks import lock_for
 from vllm_harness.errors import UsageError
+from vllm_harness.files import locking
 
 
 class FakeUv:
@@ -68,7 +69,7 @@ def test_a_failure_leaves_nothing(uv: FakeUv, step: str) -> None:
     with pytest.raises(InstallError, match="No space left") as raised:
         resolve("0.32.0", "cpu", create=True)
     assert "free disk space" in raised.value.hint
-    assert list(made.made()) == []
+    assert list(store.stored()) == []
 
 
 def test_an_environment_that_does_not_import_is_not_kept(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +79,7 @@ def test_an_environment_that_does_not_import_is_not_kept(uv: FakeUv, monkeypatch
     monkeypatch.setattr(release, "verify", broken)
     with pytest.raises(verify.BrokenEnvironmentError):
         resolve("0.32.0", "cpu", create=True)
-    assert list(made.made()) == []
+    assert list(store.stored()) == []
 
 
 def test_a_half_made_one_is_no_environment_and_is_made_anew(uv: FakeUv) -> None:
@@ -86,9 +87,9 @@ def test_a_half_made_one_is_no_environment_and_is_made_anew(uv: FakeUv) -> None:
     folder = whole.python.parent.parent
     (folder / "vllm-harness.json").unlink()
     (folder / "leftover").touch()
-    with pytest.raises(made.MissingEnvironmentError):
+    with pytest.raises(store.MissingEnvironmentError):
         resolve("0.32.0", "cpu")
-    assert [entry.environment for entry in made.made()] == [None]
+    assert [entry.environment for entry in store.stored()] == [None]
     assert resolve("0.32.0", "cpu", create=True) == whole
     assert not (folder / "leftover").exists()
 
@@ -97,22 +98,23 @@ def test_a_half_made_one_is_no_environment_and_is_made_anew(uv: FakeUv) -> None:
 def test_a_damaged_marker_is_no_marker(uv: FakeUv, marker: str) -> None:
     environment = resolve("0.32.0", "cpu", create=True)
     (environment.python.parent.parent / "vllm-harness.json").write_text(marker)
-    with pytest.raises(made.MissingEnvironmentError):
+    with pytest.raises(store.MissingEnvironmentError):
         resolve("0.32.0", "cpu")
 
 
-def test_concurrent_makers_make_one(uv: FakeUv) -> None:
-    told: list[str] = []
+def test_concurrent_makers_make_one(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locking, "SILENT_S", 0.01)
+    lines: list[str] = []
     start = threading.Barrier(6)
 
     def make(_: int) -> object:
         start.wait()
-        return resolve("0.32.0", "cpu", create=True, progress=told.append)
+        return resolve("0.32.0", "cpu", create=True, progress=lines.append)
 
     with ThreadPoolExecutor(6) as pool:
         assert len(set(map(repr, pool.map(make, range(6))))) == 1
     assert uv.made() == 1
-    assert any(line.startswith("waiting for another process") for line in told)
+    assert any(line.startswith("waiting for another process") for line in lines)
 
 
 def test_another_lock_is_another_environment(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,9 +148,9 @@ def test_torch_comes_from_its_own_index_otherwise(uv: FakeUv) -> None:
 def test_removed_by_name(uv: FakeUv) -> None:
     folder = resolve("0.32.0", "cpu", create=True).python.parent.parent
     with pytest.raises(UsageError, match=r"no environment 0\.32\.0") as raised:
-        made.remove("0.32.0")
+        store.remove("0.32.0")
     assert folder.name in raised.value.hint
-    made.remove(folder.name)
+    store.remove(folder.name)
     assert not folder.exists()
 
 
@@ -156,12 +158,12 @@ def test_removed_by_name(uv: FakeUv) -> None:
 def test_only_environments_are_removed(uv: FakeUv, name: str) -> None:
     resolve("0.32.0", "cpu", create=True)
     with pytest.raises(UsageError, match="no environment"):
-        made.remove(name)
+        store.remove(name)
 
 
 def test_sizes_tell_links_from_files_of_its_own(uv: FakeUv, tmp_path: Path) -> None:
     folder = resolve("0.32.0", "cpu", create=True).python.parent.parent
-    (entry,) = made.made()
+    (entry,) = store.stored()
     whole, own = entry.sizes()
     (tmp_path / "cached").write_bytes(b"x" * 100_000)
     (folder / "linked").hardlink_to(tmp_path / "cached")
@@ -170,18 +172,18 @@ def test_sizes_tell_links_from_files_of_its_own(uv: FakeUv, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
-        ({"vllm": "0.31.0", "device": "cpu", "kernels": True}, "turns out to be vLLM 0.31.0 on cpu"),
-        ({"vllm": "0.32.0", "device": "cuda", "kernels": True}, "turns out to be vLLM 0.32.0 on cuda"),
+        ({"vllm": "0.31.0", "device": "cpu", "kernels": True}, "is in fact vLLM 0.31.0 on cpu"),
+        ({"vllm": "0.32.0", "device": "cuda", "kernels": True}, "is in fact vLLM 0.32.0 on cuda"),
         ({"vllm": "0.32.0", "device": "cpu", "kernels": False}, "kernels do not load"),
     ],
 )
 def test_verify_holds_an_environment_to_its_name(
-    tmp_path: Path, answer: dict[str, object], said: str
+    tmp_path: Path, answer: dict[str, object], message: str
 ) -> None:
     environment = pretending(tmp_path, f"echo '{json.dumps(answer | {'torch': '2.13.0+cpu'})}'")
-    with pytest.raises(verify.BrokenEnvironmentError, match=said):
+    with pytest.raises(verify.BrokenEnvironmentError, match=message):
         verify.verify(environment)
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from vllm_harness.environments import Environment, resolve
-from vllm_harness.environments.made import MissingEnvironmentError
 from vllm_harness.environments.runtime import runtime_variables
 from vllm_harness.environments.spec import Spec, parse
+from vllm_harness.environments.store import MissingEnvironmentError
 from vllm_harness.errors import UsageError
 
 
@@ -40,19 +40,19 @@ def test_forms(text: str, spec: Spec) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("0.33.0@", "not one I know"),
-        ("0.33@0.32.0", "not one I know"),
+        ("0.33.0@", "has none of the known forms"),
+        ("0.33@0.32.0", "has none of the known forms"),
         ("tree:", "names no folder"),
         ("tree:@0.32.0", "names no folder"),
-        ("latest", "not one I know"),
-        ("0.32", "not one I know"),
-        ("", "not one I know"),
+        ("latest", "has none of the known forms"),
+        ("0.32", "has none of the known forms"),
+        ("", "has none of the known forms"),
     ],
 )
-def test_other_forms_are_refused_by_name(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said) as raised:
+def test_other_forms_are_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
         parse(text)
     assert raised.value.hint.startswith("use `")
 

@@ -42,7 +42,7 @@ def checkout(source: Path) -> Path:
 
 
 def test_a_folder_without_vllm_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no working tree of vLLM"):
+    with pytest.raises(UsageError, match="is not a working tree of vLLM"):
         Tree.at(tmp_path)
 
 

@@ -115,7 +115,7 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Writes the table of GPUs: one dict a GPU, with `gib` and `used` in GiB, and `holders`."""
+    """Writes the table of GPUs: one dict a GPU, with `gib` and `used` in GiB, and `processes`."""
     path = tmp_path / "gpus.json"
     monkeypatch.setenv(TABLE_VARIABLE, str(path))
 
@@ -127,7 +127,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
                 "name": "Test GPU",
                 "total_bytes": int(gpu.get("gib", 24) * GIB),
                 "used_bytes": int(gpu.get("used", 0) * GIB),
-                "holders": gpu.get("holders", []),
+                "processes": gpu.get("processes", []),
             }
             for index, gpu in enumerate(gpus)
         ]

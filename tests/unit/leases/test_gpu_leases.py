@@ -36,20 +36,20 @@ def test_binds_the_server_by_index_in_the_order_of_the_bus(table: Table) -> None
 
 
 @pytest.mark.parametrize(
-    ("count", "gib", "words"),
-    [(3, 16, "asked for 3 x 16 GiB"), (1, 80, "GPU 0 (Test GPU, 24.0 GiB), GPU 1"), (2, 40, "24.0 GiB")],
+    ("count", "gib", "message"),
+    [(3, 16, "needs 3 x 16 GiB"), (1, 80, "GPU 0 (Test GPU, 24.0 GiB), GPU 1"), (2, 40, "24.0 GiB")],
 )
-def test_what_can_never_be_had_is_refused_at_once(table: Table, count: int, gib: float, words: str) -> None:
+def test_what_can_never_be_had_is_refused_at_once(table: Table, count: int, gib: float, message: str) -> None:
     start = time.monotonic()
     with pytest.raises(NotEnoughHardware) as refused:
         lease_gpus(count, gib)
     assert time.monotonic() - start < 1
-    assert words in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_without_a_gpu_says_so(table: Table) -> None:
     table()
-    with pytest.raises(NotEnoughHardware, match="there is no GPU"):
+    with pytest.raises(NotEnoughHardware, match="this machine has no GPU"):
         lease_gpus(1, 4)
 
 
@@ -85,7 +85,7 @@ def test_two_who_want_each_other_s_gpu_do_not_wait_for_ever(table: Table, owner:
     assert first.says().startswith("waiting for 1 GPU")
     second.asks("gpus", 1)
     error = second.says()
-    assert error.startswith("WaitCannotEnd a wait for 1 GPU with 16 GiB cannot end: ")
+    assert error.startswith("WaitCannotEnd a wait for 1 GPU with 16 GiB would never end: ")
     assert f"is leased by pid {first.pid}" in error
     second.release()
     assert first.has() in {"0", "1"}
@@ -118,11 +118,11 @@ def test_memory_of_a_killed_run_must_be_back_first(table: Table, owner: Start) -
     first.has()
     table({"gib": 80, "used": 12})  # its server lives on for a moment
     first.kill()
-    said: list[str] = []
+    lines: list[str] = []
     threading.Timer(0.3, lambda: table({"gib": 80})).start()
-    with notices.shown_by(said.append):
+    with notices.shown_by(lines.append):
         held = lease_gpus(1, 16)
-    assert f"GPU 0 gets back the memory of pid {first.pid}" in said[0]
+    assert f"GPU 0 still has memory of pid {first.pid}" in lines[0]
     assert held.gpus[0].used_bytes == 0
 
 
@@ -141,11 +141,11 @@ def test_memory_that_stays_is_no_killed_run_s(
 def test_a_server_of_the_harness_without_its_run_keeps_its_gpu(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "STRANGER_WAIT_S", 0.1)
+    monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.1)
     environ = {**os.environ, SERVER_ID: "abc"}
     server = subprocess.Popen([sys.executable, "-c", "print(1); input()"], env=environ, stdin=subprocess.PIPE)
     try:
-        table({"gib": 80, "used": 9, "holders": [{"pid": server.pid, "name": "vllm"}]})
+        table({"gib": 80, "used": 9, "processes": [{"pid": server.pid, "name": "vllm"}]})
         with pytest.raises(LeaseTimeout, match=f"pid {server.pid} .vllm., a server of the harness"):
             lease_gpus(1, 16)
     finally:
@@ -153,9 +153,11 @@ def test_a_server_of_the_harness_without_its_run_keeps_its_gpu(
         server.wait()
 
 
-def test_a_stranger_is_named_and_not_waited_for_long(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "STRANGER_WAIT_S", 0.1)
-    table({"used": 20, "holders": [{"pid": 2**22 + 1, "name": "blender", "used_bytes": 20 * 2**30}]})
+def test_a_user_without_lease_is_named_and_not_waited_for_long(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.1)
+    table({"used": 20, "processes": [{"pid": 2**22 + 1, "name": "blender", "used_bytes": 20 * 2**30}]})
     with pytest.raises(LeaseTimeout) as busy:
         lease_gpus(1, 16)
     assert f"GPU 0 is used by pid {2**22 + 1} (blender)" in str(busy.value)
@@ -166,7 +168,7 @@ def test_the_pool_is_what_the_user_left_visible(table: Table) -> None:
     table({}, {}, {})
     held = lease_gpus(1, 16, visible=lambda: visible_gpus({"CUDA_VISIBLE_DEVICES": "GPU-2"}))
     assert held.env["CUDA_VISIBLE_DEVICES"] == "2"
-    with pytest.raises(NotEnoughHardware, match="asked for 2 x 16"):
+    with pytest.raises(NotEnoughHardware, match="needs 2 x 16"):
         lease_gpus(2, 16, visible=lambda: visible_gpus({"CUDA_VISIBLE_DEVICES": "1"}))
 
 
@@ -178,13 +180,15 @@ def test_visible_devices(table: Table, value: str, indices: list[int]) -> None:
 
 
 def test_a_visible_device_that_is_not_there(table: Table) -> None:
-    with pytest.raises(UsageError, match=r"names GPU 7, which is not there\n  try: GPUs here: 0 .GPU-0aaa"):
+    with pytest.raises(
+        UsageError, match=r"GPU 7, which this machine does not have\n  try: it has: 0 .GPU-0aaa"
+    ):
         visible_gpus({"CUDA_VISIBLE_DEVICES": "7"})
 
 
 def test_a_broken_table_is_named(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_HARNESS_GPUS_FILE", "/nowhere.json")
-    with pytest.raises(UsageError, match=r"/nowhere.json, which is no table of GPUs"):
+    with pytest.raises(UsageError, match=r"/nowhere.json, which is not a table of GPUs"):
         visible_gpus({})
 
 

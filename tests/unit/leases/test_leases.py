@@ -38,14 +38,14 @@ def test_gpus_needed(args: tuple[str, ...], count: int) -> None:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What is asked of the two kinds of leases."""
-    heard: list[Any] = []
-    monkeypatch.setattr(leases, "lease_gpus", lambda *asked, **options: heard.append((*asked, options)))
+def leased(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The arguments of both kinds of leases."""
+    calls: list[Any] = []
+    monkeypatch.setattr(leases, "lease_gpus", lambda *needs, **options: calls.append((*needs, options)))
     monkeypatch.setattr(
-        leases.memory_leases, "lease_memory", lambda gib, **options: heard.append((gib, options))
+        leases.memory_leases, "lease_memory", lambda gib, **options: calls.append((gib, options))
     )
-    return heard
+    return calls
 
 
 def launch(model: str, lane: Any, device: Any, **fields: Any) -> Launch:
@@ -57,14 +57,14 @@ def launch(model: str, lane: Any, device: Any, **fields: Any) -> Launch:
     return dataclasses.replace(planned, **fields)
 
 
-def test_a_live_server_on_cuda(asked: list[Any]) -> None:
+def test_a_live_server_on_cuda(leased: list[Any]) -> None:
     lease_for(launch("deepseek-v3.2", "live", "cuda"))
-    assert asked[0][:2] == (8, 141)
+    assert leased[0][:2] == (8, 141)
 
 
-def test_a_stand_in_on_cuda(asked: list[Any]) -> None:
+def test_a_stand_in_on_cuda(leased: list[Any]) -> None:
     lease_for(launch("gpt-oss", "scripted", "cuda"))
-    assert asked[0][:2] == (1, leases.STAND_IN_GPU_GIB)
+    assert leased[0][:2] == (1, leases.STAND_IN_GPU_GIB)
 
 
 @pytest.mark.parametrize(
@@ -77,19 +77,19 @@ def test_a_stand_in_on_cuda(asked: list[Any]) -> None:
     ],
 )
 def test_memory_on_cpu_grows_with_the_kv_cache(
-    asked: list[Any], model: str, lane: str, forked: bool, gib: float
+    leased: list[Any], model: str, lane: str, forked: bool, gib: float
 ) -> None:
     lease_for(launch(model, lane, "cpu"), forked=forked)
     lease_for(launch(model, lane, "cpu", env={"VLLM_CPU_KVCACHE_SPACE": "4"}), forked=forked)
-    assert [each[0] for each in asked] == pytest.approx([gib, gib + 3])
+    assert [each[0] for each in leased] == pytest.approx([gib, gib + 3])
 
 
-def test_a_lease_asks_for_what_was_measured(asked: list[Any]) -> None:
+def test_a_lease_asks_for_what_was_measured(leased: list[Any]) -> None:
     planned = launch("qwen3", "scripted", "cpu")
     for gib in (0.4, 1.0, 0.3):
         Start(planned, forked=False).learn(gib)
     lease_for(planned)
-    assert asked[0][0] == 1.0 * MARGIN + SPARE_GIB
+    assert leased[0][0] == 1.0 * MARGIN + SPARE_GIB
     others = [Start(planned, forked=True), Start(launch("qwen3", "live", "cpu"), forked=False)]
     assert all(other.key != Start(planned, forked=False).key for other in others)
 
@@ -117,16 +117,16 @@ def test_how_many_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_how_long_to_wait(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_long_to_wait(leased: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_HARNESS_LEASE_WAIT_S", "12.5")
     lease_for(launch("qwen3", "scripted", "cpu"))
-    assert asked[0][1]["wait_s"] == 12.5
+    assert leased[0][1]["wait_s"] == 12.5
     monkeypatch.setenv("VLLM_HARNESS_LEASE_WAIT_S", "soon")
     with pytest.raises(UsageError, match="VLLM_HARNESS_LEASE_WAIT_S is 'soon', not a number"):
         lease_for(launch("qwen3", "scripted", "cpu"))
 
 
-def test_a_cache_of_no_size_is_wrong_use(asked: list[Any]) -> None:
+def test_a_cache_of_no_size_is_wrong_use(leased: list[Any]) -> None:
     with pytest.raises(UsageError, match="VLLM_CPU_KVCACHE_SPACE is 'some', not a number"):
         lease_for(launch("qwen3", "scripted", "cpu", env={"VLLM_CPU_KVCACHE_SPACE": "some"}))
 

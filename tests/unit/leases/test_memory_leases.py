@@ -52,14 +52,14 @@ def test_waiting_ends_when_one_gives_back(owner: Start) -> None:
 
 
 def test_a_wait_is_told_again_and_again(owner: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "TELL_EVERY_S", 0.05)
+    monkeypatch.setattr(lease, "REPORT_EVERY_S", 0.05)
     first = owner("memory", 12)
     first.has()
-    said: list[str] = []
-    with notices.shown_by(said.append), pytest.raises(LeaseTimeout):
+    lines: list[str] = []
+    with notices.shown_by(lines.append), pytest.raises(LeaseTimeout):
         lease_memory(6, room=machine(), wait_s=0.5)
-    assert len(said) > 2
-    assert all(f"pid {first.pid}" in words for words in said)
+    assert len(lines) > 2
+    assert all(f"pid {first.pid}" in words for words in lines)
 
 
 def test_a_wait_in_a_circle_is_an_error_at_once(owner: Start) -> None:
@@ -71,17 +71,17 @@ def test_a_wait_in_a_circle_is_an_error_at_once(owner: Start) -> None:
     assert first.says().startswith("waiting for 6.0 GiB")
     second.asks("memory", 6)
     error = second.says()
-    assert error.startswith("WaitCannotEnd a wait for 6.0 GiB of memory cannot end: ")
+    assert error.startswith("WaitCannotEnd a wait for 6.0 GiB of memory would never end: ")
     assert f"6.0 GiB are leased by pid {first.pid}" in error
     assert "and waits for 6.0 GiB" in error
-    assert f"pid {second.pid} (-c, this very process)" in error
+    assert f"pid {second.pid} (-c, this process)" in error
     second.release()
     assert first.has() == "memory"
 
 
 def test_a_process_does_not_wait_for_itself() -> None:
     held = lease_memory(12, room=machine())
-    with pytest.raises(WaitCannotEnd, match="this very process"):
+    with pytest.raises(WaitCannotEnd, match="this process"):
         lease_memory(6, room=machine())
     held.release()
 
@@ -141,12 +141,12 @@ def test_a_killed_owner_s_promise_is_gone_at_once(owner: Start, tmp_path: Path) 
 
 
 def test_what_can_never_be_had_is_refused_at_once() -> None:
-    with pytest.raises(NotEnoughHardware, match=r"asked for 20.0 GiB of memory; there are 16.0 GiB"):
+    with pytest.raises(NotEnoughHardware, match=r"needs 20.0 GiB of memory; there are 16.0 GiB"):
         lease_memory(20, room=machine())
 
 
-def test_strangers_are_named_and_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "STRANGER_WAIT_S", 0.05)
+def test_processes_without_lease_are_named_and_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.05)
     with pytest.raises(
         LeaseTimeout, match=r"other processes use it; 5.0 of 16.0 GiB are free, .* pid \d+ \("
     ):
@@ -154,7 +154,7 @@ def test_strangers_are_named_and_not_waited_for_long(monkeypatch: pytest.MonkeyP
 
 
 def test_a_server_that_starts_has_not_taken_its_memory_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "STRANGER_WAIT_S", 0.05)
+    monkeypatch.setattr(lease, "UNLEASED_WAIT_S", 0.05)
     starting = lease_memory(3, room=machine(available=5))
     with pytest.raises(LeaseTimeout):
         lease_memory(3, room=machine(available=5))

@@ -104,7 +104,7 @@ def config_of(server_id: str, tmp_path: Path, argv: list[str], **changed: Any) -
         "owner": os.getpid(),
         "owner_started": started(os.getpid()),
         "server_id": server_id,
-        "strangers": sorted(blocks.names()),
+        "earlier_blocks": sorted(blocks.names()),
         "record": str(tmp_path / "record.json"),
         "argv": argv,
         "env": {**os.environ},
@@ -132,10 +132,10 @@ def nothing_left(config: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("killed", ["server", "supervisor"])
 def test_kill_leaves_neither_named_nor_native_memory(killed: str, server_id: str, tmp_path: Path) -> None:
-    """A block that was there before the server is a stranger's, and stays."""
-    native, strangers = f"native-{server_id}", f"strangers-{server_id}"
-    (blocks.FOLDER / strangers).touch()
-    argv = maps("twice", f"vh-{server_id}-1", f"sem.vh-{server_id}-2", native, strangers)
+    """A block from before the server is not its own, and stays."""
+    native, earlier = f"native-{server_id}", f"earlier-{server_id}"
+    (blocks.FOLDER / earlier).touch()
+    argv = maps("twice", f"vh-{server_id}-1", f"sem.vh-{server_id}-2", native, earlier)
     config = config_of(server_id, tmp_path, argv)
     Path(config["record"]).touch()
     server = Supervised(config)
@@ -146,7 +146,7 @@ def test_kill_leaves_neither_named_nor_native_memory(killed: str, server_id: str
     assert server.end() == []
     assert nothing_left(config)
     assert native not in blocks.names()
-    (blocks.FOLDER / strangers).unlink()
+    (blocks.FOLDER / earlier).unlink()
 
 
 def test_supervisor_whose_owner_is_dead_makes_nothing(server_id: str, tmp_path: Path) -> None:
@@ -224,8 +224,8 @@ def test_what_a_dead_owner_left_is_swept_and_a_living_ones_is_not(server_id: str
 def test_memory_of_a_server_without_record_goes_when_old_and_unmapped(
     server_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mapped, unmapped, strangers = f"vh-{server_id}-1", f"vh-{server_id}-2", f"psm_{server_id}"
-    for name in (unmapped, strangers):
+    mapped, unmapped, earlier = f"vh-{server_id}-1", f"vh-{server_id}-2", f"psm_{server_id}"
+    for name in (unmapped, earlier):
         (blocks.FOLDER / name).touch()
     with subprocess.Popen(maps("once", mapped), stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -235,9 +235,9 @@ def test_memory_of_a_server_without_record_goes_when_old_and_unmapped(
         assert blocks.orphans([]) & {mapped, unmapped} == set()
         monkeypatch.setattr(blocks, "ORPHAN_S", -1.0)
         assert blocks.orphans([server_id]) & {mapped, unmapped} == set()
-        assert blocks.orphans([]) & {mapped, unmapped, strangers} == {unmapped}
+        assert blocks.orphans([]) & {mapped, unmapped, earlier} == {unmapped}
         holder.kill()
-    (blocks.FOLDER / strangers).unlink()
+    (blocks.FOLDER / earlier).unlink()
 
 
 def test_a_process_is_told_by_when_it_started() -> None:

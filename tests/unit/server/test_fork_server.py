@@ -50,13 +50,13 @@ def test_a_template_is_held_once(path: Path) -> None:
             only.accept()
 
 
-def test_templates_of_models_that_were_asked_for_longest_ago_are_left(path: Path) -> None:
+def test_templates_that_were_used_longest_ago_are_released(path: Path) -> None:
     several = [path.with_name(f"base-{number}.sock") for number in range(fork_server.MODELS_HELD + 2)]
     listening = [listener(each) for each in (path, *several)]
     try:
         assert all(fork_server._hold(each) for each in (path, *several))
         clients = [each.accept()[0] for each in listening]
-        fork_server._leave_the_oldest(fork_server.MODELS_HELD)
+        fork_server._release_oldest(fork_server.MODELS_HELD)
         assert path in fork_server._held
         assert [each for each in several if each not in fork_server._held] == several[:2]
         assert [client.recv(100) for client in clients[1:3]] == [b'{"op": "leave"}\n'] * 2

@@ -50,7 +50,7 @@ async def test_sessions_need_the_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "output"),
     [
         ("import socket; socket.socket()", "PermissionError"),
         ("import subprocess; subprocess.run(['ls'])", "PermissionError"),
@@ -74,6 +74,6 @@ async def test_sessions_need_the_key(tmp_path: Path) -> None:
         *("reading", "writing", "removing", "listing", "killing", "own files", "library"),
     ],
 )
-def test_code_is_restricted(code: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_is_restricted(code: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restricted, "SECONDS", 2)
-    assert said in restricted.run(code)
+    assert output in restricted.run(code)

@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from vllm_harness.weights.check import questions
+from vllm_harness.weights.check import check_prompts
 from vllm_harness.weights.verdict import (
     Answers,
     Candidate,
-    Comparison,
+    DtypeComparison,
     Reference,
     common_prefix,
     compare,
@@ -18,7 +18,7 @@ from vllm_harness.weights.verdict import (
 )
 
 CLEAR, TIE, END = (5, 9), (6, 7), (2, 3)
-SAID = [5, 6, 2]
+TOKENS = [5, 6, 2]
 TEXT = [-1.0, -2.0, -0.5, -7.0]
 NOISE = 0.02
 
@@ -44,11 +44,11 @@ REFERENCE = Reference(
 
 
 def compared(
-    dtype: str, said: list[int] | None = None, off: float = 0.0, only: int | None = None
-) -> Comparison:
+    dtype: str, tokens: list[int] | None = None, off: float = 0.0, only: int | None = None
+) -> DtypeComparison:
     """A server whose log-probabilities are off by so much, all of them or one."""
     logprobs = [value + (off if only in (None, at) else 0.0) for at, value in enumerate(TEXT)]
-    return compare(dtype, REFERENCE, Answers([SAID if said is None else said], logprobs))
+    return compare(dtype, REFERENCE, Answers([TOKENS if tokens is None else tokens], logprobs))
 
 
 def test_the_same_is_agreed() -> None:
@@ -75,26 +75,26 @@ def test_one_token_far_off_is_wrong_though_the_mean_is_small() -> None:
 
 
 def test_a_flip_at_a_near_tie_is_rounding() -> None:
-    comparison = compared("bfloat16", said=[5, 7, 11, 12])
+    comparison = compared("bfloat16", tokens=[5, 7, 11, 12])
     (flip,) = comparison.flips
     assert (comparison.verdict, comparison.same, comparison.prefixes) == ("rounding", 0, ((1, 3),))
     assert flip.expected is not None
-    assert flip.got is not None
-    assert (flip.at, flip.expected.token, flip.got.token) == (1, 6, 7)
+    assert flip.actual is not None
+    assert (flip.at, flip.expected.token, flip.actual.token) == (1, 6, 7)
     assert flip.gap == pytest.approx(0.03)
 
 
 def test_the_same_flip_is_wrong_where_the_dtype_does_not_explain_it() -> None:
-    assert compared("float32", said=[5, 7, 11]).verdict == "wrong"
+    assert compared("float32", tokens=[5, 7, 11]).verdict == "wrong"
 
 
 @pytest.mark.parametrize(
-    "said",
+    "tokens",
     [[9, 6, 2], [5, 40, 2], [5, 6], [5, 6, 2, 2], []],
     ids=["clear", "unlikely", "short", "long", "nothing"],
 )
-def test_a_flip_that_is_no_near_tie_is_wrong(said: list[int]) -> None:
-    comparison = compared("bfloat16", said=said)
+def test_a_flip_that_is_no_near_tie_is_wrong(tokens: list[int]) -> None:
+    comparison = compared("bfloat16", tokens=tokens)
     assert comparison.verdict == "wrong"
     assert not comparison.flips[0].near_tie
 
@@ -111,7 +111,7 @@ def test_the_common_prefix() -> None:
 
 
 def test_there_are_20_prompts_and_a_text() -> None:
-    asked = questions()
-    assert len(set(asked.prompts)) == 20
-    assert len(asked.text) > 500
-    assert questions(3).prompts == asked.prompts[:3]
+    inputs = check_prompts()
+    assert len(set(inputs.prompts)) == 20
+    assert len(inputs.text) > 500
+    assert check_prompts(3).prompts == inputs.prompts[:3]

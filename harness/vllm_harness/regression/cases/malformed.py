@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.dialects import DialectError, render
 from vllm_harness.scripted.families import Family
 from vllm_harness.scripted.meaning import Meaning, ToolCall
@@ -18,11 +19,7 @@ from vllm_harness.scripted.meaning import Meaning, ToolCall
 FILE = Path(__file__).with_name("malformed.yaml")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class BaseText(_Strict):
+class BaseText(StrictModel):
     """What is said before it is changed."""
 
     name: str
@@ -37,7 +34,7 @@ class BaseText(_Strict):
         return Meaning.of(self.text, reasoning=self.reasoning, calls=calls)
 
 
-class Change(_Strict):
+class Change(StrictModel):
     """One way to spoil a text: the last match of a regular expression, or the first, is replaced.
 
     Attributes:
@@ -63,7 +60,7 @@ class Change(_Strict):
         return text[: match.start()] + match.expand(self.replacement) + text[match.end() :]
 
 
-class Malformed(_Strict):
+class Malformed(StrictModel):
     """The whole table."""
 
     texts: tuple[BaseText, ...]

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import ValidationError, model_validator
 
 from vllm_harness.errors import UsageError
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.regression.engines.in_process import Case
 from vllm_harness.scripted.dialects import DialectError, render
 from vllm_harness.scripted.families import Family
@@ -24,11 +25,7 @@ _PRIVATE = 0xE000
 _ORDER: tuple[Literal["reasoning", "text", "calls"], ...] = ("reasoning", "text", "calls")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class MeaningCase(_Strict):
+class MeaningCase(StrictModel):
     """One meaning, and what a request for it offers.
 
     Attributes:
@@ -62,7 +59,7 @@ class MeaningCase(_Strict):
         return Meaning(tuple(part for kind in self.order for part in said[kind]))
 
 
-class Meanings(_Strict):
+class Meanings(StrictModel):
     """The whole file.
 
     Attributes:

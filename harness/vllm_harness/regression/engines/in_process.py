@@ -17,10 +17,9 @@ from pathlib import Path
 from threading import Timer
 from typing import IO, Any
 
-from pydantic import BaseModel, ConfigDict
-
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.families import Family, family_entry
 from vllm_harness.scripted.standin import build_stand_in
 
@@ -45,11 +44,7 @@ class InProcessError(HarnessError):
     """The interpreter did not run the parsers at all."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Case(_Strict):
+class Case(StrictModel):
     """A text that the model says.
 
     Attributes:
@@ -93,7 +88,7 @@ class Case(_Strict):
         return list(filter(None, found))
 
 
-class Call(_Strict):
+class Call(StrictModel):
     """A call as a client gets it, deltas joined.
 
     Attributes:
@@ -109,7 +104,7 @@ class Call(_Strict):
     index: int | None = None
 
 
-class Parsed(_Strict):
+class Parsed(StrictModel):
     """What came out.
 
     Attributes:

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict
 
 from vllm_harness.environments.installer import package_folder
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.regression.engines.in_process import WORKERS, Parsed, in_process_job, lines_of
 from vllm_harness.regression.results.compare import MADE, Change, changes
 from vllm_harness.regression.results.results import Cell
@@ -42,11 +42,7 @@ Place = tuple[int, str | None]
 """Which of what was asked, and its case."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Mutant(_Strict):
+class Mutant(StrictModel):
     """A file with one thing changed.
 
     Attributes:
@@ -69,7 +65,7 @@ class Mutant(_Strict):
         return self.line, self.operator, self.change
 
 
-class Reason(_Strict):
+class Reason(StrictModel):
     """Why no case notices some mutants.
 
     Attributes:
@@ -84,13 +80,13 @@ class Reason(_Strict):
     why: str
 
 
-class Reasons(_Strict):
+class Reasons(StrictModel):
     """The file of reasons."""
 
     reasons: tuple[Reason, ...]
 
 
-class Judged(_Strict):
+class Judged(StrictModel):
     """A mutant and what became of it.
 
     Attributes:

@@ -10,17 +10,14 @@ from pathlib import Path
 from typing import Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict
+
+from vllm_harness.files.strict import StrictModel
 
 FILE = Path(__file__).with_name("unreached.yaml")
 Shape = Literal["raise", "handler", "log"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Why(_Strict):
+class Why(StrictModel):
     """Why some lines do not run.
 
     Attributes:
@@ -47,7 +44,7 @@ class Why(_Strict):
         )
 
 
-class Unreached(_Strict):
+class Unreached(StrictModel):
     """The whole file; the first reason that holds counts."""
 
     reasons: tuple[Why, ...]

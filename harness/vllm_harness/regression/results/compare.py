@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from vllm_harness.errors import UsageError
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.regression.results.results import Cell, Engine
 
 Place = tuple[str, str, str]
@@ -66,7 +67,7 @@ class Disagreement:
     http: tuple[str, ...]
 
 
-class Baseline(BaseModel):
+class Baseline(StrictModel):
     """What is known to come out wrong.
 
     Attributes:
@@ -74,8 +75,6 @@ class Baseline(BaseModel):
         covers: family -> groups that were asked; nothing is known of others.
         wrong: family -> group -> case -> way of asking -> what is wrong.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     vllm: str
     engine: Engine

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.regression.cases.questions import Group, unforced
 from vllm_harness.regression.results.results import Cell
 from vllm_harness.scripted.families import REAL
@@ -34,11 +35,7 @@ LIKE = {
 """Way of asking a server -> the way of parsing in process that it is like."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Finding(_Strict):
+class Finding(StrictModel):
     """One root cause.
 
     Attributes:
@@ -88,7 +85,7 @@ class Finding(_Strict):
         )
 
 
-class Findings(_Strict):
+class Findings(StrictModel):
     """The whole file."""
 
     findings: tuple[Finding, ...]

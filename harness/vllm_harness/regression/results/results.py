@@ -9,20 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field, ValidationError
 
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import state_dir
+from vllm_harness.files.strict import StrictModel
 
 Engine = Literal["in-process", "http"]
 Verdict = Literal["pass", "fail", "left out"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class CaseResult(_Strict):
+class CaseResult(StrictModel):
     """One case of a cell.
 
     Attributes:
@@ -38,9 +35,9 @@ class CaseResult(_Strict):
     topic: str
     text: str = ""
     left_out: str | None = None
-    wrong: dict[str, tuple[str, ...]] = {}
-    seen: dict[str, str] = {}
-    came: dict[str, str] = {}
+    wrong: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    seen: dict[str, str] = Field(default_factory=dict)
+    came: dict[str, str] = Field(default_factory=dict)
     ways: int = 0
 
     @property
@@ -49,7 +46,7 @@ class CaseResult(_Strict):
         return "left out" if self.left_out else "fail" if self.wrong else "pass"
 
 
-class Cell(_Strict):
+class Cell(StrictModel):
     """One family and one group of cases on one vLLM.
 
     Attributes:
@@ -76,7 +73,7 @@ class Cell(_Strict):
     seconds: float = 0.0
     refused: str | None = None
     alone: tuple[str, ...] = ()
-    cases: dict[str, CaseResult] = {}
+    cases: dict[str, CaseResult] = Field(default_factory=dict)
 
     def count(self, verdict: Verdict) -> int:
         """How many cases came out so."""

@@ -1,7 +1,7 @@
-"""What a server needs of the machine, leased to it alone until it has ended.
+"""The GPUs or the memory that a server needs, leased to it alone until it has ended.
 
-Whole GPUs on CUDA, a share of the memory on CPU. Leases are file locks in the state folder: two runs never
-get the same as long as they share that folder (one user, or VLLM_HARNESS_STATE).
+Whole GPUs on CUDA, a share of the memory on CPU. Leases are file locks in the state folder, so they exclude
+each other between runs that share that folder (those of one user, or by VLLM_HARNESS_STATE).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ PARALLEL = (
 
 
 def lease_for(launch: Launch, *, forked: bool = False) -> Lease:
-    """Leases what a launch needs, waiting for other leases up to VLLM_HARNESS_LEASE_WAIT_S (3600) seconds.
+    """Leases what a launch needs; waits for other leases for up to VLLM_HARNESS_LEASE_WAIT_S (3600) seconds.
 
     Args:
         forked: whether it is to be started from the fork server.
 
     Raises:
         NotEnoughHardware, WaitCannotEnd, LeaseTimeout: see `lease_gpus` and `lease_memory`.
-        UsageError: a variable makes no sense.
+        UsageError: a variable is not a number.
     """
     wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
     if launch.environment.device == "cuda":
@@ -59,9 +59,9 @@ def lease_for(launch: Launch, *, forked: bool = False) -> Lease:
 
 
 def reserve_for(launch: Launch, count: int, *, forked: bool, wait_s: float | None = None) -> Lease:
-    """Sets aside what servers of a launch need at once, on CPU; on CUDA a server's own lease does.
+    """Reserves what servers of a launch need together, on CPU; on CUDA each server leases its own GPUs.
 
-    To be asked for while no server of this process is in use. Raises as `lease_for`.
+    To be called while no server of this process is in use. Raises as `lease_for`.
 
     Args:
         wait_s: seconds to wait for others in place of VLLM_HARNESS_LEASE_WAIT_S.
@@ -76,14 +76,14 @@ def reserve_for(launch: Launch, count: int, *, forked: bool, wait_s: float | Non
 
 
 def room(used_gib: float, ready_gib: float = 0.0) -> Room:
-    """What CPU servers may have in all, and what is available to them now.
+    """The memory that CPU servers may have in total, and the part that is available now.
 
-    That is what the kernel would give, without the fork servers; VLLM_HARNESS_MEMORY_GIB bounds what servers
-    and fork servers take together.
+    It is the memory that the kernel would give, less that of the fork servers; VLLM_HARNESS_MEMORY_GIB bounds
+    servers and fork servers together.
 
     Args:
-        used_gib: what the servers that hold leases have taken.
-        ready_gib: what must be free besides for vLLM to start: its KV cache, though it is taken later.
+        used_gib: memory that the servers with leases have taken.
+        ready_gib: memory that must be free for vLLM to start: its KV cache, though it is taken later.
     """
     total, fork_servers = _total_gib(), fork_servers_gib()
     available = node_memory().available / 2**30
@@ -93,12 +93,12 @@ def room(used_gib: float, ready_gib: float = 0.0) -> Room:
 
 
 def models_held() -> int:
-    """How many models' templates of the fork server a process keeps: an eighth of the memory at most."""
+    """How many models' templates of the fork server a process keeps: at most an eighth of the memory."""
     return max(1, min(MODELS_HELD, int(_total_gib() / 8 / TEMPLATE_GIB)))
 
 
 def interpreters() -> int:
-    """How many interpreters with vLLM a command runs side by side where nobody says: two at most."""
+    """How many interpreters with vLLM a command runs side by side by default: two at most."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
     return max(1, min(2, cores, int(_total_gib() / 2 / INTERPRETER_GIB)))
 
@@ -110,23 +110,23 @@ def _total_gib() -> float:
 
 @dataclass(frozen=True)
 class Capacity:
-    """How many stand-ins this machine holds at once beside what strangers use: in all, and more now."""
+    """How many stand-ins fit beside the other processes of this machine: in total, and in addition now."""
 
-    in_all: int
+    total: int
     now: int
     each_gib: float
 
 
 def capacity() -> Capacity:
-    """How many forked stand-ins fit, by the same figures that their leases go by."""
+    """How many forked stand-ins fit, by the same figures as their leases."""
     accounts = memory_leases.accounts()
     used, coming = sum(each.used for each in accounts), sum(each.coming for each in accounts)
-    there = room(used, ready_gib=1.0)
+    memory = room(used, ready_gib=1.0)
     ahead = 0.0 if templates() else FORK_SERVER_GIB
     each = STAND_IN_GIB["forked"]
     return Capacity(
-        in_all=max(0, floor((min(there.total, there.available + used) - ahead) / each)),
-        now=max(0, floor((there.available - coming - ahead) / each)),
+        total=max(0, floor((min(memory.total, memory.available + used) - ahead) / each)),
+        now=max(0, floor((memory.available - coming - ahead) / each)),
         each_gib=each,
     )
 
@@ -136,7 +136,7 @@ def gpus_needed(args: Sequence[str]) -> int:
     parser = ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     for short, long in PARALLEL:
         parser.add_argument(short, long, type=int, default=1)
-    with suppress(ArgumentError):  # vLLM refuses such flags itself
+    with suppress(ArgumentError):  # vLLM itself refuses such flags
         known, _ = parser.parse_known_args([_dashed(arg) for arg in args])
         sizes: list[int] = list(vars(known).values())
         return prod(max(1, size) for size in sizes)
@@ -144,6 +144,6 @@ def gpus_needed(args: Sequence[str]) -> int:
 
 
 def _dashed(arg: str) -> str:
-    """vLLM takes `--tensor_parallel_size` for `--tensor-parallel-size`."""
+    """A flag as vLLM reads it: `--tensor_parallel_size` is `--tensor-parallel-size`."""
     flag, equals, value = arg.partition("=")
     return flag.replace("_", "-") + equals + value if flag.startswith("--") else arg

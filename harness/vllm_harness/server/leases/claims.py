@@ -1,4 +1,4 @@
-"""Claims: locked files that say who holds them. The kernel drops the lock of a process that dies, however."""
+"""Claims: locked files with a note about the holder. The kernel releases the lock of an ended process."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from filelock import FileLock, Timeout
 
 
 @dataclass(frozen=True)
-class Holder:
-    """Who holds a claim.
+class ClaimHolder:
+    """The holder of a claim.
 
     Attributes:
         pid: process id.
-        command: its command, for people.
+        command: its command, for display.
         since: seconds since the epoch.
-        task: a task of the process that waits by itself; see `own_task`.
+        task: a task of the process with waits of its own; see `own_task`.
     """
 
     pid: int
@@ -35,22 +35,22 @@ class Holder:
 
     @property
     def who(self) -> str:
-        """Equal for all that one process, or one task of it, holds."""
+        """Identifies the process, or the task of it."""
         return f"{self.pid} {self.task}".strip()
 
     @classmethod
     def this_process(cls) -> Self:
-        """The process and task now running."""
+        """The process and task that run now."""
         return cls(os.getpid(), _command(), time.time(), _task.get())
 
     def __str__(self) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(self.since))
-        itself = ", this very process" if self.pid == os.getpid() else ""
+        itself = ", this process" if self.pid == os.getpid() else ""
         return f"pid {self.pid} ({self.command}{itself}) since {since}"
 
 
 def _command() -> str:
-    """The command line as a person would have typed it, cut."""
+    """The command line as a person would type it, cut to 80 characters."""
     program, here = Path(sys.argv[0]), f"{Path.cwd()}/"
     name = program.parent.name if program.name == "__main__.py" else program.name
     return " ".join([name, *(argument.replace(here, "") for argument in sys.argv[1:])])[:80]
@@ -61,9 +61,9 @@ _task: ContextVar[str] = ContextVar("task", default="")
 
 @contextmanager
 def own_task(name: str) -> Iterator[None]:
-    """Has what is claimed meanwhile belong to a task of its own.
+    """Has claims that are made meanwhile belong to a task of their own.
 
-    For threads that each start and end their own servers: none of them holds what another waits for for ever.
+    For threads that each start and end their own servers: none holds for ever what another waits for.
     """
     before = _task.set(name)
     try:
@@ -83,7 +83,7 @@ class Claim:
         self._note = path.with_name(f"{path.name}.json")
 
     def take(self) -> bool:
-        """Takes the lock if nobody has it; the note stays as the last holder left it."""
+        """Takes the lock if it is free; the note stays as the last holder left it."""
         try:
             self._lock.acquire(blocking=False)
         except Timeout:
@@ -91,30 +91,30 @@ class Claim:
         return True
 
     def held(self) -> bool:
-        """Whether somebody has the lock."""
+        """Whether a process has the lock."""
         if taken := self.take():
-            self.let_go()
+            self.give_up()
         return not taken
 
     def note(self) -> dict[str, Any]:
-        """What the holder wrote; after `take`, what one that was killed has left; empty otherwise."""
+        """The holder's note; after `take`, the note of a holder that was killed; empty otherwise."""
         with suppress(OSError, ValueError):
             return dict(json.loads(self._note.read_text()))
         return {}
 
-    def holder(self) -> Holder | None:
-        """Who wrote the note."""
+    def holder(self) -> ClaimHolder | None:
+        """The process that wrote the note."""
         with suppress(TypeError):
-            return Holder(**self.note().get("holder", {}))
+            return ClaimHolder(**self.note().get("holder", {}))
         return None
 
     def write(self, about: Mapping[str, object]) -> None:
-        """Writes the note: this process, and what else there is to say."""
+        """Writes the note: this process, and the given fields."""
         half = self._note.with_suffix(".half")
-        half.write_text(json.dumps({"holder": vars(Holder.this_process()), **about}))
+        half.write_text(json.dumps({"holder": vars(ClaimHolder.this_process()), **about}))
         half.replace(self._note)
 
-    def let_go(self) -> None:
+    def give_up(self) -> None:
         """Gives up the lock and leaves the note as it is."""
         self._lock.release()
 
@@ -125,14 +125,14 @@ class Claim:
             self._lock.release()
 
     def remove(self) -> None:
-        """Gives up the lock and leaves no file behind."""
+        """Gives up the lock and removes its files."""
         self._note.unlink(missing_ok=True)
         Path(self._lock.lock_file).unlink(missing_ok=True)
         self._lock.release()
 
 
 def enter(folder: Path, **note: object) -> Claim:
-    """A claim of this process's own in a folder of such entries."""
+    """A new claim of this process in a folder of claims."""
     folder.mkdir(exist_ok=True)
     claim = Claim(folder / uuid.uuid4().hex)
     claim.take()
@@ -141,7 +141,7 @@ def enter(folder: Path, **note: object) -> Claim:
 
 
 def entries(folder: Path) -> list[Claim]:
-    """The claims in a folder that somebody holds; what is left of the others is removed."""
+    """The claims in a folder that are held; files of other claims are removed."""
     held = []
     for path in sorted(folder.glob("*.lock")):
         claim = Claim(path.with_suffix(""))

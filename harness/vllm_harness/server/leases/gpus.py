@@ -22,12 +22,12 @@ from vllm_harness.machine.gpus import (
     visible_gpus,
 )
 from vllm_harness.scripted.in_server.vllm_harness_names import SERVER_ID
-from vllm_harness.server.leases.claims import Claim, Holder, enter, entries
+from vllm_harness.server.leases.claims import Claim, ClaimHolder, enter, entries
 from vllm_harness.server.leases.lease import Busy, Lease, NotEnoughHardware, wait_for
 from vllm_harness.server.leases.ledger import Account, can_end
 
 LEFTOVER_S = 30.0
-"""How long memory above what a killed run once found is taken for that run's, which its supervisor ends."""
+"""How long memory beyond what a killed run had found counts as that run's, which its supervisor ends."""
 
 
 def lease_gpus(
@@ -37,7 +37,7 @@ def lease_gpus(
     visible: Callable[[], list[Gpu]] = visible_gpus,
     wait_s: float = 3600.0,
 ) -> Lease:
-    """Leases GPUs for one server; those with most free memory first. Its `env` binds the server to them.
+    """Leases GPUs for a server, those with most free memory first. The lease's `env` binds it to them.
 
     Args:
         count: how many.
@@ -47,9 +47,9 @@ def lease_gpus(
 
     Raises:
         NotEnoughHardware: at once, where the GPUs are too few or too small.
-        WaitCannotEnd: at once, where those who hold them wait for this process.
-        LeaseTimeout: naming who holds them.
-        UsageError: CUDA_VISIBLE_DEVICES names a GPU that is not there.
+        WaitCannotEnd: at once, where their holders wait for this process.
+        LeaseTimeout: naming their holders.
+        UsageError: CUDA_VISIBLE_DEVICES names a GPU that the machine does not have.
     """
     wanted = f"{count} {'GPU' if count == 1 else 'GPUs'} with {gib:g} GiB"
     wait = enter(_waits(), count=0)
@@ -60,13 +60,13 @@ def lease_gpus(
 
 
 def _attempt(count: int, gib: float, visible: Callable[[], list[Gpu]], wait: Claim) -> Lease | Busy:
-    """All GPUs or none, so that two who wait never hold a part each."""
+    """Takes all GPUs or none, so that two processes that wait never hold a part each."""
     need = int(gib * NOMINAL_SHARE * 2**30)
     with FileLock(_folder() / "turn.lock", thread_local=False):
         devices = visible()
         large = [gpu for gpu in devices if gpu.total_bytes >= need]
         if len(large) < count:
-            raise _never(count, gib, devices)
+            raise _too_large(count, gib, devices)
         taken: dict[Claim, Gpu] = {}
         obstacles: list[tuple[str, bool]] = []
         for gpu in sorted(large, key=lambda gpu: gpu.used_bytes):
@@ -79,7 +79,7 @@ def _attempt(count: int, gib: float, visible: Callable[[], list[Gpu]], wait: Cla
                 return _lease(taken)
         for claim in taken:
             claim.release()
-        endless = not can_end(count, Holder.this_process().who, _accounts(large), len(large))
+        endless = not can_end(count, ClaimHolder.this_process().who, _accounts(large), len(large))
         wait.write({"count": 0 if endless else count})
     reason = "; ".join(text for text, _ in obstacles)
     leased = any(leased for _, leased in obstacles)
@@ -99,22 +99,23 @@ def _accounts(devices: Sequence[Gpu]) -> list[Account]:
 
 
 def _take(claim: Claim, gpu: Gpu, need: int) -> tuple[str, bool] | None:
-    """Takes the claim; else who is in the way, and whether by a lease."""
+    """Takes the claim; otherwise returns what is in the way, and whether that is a lease."""
     if not claim.take():
         return f"GPU {gpu.index} is leased by {claim.holder() or 'another run'}", True
-    if obstacle := _leftover(claim, gpu) or _stranger(gpu, need):
-        claim.let_go()
+    if obstacle := _leftover(claim, gpu) or _unleased_use(gpu, need):
+        claim.give_up()
         return f"GPU {gpu.index} {obstacle}", False
     claim.write({"used_bytes": gpu.used_bytes})
     return None
 
 
 def _leftover(claim: Claim, gpu: Gpu) -> str | None:
-    """What a run that was killed has left on the GPU: it had no time to remove its note."""
-    for holder in gpu.holders:
+    """Memory that a killed run has left on the GPU; the run's note is left as well."""
+    for holder in gpu.processes:
         with suppress(psutil.Error):
             if SERVER_ID in psutil.Process(holder.pid).environ():
-                return f"holds pid {holder.pid} ({holder.name}), a server of the harness without its run"
+                server = f"pid {holder.pid} ({holder.name})"
+                return f"is used by {server}, a server of the harness whose run has ended"
     note = claim.note()
     if gpu.used_bytes <= note.get("used_bytes", gpu.used_bytes) + TOLERANCE_BYTES:
         return None
@@ -122,13 +123,13 @@ def _leftover(claim: Claim, gpu: Gpu) -> str | None:
     if time.time() - found > LEFTOVER_S:
         return None
     claim.write(note)
-    return f"gets back the memory of {claim.holder() or 'a run'}, which was killed"
+    return f"still has memory of {claim.holder() or 'a run'}, which was killed"
 
 
-def _stranger(gpu: Gpu, need: int) -> str | None:
+def _unleased_use(gpu: Gpu, need: int) -> str | None:
     if gpu.free_bytes >= need:
         return None
-    names = [f"pid {holder.pid} ({holder.name})" for holder in gpu.holders]
+    names = [f"pid {holder.pid} ({holder.name})" for holder in gpu.processes]
     return f"is used by {', '.join(names) or 'a process that NVML does not name'}"
 
 
@@ -138,11 +139,11 @@ def _lease(taken: dict[Claim, Gpu]) -> Lease:
     return Lease([*taken], {VISIBLE_VARIABLE: names, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, gpus)
 
 
-def _never(count: int, gib: float, devices: Sequence[Gpu]) -> NotEnoughHardware:
-    there = ", ".join(f"GPU {gpu.index} ({gpu.name}, {gpu.total_bytes / 2**30:.1f} GiB)" for gpu in devices)
+def _too_large(count: int, gib: float, devices: Sequence[Gpu]) -> NotEnoughHardware:
+    present = ", ".join(f"GPU {gpu.index} ({gpu.name}, {gpu.total_bytes / 2**30:.1f} GiB)" for gpu in devices)
     return NotEnoughHardware(
-        f"asked for {count} x {gib:g} GiB of GPU memory; there is {there or 'no GPU'}",
-        hint=f"run a smaller model, lower the entry's hardware need, or see what {VISIBLE_VARIABLE} hides",
+        f"a server needs {count} x {gib:g} GiB of GPU memory; this machine has {present or 'no GPU'}",
+        hint=f"run a smaller model, lower the entry's hardware need, or check what {VISIBLE_VARIABLE} hides",
     )
 
 

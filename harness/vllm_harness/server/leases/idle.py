@@ -1,4 +1,4 @@
-"""Servers of this process that no test uses now: given back before the process waits for another."""
+"""Idle servers of this process, which are given back before the process waits for hardware."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 GiveBack = Callable[[], bool]
-"""Ends one idle server; False where there is none."""
+"""Ends an idle server; False where there is none."""
 
 _offers: list[GiveBack] = []
 
 
 @contextmanager
 def offered(give_back: GiveBack) -> Iterator[None]:
-    """While it lasts, whoever in this process would have to wait takes the offer first."""
+    """Has each wait of this process call `give_back` first, as long as the context lasts."""
     _offers.append(give_back)
     try:
         yield
@@ -21,6 +21,6 @@ def offered(give_back: GiveBack) -> Iterator[None]:
         _offers.remove(give_back)
 
 
-def give_one_back() -> bool:
-    """Ends one idle server of this process; False where there is none."""
+def give_back_idle_server() -> bool:
+    """Ends an idle server of this process; False where there is none."""
     return any(give_back() for give_back in list(_offers))

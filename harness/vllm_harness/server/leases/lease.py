@@ -1,4 +1,4 @@
-"""A lease: something of the machine that is promised to one server, and the wait for it."""
+"""A lease: hardware that is promised to a server, and the wait for it."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from dataclasses import dataclass, field
 from vllm_harness.machine.gpus import Gpu
 from vllm_harness.server.errors import StartupError
 from vllm_harness.server.leases.claims import Claim
-from vllm_harness.server.leases.idle import give_one_back
+from vllm_harness.server.leases.idle import give_back_idle_server
 from vllm_harness.terminal import notices
 
 POLL_S = 0.2
-TELL_EVERY_S = 10.0
-STRANGER_WAIT_S = 60.0
-"""How long to wait where no lease stands in the way: servers of killed runs end well within it."""
+REPORT_EVERY_S = 10.0
+UNLEASED_WAIT_S = 60.0
+"""How long to wait for processes without a lease: servers of killed runs end well within it."""
 
 
 class NotEnoughHardware(StartupError):
-    """This machine does not have what a server needs, whoever gives something back."""
+    """This machine does not have what a server needs, even when every lease is given back."""
 
 
 class LeaseTimeout(StartupError):
-    """The machine has what a server needs, but others did not give it back in time."""
+    """The machine has what a server needs, but its holders did not give it back in time."""
 
 
 class WaitCannotEnd(StartupError):
-    """Those who hold what a server needs wait for what this process holds."""
+    """The holders of what a server needs wait for what this process holds: a deadlock."""
 
 
 @dataclass
 class Lease:
-    """What is promised to one server.
+    """Hardware that is promised to a server.
 
     Attributes:
-        env: variables that bind the server to it.
+        env: variables that bind the server to its GPUs.
         gpus: the GPUs, as they were when they were leased.
     """
 
@@ -44,7 +44,7 @@ class Lease:
     gpus: list[Gpu] = field(default_factory=list)
 
     def settle(self, **note: float) -> None:
-        """To be called once the server is ready, with what is known of it then; see `memory_leases`."""
+        """Adds to the note what is known once the server is ready; see `leases.memory`."""
         for claim in self.claims:
             claim.write({**claim.note(), **note})
 
@@ -59,10 +59,10 @@ class Busy:
     """Why there is no lease now.
 
     Attributes:
-        reason: who holds what; the same words as long as nothing changes.
-        leased: whether a lease stands in the way, not only strangers.
-        figures: the state of the machine, for an error.
-        endless: whether those who hold it wait for this process.
+        reason: the holders and what they hold; unchanged as long as they are.
+        leased: whether a lease stands in the way, not only processes without one.
+        figures: gives the state of the machine, for an error.
+        endless: whether the holders wait for this process.
     """
 
     reason: str
@@ -72,32 +72,32 @@ class Busy:
 
 
 def wait_for(attempt: Callable[[], Lease | Busy], wanted: str, wait_s: float) -> Lease:
-    """Tries until there is a lease: `wait_s` seconds, and 60 where only strangers stand in the way.
+    """Tries until there is a lease: for `wait_s` seconds, for 60 where no lease stands in the way.
 
-    Idle servers of this process are given back first. Says at once what is waited for, and every 10 s again.
+    Idle servers of this process are given back first. The wait is shown at once and every 10 s.
 
     Raises WaitCannotEnd, LeaseTimeout, and what `attempt` raises.
     """
     start = last_leased = time.monotonic()
-    told = -TELL_EVERY_S
+    reported = -REPORT_EVERY_S
     while isinstance(outcome := attempt(), Busy):
-        if give_one_back():
+        if give_back_idle_server():
             continue
         if outcome.endless:
             raise WaitCannotEnd(
-                f"a wait for {wanted} cannot end: {outcome.reason}; {outcome.figures()}",
-                hint="end what is named there, or run fewer servers at once",
+                f"a wait for {wanted} would never end: {outcome.reason}; {outcome.figures()}",
+                hint="end a process named above, or run fewer servers at once",
             )
         waited = time.monotonic() - start
         last_leased = time.monotonic() if outcome.leased else last_leased
-        if waited >= wait_s or time.monotonic() - last_leased >= STRANGER_WAIT_S:
+        if waited >= wait_s or time.monotonic() - last_leased >= UNLEASED_WAIT_S:
             raise LeaseTimeout(
                 f"no {wanted} within {waited:.0f} s: {outcome.reason}; {outcome.figures()}",
-                hint="end what is named there"
+                hint="end a process named above"
                 + (", or wait longer: set VLLM_HARNESS_LEASE_WAIT_S" if outcome.leased else ""),
             )
-        if waited - told >= TELL_EVERY_S:
-            told = waited
-            notices.say(f"waiting for {wanted} ({waited:.0f} s): {outcome.reason}")
+        if waited - reported >= REPORT_EVERY_S:
+            reported = waited
+            notices.show(f"waiting for {wanted} ({waited:.0f} s): {outcome.reason}")
         time.sleep(POLL_S)
     return outcome

@@ -1,6 +1,6 @@
-"""The ledger of memory: who holds and awaits what, and whether a request fits or can ever fit.
+"""The ledger of memory: what each process holds and awaits, and whether a need fits or can ever fit.
 
-Pure arithmetic over accounts, one a process (or a task of one, see `claims.own_task`). All figures are GiB.
+Pure arithmetic over accounts, one for each process (or task, see `claims.own_task`). All figures are GiB.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Account:
-    """What one process, or one task of it, holds and awaits.
+    """The memory that a process, or a task of it, holds and awaits.
 
     Attributes:
-        who: tells it from others; see `claims.Holder.who`.
-        holder: its description, for people.
+        who: identifies it; see `claims.ClaimHolder.who`.
+        holder: its description, for display.
         leased: promised to its servers.
-        used: what those servers had taken once they were ready.
-        reserved: set aside for the servers of its current test, those that it has leased included.
-        wanted: what it waits for beyond that; 0 when it does not wait.
+        used: taken by those servers once they were ready.
+        reserved: reserved for the servers of its current test, including what it has leased.
+        wanted: what it waits for in addition; 0 when it does not wait.
         since: when that wait began, seconds since the epoch.
     """
 
@@ -33,18 +33,18 @@ class Account:
 
     @property
     def held(self) -> float:
-        """What others cannot have."""
+        """Memory that other processes cannot have."""
         return max(self.leased, self.reserved)
 
     @property
     def coming(self) -> float:
-        """What it holds and has not taken from the machine yet."""
+        """Memory that it holds and has not taken from the machine yet."""
         return max(0.0, self.held - self.used)
 
 
 @dataclass(frozen=True)
 class Room:
-    """What servers may have in all (`total`), and what the machine could give now (`available`)."""
+    """Memory that servers may have in total, and that the machine could give now (`available`)."""
 
     total: float
     available: float
@@ -54,12 +54,12 @@ SLACK = 1e-6  # GiB; sums of fractions
 
 
 def fits(extra: float, who: str, accounts: Iterable[Account], room: Room, *, queue: bool) -> bool:
-    """Whether a process may have so much more now.
+    """Whether a process may have `extra` more memory now.
 
     Args:
         extra: beyond what it holds.
-        queue: whether those who have waited for longer come first, as they must where it holds nothing that
-            it could not give back.
+        queue: whether processes that have waited for longer come first, as they must where this process holds
+            nothing that it could not give back.
     """
     every = list(accounts)
     own = next((account for account in every if account.who == who), Account(who))
@@ -75,11 +75,11 @@ def _before(other: Account, own: Account) -> bool:
 
 
 def can_end(extra: float, who: str, accounts: Iterable[Account], total: float) -> bool:
-    """Whether a wait for so much more can end: whether all the others could finish one after the other.
+    """Whether a wait for `extra` more memory can end: whether all other processes could finish one by one.
 
-    Those who do not wait finish and give back what they hold; of those who wait, each that then gets what it
-    wants. (The safety test of Dijkstra's banker's algorithm, with what is awaited now in place of a claim
-    made ahead.)
+    Processes that do not wait finish and give back what they hold; so does a waiting process that then gets
+    what it wants. (The safety test of Dijkstra's banker's algorithm, with what is awaited now in place of a
+    claim made ahead.)
     """
     waiting = {account.who: account for account in accounts}
     own = waiting.pop(who, Account(who))

@@ -1,4 +1,4 @@
-"""Memory leased to CPU servers: the ledger's entries are locked files, which a dead holder loses."""
+"""Memory leased to CPU servers: the entries of the ledger are locked files, released with their process."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ import psutil
 from filelock import FileLock
 
 from vllm_harness.files.paths import state_dir
-from vllm_harness.server.leases.claims import Claim, Holder, enter, entries
+from vllm_harness.server.leases.claims import Claim, ClaimHolder, enter, entries
 from vllm_harness.server.leases.lease import Busy, Lease, NotEnoughHardware, wait_for
 from vllm_harness.server.leases.ledger import Account, Room, can_end, fits
 
 Measure = Callable[[float], Room]
-"""What there is, given what the servers that hold leases have taken already (GiB)."""
+"""The memory there is, given what the servers with leases have taken already (GiB)."""
 
 
 def lease_memory(gib: float, *, room: Measure, wait_s: float = 3600.0) -> Lease:
-    """Leases memory for one server on CPU.
+    """Leases memory for a server on CPU.
 
-    All promises together never pass what there is, and what is not taken yet must be available now.
+    All leases together never exceed the memory there is, and what they have not taken yet is available now.
 
     Args:
-        gib: how much.
-        room: what there is.
-        wait_s: seconds to wait for others.
+        gib: the size.
+        room: gives the memory there is.
+        wait_s: seconds to wait for other leases.
 
     Raises:
         NotEnoughHardware: at once, where it could never fit.
-        WaitCannotEnd: at once, where those who hold it wait for this process.
-        LeaseTimeout: naming who holds it.
+        WaitCannotEnd: at once, where the holders wait for this process.
+        LeaseTimeout: naming the holders.
     """
-    with _asking() as wait:
+    with _wait_entry() as wait:
         return wait_for(partial(_attempt, "lease", gib, room, wait), f"{gib:.1f} GiB of memory", wait_s)
 
 
 def reserve_memory(gib: float, *, room: Measure, wait_s: float = 3600.0) -> Lease:
-    """Sets memory aside for the servers that this process is about to use, those that it runs included.
+    """Reserves memory for the servers that this process is about to use, including its running servers.
 
-    To be asked for while none of its servers is in use: it gives them back where it would have to wait, so
-    that nobody waits for it meanwhile. Its servers' leases are then a part of it. Raises as `lease_memory`.
+    To be called while none of its servers is in use: they are given back where it would have to wait, so that
+    no other process waits for this one. Later leases are a part of it. Raises as `lease_memory`.
     """
-    with _asking() as wait:
+    with _wait_entry() as wait:
         wanted = f"{gib:.1f} GiB of memory for the next test"
         return wait_for(partial(_attempt, "reserve", gib, room, wait), wanted, wait_s)
 
 
 def others_have_waited_s() -> float:
-    """For how many seconds another process has waited for memory by now; 0 where none waits."""
+    """The longest wait of another process for memory so far, in seconds; 0 where none waits."""
     with _locked():
-        who = Holder.this_process().who
+        who = ClaimHolder.this_process().who
         since = [each.since for each in _accounts() if each.wanted and each.who != who]
     return max(0.0, time.time() - min(since)) if since else 0.0
 
@@ -69,7 +69,7 @@ def accounts() -> list[Account]:
 def _attempt(kind: Literal["lease", "reserve"], gib: float, measure: Measure, wait: Claim) -> Lease | Busy:
     with _locked():
         every = _accounts()
-        who = Holder.this_process().who
+        who = ClaimHolder.this_process().who
         own = next((each for each in every if each.who == who), Account(who))
         after = max(own.leased + gib, own.reserved) if kind == "lease" else max(own.leased, gib)
         extra = after - own.held
@@ -77,12 +77,12 @@ def _attempt(kind: Literal["lease", "reserve"], gib: float, measure: Measure, wa
             return Lease([enter(_folder(), kind=kind, gib=gib)])
         room = measure(sum(account.used for account in every))
         if gib > room.total:
-            raise _never(gib, room)
-        # a process that holds servers in use must not queue behind those who wait for it
+            raise _too_large(gib, room)
+        # a process that holds servers in use must not queue behind processes that wait for it
         queue = kind == "reserve" or not own.leased
         if fits(extra, own.who, every, room, queue=queue):
             return Lease([enter(_folder(), kind=kind, gib=gib)])
-        # of those who wait for each other only the one that closes the circle is refused
+        # of processes that wait for each other only the last is refused, which closes the circle
         endless = not can_end(extra, own.who, every, room.total)
         wait.write({"kind": "wait", "gib": 0 if endless else extra, "since": own.since or time.time()})
     leased = any(each.held or each.wanted for each in every if each.who != own.who)
@@ -90,8 +90,8 @@ def _attempt(kind: Literal["lease", "reserve"], gib: float, measure: Measure, wa
 
 
 @contextmanager
-def _asking() -> Iterator[Claim]:
-    """The entry of a request, which says that it waits once it has been refused."""
+def _wait_entry() -> Iterator[Claim]:
+    """The ledger entry of this wait; its size is written when the first attempt fails."""
     with _locked():
         claim = enter(_folder(), kind="wait", gib=0.0, since=0.0)
     try:
@@ -102,7 +102,7 @@ def _asking() -> Iterator[Claim]:
 
 
 def _accounts() -> list[Account]:
-    """One a process or task; what is left of dead ones is removed."""
+    """An account for each process or task; entries of ended processes are removed."""
     found: dict[str, Account] = {}
     for claim in entries(_folder()):
         note, holder = claim.note(), claim.holder()
@@ -126,24 +126,24 @@ def _with(account: Account, kind: str, note: dict[str, float]) -> Account:
     return account
 
 
-def _never(gib: float, room: Room) -> NotEnoughHardware:
+def _too_large(gib: float, room: Room) -> NotEnoughHardware:
     return NotEnoughHardware(
-        f"asked for {gib:.1f} GiB of memory; there are {max(0.0, room.total):.1f} GiB for servers",
+        f"a server needs {gib:.1f} GiB of memory; there are {max(0.0, room.total):.1f} GiB for servers",
         hint="run a smaller model, lower the entry's cpu_memory_gib, or raise the limit "
-        "(VLLM_HARNESS_MEMORY_GIB, the control group's); `vllm-harness doctor` tells how many servers fit",
+        "(VLLM_HARNESS_MEMORY_GIB, the control group's); `vllm-harness doctor` shows how many servers fit",
     )
 
 
 def _reason(every: list[Account], own: str) -> str:
-    """Who holds what; the same words as long as nothing changes."""
-    words = []
+    """The holders and what they hold; the same text as long as nothing changes."""
+    parts = []
     for each in every:
         waits = f" and waits for {each.wanted:.1f} GiB" if each.wanted else ""
         if each.held:
-            words.append(f"{each.held:.1f} GiB are leased by {each.holder}{waits}")
+            parts.append(f"{each.held:.1f} GiB are leased by {each.holder}{waits}")
         elif each.wanted and each.who != own:
-            words.append(f"{each.holder} has waited for {each.wanted:.1f} GiB for longer")
-    return "; ".join(words) or "other processes use it"
+            parts.append(f"{each.holder} has waited for {each.wanted:.1f} GiB for longer")
+    return "; ".join(parts) or "other processes use it"
 
 
 def _figures(room: Room) -> str:

@@ -1,4 +1,4 @@
-"""How much memory a server takes on CPU: measured at each server's end and kept, with a guess until then."""
+"""The memory that a server takes on CPU: measured at each server's end and kept, and a guess until then."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from vllm_harness.server.process_tree import tree_pids
 from vllm_harness.server.records import running
 
 STAND_IN_GIB = {"forked": 0.7, "cold": 2.2}
-"""Of a stand-in that was never measured; those of gpt-oss and Qwen 3 take 0.3 and 1.9 GiB on vLLM 0.32.0."""
+"""Guess for a stand-in that was never measured; gpt-oss and Qwen 3 take 0.3 and 1.9 GiB on vLLM 0.32.0."""
 FORK_SERVER_GIB = 1.1
-"""What a fork server takes with one model's tokenizer, before it can be measured."""
+"""Guess for a fork server with a model's tokenizer, before it can be measured."""
 MARGIN, SPARE_GIB = 1.25, 0.1
-"""What a measured server may take beyond what was seen of it."""
+"""What a server may take beyond its measured memory."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """A launch on CPU, and how it is started.
+    """A launch on CPU and its kind of start.
 
     Attributes:
         forked: from the fork server, which shares most of its memory with it.
@@ -39,18 +39,18 @@ class Start:
 
     @property
     def cache_gib(self) -> float:
-        """Size of its KV cache; it takes that only as the cache fills, but vLLM wants it to be free."""
+        """Size of its KV cache: taken as the cache fills, but vLLM requires it to be free at the start."""
         return number(self.launch.environ(), "VLLM_CPU_KVCACHE_SPACE", 1.0)
 
     @property
     def key(self) -> str:
-        """What servers have in common that take as much."""
-        launch, how = self.launch, "forked" if self.forked else "cold"
+        """The key of a measurement: servers of the same key take the same memory."""
+        launch, start = self.launch, "forked" if self.forked else "cold"
         version = launch.environment.vllm_version
-        return f"{launch.entry.name} {launch.lane} {how} {version} {launch.frontend} {self.cache_gib:g}"
+        return f"{launch.entry.name} {launch.lane} {start} {version} {launch.frontend} {self.cache_gib:g}"
 
     def need_gib(self) -> float:
-        """What it takes: as measured, with a margin, else a guess."""
+        """The memory it needs: as measured, with a margin, or a guess."""
         if measured := _measured().get(self.key):
             return measured * MARGIN + SPARE_GIB
         if self.launch.lane == "live":
@@ -61,14 +61,14 @@ class Start:
         return guess + max(0.0, self.cache_gib - 1)
 
     def ahead_gib(self) -> float:
-        """What is taken besides, once, to start it: a fork server where none runs."""
+        """What its start takes in addition: the memory of a fork server, where none runs."""
         described = self.launch.environment.describe()
         if not self.forked or any(template.environment == described for template in templates()):
             return 0.0
         return FORK_SERVER_GIB
 
     def learn(self, gib: float) -> None:
-        """Keeps what a server has taken, if it is the most so far."""
+        """Keeps the memory that a server has taken, if it is the largest so far."""
         with FileLock(_file().with_suffix(".lock"), thread_local=False):
             measured = _measured()
             if gib > measured.get(self.key, 0.0):
@@ -78,7 +78,7 @@ class Start:
 
 
 def taken_gib(root: int) -> float:
-    """What a server takes beyond what it shares with its fork server, by the pages that are its own (USS)."""
+    """The memory of a server without what it shares with its fork server: its unshared pages (USS)."""
     total = 0
     for pid in tree_pids(root):
         with suppress(psutil.Error):
@@ -87,7 +87,7 @@ def taken_gib(root: int) -> float:
 
 
 def fork_servers_gib() -> float:
-    """What this user's fork servers take, without the servers forked from them."""
+    """The memory of this user's fork servers, without the servers forked from them."""
     total = 0
     servers = set[int]().union(*(tree_pids(record.supervisor) for record in running()))
     for template in templates():
@@ -110,9 +110,11 @@ def _file() -> Path:
 
 
 def number(environ: Mapping[str, str], name: str, default: float) -> float:
-    """A variable's value. Raises UsageError where it is no number."""
+    """A variable's value. Raises UsageError where it is not a number."""
     text = environ.get(name) or str(default)
     try:
         return float(text)
     except ValueError:
-        raise UsageError(f"{name} is {text!r}, not a number") from None
+        raise UsageError(
+            f"{name} is {text!r}, not a number", hint=f"set {name} to a number, or unset it"
+        ) from None

@@ -1,4 +1,4 @@
-"""Ports without collisions: a lease is a locked file, so parallel runs never choose the same."""
+"""Ports without collisions: a lease is a locked file, so parallel runs never choose the same port."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from vllm_harness.files.paths import state_dir
 
 # below Linux's default range of ephemeral ports, so that no outgoing connection takes one by chance
 PORTS = range(21000, 29000)
+CANDIDATES = 200
 
 
 class NoFreePort(HarnessError):
@@ -22,7 +23,7 @@ class NoFreePort(HarnessError):
 
 @dataclass
 class PortLease:
-    """A port that no other lease holds, until `release`."""
+    """A port that no other lease holds until `release`."""
 
     port: int
     _lock: FileLock
@@ -41,12 +42,18 @@ def lease_port(port: int | None = None, *, seed: int | None = None) -> PortLease
     if port is not None:
         lease = _try(port)
         if lease is None:
-            raise NoFreePort(f"port {port} is taken by {describe_holder(port)}", hint="leave the port out")
+            raise NoFreePort(
+                f"port {port} is taken by {describe_holder(port)}",
+                hint="leave the port out, then the harness leases a free port",
+            )
         return lease
-    for candidate in random.Random(seed).sample(PORTS, 200):
+    for candidate in random.Random(seed).sample(PORTS, CANDIDATES):
         if lease := _try(candidate):
             return lease
-    raise NoFreePort(f"no free port found between {PORTS.start} and {PORTS.stop}")
+    raise NoFreePort(
+        f"none of {CANDIDATES} ports between {PORTS.start} and {PORTS.stop} is free",
+        hint="end processes that listen there",
+    )
 
 
 def _try(port: int) -> PortLease | None:
@@ -75,7 +82,7 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def listeners(port: int) -> set[int | None]:
-    """Process ids that listen on a TCP port; None stands for a process we may not look into."""
+    """Process ids that listen on a TCP port; None is a process that this user may not inspect."""
     return {
         connection.pid
         for connection in psutil.net_connections(kind="tcp")
@@ -84,7 +91,7 @@ def listeners(port: int) -> set[int | None]:
 
 
 def describe_holder(port: int) -> str:
-    """Words for whoever listens on a port: `pid 12 (python -m http.server)`."""
+    """The processes that listen on a port, such as `pid 12 (python -m http.server)`."""
     names = []
     for pid in sorted(listeners(port), key=lambda pid: pid or 0):
         try:

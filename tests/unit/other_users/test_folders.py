@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.unit.strangers.nobody import NOBODY, Nobody, given_to_nobody, needs_root, reachable_folder
+from tests.unit.other_users.nobody import NOBODY, Nobody, given_to_nobody, needs_root, reachable_folder
 from vllm_harness.cli.main import app
 from vllm_harness.files.folders import Purpose, UntrustedFolder, own_folder, private_folder, shared_folder
 from vllm_harness.files.paths import cache_dir, state_dir
@@ -40,7 +40,7 @@ def test_a_folder_that_others_may_write_to_is_refused(kind: object, mode: int, t
     tmp_path.chmod(mode)
     with pytest.raises(UntrustedFolder) as caught:
         kind(tmp_path, OURS)  # type: ignore[operator]
-    said = str(caught.value)
+    message = str(caught.value)
     assert caught.value.exit_code == 2
     for words in (
         str(tmp_path),
@@ -49,7 +49,7 @@ def test_a_folder_that_others_may_write_to_is_refused(kind: object, mode: int, t
         "VLLM_HARNESS_STATE",
         "chmod go-w",
     ):
-        assert words in said
+        assert words in message
 
 
 @needs_root
@@ -83,7 +83,7 @@ def test_a_link_of_ours_is_followed_but_for_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_no_folder_is_refused(kind: object, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UntrustedFolder, match="is no folder"):
+    with pytest.raises(UntrustedFolder, match="is not a folder"):
         kind(tmp_path / "file", OURS)  # type: ignore[operator]
 
 
@@ -107,7 +107,7 @@ def test_a_link_of_another_user_is_refused(kind: object, tmp_path: Path) -> None
 
 
 @needs_root
-def test_a_cache_of_another_user_is_read_where_no_stranger_could_put_it(tmp_path: Path) -> None:
+def test_a_cache_of_another_user_is_read_where_no_other_user_could_put_it(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o755)
     given_to_nobody(cache)
@@ -124,7 +124,7 @@ def test_a_cache_of_roots_is_read_by_others_unless_they_may_not() -> None:
         try:
             own_folder(folder, OURS)
         except UntrustedFolder as error:
-            return 0 if "belongs to somebody else" in str(error) else 2
+            return 0 if "belongs to another user" in str(error) else 2
         return 3
 
     with reachable_folder() as folder:
@@ -134,7 +134,7 @@ def test_a_cache_of_roots_is_read_by_others_unless_they_may_not() -> None:
 
 
 @needs_root
-def test_state_and_cache_of_a_stranger_end_a_command_with_2(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_and_cache_of_another_user_end_a_command_with_2(monkeypatch: pytest.MonkeyPatch) -> None:
     with reachable_folder() as folder:
         (folder / "state").mkdir(mode=0o755)
         given_to_nobody(folder / "state")

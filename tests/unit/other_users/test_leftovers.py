@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.strangers.nobody import Nobody, needs_root, reachable_folder, there
+from tests.unit.other_users.nobody import Nobody, needs_root, reachable_folder, there
 from vllm_harness.environments import assets
 from vllm_harness.environments.metadata import stub_metadata
 from vllm_harness.environments.sources import PackageSource, PinnedFile, sha256_of
@@ -31,7 +31,7 @@ def test_a_log_is_private_whatever_the_umask(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_stranger_on_a_kept_server_s_port_gets_no_key() -> None:
+def test_another_user_on_a_kept_server_s_port_gets_no_key() -> None:
     def listen() -> int:
         with socket.create_server(("127.0.0.1", lease.port)) as server:
             (folder / "listens").touch()
@@ -44,16 +44,16 @@ def test_a_stranger_on_a_kept_server_s_port_gets_no_key() -> None:
     lease = lease_port()
     with reachable_folder() as folder:
         folder.chmod(0o777)
-        stranger = Nobody(listen)
+        other = Nobody(listen)
         there(folder / "listens")
-        assert listeners(lease.port) == {stranger.pid}
+        assert listeners(lease.port) == {other.pid}
         with subprocess.Popen(["sleep", "60"]) as supervisor:
             record = ServerRecord(
                 *("id", supervisor.pid, 0.0, str(folder), "m", "live", "env", "log", lease.port, 1, "", True)
             )
             assert not kept._serves(record, "m", "secret")
             supervisor.kill()
-        assert stranger.exit_code() == 0
+        assert other.exit_code() == 0
     lease.release()
 
 

@@ -1,4 +1,4 @@
-"""What only the user who runs a server may ask of it, asked over TCP by that user and by another one."""
+"""Requests that only the user who runs a server may send, sent over TCP by that user and by another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from tests.tool_server.running import ToolServer
-from tests.unit.strangers.nobody import Nobody, needs_root
+from tests.unit.other_users.nobody import Nobody, needs_root
 from vllm_harness.server.launch import IN_SERVER
 
 sys.path.insert(0, str(IN_SERVER))
@@ -44,11 +44,11 @@ async def vllm(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 
 @contextmanager
-def served(app: Any, stranger: Callable[[int], int]) -> Iterator[int]:
-    """The port of an application, of which another user has asked something first: `stranger` returns 0."""
+def served(app: Any, other: Callable[[int], int]) -> Iterator[int]:
+    """The port of an application, after a request of another user: `other` returns 0."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    nobody = Nobody(lambda: stranger(port))  # before there are threads; its connection waits for the server
+    nobody = Nobody(lambda: other(port))  # before there are threads; its connection waits for the server
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
@@ -101,10 +101,10 @@ def test_a_connection_that_is_closed_is_nobody_s() -> None:
 
 @needs_root
 @pytest.mark.usefixtures("look_up")
-def test_a_stranger_s_scripts_are_refused() -> None:
+def test_another_user_s_scripts_are_refused() -> None:
     def ask_all(port: int) -> int:
-        asked = [("POST", RULES), ("GET", None), ("DELETE", None)]
-        found = {ask(port, method, "/vllm-harness/books/default", body) for method, body in asked}
+        calls = [("POST", RULES), ("GET", None), ("DELETE", None)]
+        found = {ask(port, method, "/vllm-harness/books/default", body) for method, body in calls}
         return 0 if found == {403} else 1
 
     with served(ScriptMiddleware(vllm), ask_all) as port:
@@ -114,7 +114,7 @@ def test_a_stranger_s_scripts_are_refused() -> None:
 
 
 @needs_root
-def test_a_stranger_gets_no_recording() -> None:
+def test_another_user_gets_no_recording() -> None:
     def ask_both(port: int) -> int:
         return (
             0 if {ask(port, method, "/vllm-harness/recording") for method in ("GET", "POST")} == {403} else 1
@@ -126,7 +126,7 @@ def test_a_stranger_gets_no_recording() -> None:
 
 @needs_root
 @pytest.mark.parametrize("path", ["/sse", "/messages/"])
-def test_a_stranger_s_code_is_not_executed(path: str, tmp_path: Path) -> None:
+def test_another_user_s_code_is_not_executed(path: str, tmp_path: Path) -> None:
     with ToolServer("python", tmp_path) as server:
         port = int(server.address.split(":")[1])
         assert Nobody(lambda: 0 if ask(port, "GET", path) == 403 else 1).exit_code() == 0

@@ -55,7 +55,7 @@ class Nobody:
 @contextmanager
 def reachable_folder() -> Iterator[Path]:
     """A temporary folder that every user may look into, unlike pytest's own."""
-    with tempfile.TemporaryDirectory(prefix="vh-strangers-", dir="/tmp") as name:
+    with tempfile.TemporaryDirectory(prefix="vh-other-users-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
         yield folder

@@ -1,7 +1,7 @@
 """The environments that the harness has made, each a folder under the cache.
 
 An environment is complete when its marker file is there: the marker is written last, so a half-made one is
-never taken for a good one.
+never used.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from vllm_harness.configuration.model_entries import Device
 from vllm_harness.environments.metadata import stub_metadata
-from vllm_harness.environments.spec import Device, Environment, Kind
+from vllm_harness.environments.spec import Environment, Kind
 from vllm_harness.errors import HarnessError, UsageError
-from vllm_harness.files.making import one_maker
+from vllm_harness.files.locking import locked_for_making
 from vllm_harness.files.paths import cache_dir
 from vllm_harness.terminal.status import Progress, quiet
 
@@ -29,7 +30,7 @@ class MissingEnvironmentError(HarnessError):
 
 @dataclass(frozen=True)
 class Marker:
-    """What a complete environment's marker file says; see `Environment` for the fields."""
+    """The content of a complete environment's marker file; see `Environment` for the fields."""
 
     vllm_version: str
     device: Device
@@ -38,35 +39,35 @@ class Marker:
     kernels: str | None = None
     commit: str | None = None
     tree: str | None = None
-    requirements: str | None = None  # a hash of what the tree asks for
+    requirements: str | None = None  # a hash of the tree's requirements
 
 
 @dataclass(frozen=True)
-class Made:
+class StoredEnvironment:
     """An environment's folder on this machine; `environment` is None where it was left half-made."""
 
     folder: Path
     environment: Environment | None
 
     def sizes(self) -> tuple[int, int]:
-        """Bytes in all, and of its own: what removing it frees, the rest being links into uv's cache."""
+        """Bytes in total, and bytes that removing it frees: the rest is links into uv's cache."""
         stats = [path.lstat() for path in self.folder.rglob("*") if not path.is_dir()]
         return sum(s.st_blocks for s in stats) * 512, sum(s.st_blocks for s in stats if s.st_nlink == 1) * 512
 
 
-def root() -> Path:
+def environments_folder() -> Path:
     """The folder of all environments."""
     return cache_dir() / "environments"
 
 
 def make(folder: Path, build: Callable[[], Marker], progress: Progress) -> Environment:
-    """The environment of a folder, built now unless it is complete; one process builds, others wait.
+    """The environment of a folder, built unless it is complete; one process builds, others wait.
 
-    Raises what `build` raises, and leaves nothing then.
+    Raises what `build` raises; the folder is removed then.
     """
-    with one_maker(folder, progress):
-        if made := read(folder):
-            return made
+    with locked_for_making(folder, progress):
+        if stored_environment := read(folder):
+            return stored_environment
         shutil.rmtree(folder, ignore_errors=True)
         try:
             write_marker(folder, build())
@@ -85,7 +86,7 @@ def read(folder: Path) -> Environment | None:
 
 
 def read_marker(folder: Path) -> Marker:
-    """What a folder's marker says. Raises OSError, ValueError, TypeError where it is missing or damaged."""
+    """The marker of a folder. Raises OSError, ValueError, TypeError where it is missing or damaged."""
     return Marker(**json.loads((folder / _MARKER).read_text()))
 
 
@@ -97,7 +98,7 @@ def write_marker(folder: Path, marker: Marker) -> None:
 
 
 def described(folder: Path, marker: Marker) -> Environment:
-    """The environment that a folder is by its marker."""
+    """The environment in a folder, by its marker."""
     config = (folder / "pyvenv.cfg").read_text()
     found = re.search(r"^version_info = (\S+)", config, re.M)
     return Environment(
@@ -121,23 +122,23 @@ def folder_of(environment: Environment) -> Path:
 
 
 def site_packages(folder: Path) -> Path:
-    """The folder of an environment's distributions."""
+    """The site-packages folder of an environment."""
     return next((folder / "lib").glob("python3*"), folder / "lib") / "site-packages"
 
 
-def made() -> Iterator[Made]:
+def stored() -> Iterator[StoredEnvironment]:
     """The environments on this machine, half-made and outdated ones included."""
-    if root().exists():
-        for folder in sorted(path for path in root().iterdir() if path.is_dir()):
-            yield Made(folder, read(folder))
+    if environments_folder().exists():
+        for folder in sorted(path for path in environments_folder().iterdir() if path.is_dir()):
+            yield StoredEnvironment(folder, read(folder))
 
 
 def remove(name: str) -> Path:
-    """Removes an environment by its folder's name. Raises UsageError naming those there are."""
-    known = [entry.folder.name for entry in made()]
+    """Removes an environment by its folder's name. Raises UsageError where there is none of that name."""
+    known = [entry.folder.name for entry in stored()]
     if name not in known:
-        raise UsageError(f"no environment {name}", hint=f"one of: {', '.join(known) or 'none is made'}")
-    with one_maker(root() / name, quiet):
-        (root() / name / _MARKER).unlink(missing_ok=True)
-        shutil.rmtree(root() / name)
-    return root() / name
+        raise UsageError(f"no environment {name}", hint=f"use one of: {', '.join(known) or 'there is none'}")
+    with locked_for_making(environments_folder() / name, quiet):
+        (environments_folder() / name / _MARKER).unlink(missing_ok=True)
+        shutil.rmtree(environments_folder() / name)
+    return environments_folder() / name

@@ -1,4 +1,4 @@
-"""Both ends of a fork server's socket look at whose the other end is, before anything is said."""
+"""Both ends of a fork server's socket check the user at the other end before anything is sent."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.strangers.nobody import Nobody, given_to_nobody, needs_root, reachable_folder, there
+from tests.unit.other_users.nobody import Nobody, given_to_nobody, needs_root, reachable_folder, there
 from vllm_harness.server import fork_server
-from vllm_harness.server.private_socket import StrangerAnswers, connect
+from vllm_harness.server.private_socket import OtherUserAnswers, connect
 
 SERVE = """
 import importlib.util, os, sys
@@ -40,32 +40,32 @@ def serving(path: Path) -> subprocess.Popen[str]:
 
 
 @needs_root
-def test_a_stranger_gets_neither_configuration_nor_descriptors() -> None:
+def test_another_user_gets_neither_configuration_nor_descriptors() -> None:
     with reachable_folder() as folder:
         given_to_nobody(folder)
-        stranger = Nobody(lambda: listening(folder / "a.sock"))
+        other = Nobody(lambda: listening(folder / "a.sock"))
         before = set(Path("/proc/self/fd").iterdir())
-        with pytest.raises(StrangerAnswers) as caught:
+        with pytest.raises(OtherUserAnswers) as caught:
             fork_server.spawn({"env": {"OPENAI_API_KEY": "secret"}}, there(folder / "a.sock"))
         assert set(Path("/proc/self/fd").iterdir()) == before
-        assert stranger.exit_code() == 0
-    assert f"pid {stranger.pid} of another user (uid 65534)" in str(caught.value)
+        assert other.exit_code() == 0
+    assert f"pid {other.pid} of another user (uid 65534)" in str(caught.value)
     assert str(folder / "a.sock") in str(caught.value)
 
 
 @needs_root
-def test_a_stranger_is_not_held_for_a_template() -> None:
+def test_another_user_is_not_held_for_a_template() -> None:
     with reachable_folder() as folder:
         given_to_nobody(folder)
-        stranger = Nobody(lambda: listening(folder / "a.sock"))
-        with pytest.raises(StrangerAnswers):
+        other = Nobody(lambda: listening(folder / "a.sock"))
+        with pytest.raises(OtherUserAnswers):
             fork_server._hold(there(folder / "a.sock"))
-        assert stranger.exit_code() == 0
+        assert other.exit_code() == 0
         assert folder / "a.sock" not in fork_server._held
 
 
 @needs_root
-def test_a_template_reads_nothing_of_a_stranger() -> None:
+def test_a_template_reads_nothing_of_another_user() -> None:
     def ask() -> int:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.connect(str(folder / "a.sock"))
@@ -77,12 +77,12 @@ def test_a_template_reads_nothing_of_a_stranger() -> None:
         template = serving(folder / "a.sock")
         with connect(there(folder / "a.sock")) as ours:
             (folder / "a.sock").chmod(0o666)
-            stranger = Nobody(ask)
-            assert stranger.exit_code() in (0, 1)  # it read the end, or was cut off with its words unread
+            other = Nobody(ask)
+            assert other.exit_code() in (0, 1)  # it read the end, or was cut off with its words unread
             assert template.poll() is None
             ours.sendall(b'{"op": "leave"}\n')
-        said, _ = template.communicate(timeout=20)
-    assert f"refused: a client of another user (pid {stranger.pid}, uid 65534)" in said
+        output, _ = template.communicate(timeout=20)
+    assert f"refused: a client of another user (pid {other.pid}, uid 65534)" in output
 
 
 @pytest.mark.parametrize("length", [10, 200])
