@@ -134,7 +134,9 @@ def attach(url: str, api_key_env: str | None = None, request_s: float = 120.0) -
         UsageError: not a URL, or the variable is not set.
     """
     if not url.startswith(("http://", "https://")):
-        raise UsageError(f"the server's URL {url!r} is not an http(s) URL", hint="such as http://127.0.0.1:8000")
+        raise UsageError(
+            f"the server's URL {url!r} is not an http(s) URL", hint="such as http://127.0.0.1:8000"
+        )
     key = NO_KEY
     if api_key_env is not None:
         key = os.environ.get(api_key_env, "")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vllm_harness.configuration.model_entries import Device
 from vllm_harness.environments.locks import lock_for, locks
 from vllm_harness.environments.resolve import default_device, default_spec, resolve
-from vllm_harness.environments.spec import Device, Spec, parse
+from vllm_harness.environments.spec import Spec, parse
 from vllm_harness.environments.tree import Tree
 
 
