@@ -18,11 +18,11 @@ from vllm_harness.cli import (
     init,
     models,
     ps,
+    regression,
     run,
     serve,
     validate,
 )
-from vllm_harness.cli import regression as matrix
 from vllm_harness.cli.welcome import in_checkout, version_line, welcome
 from vllm_harness.errors import HarnessError
 from vllm_harness.terminal.printable import printable
@@ -38,7 +38,7 @@ app.command()(doctor.doctor)
 app.command()(check_weights.check_weights)
 app.command()(ps.ps)
 app.command()(ps.stop)
-app.add_typer(matrix.app, name="matrix")
+app.add_typer(regression.app, name="regression")
 app.add_typer(models.app, name="models")
 app.add_typer(env.app, name="env")
 app.add_typer(assets.app, name="assets")

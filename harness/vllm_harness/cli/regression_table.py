@@ -1,34 +1,48 @@
-"""The table of `vllm-harness matrix`: a row a family, and in each column the counts of a group of cases."""
+"""What `vllm-harness regression` prints: the table of cells, and lists of changes, failures and findings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from vllm_harness.regression.cases.questions import GROUPS
-from vllm_harness.regression.results.compare import Baseline, against
-from vllm_harness.regression.results.results import Cell, Engine
+from vllm_harness.regression.cases.case import GROUPS, Group
+from vllm_harness.regression.engines.plan import Engine
+from vllm_harness.regression.mutation.coverage import FileCoverage
+from vllm_harness.regression.results.cells import CaseVerdict, Cell
+from vllm_harness.regression.results.compare import (
+    Baseline,
+    CaseChange,
+    CaseMismatches,
+    EngineDifference,
+    against,
+)
+from vllm_harness.regression.results.findings import ExplainedFailures, ParserFinding
+from vllm_harness.regression.results.mismatches import Mismatch
+from vllm_harness.regression.search import SmallestFailure
 from vllm_harness.terminal.tables import Cell as Shown
 from vllm_harness.terminal.tables import fits, on_terminal, one_line, show_table
 
-HOW: dict[Engine, str] = {"in-process": "driven in process", "http": "asked over HTTP"}
-LEGEND = "passed / known / failed / left out, because the format has no way to say it"
+ENGINES: dict[Engine, str] = {"in-process": "driven in process", "http": "requested over HTTP"}
+LEGEND = "passed / known / failed / left out, because the format cannot express it"
+UNEXPLAINED_SHOWN = 20
 PARSERS = ("tool parser", "reasoning parser", "tokenizer")
 
-Column = tuple[str, str]
+Column = tuple[str, Group]
 """An environment and a group of cases."""
 
 
 def show_cells(console: Console, cells: Sequence[Cell], known: Baseline | None) -> None:
-    """Prints the counts of cells, those whose parsers vLLM could not make, and what was asked.
+    """Prints the counts of cells, those whose parsers vLLM could not make, and what was run.
 
     A terminal that is too narrow for all that shows no parsers, and a table for each environment.
 
     Args:
+        console: where to.
         cells: in any order.
-        known: what is known to be wrong.
+        known: the baseline, if there is one.
     """
     columns = sorted(
         {(cell.environment, cell.group) for cell in cells},
@@ -45,10 +59,11 @@ def show_cells(console: Console, cells: Sequence[Cell], known: Baseline | None) 
     else:
         for environment in environments:
             console.print(f"{environment}:")
-            some = [cell for cell in cells if cell.environment == environment]
-            headings, rows = _table(some, [each for each in columns if each[0] == environment], known, False)
+            own_cells = [cell for cell in cells if cell.environment == environment]
+            own_columns = [column for column in columns if column[0] == environment]
+            headings, rows = _table(own_cells, own_columns, known, False)
             show_table(console, headings, rows, headings[1:])
-    _show_words(console, cells)
+    _show_legend(console, cells)
 
 
 def _table(
@@ -56,9 +71,9 @@ def _table(
 ) -> tuple[tuple[str, ...], list[tuple[Shown, ...]]]:
     """Headings, with the environment where it is to be named, and a row a family."""
     headings = ("family", *("\n".join(column) if named else column[1] for column in columns))
-    of = {(cell.family, cell.environment, cell.group): cell for cell in cells}
+    by_place = {(cell.family, cell.environment, cell.group): cell for cell in cells}
     return headings, [
-        (family, *(_counts(of.get((family, *column)), known) for column in columns))
+        (family, *(_counts(by_place.get((family, *column)), known) for column in columns))
         for family in _families(cells)
     ]
 
@@ -68,30 +83,177 @@ def _families(cells: Sequence[Cell]) -> list[str]:
 
 
 def _parsers(cells: Sequence[Cell]) -> list[tuple[str, ...]]:
-    of = {cell.family: cell for cell in cells}
-    return [
-        (of[family].tool_parser or "-", of[family].reasoning_parser or "-", of[family].tokenizer)
-        for family in _families(cells)
-    ]
+    by_family = {cell.family: cell for cell in cells}
+    chosen = (by_family[family] for family in _families(cells))
+    return [(cell.tool_parser or "-", cell.reasoning_parser or "-", cell.tokenizer) for cell in chosen]
 
 
 def _counts(cell: Cell | None, known: Baseline | None) -> Shown:
     if cell is None:
         return "-"
-    if cell.refused:
-        return Text("refused", "red")
-    failed = cell.count("fail")
+    if cell.start_error:
+        return Text("not made", "red")
+    failed = cell.count(CaseVerdict.FAILED)
     compared = known is not None and known.covers_cell(cell)
-    worse = sum(change.worse for change in against(known, [cell])) if known and compared else failed
-    text = f"{cell.count('pass')}/{failed - worse}/{worse}/{cell.count('left out')}"
-    return Text(text, "red" if worse else "green")
+    new = sum(change.regressed for change in against(known, [cell])) if known and compared else failed
+    passed, left_out = cell.count(CaseVerdict.PASSED), cell.count(CaseVerdict.LEFT_OUT)
+    return Text(f"{passed}/{failed - new}/{new}/{left_out}", "red" if new else "green")
 
 
-def _show_words(console: Console, cells: Sequence[Cell]) -> None:
+def _show_legend(console: Console, cells: Sequence[Cell]) -> None:
     console.print(LEGEND)
     for cell in cells:
-        if cell.refused:
-            why = one_line(cell.refused)
-            console.print(f"refused: {cell.family}, {cell.group} on {cell.environment}: {why}")
-    for described in dict.fromkeys(f"{cell.described}; parsers {HOW[cell.engine]}" for cell in cells):
+        if cell.start_error:
+            reason = one_line(cell.start_error)
+            console.print(f"not made: {cell.family}, {cell.group} on {cell.environment}: {reason}")
+    for described in dict.fromkeys(f"{cell.described}; parsers {ENGINES[cell.engine]}" for cell in cells):
         console.print(f"server environment: {described}")
+
+
+def show_changes(console: Console, changed: Sequence[CaseChange], reference: str) -> int:
+    """Prints the cases that regressed and those that are fixed; the exit code: 1 where any regressed.
+
+    Args:
+        console: where to.
+        changed: the cases.
+        reference: what they are compared with.
+    """
+    regressed = [change for change in changed if change.regressed]
+    fixed = [change for change in changed if not change.regressed]
+    for title, listed in (("regressed", regressed), ("fixed", fixed)):
+        if listed:
+            console.print(f"{title} against {reference}:")
+            rows = [
+                (change.case, change.family, change.group, _joined(change.before), _joined(change.after))
+                for change in listed
+            ]
+            show_table(console, ("case", "family", "group", "before", "after"), rows)
+    _show_titles(
+        console,
+        (mismatch for change in regressed for mismatches in change.after.values() for mismatch in mismatches),
+    )
+    console.print(f"{len(regressed)} regressed, {len(fixed)} fixed against {reference}")
+    return 1 if regressed else 0
+
+
+def _joined(mismatches: CaseMismatches) -> str:
+    """The mismatches of a case, each set of them with the deliveries that show it."""
+    by_codes: dict[str, list[str]] = {}
+    for delivery, found in mismatches.items():
+        by_codes.setdefault(", ".join(map(str, found)), []).append(delivery.code)
+    return "; ".join(f"{codes} ({', '.join(shown)})" for codes, shown in by_codes.items()) or "passed"
+
+
+def _show_titles(console: Console, mismatches: Iterable[Mismatch]) -> None:
+    """Prints what the codes of mismatches mean."""
+    for mismatch in dict.fromkeys(mismatches):
+        console.print(f"  {mismatch}: {mismatch.title}", style="dim")
+
+
+def show_engine_differences(console: Console, differences: Sequence[EngineDifference]) -> None:
+    """Prints the cases whose answers from a server differ from those in process."""
+    rows = []
+    for difference in differences:
+        sides = (", ".join(map(str, side)) or "passed" for side in (difference.in_process, difference.http))
+        place = (difference.case, difference.family, difference.environment, difference.delivery.code)
+        rows.append((*place, *sides))
+    if rows:
+        headings = ("case", "family", "environment", "delivery", "in process", "over HTTP")
+        show_table(console, headings, rows)
+
+
+def show_smallest_failures(console: Console, found: Sequence[SmallestFailure], folder: Path) -> None:
+    """Prints the failures that a search found, with their files below the folder of the run."""
+    if not found:
+        return
+    rows = [
+        (
+            failure.family,
+            failure.delivery.code,
+            str(failure.mismatch),
+            str(failure.file.relative_to(folder)),
+        )
+        for failure in found
+    ]
+    show_table(console, ("family", "delivery", "mismatch", "file"), rows)
+    _show_titles(console, (failure.mismatch for failure in found))
+    console.print("these are the smallest of each kind; to run such a file:")
+    console.print("  --parsers FAMILY --cases canonical --meanings FILE")
+
+
+def show_coverage(console: Console, files: Sequence[FileCoverage]) -> None:
+    """Prints which lines of vLLM's files ran, and the reasons for those that did not."""
+    rows = []
+    for file in files:
+        branches = "-" if file.branches is None else f"{file.branches:.0f} %"
+        families = file.families[:3] + (("...",) if len(file.families) > 3 else ())
+        shares = (f"{file.lines:.0f} %", f"{file.explained:.0f} %", branches, str(file.statements))
+        rows.append((file.name, *shares, ", ".join(families), file.missing))
+    headings = ("file", "lines", "or reason", "branches", "of", "run by", "did not run, and has no reason")
+    show_table(console, headings, rows, headings[1:5])
+    for reason in dict.fromkeys(reason for file in files for reason in file.reasons):
+        console.print(f"{sum(file.reasons.get(reason, 0) for file in files)} lines: {reason}")
+    statements = sum(file.statements for file in files)
+    covered = sum(file.statements * file.lines for file in files) / statements
+    at_90, with_reasons = (
+        sum(file.lines >= 90 for file in files),
+        sum(file.explained >= 90 for file in files),
+    )
+    console.print(f"{covered:.1f} % of {statements} lines")
+    console.print(
+        f"{at_90} of {len(files)} files at 90 % or more, {with_reasons} with the lines that have a reason"
+    )
+
+
+def show_explained(
+    console: Console,
+    known: Sequence[ParserFinding],
+    explained: ExplainedFailures,
+    *,
+    every: bool,
+    commands: bool,
+) -> None:
+    """Prints the findings that a run shows, and the failures without a finding.
+
+    Args:
+        console: where to.
+        known: all findings.
+        explained: the run's failures.
+        every: whether to list findings that do not show too, and all failures without one.
+        commands: whether to print what shows each finding again.
+    """
+    places = list(dict.fromkeys(place for counts in explained.counts.values() for place in counts))
+    listed = [finding for finding in known if every or finding.name in explained.counts]
+    columns = ["\n".join(place) for place in places]
+    rows = [_finding_row(finding, explained, places) for finding in listed]
+    headings = (*columns, "families", "verdict", "finding (reference)")
+    show_table(console, headings, rows, [*columns, "families"], whole=len(places) > 3)
+    if commands:
+        for finding in listed:
+            place = f"{', '.join(finding.versions)}; {', '.join(finding.families)}"
+            console.print(f"{finding.name} ({finding.verdict}; {place})")
+            console.print(finding.command, style="dim")
+    defects = sum(finding.verdict == "defect" for finding in known)
+    console.print(
+        f"{len(explained.counts)} of {len(known)} findings show ({defects} of all are defects, the others "
+        f"arguable); {len(explained.unexplained)} failures are without a finding"
+    )
+    _show_unexplained(console, explained, None if every else UNEXPLAINED_SHOWN)
+
+
+def _show_unexplained(console: Console, explained: ExplainedFailures, limit: int | None) -> None:
+    shown = explained.unexplained[:limit]
+    for environment, engine, failure in shown:
+        place = f"{failure.family}, {failure.group}, {failure.case}, {failure.delivery}"
+        console.print(f"{environment}, {engine}: {place}: {failure.mismatch}")
+    _show_titles(console, (failure.mismatch for _, _, failure in shown))
+    if more := len(explained.unexplained) - len(shown):
+        console.print(f"... and {more} more; --all lists them")
+
+
+def _finding_row(
+    finding: ParserFinding, explained: ExplainedFailures, places: Sequence[tuple[str, Engine]]
+) -> tuple[str, ...]:
+    counts = explained.counts.get(finding.name, {})
+    numbers = (str(counts.get(place, "-")) for place in places)
+    return (*numbers, str(len(finding.families)), finding.verdict, f"{finding.name} ({finding.reference})")

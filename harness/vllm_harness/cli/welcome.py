@@ -45,6 +45,6 @@ def _purposes() -> Iterator[tuple[str, tuple[str, ...]]]:
     )
     yield (
         "Compare the parsers of two versions of vLLM",
-        ("vllm-harness matrix --vllm 0.31.0,0.32.0 --cases canonical",),
+        ("vllm-harness regression --vllm 0.31.0,0.32.0 --cases canonical",),
     )
     yield "See what this machine can run", ("vllm-harness doctor",)

@@ -1,4 +1,4 @@
-"""Runs the cells of a matrix that have not finished: families and groups of cases over environments."""
+"""Runs the cells that have not finished: families and groups of cases over environments."""
 
 from __future__ import annotations
 
@@ -12,70 +12,26 @@ from typing import TypeVar
 from vllm_harness.configuration.model_entries import Frontend
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError
-from vllm_harness.regression.cases.meanings import Meanings
-from vllm_harness.regression.cases.questions import Group, Question, Questions, Search, questions
-from vllm_harness.regression.engines.in_process import Parsed, parsing
-from vllm_harness.regression.engines.over_http import Answered, answers, under_load
-from vllm_harness.regression.results.judge import (
-    REFUSED,
-    called,
-    differences,
-    disagreement,
-    dropped,
-    losses,
-    misnamed,
-    not_barred,
-    refused,
-    strangers,
-    unsaid,
-)
-from vllm_harness.regression.results.results import CaseResult, Cell, Engine, Run, short_digest
-from vllm_harness.scripted.families import Family
+from vllm_harness.regression.cases.case import Case, CaseSet, Topic, short_digest
+from vllm_harness.regression.cases.delivery import Delivery, DeliveryField
+from vllm_harness.regression.engines.answer import Answer, AnswerError, ErrorCode
+from vllm_harness.regression.engines.in_process import parse_all
+from vllm_harness.regression.engines.over_http import ServedAnswers, request_all, request_under_load
+from vllm_harness.regression.engines.plan import Engine
+from vllm_harness.regression.results.cells import CaseResult, Cell, RegressionRun
+from vllm_harness.regression.results.judge import judge, meaning_mismatches
+from vllm_harness.regression.results.mismatches import Mismatch
 from vllm_harness.server.leases.claims import own_task
 
 T = TypeVar("T")
 LIMIT_S = 3600.0
-SHOWN = 400
+EXAMPLE_LENGTH = 400
 """Characters of an answer that are kept as an example."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a family is asked.
-
-    Attributes:
-        family: who says it.
-        group: of the cases.
-        questions: the cases.
-        digest: of all that decides the result but vLLM.
-    """
-
-    family: Family
-    group: Group
-    questions: Questions
-    digest: str
-
-    @classmethod
-    def of(
-        cls,
-        family: Family,
-        group: Group,
-        meanings: Meanings,
-        engine: Engine,
-        only: Sequence[str] = (),
-        search: Search | None = None,
-    ) -> Asked:
-        """The cases of this group, in the family's words; `only` those of these names."""
-        found = questions(group, family, meanings, engine, search)
-        if only:
-            chosen = tuple(one for one in found.asked if one.case.name in only)
-            found = Questions(chosen, {name: why for name, why in found.left_out.items() if name in only})
-        return cls(family, group, found, short_digest([one.told for one in found.asked]))
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A vLLM that is asked: the environment as in `--vllm`, and resolved, and the front end that answers."""
+class VllmUnderTest:
+    """A vLLM: the environment as in `--vllm`, and resolved, and the front end that answers."""
 
     spec: str
     environment: Environment
@@ -89,57 +45,59 @@ class Subject:
     @property
     def described(self) -> str:
         """The environment in full."""
-        told = self.environment.describe()
-        return told if self.frontend == "python" else f"{told}, {self.frontend} front end"
+        described = self.environment.describe()
+        return described if self.frontend == "python" else f"{described}, {self.frontend} front end"
 
 
 @dataclass(frozen=True)
-class Job:
-    """Cells for one interpreter or one row of servers."""
+class Batch:
+    """Case sets for one interpreter, or for servers that start one after another."""
 
-    subject: Subject
+    vllm: VllmUnderTest
     engine: Engine
-    asked: tuple[Asked, ...]
+    case_sets: tuple[CaseSet, ...]
 
 
-def jobs(
-    run: Run,
-    subjects: Sequence[Subject],
-    everything: Sequence[Asked],
+def unfinished(
+    run: RegressionRun,
+    environments: Sequence[VllmUnderTest],
+    case_sets: Sequence[CaseSet],
     *,
     engine: Engine = "in-process",
     parallel: int = 1,
-) -> list[Job]:
-    """What there is to do: everything on every subject, but for the cells that have finished."""
-    todo = []
-    for subject in subjects:
+) -> list[Batch]:
+    """Every case set on every vLLM, but for the cells that have finished."""
+    batches = []
+    for vllm in environments:
         left = [
-            one
-            for one in everything
-            if one.questions.asked
-            and not run.finished(subject.name, engine, one.family.name, one.group, one.digest)
+            cases
+            for cases in case_sets
+            if cases.cases
+            and not run.finished(vllm.name, engine, cases.family.name, cases.group, cases.digest)
         ]
-        todo += [Job(subject, engine, tuple(share)) for share in shares(left, parallel)]
-    return todo
+        batches += [Batch(vllm, engine, tuple(share)) for share in shares(left, parallel)]
+    return batches
 
 
 def shares(things: Sequence[T], parallel: int) -> list[Sequence[T]]:
-    """Things dealt out in turn to so many at a time, or to fewer where there are not enough."""
+    """Things dealt out in turn into as many shares, or fewer where there are not enough."""
     return [share for start in range(parallel) if (share := things[start::parallel])]
 
 
-def work(run: Run, todo: Iterable[Job], *, parallel: int, done: Callable[[Cell], None]) -> list[HarnessError]:
-    """Does jobs side by side, keeps each cell as it finishes; returns the errors of those that failed."""
+def run_batches(
+    run: RegressionRun, batches: Iterable[Batch], *, parallel: int, done: Callable[[Cell], None]
+) -> list[HarnessError]:
+    """Runs batches side by side, keeps each cell as it finishes; returns the errors of those that failed."""
 
-    def do(job: Job) -> None:
-        with own_task(f"{id(job)}"):
-            for cell in _cells(job):
+    def run_batch(batch: Batch) -> None:
+        with own_task(f"{id(batch)}"):
+            for cell in _cells(batch):
                 run.write(cell)
                 done(cell)
 
     errors = []
     with ThreadPoolExecutor(parallel) as pool:
-        for future in as_completed([pool.submit(do, job) for job in todo]):
+        for future in as_completed([pool.submit(run_batch, batch) for batch in batches]):
             try:
                 future.result()
             except HarnessError as error:
@@ -147,157 +105,118 @@ def work(run: Run, todo: Iterable[Job], *, parallel: int, done: Callable[[Cell],
     return errors
 
 
-def _cells(job: Job) -> Iterator[Cell]:
-    return _over_http(job) if job.engine == "http" else _in_process(job)
+def _cells(batch: Batch) -> Iterator[Cell]:
+    return _over_http(batch) if batch.engine == "http" else _in_process(batch)
 
 
-def _in_process(job: Job) -> Iterator[Cell]:
-    asked = [(one.family, [question.case for question in one.questions.asked]) for one in job.asked]
+def _in_process(batch: Batch) -> Iterator[Cell]:
+    inputs = [(cases.family, cases.inputs) for cases in batch.case_sets]
     started = time.monotonic()
-    for parsed in parsing(job.subject.environment, asked, limit_s=LIMIT_S):
+    for answers in parse_all(batch.vllm.environment, inputs, limit_s=LIMIT_S):
         now = time.monotonic()
-        yield _cell(job, job.asked[parsed[0].job], parsed, seconds=now - started)
+        yield _timed_cell(batch, batch.case_sets[answers[0].case_set], answers, seconds=now - started)
         started = now
 
 
-def _over_http(job: Job) -> Iterator[Cell]:
-    for asked in job.asked:
+def _over_http(batch: Batch) -> Iterator[Cell]:
+    for cases in batch.case_sets:
         started = time.monotonic()
-        alone: tuple[str, ...] = ()
         try:
-            if asked.group == "load":
-                parsed = _loaded(job, asked)
-            else:
-                answered = _answered(job, asked)
-                parsed, alone = answered.parsed, answered.alone
+            served = _served(batch.vllm, cases)
         except HarnessError as error:
-            parsed = [Parsed(family=asked.family.name, error=f"{type(error).__name__}: {error.message}")]
-        yield _cell(job, asked, parsed, seconds=time.monotonic() - started, alone=alone)
+            failure = AnswerError(code=type(error).__name__, message=error.message)
+            served = ServedAnswers([Answer(family=cases.family.name, error=failure)], ())
+        seconds = time.monotonic() - started
+        cell = _timed_cell(batch, cases, served.answers, seconds=seconds)
+        yield cell.model_copy(update={"changed_alone": served.changed_alone})
 
 
-def _answered(job: Job, asked: Asked) -> Answered:
-    meanings = {question.case.name: question.meaning for question in asked.questions.asked}
+def _served(vllm: VllmUnderTest, cases: CaseSet) -> ServedAnswers:
+    if cases.group == "load":
+        answers = request_under_load(vllm.environment, cases.family, cases.inputs, frontend=vllm.frontend)
+        return ServedAnswers(list(answers), ())
+    meanings = {case.name: case.expected.meaning for case in cases.cases}
 
-    def wrong(answer: Parsed) -> bool:
+    def mismatches(answer: Answer) -> bool:
         meaning = meanings[str(answer.case)]
-        return meaning is not None and bool(differences(meaning, answer))
+        return meaning is not None and bool(meaning_mismatches(meaning, answer))
 
-    cases = [question.case for question in asked.questions.asked]
-    return answers(job.subject.environment, asked.family, cases, wrong, frontend=job.subject.frontend)
-
-
-def _loaded(job: Job, asked: Asked) -> list[Parsed]:
-    """Answers under load in the place of those alone: first of each case the one alone."""
-    cases = [question.case for question in asked.questions.asked]
-    told = under_load(job.subject.environment, asked.family, cases, frontend=job.subject.frontend)
-    return [
-        answer.model_copy(update={"way": f"{way}, {how}"})
-        for _, way, alone, together in told
-        for how, answer in (("alone", alone), ("together", together))
-    ]
+    return request_all(vllm.environment, cases.family, cases.inputs, mismatches, frontend=vllm.frontend)
 
 
-def _cell(
-    job: Job, asked: Asked, parsed: Sequence[Parsed], *, seconds: float, alone: tuple[str, ...] = ()
-) -> Cell:
-    cell = cell_of(asked, parsed, environment=job.subject.name, described=job.subject.described)
-    return cell.model_copy(update={"engine": job.engine, "seconds": round(seconds, 1), "alone": alone})
+def _timed_cell(batch: Batch, cases: CaseSet, answers: Sequence[Answer], *, seconds: float) -> Cell:
+    cell = cell_of(cases, answers, environment=batch.vllm.name, described=batch.vllm.described)
+    return cell.model_copy(update={"engine": batch.engine, "seconds": round(seconds, 1)})
 
 
-def cell_of(asked: Asked, parsed: Sequence[Parsed], *, environment: str, described: str) -> Cell:
-    """A cell from the answers to what was asked in process."""
-    family = asked.family
-    refused = next((one.error for one in parsed if one.case is None), None)
+def cell_of(cases: CaseSet, answers: Sequence[Answer], *, environment: str, described: str) -> Cell:
+    """A cell from the answers to a case set in process."""
+    family = cases.family
+    start_error = next((str(answer.error) for answer in answers if answer.case is None), None)
     return Cell(
         environment=environment,
         described=described,
         family=family.name,
-        group=asked.group,
+        group=cases.group,
         tool_parser=family.tool_parser,
         reasoning_parser=family.reasoning_parser,
         tokenizer="real" if family.real or family.form is None else "synthetic",
         engine="in-process",
-        asked=asked.digest,
-        refused=refused,
-        cases=dict(_results(asked.questions, parsed)) if refused is None else {},
+        cases_digest=cases.digest,
+        start_error=start_error,
+        cases=dict(_case_results(cases, answers)) if start_error is None else {},
     )
 
 
-def _results(asked: Questions, parsed: Sequence[Parsed]) -> Iterator[tuple[str, CaseResult]]:
-    answers: dict[str | None, list[Parsed]] = {}
-    for one in parsed:
-        answers.setdefault(one.case, []).append(one)
-    for question in asked.asked:
-        yield question.case.name, _result(question, answers.get(question.case.name, []))
-    for name, why in asked.left_out.items():
-        yield name, CaseResult(topic="left out", left_out=why)
+def _case_results(cases: CaseSet, answers: Sequence[Answer]) -> Iterator[tuple[str, CaseResult]]:
+    by_case: dict[str | None, list[Answer]] = {}
+    for answer in answers:
+        by_case.setdefault(answer.case, []).append(answer)
+    for case in cases.cases:
+        yield case.name, _case_result(case, by_case.get(case.name, []))
+    for name, reason in cases.left_out.items():
+        yield name, CaseResult(topic=Topic.LEFT_OUT, left_out=reason)
 
 
-def _result(question: Question, answers: Sequence[Parsed]) -> CaseResult:
-    wrong: dict[str, dict[str, None]] = {}
-    seen: dict[str, str] = {}
-    judged = question.meaning is not None
-    for one, kinds in wrongs(question, answers):
-        if kinds:
-            wrong.setdefault(str(one.way), {}).update(dict.fromkeys(kinds))
-            seen.setdefault(str(one.way), _shown(one))
+def _case_result(case: Case, answers: Sequence[Answer]) -> CaseResult:
+    found: dict[DeliveryField, dict[Mismatch, None]] = {}
+    examples: dict[DeliveryField, str] = {}
+    for answer, mismatches in judge(case, answers):
+        if mismatches:
+            delivery = _delivery(answer)
+            found.setdefault(delivery, {}).update(dict.fromkeys(mismatches))
+            examples.setdefault(delivery, _example(answer))
+    has_one_answer = case.expected.meaning is not None
     return CaseResult(
-        topic=question.topic,
-        text=next((one.said for one in answers if one.said), question.case.text),
-        wrong={way: tuple(kinds) for way, kinds in wrong.items()},
-        seen=seen,
-        came={str(one.way): outcome(one) for one in answers} if judged else {},
-        ways=len({one.way for one in answers}),
+        topic=case.topic,
+        text=next((answer.alternative for answer in answers if answer.alternative), case.input.text),
+        mismatches={delivery: tuple(mismatches) for delivery, mismatches in found.items()},
+        examples=examples,
+        digests={_delivery(answer): answer_digest(answer) for answer in answers} if has_one_answer else {},
+        deliveries=len({answer.delivery for answer in answers}),
     )
 
 
-def wrongs(question: Question, answers: Sequence[Parsed]) -> Iterator[tuple[Parsed, tuple[str, ...]]]:
-    """Each answer and what is wrong with it; without a meaning, against the one that was not streamed."""
-    wholes: dict[object, Parsed] = {}
-    for one in answers:
-        if question.barred:
-            yield one, not_barred(one)
-            continue
-        if question.meaning is not None:
-            yield one, (*differences(question.meaning, one), *misnamed(question.case.ids, one))
-            continue
-        if refused(one):  # what a grammar keeps the model from saying is no failure
-            yield one, ()
-            continue
-        whole = wholes.setdefault(_compared_within(question, one), one)
-        named = (
-            *strangers(question.names, one),
-            *dropped(question.values, one),
-            *(called(one) if question.uncalled else ()),
-        )
-        if whole is not one:
-            alone = disagreement(whole, whole) if question.topic == "load" else ()
-            yield one, (*(kind for kind in disagreement(whole, one) if kind not in alone), *named)
-            continue
-        may_be_dropped = question.case.cut or question.topic == "load"  # markup that was cut off
-        lost = () if may_be_dropped and one.error is None else (*losses(one), *unsaid(question.words, one))
-        yield one, (*lost, *named)
+def _delivery(answer: Answer) -> Delivery:
+    assert answer.delivery is not None
+    return answer.delivery
 
 
-def _compared_within(question: Question, one: Parsed) -> object:
-    """Answers for which this is the same are compared with the first of them."""
-    if question.topic == "load":
-        return str(one.way).partition(",")[0]
-    return one.at if question.case.cut else None
+def answer_digest(answer: Answer) -> str:
+    """Tells answers apart, but for white space around their texts and the message of a refusal."""
+    texts = [(answer.reasoning or "").strip(), (answer.content or "").strip()]
+    calls = [call.model_dump(include={"name", "arguments"}) for call in answer.calls]
+    error = None if answer.error is None else str(answer.error)
+    return short_digest([*texts, calls, ErrorCode.GRAMMAR_REFUSED if answer.is_refused else error])
 
 
-def outcome(one: Parsed) -> str:
-    """Tells one answer from another, but for white space around its texts and the words of a refusal."""
-    texts = [(one.reasoning or "").strip(), (one.content or "").strip()]
-    error = REFUSED if refused(one) else one.error
-    return short_digest(
-        [*texts, [call.model_dump(include={"name", "arguments"}) for call in one.calls], error]
-    )
-
-
-def _shown(one: Parsed) -> str:
-    at = {} if one.at is None else {"at": one.at}
-    said = {"reasoning": one.reasoning, "content": one.content, "error": one.error}
-    calls = [[call.name, call.arguments] for call in one.calls]
-    told = {**at, **{key: value for key, value in said.items() if value}, "calls": calls}
-    return json.dumps(told, ensure_ascii=False)[:SHOWN]
+def _example(answer: Answer) -> str:
+    fields = {
+        "reasoning": answer.reasoning,
+        "content": answer.content,
+        "error": None if answer.error is None else str(answer.error),
+    }
+    shown: dict[str, object] = {} if answer.at is None else {"at": answer.at}
+    shown |= {name: value for name, value in fields.items() if value}
+    shown["calls"] = [[call.name, call.arguments] for call in answer.calls]
+    return json.dumps(shown, ensure_ascii=False)[:EXAMPLE_LENGTH]

@@ -1,150 +1,182 @@
-"""What was meant against what came out."""
+"""The expected against the actual answer."""
 
 from __future__ import annotations
 
 import pytest
 
-from vllm_harness.regression.engines.in_process import Call, Parsed
+from vllm_harness.regression.cases.delivery import Delivery, Shape
+from vllm_harness.regression.engines.answer import Answer, AnswerError, Call
 from vllm_harness.regression.results.judge import (
-    called,
-    differences,
-    dropped,
-    losses,
-    misnamed,
-    not_barred,
-    strangers,
-    unsaid,
+    call_id_mismatches,
+    forbidden_call_mismatches,
+    function_mismatches,
+    loss_mismatches,
+    meaning_mismatches,
+    unless_refused,
+    value_mismatches,
+    word_mismatches,
 )
+from vllm_harness.regression.results.mismatches import Mismatch
 from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
 
 WEATHER = ToolCall("get_weather", {"city": "Paris", "days": 3})
-SAID = Call(name="get_weather", arguments='{"days": 3, "city": "Paris"}')
-MEANT = Meaning.of("I will check.", reasoning="Let me think.", calls=(WEATHER,))
+CALL = Call(name="get_weather", arguments='{"days": 3, "city": "Paris"}')
+TOKEN_BY_TOKEN = Delivery(Shape.TOKENS, tokens=1)
+MEANING = Meaning.of("I will check.", reasoning="Let me think.", calls=(WEATHER,))
 
 
-def came(**fields: object) -> Parsed:
-    whole = {"reasoning": "Let me think.", "content": "I will check.", "calls": (SAID,)}
-    return Parsed.model_validate({"family": "any", **whole, **fields})
+def mismatches(*codes: str) -> tuple[Mismatch, ...]:
+    return tuple(map(Mismatch.parse, codes))
 
 
-def test_the_same_meaning_in_other_bytes_is_right() -> None:
-    assert differences(MEANT, came(content=" I will check.\n")) == ()
+def answer(**fields: object) -> Answer:
+    whole = {"reasoning": "Let me think.", "content": "I will check.", "calls": (CALL,)}
+    return Answer.model_validate({"family": "any", **whole, **fields})
+
+
+def test_the_same_meaning_in_other_bytes_matches() -> None:
+    assert meaning_mismatches(MEANING, answer(content=" I will check.\n")) == ()
 
 
 @pytest.mark.parametrize(
-    ("fields", "wrong"),
+    ("fields", "codes"),
     [
-        ({"reasoning": None}, ["reasoning lost"]),
-        ({"reasoning": "Let me"}, ["reasoning cut"]),
-        ({"content": ""}, ["text lost"]),
-        ({"content": "I will check.<tool_call>"}, ["text differs"]),
-        ({"calls": ()}, ["call lost"]),
-        ({"calls": (SAID, SAID)}, ["call too many"]),
-        ({"calls": (Call(name=None, arguments="{}"),)}, ["call without a name"]),
-        ({"calls": (Call(name="get_time", arguments="{}"),)}, ["another function's name"]),
-        ({"calls": (Call(name="get_weather", arguments=""),)}, ["arguments are no JSON"]),
-        ({"calls": (Call(name="get_weather", arguments="[]"),)}, ["arguments are no object"]),
-        ({"calls": (Call(name="get_weather", arguments='{"city": "Paris"}'),)}, ["arguments differ"]),
-        ({"calls": (SAID.model_copy(update={"index": 1}),)}, ["calls are not numbered from 0 on"]),
-        ({"calls": (SAID.model_copy(update={"index": 0}),)}, []),
-        ({"error": "TypeError: no"}, ["raises TypeError"]),
+        ({"reasoning": None}, ["reasoning_lost"]),
+        ({"reasoning": "Let me"}, ["reasoning_cut"]),
+        ({"content": ""}, ["text_lost"]),
+        ({"content": "I will check.<tool_call>"}, ["text_differs"]),
+        ({"calls": ()}, ["call_lost"]),
+        ({"calls": (CALL, CALL)}, ["call_extra"]),
+        ({"calls": (Call(name=None, arguments="{}"),)}, ["call_unnamed"]),
+        ({"calls": (Call(name="get_time", arguments="{}"),)}, ["function_differs"]),
+        ({"calls": (Call(name="get_weather", arguments=""),)}, ["arguments_not_json"]),
+        ({"calls": (Call(name="get_weather", arguments="[]"),)}, ["arguments_not_object"]),
+        ({"calls": (Call(name="get_weather", arguments='{"city": "Paris"}'),)}, ["arguments_differ"]),
+        ({"calls": (CALL.model_copy(update={"index": 1}),)}, ["call_index_differs"]),
+        ({"calls": (CALL.model_copy(update={"index": 0}),)}, []),
+        ({"error": AnswerError(code="TypeError")}, ["error:TypeError"]),
     ],
 )
-def test_what_is_wrong_is_named(fields: dict[str, object], wrong: list[str]) -> None:
-    assert differences(MEANT, came(**fields)) == tuple(wrong)
+def test_a_difference_has_its_code(fields: dict[str, object], codes: list[str]) -> None:
+    assert meaning_mismatches(MEANING, answer(**fields)) == mismatches(*codes)
 
 
 @pytest.mark.parametrize(
-    ("way", "length", "pieces", "wrong"),
+    ("delivery", "length", "chunks", "codes"),
     [
-        ("1", 190, 2, ["arguments are not streamed"]),
-        ("1", 190, 40, []),
-        ("1", 190, None, []),
-        ("1", 30, 2, []),
-        ("0", 190, 1, []),
+        (TOKEN_BY_TOKEN, 190, 2, ["arguments_not_streamed"]),
+        (TOKEN_BY_TOKEN, 190, 40, []),
+        (TOKEN_BY_TOKEN, 190, None, []),
+        (TOKEN_BY_TOKEN, 30, 2, []),
+        (Delivery(Shape.ALL), 190, 1, []),
     ],
 )
-def test_long_arguments_come_in_pieces(way: str, length: int, pieces: int | None, wrong: list[str]) -> None:
-    meant = Meaning.of(calls=(ToolCall("f", {"x": "a" * length}),))
-    call = Call(name="f", arguments=f'{{"x": "{"a" * length}"}}', pieces=pieces)
-    assert differences(meant, Parsed(family="any", way=way, calls=(call,))) == tuple(wrong)
+def test_long_arguments_arrive_in_chunks(
+    delivery: Delivery, length: int, chunks: int | None, codes: list[str]
+) -> None:
+    meaning = Meaning.of(calls=(ToolCall("f", {"x": "a" * length}),))
+    call = Call(name="f", arguments=f'{{"x": "{"a" * length}"}}', chunks=chunks)
+    assert meaning_mismatches(meaning, Answer(family="any", delivery=delivery, calls=(call,))) == mismatches(
+        *codes
+    )
 
 
-def test_a_call_of_half_a_name_is_a_stranger() -> None:
-    half = came(calls=(Call(name="get_wea", arguments="{}"),))
-    assert strangers(["get_weather"], half) == ("another function's name",)
-    assert strangers(["get_weather"], came()) == ()
-    assert strangers([], half) == ()
+def test_a_call_of_half_a_name_is_of_another_function() -> None:
+    half = answer(calls=(Call(name="get_wea", arguments="{}"),))
+    assert function_mismatches(["get_weather"], half) == mismatches("function_differs")
+    assert function_mismatches(["get_weather"], answer()) == ()
+    assert function_mismatches([], half) == ()
 
 
 @pytest.mark.parametrize(
-    ("said", "given", "wrong"),
+    ("ids", "actual", "codes"),
     [
         ([], ["a", "b"], []),
-        ([], ["a", "a"], ["two calls, one id"]),
+        ([], ["a", "a"], ["call_id_repeated"]),
         ([], [None, None], []),
         (["f:0", "f:1"], ["f:0", "f:1"], []),
-        (["f:0", "f:1"], ["f:0", "x"], ["another id"]),
-        (["f:0", "f:1"], ["f:0", None], ["another id"]),
+        (["f:0", "f:1"], ["f:0", "x"], ["call_id_differs"]),
+        (["f:0", "f:1"], ["f:0", None], ["call_id_differs"]),
         (["f:0", "f:1"], ["f:0"], []),
     ],
 )
-def test_ids_of_calls(said: list[str], given: list[str | None], wrong: list[str]) -> None:
-    calls = tuple(Call(name="f", arguments="{}", id=one) for one in given)
-    assert misnamed(said, came(calls=calls)) == tuple(wrong)
+def test_ids_of_calls(ids: list[str], actual: list[str | None], codes: list[str]) -> None:
+    calls = tuple(Call(name="f", arguments="{}", id=id_) for id_ in actual)
+    assert call_id_mismatches(ids, answer(calls=calls)) == mismatches(*codes)
 
 
-@pytest.mark.parametrize(("one", "other"), [("true", 1), ("1", True), ('"1"', 1), ("[1]", [True])])
-def test_types_of_arguments_count(one: str, other: object) -> None:
-    meant = Meaning.of(calls=(ToolCall("f", {"x": other}),))
-    result = Parsed(family="any", calls=(Call(name="f", arguments=f'{{"x": {one}}}'),))
-    assert differences(meant, result) == ("arguments differ",)
+@pytest.mark.parametrize(("actual", "expected"), [("true", 1), ("1", True), ('"1"', 1), ("[1]", [True])])
+def test_types_of_arguments_count(actual: str, expected: object) -> None:
+    meaning = Meaning.of(calls=(ToolCall("f", {"x": expected}),))
+    result = Answer(family="any", calls=(Call(name="f", arguments=f'{{"x": {actual}}}'),))
+    assert meaning_mismatches(meaning, result) == mismatches("arguments_differ")
 
 
 def test_whole_numbers_have_no_type_of_their_own() -> None:
-    meant = Meaning.of(calls=(ToolCall("f", {"x": 1}),))
-    assert differences(meant, Parsed(family="any", calls=(Call(name="f", arguments='{"x": 1.0}'),))) == ()
+    meaning = Meaning.of(calls=(ToolCall("f", {"x": 1}),))
+    assert (
+        meaning_mismatches(meaning, Answer(family="any", calls=(Call(name="f", arguments='{"x": 1.0}'),)))
+        == ()
+    )
 
 
-def test_text_where_none_was_meant() -> None:
-    meant = Meaning((WEATHER,))
-    result = Parsed(family="any", content="<tool_call>", calls=(SAID,))
-    assert differences(meant, result) == ("text where none was meant",)
-    assert differences(Meaning((Text("a"),)), Parsed(family="any", content="a")) == ()
+def test_text_where_none_is_expected() -> None:
+    meaning = Meaning((WEATHER,))
+    result = Answer(family="any", content="<tool_call>", calls=(CALL,))
+    assert meaning_mismatches(meaning, result) == mismatches("text_unexpected")
+    assert meaning_mismatches(Meaning((Text("a"),)), Answer(family="any", content="a")) == ()
 
 
 def test_what_is_barred_must_be_refused() -> None:
-    assert not_barred(Parsed(family="f", error="grammar refuses: 'H' after ''")) == ()
-    assert not_barred(Parsed(family="f", error="HTTP 400: no")) == ("raises HTTP 400",)
-    assert not_barred(Parsed(family="f", content="Hello.")) == ("the model is not held",)
+    assert unless_refused(Answer(family="f", error=AnswerError(code="grammar_refused"))) == ()
+    assert unless_refused(Answer(family="f", error=AnswerError(code="http_400"))) == mismatches(
+        "error:http_400"
+    )
+    assert unless_refused(Answer(family="f", content="Hello.")) == mismatches("grammar_not_enforced")
 
 
-def test_what_was_said_is_in_an_answer_without_calls() -> None:
-    assert unsaid({"Paris"}, Parsed(family="f", content="In Paris.")) == ()
-    assert unsaid({"Paris"}, Parsed(family="f", reasoning="Paris", content="In")) == ()
-    assert unsaid({"Paris", "Rome"}, Parsed(family="f", content="In Paris.")) == ("lost without a word",)
-    assert unsaid({"Paris"}, Parsed(family="f", calls=(SAID,))) == ()
-    assert unsaid({"Paris"}, Parsed(family="f", error="TypeError: no")) == ()
+def test_words_of_the_text_are_in_an_answer_without_calls() -> None:
+    assert word_mismatches({"Paris"}, Answer(family="f", content="In Paris.")) == ()
+    assert word_mismatches({"Paris"}, Answer(family="f", reasoning="Paris", content="In")) == ()
+    assert word_mismatches({"Paris", "Rome"}, Answer(family="f", content="In Paris.")) == mismatches(
+        "words_lost"
+    )
+    assert word_mismatches({"Paris"}, Answer(family="f", calls=(CALL,))) == ()
+    assert word_mismatches({"Paris"}, Answer(family="f", error=AnswerError(code="TypeError"))) == ()
 
 
-def test_a_value_that_was_said_is_in_an_answer_with_calls() -> None:
+def test_values_of_the_arguments_are_in_an_answer_with_calls() -> None:
     call = Call(name="f", arguments='{"city": "Paris"}')
-    assert dropped({"Paris"}, Parsed(family="f", calls=(call,))) == ()
-    assert dropped({"Rome"}, Parsed(family="f", content="Rome", calls=(call,))) == ()
-    assert dropped({"Paris", "3"}, Parsed(family="f", calls=(call,))) == ("a value lost without a word",)
-    assert dropped({"3"}, Parsed(family="f", content="3 days")) == ()
+    assert value_mismatches({"Paris"}, Answer(family="f", calls=(call,))) == ()
+    assert value_mismatches({"Rome"}, Answer(family="f", content="Rome", calls=(call,))) == ()
+    assert value_mismatches({"Paris", "3"}, Answer(family="f", calls=(call,))) == mismatches("values_lost")
+    assert value_mismatches({"3"}, Answer(family="f", content="3 days")) == ()
 
 
 def test_a_call_that_the_request_forbids() -> None:
-    assert called(Parsed(family="f", calls=(SAID,))) == ("a call where none is allowed",)
-    assert called(Parsed(family="f", content="No.")) == ()
+    assert forbidden_call_mismatches(Answer(family="f", calls=(CALL,))) == mismatches("call_forbidden")
+    assert forbidden_call_mismatches(Answer(family="f", content="No.")) == ()
 
 
 def test_tokens_of_reasoning_are_counted_where_there_is_any() -> None:
-    assert differences(MEANT, came(thought=4)) == differences(MEANT, came(thought=None)) == ()
-    assert differences(MEANT, came(thought=0)) == ("tokens of reasoning not counted",)
-    assert differences(MEANT, came(thought=6, spoken=4)) == ()
-    assert differences(MEANT, came(thought=7, spoken=4)) == ("tokens of reasoning miscounted",)
-    assert differences(Meaning.of("Hi."), Parsed(family="any", content="Hi.", thought=0)) == ()
-    hidden = Parsed(family="any", content="Hi.", thought=9, spoken=0)
-    assert differences(Meaning.of("Hi."), hidden) == losses(hidden) == ("tokens of reasoning miscounted",)
+    assert (
+        meaning_mismatches(MEANING, answer(counted_reasoning=4))
+        == meaning_mismatches(MEANING, answer(counted_reasoning=None))
+        == ()
+    )
+    assert meaning_mismatches(MEANING, answer(counted_reasoning=0)) == mismatches(
+        "reasoning_tokens_not_counted"
+    )
+    assert meaning_mismatches(MEANING, answer(counted_reasoning=6, reasoning_tokens=4)) == ()
+    assert meaning_mismatches(MEANING, answer(counted_reasoning=7, reasoning_tokens=4)) == mismatches(
+        "reasoning_tokens_miscounted"
+    )
+    assert (
+        meaning_mismatches(Meaning.of("Hi."), Answer(family="any", content="Hi.", counted_reasoning=0)) == ()
+    )
+    hidden = Answer(family="any", content="Hi.", counted_reasoning=9, reasoning_tokens=0)
+    assert (
+        meaning_mismatches(Meaning.of("Hi."), hidden)
+        == loss_mismatches(hidden)
+        == mismatches("reasoning_tokens_miscounted")
+    )

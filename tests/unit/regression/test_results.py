@@ -8,26 +8,33 @@ import pytest
 from typer.testing import CliRunner
 
 from vllm_harness.cli.main import app
-from vllm_harness.cli.regression import families_asked
 from vllm_harness.errors import UsageError
-from vllm_harness.regression.cases.meanings import load_meanings, sayable
-from vllm_harness.regression.cases.questions import Question
-from vllm_harness.regression.engines.in_process import Case, Parsed
+from vllm_harness.regression.cases.case import Case, CaseInput, Expected, Topic
+from vllm_harness.regression.cases.delivery import Delivery
+from vllm_harness.regression.cases.meanings import load_meanings, renderable
+from vllm_harness.regression.engines.answer import Answer
+from vllm_harness.regression.results.cells import CaseResult, Cell, RegressionRun
 from vllm_harness.regression.results.compare import (
     against,
     baseline_of,
     changes,
-    disagreements,
+    engine_differences,
     read_baseline,
     write_baseline,
 )
-from vllm_harness.regression.results.results import CaseResult, Cell, Run
-from vllm_harness.regression.run import wrongs
+from vllm_harness.regression.results.judge import judge
+from vllm_harness.regression.results.mismatches import Mismatch
+from vllm_harness.regression.selection import select_families
 from vllm_harness.scripted.families import load_families
 
-RIGHT = CaseResult(topic="calls", text="x", ways=9)
-WRONG = CaseResult(topic="calls", text="x", ways=9, wrong={"1": ("call lost",)})
-WORSE = CaseResult(topic="calls", text="x", ways=9, wrong={"1": ("call lost",), "whole": ("text lost",)})
+
+def case_result(**fields: object) -> CaseResult:
+    return CaseResult.model_validate({"topic": "calls", "text": "x", "deliveries": 9, **fields})
+
+
+PASSED = case_result()
+FAILED = case_result(mismatches={"tokens_1": ("call_lost",)})
+FAILED_MORE = case_result(mismatches={"tokens_1": ("call_lost",), "whole": ("text_lost",)})
 
 
 def cell(environment: str = "0.32.0", **cases: CaseResult) -> Cell:
@@ -40,82 +47,86 @@ def cell(environment: str = "0.32.0", **cases: CaseResult) -> Cell:
         group="canonical",
         tokenizer="synthetic",
         engine="in-process",
-        asked="abc",
+        cases_digest="abc",
         cases=cases,
     )
 
 
-def test_a_finished_cell_is_found_again_unless_other_cases_are_asked(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    run.write(cell(call=RIGHT))
+def test_a_finished_cell_is_found_again_unless_its_cases_change(tmp_path: Path) -> None:
+    run = RegressionRun(tmp_path)
+    run.write(cell(call=PASSED))
     assert run.finished("0.32.0", "in-process", "hermes", "canonical", "abc")
     assert not run.finished("0.32.0", "in-process", "hermes", "canonical", "other")
     assert not run.finished("0.31.0", "in-process", "hermes", "canonical", "abc")
-    assert list(run.cells()) == [cell(call=RIGHT)]
+    assert list(run.cells()) == [cell(call=PASSED)]
 
 
 def test_a_spec_with_slashes_stays_in_the_folder(tmp_path: Path) -> None:
-    Run(tmp_path).write(cell("tree:/home/me/vllm@0.32.0"))
+    RegressionRun(tmp_path).write(cell("tree:/home/me/vllm@0.32.0"))
     assert len(list(tmp_path.glob("*/*/hermes.canonical.json"))) == 1
 
 
 def test_an_empty_run_and_a_broken_cell_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no cells"):
-        list(Run(tmp_path).cells())
+        list(RegressionRun(tmp_path).cells())
     (tmp_path / "0.32.0" / "http").mkdir(parents=True)
     (tmp_path / "0.32.0" / "http" / "hermes.json").write_text("{}")
     with pytest.raises(UsageError, match=r"hermes\.json is no cell"):
-        list(Run(tmp_path).cells())
+        list(RegressionRun(tmp_path).cells())
 
 
-def test_changes_know_worse_from_better() -> None:
-    before, after = cell(a=RIGHT, b=WRONG, c=WRONG, d=RIGHT), cell(a=WRONG, b=RIGHT, c=WORSE, d=RIGHT)
-    assert [(change.case, change.worse) for change in changes([before], [after])] == [
+def test_changes_know_regressed_from_fixed() -> None:
+    before, after = (
+        cell(a=PASSED, b=FAILED, c=FAILED, d=PASSED),
+        cell(a=FAILED, b=PASSED, c=FAILED_MORE, d=PASSED),
+    )
+    assert [(change.case, change.regressed) for change in changes([before], [after])] == [
         ("a", True),
         ("b", False),
         ("c", True),
     ]
 
 
-def test_a_baseline_forgives_what_it_names_and_nothing_else(tmp_path: Path) -> None:
+def test_a_baseline_accepts_what_it_names_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "baseline.yaml"
-    write_baseline(baseline_of("0.32.0", [cell(a=WRONG, b=RIGHT)]), path)
+    write_baseline(baseline_of("0.32.0", [cell(a=FAILED, b=PASSED)]), path)
     baseline = read_baseline(path)
-    assert against(baseline, [cell(a=WRONG, b=RIGHT)]) == []
-    assert [change.worse for change in against(baseline, [cell(a=WORSE, b=RIGHT)])] == [True]
-    assert [change.worse for change in against(baseline, [cell(a=RIGHT, b=RIGHT)])] == [False]
-    assert [change.worse for change in against(baseline, [cell(a=WRONG, b=WRONG)])] == [True]
+    assert against(baseline, [cell(a=FAILED, b=PASSED)]) == []
+    assert [change.regressed for change in against(baseline, [cell(a=FAILED_MORE, b=PASSED)])] == [True]
+    assert [change.regressed for change in against(baseline, [cell(a=PASSED, b=PASSED)])] == [False]
+    assert [change.regressed for change in against(baseline, [cell(a=FAILED, b=FAILED)])] == [True]
 
 
 def test_engines_are_compared_answer_by_answer() -> None:
-    parsed = CaseResult(topic="calls", came={"whole": "a", "1": "b", "1+end": "c"})
-    served = CaseResult(
-        topic="calls",
-        came={"chat": "a", "chat stream": "c", "responses": "z"},
-        wrong={"responses": ("call lost",)},
+    parsed = case_result(digests={"whole": "a", "tokens_1": "b", "tokens_1_with_end": "c"})
+    served = case_result(
+        digests={"chat:whole": "a", "chat:tokens_1": "c", "responses:whole": "z"},
+        mismatches={"responses:whole": ("call_lost",)},
     )
     over_http = cell(call=served).model_copy(update={"engine": "http"})
-    compared, found = disagreements([cell(call=parsed), over_http])
+    compared, found = engine_differences([cell(call=parsed), over_http])
     assert compared == 3
-    assert [(one.case, one.way, one.in_process, one.http) for one in found] == [
-        ("call", "responses", (), ("call lost",))
+    assert [(each.case, each.delivery.code, each.in_process, each.http) for each in found] == [
+        ("call", "responses:whole", (), (Mismatch.parse("call_lost"),))
     ]
 
 
-def test_parsers_that_cannot_be_made_are_worse_than_anything() -> None:
-    refused = cell().model_copy(update={"refused": "KeyError: no"})
-    assert [change.worse for change in changes([cell(a=RIGHT)], [refused])] == [True]
-    assert [change.worse for change in against(baseline_of("0.32.0", [cell(a=WRONG)]), [refused])] == [True]
+def test_parsers_that_cannot_be_made_are_a_regression() -> None:
+    not_made = cell().model_copy(update={"start_error": "KeyError: no"})
+    assert [change.regressed for change in changes([cell(a=PASSED)], [not_made])] == [True]
+    assert [change.regressed for change in against(baseline_of("0.32.0", [cell(a=FAILED)]), [not_made])] == [
+        True
+    ]
 
 
-def test_a_baseline_says_nothing_of_what_it_was_not_asked() -> None:
-    baseline = baseline_of("0.32.0", [cell(a=RIGHT)])
-    other = cell(a=WRONG).model_copy(update={"group": "chunks"})
+def test_a_baseline_knows_nothing_of_groups_that_it_does_not_cover() -> None:
+    baseline = baseline_of("0.32.0", [cell(a=PASSED)])
+    other = cell(a=FAILED).model_copy(update={"group": "chunks"})
     assert against(baseline, [other]) == []
-    assert baseline_of("0.32.0", [cell().model_copy(update={"refused": "no"})]).covers == {}
+    assert baseline_of("0.32.0", [cell().model_copy(update={"start_error": "no"})]).covers == {}
 
 
-@pytest.mark.parametrize("text", ["", "vllm: 0.32.0", "[", "vllm: x\nwrong: {a: 1}"])
+@pytest.mark.parametrize("text", ["", "vllm: 0.32.0", "[", "vllm: x\nmismatches: {a: 1}"])
 def test_no_baseline_is_a_wrong_use(text: str, tmp_path: Path) -> None:
     path = tmp_path / "baseline.yaml"
     path.write_text(text)
@@ -123,55 +134,62 @@ def test_no_baseline_is_a_wrong_use(text: str, tmp_path: Path) -> None:
         read_baseline(path)
 
 
-def test_diff_exits_by_what_is_worse(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    Run(one).write(cell(a=RIGHT))
-    Run(other).write(cell(a=WRONG))
-    worse = CliRunner().invoke(app, ["matrix", "diff", str(one), str(other)])
-    assert worse.exit_code == 1
-    assert "call lost" in worse.stdout
-    better = CliRunner().invoke(app, ["matrix", "diff", str(other), str(one)])
-    assert better.exit_code == 0
+def test_diff_exits_by_what_regressed(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    RegressionRun(before).write(cell(a=PASSED))
+    RegressionRun(after).write(cell(a=FAILED))
+    regressed = CliRunner().invoke(app, ["regression", "diff", str(before), str(after)])
+    assert regressed.exit_code == 1
+    assert "call_lost: a call is lost" in regressed.stdout
+    fixed = CliRunner().invoke(app, ["regression", "diff", str(after), str(before)])
+    assert fixed.exit_code == 0
 
 
 @pytest.mark.parametrize(
-    ("models", "told"),
+    ("models", "message"),
     [
         ("no-such-model", "unknown model"),
         ("gpt-oss", "not driven in process"),
     ],
 )
-def test_a_model_that_cannot_be_asked_is_a_wrong_use(models: str, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
-        families_asked("", models, "in-process")
+def test_a_model_that_cannot_be_run_is_a_wrong_use(models: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        select_families("", models, "in-process")
 
 
-def test_models_are_asked_through_the_families_with_their_parsers() -> None:
-    assert [family.name for family in families_asked("", "qwen3", "in-process")] == ["qwen3_thinking"]
-    assert [family.name for family in families_asked("", "gpt-oss,llama3.1", "http")] == [
+def test_models_are_run_through_the_families_with_their_parsers() -> None:
+    assert [family.name for family in select_families("", "qwen3", "in-process")] == ["qwen3_thinking"]
+    assert [family.name for family in select_families("", "gpt-oss,llama3.1", "http")] == [
         "openai",
         "llama3_json",
     ]
-    both = families_asked("hermes,longcat", "hermes3,qwen3", "http")
+    both = select_families("hermes,longcat", "hermes3,qwen3", "http")
     assert len(both) == len({family.name for family in both})
     assert {"hermes", "hermes_special", "longcat", "qwen3_thinking"} <= {family.name for family in both}
-    assert [family.name for family in families_asked("", "", "http")] == list(load_families())
+    assert [family.name for family in select_families("", "", "http")] == list(load_families())
 
 
-def test_every_family_says_some_meanings_and_gives_reasons_for_the_others() -> None:
+def test_every_family_renders_meanings_and_gives_reasons_for_the_others() -> None:
     meanings = load_meanings()
     assert len(meanings.cases) >= 40
     for family in load_families().values():
-        cases, left_out = sayable(family, meanings)
+        cases, left_out = renderable(family, meanings)
         assert len(cases) + len(left_out) == len(meanings.cases)
         assert len(cases) >= 5, family.name
         assert all(left_out.values())
 
 
-def test_under_load_only_what_load_changes_is_wrong() -> None:
-    case = Case(name="any", text="Hm.</think>Hello.", ways=("chat",))
-    alone = Parsed(family="any", case="any", way="chat, alone", reasoning="Hm.", content="Hello.", thought=0)
-    together = alone.model_copy(update={"way": "chat, together"})
+def test_under_load_only_what_load_changes_is_a_mismatch() -> None:
+    case = Case(CaseInput(name="any", text="Hm.</think>Hello."), Topic.LOAD, Expected())
+    alone = Answer(
+        family="any",
+        case="any",
+        delivery=Delivery.parse("chat:whole:alone"),
+        reasoning="Hm.",
+        content="Hello.",
+        counted_reasoning=0,
+    )
+    together = alone.model_copy(update={"delivery": Delivery.parse("chat:whole:together")})
     cut = together.model_copy(update={"content": "Hel"})
-    question = Question(case, "load", None)
-    assert [kinds for _, kinds in wrongs(question, [alone, together, cut])][1:] == [(), ("text cut",)]
+    found = [mismatches for _, mismatches in judge(case, [alone, together, cut])]
+    assert found[1:] == [(), (Mismatch.parse("text_cut"),)]

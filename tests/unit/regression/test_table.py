@@ -1,4 +1,4 @@
-"""The table of a matrix, on terminals of several widths and in a pipe."""
+"""The table of a run, on terminals of several widths and in a pipe."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import pytest
 
 from tests.screens import Screen
 from vllm_harness.cli.regression_table import LEGEND, show_cells
-from vllm_harness.regression.cases.questions import Group
+from vllm_harness.regression.cases.case import Group, Topic
+from vllm_harness.regression.results.cells import CaseResult, Cell
 from vllm_harness.regression.results.compare import baseline_of
-from vllm_harness.regression.results.results import CaseResult, Cell
 from vllm_harness.terminal.tables import plain_console
 
-RIGHT = CaseResult(topic="calls", text="x", ways=9)
-WRONG = CaseResult(topic="calls", text="x", ways=9, wrong={"1": ("call lost",)})
-OUT = CaseResult(topic="left out", left_out="no way to say it")
+PASSED = CaseResult(topic=Topic.CALLS, text="x", deliveries=9)
+FAILED = CaseResult.model_validate(
+    {"topic": "calls", "text": "x", "mismatches": {"tokens_1": ("call_lost",)}}
+)
+OUT = CaseResult(topic=Topic.LEFT_OUT, left_out="the format cannot express it")
 GROUPS: tuple[Group, ...] = ("canonical", "forced", "chunks", "malformed")
 
 
-def cell(family: str, group: Group, environment: str = "0.32.0", refused: str | None = None) -> Cell:
-    cases = {f"right {n}": RIGHT for n in range(100)} | {"wrong": WRONG, "out": OUT}
+def cell(family: str, group: Group, environment: str = "0.32.0", start_error: str | None = None) -> Cell:
+    cases = {f"passed {n}": PASSED for n in range(100)} | {"failed": FAILED, "out": OUT}
     return Cell(
         environment=environment,
         described=f"release vllm {environment}",
@@ -28,9 +30,9 @@ def cell(family: str, group: Group, environment: str = "0.32.0", refused: str | 
         group=group,
         tokenizer="synthetic",
         engine="in-process",
-        asked="abc",
-        refused=refused,
-        cases={} if refused else cases,
+        cases_digest="abc",
+        start_error=start_error,
+        cases={} if start_error else cases,
     )
 
 
@@ -82,7 +84,7 @@ def test_what_a_baseline_has_is_known() -> None:
     assert shown(CELLS, 80, baseline=True)[2].split() == ["hermes", *["100/1/0/1"] * 4]
 
 
-def test_a_refusal_has_its_reason_below_the_table() -> None:
-    lines = shown([cell("hermes", "canonical", refused="KeyError: [red]\nno such parser")], 80)
-    assert lines[1].split()[:2] == ["hermes", "refused"]
-    assert "refused: hermes, canonical on 0.32.0: KeyError: [red]" in lines
+def test_parsers_that_are_not_made_have_the_reason_below_the_table() -> None:
+    lines = shown([cell("hermes", "canonical", start_error="KeyError: [red]\nno such parser")], 80)
+    assert lines[1].split()[:2] == ["hermes", "not"]
+    assert "not made: hermes, canonical on 0.32.0: KeyError: [red]" in lines

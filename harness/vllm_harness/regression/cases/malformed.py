@@ -1,4 +1,4 @@
-"""Texts that a model says wrongly: a family's own texts, changed by the table malformed.yaml."""
+"""Malformed texts: a family's own texts, changed by the table malformed.yaml."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE = Path(__file__).with_name("malformed.yaml")
 
 
 class BaseText(StrictModel):
-    """What is said before it is changed."""
+    """A text before it is changed."""
 
     name: str
     reasoning: str | None = None
@@ -30,24 +30,24 @@ class BaseText(StrictModel):
     @property
     def meaning(self) -> Meaning:
         """Its parts in order."""
-        calls = tuple(ToolCall(name, given) for call in self.calls for name, given in call.items())
+        calls = tuple(ToolCall(name, arguments) for call in self.calls for name, arguments in call.items())
         return Meaning.of(self.text, reasoning=self.reasoning, calls=calls)
 
 
-class Change(StrictModel):
-    """One way to spoil a text: the last match of a regular expression, or the first, is replaced.
+class TextChange(StrictModel):
+    """What makes a text malformed: the last match of a regular expression, or the first, is replaced.
 
     Attributes:
-        names: of functions that are called only in the changed text.
+        functions: names that are called only in the changed text.
         words: that stand only in the changed text.
-        values: that must come, whatever else does.
+        values: that an answer with calls must have.
     """
 
     name: str
     find: re.Pattern[str]
     replacement: str = Field(alias="with")
     first: bool = False
-    names: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
 
@@ -64,8 +64,8 @@ class Malformed(StrictModel):
     """The whole table."""
 
     texts: tuple[BaseText, ...]
-    cut: tuple[str, ...]
-    changes: tuple[Change, ...]
+    truncated: tuple[str, ...]
+    changes: tuple[TextChange, ...]
 
 
 @cache
@@ -74,28 +74,28 @@ def load_malformed(path: Path = FILE) -> Malformed:
     return Malformed.model_validate(yaml.safe_load(path.read_text()))
 
 
-class Broken(NamedTuple):
-    """A text that is wrong.
+class MalformedText(NamedTuple):
+    """A malformed text.
 
     Attributes:
         name: unique within its family.
-        text: what is said.
-        cut: whether it is right, and cut off after each of its tokens.
-        names: the functions that it calls.
+        text: raw text.
+        truncated: whether it is well-formed, and truncated after each of its tokens.
+        functions: the names that it calls.
         words: of it, none of them a marker.
         values: of its arguments, those that an answer with calls must have.
     """
 
     name: str
     text: str
-    cut: bool
-    names: frozenset[str]
+    truncated: bool
+    functions: frozenset[str]
     words: frozenset[str] = frozenset()
     values: frozenset[str] = frozenset()
 
 
-def broken_texts(family: Family) -> Iterator[Broken]:
-    """What a family can say wrongly."""
+def malformed_texts(family: Family) -> Iterator[MalformedText]:
+    """The malformed texts of a family."""
     form = family.form
     if form is None or family.tool_parser is None:
         return
@@ -109,19 +109,19 @@ def broken_texts(family: Family) -> Iterator[Broken]:
         except DialectError:
             continue
         called = frozenset(name for call in base.calls for name in call)
-        cities = {str(given["city"]) for call in base.calls for given in call.values()}
-        if base.name in table.cut:
-            yield Broken(f"{base.name}, cut off", text, cut=True, names=called)
+        cities = {str(arguments["city"]) for call in base.calls for arguments in call.values()}
+        if base.name in table.truncated:
+            yield MalformedText(f"{base.name}, cut off", text, truncated=True, functions=called)
         end = next(end for end in ends if text.endswith(end))
         body = text.removesuffix(end)
         for change in table.changes:
             changed = change.apply(body)
             if changed != body:
-                yield Broken(
+                yield MalformedText(
                     f"{base.name}, {change.name}",
                     changed + end,
-                    cut=False,
-                    names=called.union(change.names),
+                    truncated=False,
+                    functions=called.union(change.functions),
                     words=frozenset(word for word in {*called, *cities, *change.words} if word in changed),
                     values=frozenset(change.values),
                 )

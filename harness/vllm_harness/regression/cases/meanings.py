@@ -12,12 +12,12 @@ from pydantic import ValidationError, model_validator
 
 from vllm_harness.errors import UsageError
 from vllm_harness.files.strict import StrictModel
-from vllm_harness.regression.engines.in_process import Case
+from vllm_harness.regression.cases.case import CaseInput, Topic
+from vllm_harness.regression.cases.delivery import DeliveryField
 from vllm_harness.scripted.dialects import DialectError, render
 from vllm_harness.scripted.families import Family
 from vllm_harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
 
-Topic = Literal["plain", "calls", "arguments", "mixed", "looks", "found"]
 FILE = Path(__file__).with_name("meanings.yaml")
 _DEFS = {"point": {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}}}}
 _PRIVATE = 0xE000
@@ -31,11 +31,11 @@ class MeaningCase(StrictModel):
     Attributes:
         name: unique.
         topic: what it is about.
-        chunks: whether it is also cut in every way that tokens can come.
+        chunks: whether it is also run in the group `chunks`.
         reasoning, text, calls: what is meant; a call is a mapping of its name to its arguments.
         order: of the parts.
         tools: names of the tools that are offered; None: all.
-        ways: how it is parsed, where that is not left to its group.
+        deliveries: how its text arrives, where that is not left to its group.
     """
 
     name: str
@@ -46,17 +46,17 @@ class MeaningCase(StrictModel):
     calls: tuple[dict[str, dict[str, Any]], ...] = ()
     order: tuple[Literal["reasoning", "text", "calls"], ...] = _ORDER
     tools: tuple[str, ...] | None = None
-    ways: tuple[str, ...] = ()
+    deliveries: tuple[DeliveryField, ...] = ()
 
     @property
     def meaning(self) -> Meaning:
         """Its parts in order."""
-        said: dict[str, list[Part]] = {
+        parts: dict[str, list[Part]] = {
             "reasoning": [] if self.reasoning is None else [Reasoning(self.reasoning)],
             "text": [] if self.text is None else [Text(self.text)],
-            "calls": [ToolCall(name, given) for call in self.calls for name, given in call.items()],
+            "calls": [ToolCall(name, arguments) for call in self.calls for name, arguments in call.items()],
         }
-        return Meaning(tuple(part for kind in self.order for part in said[kind]))
+        return Meaning(tuple(part for kind in self.order for part in parts[kind]))
 
 
 class Meanings(StrictModel):
@@ -73,8 +73,8 @@ class Meanings(StrictModel):
     @model_validator(mode="after")
     def _names(self) -> Meanings:
         names = [case.name for case in self.cases]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"two cases are named {min(twice)!r}")
+        if repeated := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"two cases are named {min(repeated)!r}")
         called = {name for case in self.cases for call in case.calls for name in call}
         if unknown := called - self.tools.keys():
             raise ValueError(f"a case calls {min(unknown)!r}, which is no tool here")
@@ -109,9 +109,9 @@ def load_meanings(path: Path = FILE) -> Meanings:
         raise UsageError(f"{path} is no file of meanings: {error}", hint=f"see {FILE} for one") from error
 
 
-def sayable(family: Family, meanings: Meanings) -> tuple[list[Case], dict[str, str]]:
-    """The cases that a family can say, rendered, and why it cannot say the others: name -> reason."""
-    cases, left_out = [], {}
+def renderable(family: Family, meanings: Meanings) -> tuple[list[CaseInput], dict[str, str]]:
+    """The cases that a family's format can express, rendered, and why not the others: name -> reason."""
+    inputs, left_out = [], {}
     for case in meanings.cases:
         if case.reasoning is not None and family.reasoning_parser is None:
             left_out[case.name] = "the family has no reasoning parser"
@@ -124,9 +124,16 @@ def sayable(family: Family, meanings: Meanings) -> tuple[list[Case], dict[str, s
                 left_out[case.name] = error.message
             else:
                 tools = meanings.offered(case) if family.tool_parser else ()
-                quoted = quotes(family, case.meaning)
-                cases.append(Case(name=case.name, text=text, tools=tools, quoted=quoted, ways=case.ways))
-    return cases, left_out
+                inputs.append(
+                    CaseInput(
+                        name=case.name,
+                        text=text,
+                        tools=tools,
+                        spelled_spans=marker_spans(family, case.meaning),
+                        deliveries=case.deliveries,
+                    )
+                )
+    return inputs, left_out
 
 
 def markers(family: Family) -> tuple[str, ...]:
@@ -146,24 +153,24 @@ def marker_tokens(family: Family) -> tuple[str, ...]:
     return (*form.calls.tokens, *(form.thoughts.tokens if form.thoughts else ()))
 
 
-def quotes(family: Family, meaning: Meaning) -> tuple[tuple[int, int], ...]:
-    """Where the text of a meaning has, within arguments, what elsewhere is one token: from, to."""
+def marker_spans(family: Family, meaning: Meaning) -> tuple[tuple[int, int], ...]:
+    """Where the text of a meaning has, within arguments, a marker that elsewhere is one token: from, to."""
     tokens = dict.fromkeys(marker_tokens(family))
     letters = {token: chr(_PRIVATE + number) for number, token in enumerate(tokens)}
-    told = {letter: token for token, letter in letters.items()}
+    token_of = {letter: token for token, letter in letters.items()}
     parts = [
         ToolCall(part.name, _swapped(part.arguments, letters)) if isinstance(part, ToolCall) else part
         for part in meaning.parts
     ]
     if parts == list(meaning.parts):
         return ()
-    found, place = [], 0
+    spans, position = [], 0
     for letter in render(family.dialect, Meaning(tuple(parts))):
-        length = len(told.get(letter, letter))
-        if letter in told:
-            found.append((place, place + length))
-        place += length
-    return tuple(found)
+        length = len(token_of.get(letter, letter))
+        if letter in token_of:
+            spans.append((position, position + length))
+        position += length
+    return tuple(spans)
 
 
 def _swapped(value: Any, letters: dict[str, str]) -> Any:

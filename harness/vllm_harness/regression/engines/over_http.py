@@ -1,14 +1,15 @@
-"""The engine that counts: a real server of each family, scripted, asked over HTTP.
+"""The engine that counts: a real server of each family, scripted, requested over HTTP.
 
-Every case is asked among others; one that comes out wrong is asked again alone, and only that answer counts.
+Every case is requested among others; a case whose answer mismatches is requested again alone, and only that
+answer counts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,285 +19,317 @@ from vllm_harness.configuration.model_entries import Frontend, ModelEntry, load_
 from vllm_harness.environments.spec import Environment
 from vllm_harness.protocol import ChatAccumulator, ResponseAccumulator
 from vllm_harness.protocol.core.sse import SSEParser
-from vllm_harness.regression.engines.in_process import Call, Case, Parsed
-from vllm_harness.regression.results.judge import REFUSED, refused
+from vllm_harness.regression.cases.case import CaseInput
+from vllm_harness.regression.cases.delivery import Api, Delivery, Load, Shape, deliveries
+from vllm_harness.regression.engines.answer import Answer, AnswerError, Call, ErrorCode
 from vllm_harness.scripted.book import BookRule, Raw, When
 from vllm_harness.scripted.families import Family, family_entry
 from vllm_harness.scripted.in_server.vllm_harness_names import SCRIPT_REFUSED
 from vllm_harness.server.remote import RemoteServer
 
-AT_A_TIME = 32
-INTERVALS = {"chat, 3 a chunk": 3, "chat, one chunk": 1000}
-"""Ways of asking that need a server of their own: `--stream-interval`."""
-NEVER_SAID = "NEVERSAID"
-"""A stop string: vLLM holds back as many characters, less one, while it may begin there."""
+CONCURRENCY = 32
+WHOLE_ANSWER = 1000
+"""The `--stream-interval` of a server whose chunks hold all tokens of an answer."""
+STOP_STRING = "NEVERSAID"
+"""In no text: vLLM holds back as many characters, less one, while the stop string may begin there."""
 REQUEST_S = 120.0
 _NO_MARKER = str.maketrans("<>[]|｜", "()()!!")
-"""A case's name is what the user says, and its markers would stand in the prompt."""
-Wrong = Callable[[Parsed], bool]
+"""A case's name is the user message, and its markers would stand in the prompt."""
+_LOAD_DELIVERIES = deliveries("chat:whole chat:tokens_1")
+Mismatches = Callable[[Answer], bool]
 
 
 @dataclass(frozen=True)
-class Answered:
-    """What a family's servers said.
+class ServedAnswers:
+    """The answers of a family's servers.
 
     Attributes:
-        parsed: every case in each of its ways.
-        alone: case and way of those that came out otherwise alone than among others.
+        answers: of every case in each of its deliveries.
+        changed_alone: case and delivery of the answers that were others alone than among others.
     """
 
-    parsed: list[Parsed]
-    alone: tuple[str, ...]
+    answers: list[Answer]
+    changed_alone: tuple[tuple[str, Delivery], ...]
 
 
-def answers(
+def request_all(
     environment: Environment,
     family: Family,
-    cases: Sequence[Case],
-    wrong: Wrong,
+    inputs: Sequence[CaseInput],
+    mismatches: Mismatches,
     *,
     frontend: Frontend = "python",
-) -> Answered:
-    """Asks a family's cases over HTTP, each in its ways.
+) -> ServedAnswers:
+    """Requests a family's cases over HTTP, each in its deliveries.
 
     Args:
-        cases: those whose ways are in `ASK` or `INTERVALS`.
-        wrong: tells which answers are asked for again, alone.
+        environment: whose vLLM serves.
+        family: whose model is served.
+        inputs: of the cases, their deliveries those of an API.
+        mismatches: tells which answers are requested again, alone.
         frontend: which of vLLM's HTTP front ends answers; that in Rust has no Responses.
 
     Raises:
         StartupError: a server does not start.
     """
-    parsed: list[Parsed] = []
-    alone: list[str] = []
+    answers: list[Answer] = []
+    changed_alone: list[tuple[str, Delivery]] = []
     entry = entry_of(family)
-    for args, ways in _servers(cases, frontend):
+    for args, served in _servers(inputs, frontend):
         with RemoteServer(entry, lane="scripted", vllm=environment, args=args, frontend=frontend) as server:
-            asked = [(case, way) for case in cases for way in case.ways if way in ways]
-            asker = _Asker(server, family, [case for case, _ in asked])
-            with ThreadPoolExecutor(AT_A_TIME) as pool:
-                among = list(pool.map(asker.ask, *zip(*asked, strict=True)))
-            for (case, way), answer in zip(asked, among, strict=True):
-                again = asker.ask(case, way) if wrong(answer) else answer
-                if _unnamed(again, case) != _unnamed(answer, case):
-                    alone.append(f"{case.name}: {way}")
-                parsed.append(again)
-    return Answered(parsed, tuple(alone))
+            pairs = [
+                (input_, delivery)
+                for input_ in inputs
+                for delivery in input_.deliveries
+                if delivery in served
+            ]
+            client = _Client(server, family, [input_ for input_, _ in pairs])
+            with ThreadPoolExecutor(CONCURRENCY) as pool:
+                among_others = list(pool.map(client.answer, *zip(*pairs, strict=True)))
+            for (input_, delivery), answer in zip(pairs, among_others, strict=True):
+                alone = client.answer(input_, delivery) if mismatches(answer) else answer
+                if _without_made_up_ids(alone, input_) != _without_made_up_ids(answer, input_):
+                    changed_alone.append((input_.name, delivery))
+                answers.append(alone)
+    return ServedAnswers(answers, tuple(changed_alone))
 
 
-def _unnamed(answer: Parsed, case: Case) -> Parsed:
-    """Without the ids that the server made up."""
-    if case.ids:
+def _without_made_up_ids(answer: Answer, input_: CaseInput) -> Answer:
+    if input_.call_ids:
         return answer
-    return answer.model_copy(
-        update={"calls": tuple(call.model_copy(update={"id": None}) for call in answer.calls)}
-    )
+    calls = tuple(call.model_copy(update={"id": None}) for call in answer.calls)
+    return answer.model_copy(update={"calls": calls})
 
 
-def under_load(
-    environment: Environment, family: Family, cases: Sequence[Case], *, frontend: Frontend = "python"
-) -> Iterator[tuple[Case, str, Parsed, Parsed]]:
-    """Asks each case alone, then all at the same time: case, way, both answers."""
+def request_under_load(
+    environment: Environment, family: Family, inputs: Sequence[CaseInput], *, frontend: Frontend = "python"
+) -> Iterator[Answer]:
+    """Requests each case alone, then all at the same time: of each case the answer alone, then the other."""
     entry = entry_of(family)
     with RemoteServer(entry, lane="scripted", vllm=environment, frontend=frontend) as server:
-        asker = _Asker(server, family, cases)
-        for way in ("chat", "chat stream"):
-            alone = [asker.ask(case, way) for case in cases]
-            with ThreadPoolExecutor(len(cases)) as pool:
-                together = list(pool.map(asker.ask, cases, [way] * len(cases)))
-            for case, one, other in zip(cases, alone, together, strict=True):
-                yield case, way, one, other
+        client = _Client(server, family, inputs)
+        for delivery in _LOAD_DELIVERIES:
+            alone = [client.answer(input_, delivery) for input_ in inputs]
+            with ThreadPoolExecutor(len(inputs)) as pool:
+                together = list(pool.map(client.answer, inputs, [delivery] * len(inputs)))
+            for pair in zip(alone, together, strict=True):
+                for answer, load in zip(pair, (Load.ALONE, Load.TOGETHER), strict=True):
+                    yield answer.model_copy(update={"delivery": replace(delivery, load=load)})
 
 
 def entry_of(family: Family) -> ModelEntry:
-    """What is served: its stand-in with a tokenizer of ours, or where its format is code, its own."""
+    """What is served: its stand-in with a synthetic tokenizer, or where its format is code, its own."""
     if family.form is None:
         assert family.entry is not None
         return load_registry().get(family.entry)
     return family_entry(family)
 
 
-def _servers(cases: Sequence[Case], frontend: Frontend) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """The server flags that the ways of these cases need, and which ways each serves."""
-    asked = dict.fromkeys(way for case in cases for way in case.ways)
-    ways = [way for way in asked if frontend == "python" or not way.startswith("responses")]
-    if plain := tuple(way for way in ways if way in ASK):
-        yield (), plain
-    for way in ways:
-        if way in INTERVALS:
-            yield ("--stream-interval", str(INTERVALS[way])), (way,)
+def _servers(
+    inputs: Sequence[CaseInput], frontend: Frontend
+) -> Iterator[tuple[tuple[str, ...], tuple[Delivery, ...]]]:
+    """The server flags that the deliveries of these cases need, and which deliveries each server has."""
+    every = dict.fromkeys(delivery for input_ in inputs for delivery in input_.deliveries)
+    by_interval: dict[int | None, list[Delivery]] = {None: []}
+    for delivery in every:
+        if frontend == "python" or delivery.api is not Api.RESPONSES:
+            by_interval.setdefault(_stream_interval(delivery), []).append(delivery)
+    for interval, served in by_interval.items():
+        if served:
+            args = () if interval is None else ("--stream-interval", str(interval))
+            yield args, tuple(served)
 
 
-class _Asker:
-    """Asks one server for what each case of one family says; a case's name asks for it."""
+def _stream_interval(delivery: Delivery) -> int | None:
+    """The tokens a chunk that a server must be started with; None: vLLM's default of one."""
+    if delivery.shape is Shape.ALL:
+        return WHOLE_ANSWER
+    return delivery.tokens if delivery.tokens > 1 else None
 
-    def __init__(self, server: RemoteServer, family: Family, cases: Sequence[Case]) -> None:
+
+class _Client:
+    """Requests of one server what each case of one family says; a case's name selects its script."""
+
+    def __init__(self, server: RemoteServer, family: Family, inputs: Sequence[CaseInput]) -> None:
         self._server = server
         self._family = family
-        self._let_through: dict[tuple[str, bool], int] = {}
+        self._accepted: dict[tuple[Delivery, bool], int] = {}
         book = server.book()
-        says = {
-            name: [number for piece in case.pieces for number in self._encoded(piece) or ()]
-            if case.quoted
+        scripts = {
+            name: [number for piece in input_.pieces for number in self._encoded(piece) or ()]
+            if input_.spelled_spans
             else Raw(text)
-            for case in cases
-            for name, text in _texts(case).items()
+            for input_ in inputs
+            for name, text in _texts(input_).items()
         }
-        for name, say in says.items():
-            book.add(BookRule(name, (say,), When(user=rf"^{re.escape(name)}(\n|$)"), times=None))
+        for name, script in scripts.items():
+            book.add(BookRule(name, (script,), When(user=rf"^{re.escape(name)}(\n|$)"), times=None))
 
-    def ask(self, case: Case, way: str) -> Parsed:
-        """One answer; a refusal, a broken stream or a server error is an error in it.
+    def answer(self, input_: CaseInput, delivery: Delivery) -> Answer:
+        """The answer to a case; a refusal, a broken stream or a server error is an error in it.
 
-        Where a grammar refuses what would be said, what may be said instead is tried in turn.
+        Where a grammar refuses the text, its alternatives are tried in turn.
         """
         refusals = []
-        for name, text, place in self._in_turn(case, way):
-            answer = self._ask(case, way, name)
-            if not refused(answer):
+        for name, text, position in self._in_turn(input_, delivery):
+            answer = self._request(input_, delivery, name)
+            if not answer.is_refused:
                 if answer.error is None:
-                    self._let_through[way, case.choice == "required"] = place
-                return answer if text == case.text else answer.model_copy(update={"said": text})
+                    self._accepted[delivery, input_.tool_choice == "required"] = position
+                return answer if text == input_.text else answer.model_copy(update={"alternative": text})
             refusals.append(answer)
         return refusals[0]
 
-    def _in_turn(self, case: Case, way: str) -> list[tuple[str, str, int]]:
-        """What may be said: the words that ask for it, the text, its place; what went through last first."""
-        likely = self._let_through.get((way, case.choice == "required"), 0)
-        texts = _texts(case)
+    def _in_turn(self, input_: CaseInput, delivery: Delivery) -> list[tuple[str, str, int]]:
+        """The texts to try: the words that select each, the text, its position; the last accepted first."""
+        likely = self._accepted.get((delivery, input_.tool_choice == "required"), 0)
+        texts = _texts(input_)
         first = {text: name for name, text in reversed(texts.items())}
-        every = [
-            (name, text, place) for place, (name, text) in enumerate(texts.items()) if first[text] == name
+        distinct = [
+            (name, text, position)
+            for position, (name, text) in enumerate(texts.items())
+            if first[text] == name
         ]
-        return sorted(every, key=lambda one: one[2] != likely)
+        return sorted(distinct, key=lambda text: text[2] != likely)
 
-    def _ask(self, case: Case, way: str, name: str) -> Parsed:
-        place = {"family": self._family.name, "case": case.name, "way": way}
+    def _request(self, input_: CaseInput, delivery: Delivery, name: str) -> Answer:
+        place: dict[str, Any] = {"family": self._family.name, "case": input_.name, "delivery": delivery}
         try:
-            path, body, read = ASK.get(way, _CHAT_STREAM)
-            request = {"model": self._server.model, "temperature": 0, **body(case, name)}
-            answer = requests.post(
-                self._server.url_for(path),
-                json={**request, **self._family.request},
-                stream=bool(request["stream"]),
+            exchange = exchange_of(delivery)
+            body = {"model": self._server.model, "temperature": 0, **exchange.body(input_, name)}
+            response = requests.post(
+                self._server.url_for(exchange.path),
+                json={**body, **self._family.request},
+                stream=bool(body["stream"]),
                 timeout=REQUEST_S,
             )
-            if not answer.ok:
-                error = answer.json().get("error") or {}
-                kind = REFUSED if error.get("code") == SCRIPT_REFUSED else f"HTTP {answer.status_code}"
-                return Parsed(**place, error=f"{kind}: {error.get('message')}")
-            found = Parsed(**place, **read(answer))
-            if found.thought is None:
-                return found
-            return found.model_copy(update={"spoken": self._tokens(found.reasoning)})
+            if not response.ok:
+                return Answer(**place, error=_http_error(response))
+            answer = Answer(**place, **exchange.read(response))
+            if answer.counted_reasoning is None:
+                return answer
+            return answer.model_copy(update={"reasoning_tokens": self._count(answer.reasoning)})
         except (requests.RequestException, ValueError) as error:
-            return Parsed(**place, error=f"{type(error).__name__}: {error}")
+            failure = AnswerError(code=type(error).__name__, message=str(error))
+            return Answer(**place, error=failure)
 
-    def _tokens(self, text: str | None) -> int | None:
-        """How many tokens a text is, where the server tells."""
-        found = self._encoded(text or "")
-        return None if found is None else len(found)
+    def _count(self, text: str | None) -> int | None:
+        """How many tokens a text is, where the server counts them."""
+        ids = self._encoded(text or "")
+        return None if ids is None else len(ids)
 
     def _encoded(self, text: str) -> list[int] | None:
         if not text:
             return []
-        asked = {"model": self._server.model, "prompt": text, "add_special_tokens": False}
-        answer = requests.post(self._server.url_for("/tokenize"), json=asked, timeout=REQUEST_S)
-        return [int(number) for number in answer.json()["tokens"]] if answer.ok else None
+        body = {"model": self._server.model, "prompt": text, "add_special_tokens": False}
+        response = requests.post(self._server.url_for("/tokenize"), json=body, timeout=REQUEST_S)
+        return [int(number) for number in response.json()["tokens"]] if response.ok else None
 
 
-def _texts(case: Case) -> dict[str, str]:
-    """What may be said, the first that the grammar lets through, by the words that ask for it."""
-    name = case.name.translate(_NO_MARKER)
-    others = {f"{name} ({number})": text for number, text in enumerate(case.instead, start=2)}
-    return {name: case.text, **others}
+def _http_error(response: requests.Response) -> AnswerError:
+    error = response.json().get("error") or {}
+    refused = error.get("code") == SCRIPT_REFUSED
+    code = ErrorCode.GRAMMAR_REFUSED if refused else f"http_{response.status_code}"
+    return AnswerError(code=code, message=str(error.get("message")))
 
 
-def _chat(case: Case, name: str, *, stream: bool) -> dict[str, Any]:
-    tools = {"tools": list(case.tools)} if case.tools else {}
-    choice = _choice(case, lambda function: {"type": "function", "function": {"name": function}})
-    messages = [{"role": "user", "content": _question(case, name)}]
+def _texts(input_: CaseInput) -> dict[str, str]:
+    """The text and its alternatives, by the words that select each."""
+    name = input_.name.translate(_NO_MARKER)
+    others = {f"{name} ({number})": text for number, text in enumerate(input_.alternatives, start=2)}
+    return {name: input_.text, **others}
+
+
+def _chat(input_: CaseInput, name: str, *, stream: bool) -> dict[str, Any]:
+    tools = {"tools": list(input_.tools)} if input_.tools else {}
+    choice = _tool_choice(input_, lambda function: {"type": "function", "function": {"name": function}})
+    messages = [{"role": "user", "content": _user_message(input_, name)}]
     return {"messages": messages, "stream": stream, **tools, **choice}
 
 
-def _responses(case: Case, name: str, *, stream: bool) -> dict[str, Any]:
-    flat = [{"type": "function", "strict": False, **tool["function"]} for tool in case.tools]
-    choice = _choice(case, lambda function: {"type": "function", "name": function})
+def _responses(input_: CaseInput, name: str, *, stream: bool) -> dict[str, Any]:
+    flat = [{"type": "function", "strict": False, **tool["function"]} for tool in input_.tools]
+    choice = _tool_choice(input_, lambda function: {"type": "function", "name": function})
     tools = {"tools": flat} if flat else {}
-    return {"input": _question(case, name), "stream": stream, "store": False, **tools, **choice}
+    return {"input": _user_message(input_, name), "stream": stream, "store": False, **tools, **choice}
 
 
-def _stopped(case: Case, name: str) -> dict[str, Any]:
-    return {**_chat(case, name, stream=True), "stop": [NEVER_SAID]}
+def _chat_with_stop(input_: CaseInput, name: str) -> dict[str, Any]:
+    return {**_chat(input_, name, stream=True), "stop": [STOP_STRING]}
 
 
-def _question(case: Case, name: str) -> str:
-    """What the user says; its first line is the name that the script goes by."""
-    return f"{name}\n{case.asked}" if case.asked else name
+def _user_message(input_: CaseInput, name: str) -> str:
+    """Its first line is the name that selects the script."""
+    return f"{name}\n{input_.user_message}" if input_.user_message else name
 
 
-def _choice(case: Case, named: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    if case.choice is None:
+def _tool_choice(input_: CaseInput, named: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    if input_.tool_choice is None:
         return {}
-    given = case.choice in ("none", "auto", "required")
-    return {"tool_choice": case.choice if given else named(case.choice)}
+    is_mode = input_.tool_choice in ("none", "auto", "required")
+    return {"tool_choice": input_.tool_choice if is_mode else named(input_.tool_choice)}
 
 
-def _read_chat(answer: requests.Response) -> dict[str, Any]:
-    body = answer.json()
+def _read_chat(response: requests.Response) -> dict[str, Any]:
+    body = response.json()
     message = body["choices"][0]["message"]
     reasoning = message.get("reasoning") or message.get("reasoning_content")
-    told = _told(reasoning, message.get("content"), _functions(message.get("tool_calls") or ()))
-    return {**told, **_thought(body, "completion_tokens_details")}
+    calls = _functions(message.get("tool_calls") or ())
+    return {**_fields(reasoning, message.get("content"), calls), **_usage(body, "completion_tokens_details")}
 
 
-def _read_chat_stream(answer: requests.Response) -> dict[str, Any]:
+def _read_chat_stream(response: requests.Response) -> dict[str, Any]:
     chat = ChatAccumulator()
-    error = _feed(answer, chat)
-    return _told(chat.reasoning, chat.text, _functions(chat.tool_calls), error)
+    error = _feed(response, chat)
+    return _fields(chat.reasoning, chat.text, _functions(chat.tool_calls), error)
 
 
-def _read_responses(answer: requests.Response) -> dict[str, Any]:
+def _read_responses(response: requests.Response) -> dict[str, Any]:
     whole = ResponseAccumulator()
-    body = answer.json()
+    body = response.json()
     for index, item in enumerate(body["output"]):
         whole.feed({"type": "response.output_item.done", "output_index": index, "item": item})
-    told = _told(whole.reasoning, whole.text, whole.tool_calls)
-    return {**told, **_thought(body, "output_tokens_details")}
+    fields = _fields(whole.reasoning, whole.text, whole.tool_calls)
+    return {**fields, **_usage(body, "output_tokens_details")}
 
 
-def _read_responses_stream(answer: requests.Response) -> dict[str, Any]:
-    response = ResponseAccumulator()
-    error = _feed(answer, response)
-    return _told(response.reasoning, response.text, response.tool_calls, error)
+def _read_responses_stream(response: requests.Response) -> dict[str, Any]:
+    accumulator = ResponseAccumulator()
+    error = _feed(response, accumulator)
+    return _fields(accumulator.reasoning, accumulator.text, accumulator.tool_calls, error)
 
 
-def _feed(answer: requests.Response, into: ChatAccumulator | ResponseAccumulator) -> str | None:
-    """Feeds a stream; tells the error it may end with."""
+def _feed(response: requests.Response, into: ChatAccumulator | ResponseAccumulator) -> AnswerError | None:
+    """Feeds a stream; gives the error that it ends with, if it does."""
     parser, error = SSEParser(), None
-    for chunk in answer.iter_content(None):
+    for chunk in response.iter_content(None):
         for event in parser.feed(chunk):
             if event.event == "error" or event.data.startswith('{"error"'):
-                kind = REFUSED if f'"{SCRIPT_REFUSED}"' in event.data else "error event"
-                error = f"{kind}: {event.data[:300]}"
+                refused = f'"{SCRIPT_REFUSED}"' in event.data
+                code = ErrorCode.GRAMMAR_REFUSED if refused else ErrorCode.ERROR_EVENT
+                error = AnswerError(code=code, message=event.data[:300])
             into.feed(event)
     return error
 
 
-def _thought(body: dict[str, Any], details: str) -> dict[str, int]:
+def _usage(body: dict[str, Any], details: str) -> dict[str, int]:
     """How many tokens of reasoning a usage counts, where it counts any kind."""
     counted = ((body.get("usage") or {}).get(details) or {}).get("reasoning_tokens")
-    return {} if counted is None else {"thought": counted}
+    return {} if counted is None else {"counted_reasoning": counted}
 
 
 def _functions(calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**(call.get("function") or {}), "id": call.get("id")} for call in calls]
 
 
-def _told(
-    reasoning: str | None, content: str | None, calls: Sequence[dict[str, Any]], error: str | None = None
+def _fields(
+    reasoning: str | None,
+    content: str | None,
+    calls: Sequence[dict[str, Any]],
+    error: AnswerError | None = None,
 ) -> dict[str, Any]:
-    found = tuple(
+    """The fields of an `Answer`."""
+    read = tuple(
         Call(
             name=call.get("name"),
             arguments=call.get("arguments") or "",
@@ -304,15 +337,38 @@ def _told(
         )
         for call in calls
     )
-    return {"reasoning": reasoning, "content": content, "calls": found, "error": error}
+    return {"reasoning": reasoning, "content": content, "calls": read, "error": error}
 
 
-Way = tuple[str, Callable[[Case, str], dict[str, Any]], Callable[[requests.Response], dict[str, Any]]]
-_CHAT_STREAM: Way = ("/v1/chat/completions", partial(_chat, stream=True), _read_chat_stream)
-ASK: dict[str, Way] = {
-    "chat": ("/v1/chat/completions", partial(_chat, stream=False), _read_chat),
-    "chat stream": _CHAT_STREAM,
-    "chat stream, stop": ("/v1/chat/completions", _stopped, _read_chat_stream),
-    "responses": ("/v1/responses", partial(_responses, stream=False), _read_responses),
-    "responses stream": ("/v1/responses", partial(_responses, stream=True), _read_responses_stream),
+@dataclass(frozen=True)
+class Exchange:
+    """A request for a delivery, and how its response is read.
+
+    Attributes:
+        path: of the URL.
+        body: gives the request's fields for a case and the name that selects its script.
+        read: gives the fields of an `Answer`.
+    """
+
+    path: str
+    body: Callable[[CaseInput, str], dict[str, Any]]
+    read: Callable[[requests.Response], dict[str, Any]]
+
+
+_CHAT_PATH, _RESPONSES_PATH = "/v1/chat/completions", "/v1/responses"
+_CHAT_STREAM = Exchange(_CHAT_PATH, partial(_chat, stream=True), _read_chat_stream)
+_RESPONSES_STREAM = Exchange(_RESPONSES_PATH, partial(_responses, stream=True), _read_responses_stream)
+_STREAMS: Mapping[Api, Exchange] = {Api.CHAT: _CHAT_STREAM, Api.RESPONSES: _RESPONSES_STREAM}
+_EXCHANGES: Mapping[tuple[Api, Shape], Exchange] = {
+    (Api.CHAT, Shape.WHOLE): Exchange(_CHAT_PATH, partial(_chat, stream=False), _read_chat),
+    (Api.CHAT, Shape.HELD_BACK): Exchange(_CHAT_PATH, _chat_with_stop, _read_chat_stream),
+    (Api.RESPONSES, Shape.WHOLE): Exchange(
+        _RESPONSES_PATH, partial(_responses, stream=False), _read_responses
+    ),
 }
+
+
+def exchange_of(delivery: Delivery) -> Exchange:
+    """The request that a delivery over HTTP takes, on a server that has its stream interval."""
+    assert delivery.api is not None
+    return _EXCHANGES.get((delivery.api, delivery.shape)) or _STREAMS[delivery.api]

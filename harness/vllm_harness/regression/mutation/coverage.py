@@ -15,14 +15,16 @@ from typing import Any
 
 from vllm_harness.environments.installer import package_folder
 from vllm_harness.environments.spec import Environment
-from vllm_harness.regression.engines.in_process import INTERPRETERS_FOLDER, Case, Coverage, parsing
+from vllm_harness.regression.cases.case import CaseInput, CaseSet
+from vllm_harness.regression.cases.delivery import deliveries
+from vllm_harness.regression.engines.in_process import INTERPRETERS_FOLDER, CoverageReport, parse_all
 from vllm_harness.regression.mutation.unreached import load_unreached, reasons
-from vllm_harness.regression.run import LIMIT_S, Asked, shares
+from vllm_harness.regression.run import LIMIT_S, shares
 
 PACKAGE = "coverage==7.17.3"
-WAYS = ("whole", "1", "5", "late", "0+end")
-CUT_WAYS = ("whole", "1")
-"""Ways of parsing that reach what the others do: under coverage.py all of them take three times as long."""
+DELIVERIES = deliveries("whole tokens_1 tokens_5 held_back all_with_end")
+TRUNCATED_DELIVERIES = deliveries("whole tokens_1")
+"""Deliveries that reach what the others do: under coverage.py all of them take three times as long."""
 
 
 @dataclass(frozen=True)
@@ -54,27 +56,29 @@ class FileCoverage:
 
 def measure(
     environment: Environment,
-    asked: Sequence[Asked],
+    case_sets: Sequence[CaseSet],
     progress: Callable[[str], None],
     *,
     parallel: int = 1,
 ) -> list[FileCoverage]:
-    """Runs the cases in process under coverage.py, and tells what of each file ran.
+    """Runs the cases in process under coverage.py, and gives what of each file ran.
 
     Args:
-        asked: of their ways, those in `WAYS` are run.
+        environment: whose vLLM is measured.
+        case_sets: of their deliveries, those in `DELIVERIES` are run.
+        progress: called with what has finished.
         parallel: interpreters at a time.
 
     Raises:
         InstallError: coverage.py cannot be had.
-        InProcessError: as `parsing`.
+        InProcessError: as `parse_all`.
     """
     package = package_folder(PACKAGE, environment.python, environment.python_version, progress)
-    dealt = shares(asked, parallel)
+    dealt = shares(case_sets, parallel)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(parallel) as pool:
-        measured = [Coverage(package, Path(folder, f"{number}.json")) for number in range(len(dealt))]
-        list(pool.map(partial(_run, environment, progress), dealt, measured))
-        return files_of([json.loads(one.report.read_text()) for one in measured], _source)
+        reports = [CoverageReport(package, Path(folder, f"{number}.json")) for number in range(len(dealt))]
+        list(pool.map(partial(_run, environment, progress), dealt, reports))
+        return files_of([json.loads(report.path.read_text()) for report in reports], _source)
 
 
 def _source(path: str) -> str:
@@ -83,17 +87,21 @@ def _source(path: str) -> str:
 
 
 def _run(
-    environment: Environment, progress: Callable[[str], None], asked: Sequence[Asked], measured: Coverage
+    environment: Environment,
+    progress: Callable[[str], None],
+    case_sets: Sequence[CaseSet],
+    report: CoverageReport,
 ) -> None:
-    cases = [(one.family, [_measured(question.case) for question in one.questions.asked]) for one in asked]
-    for results in parsing(environment, cases, limit_s=LIMIT_S, coverage=measured):
-        one = asked[results[0].job]
-        progress(f"{one.family.name}, {one.group}: {len(results)} answers")
+    inputs = [(cases.family, [_measured(input_) for input_ in cases.inputs]) for cases in case_sets]
+    for answers in parse_all(environment, inputs, limit_s=LIMIT_S, coverage=report):
+        cases = case_sets[answers[0].case_set]
+        progress(f"{cases.family.name}, {cases.group}: {len(answers)} answers")
 
 
-def _measured(case: Case) -> Case:
-    ways = tuple(way for way in case.ways if way in (CUT_WAYS if case.cut else WAYS))
-    return case.model_copy(update={"ways": ways})
+def _measured(input_: CaseInput) -> CaseInput:
+    measured = TRUNCATED_DELIVERIES if input_.truncated else DELIVERIES
+    kept = tuple(delivery for delivery in input_.deliveries if delivery in measured)
+    return input_.model_copy(update={"deliveries": kept})
 
 
 def files_of(reports: Sequence[dict[str, Any]], source: Callable[[str], str]) -> list[FileCoverage]:
@@ -102,17 +110,20 @@ def files_of(reports: Sequence[dict[str, Any]], source: Callable[[str], str]) ->
     Args:
         source: what stands in a file.
     """
-    names = {name for report in reports for name in report["files"]}
-    found = [_file(name, [r["files"][name] for r in reports if name in r["files"]], source) for name in names]
-    return sorted((one for one in found if one.statements), key=lambda one: one.name)
+    paths = {path for report in reports for path in report["files"]}
+    files = [
+        _file(path, [report["files"][path] for report in reports if path in report["files"]], source)
+        for path in paths
+    ]
+    return sorted((file for file in files if file.statements), key=lambda file: file.name)
 
 
-def _file(path: str, told: Sequence[dict[str, Any]], source: Callable[[str], str]) -> FileCoverage:
+def _file(path: str, reports: Sequence[dict[str, Any]], source: Callable[[str], str]) -> FileCoverage:
     name = path.rpartition("/vllm/")[2]
-    lines, missed = _ran(told, "lines")
+    lines, missed = _ran(reports, "lines")
     why = reasons(name, source(path), sorted(missed), load_unreached()) if missed else {}
-    branches, untaken = _ran(told, "branches")
-    contexts = [families for one in told for families in one["contexts"].values()]
+    branches, untaken = _ran(reports, "branches")
+    contexts = [families for report in reports for families in report["contexts"].values()]
     return FileCoverage(
         name=name,
         lines=_share(len(lines), len(missed)),
@@ -124,10 +135,10 @@ def _file(path: str, told: Sequence[dict[str, Any]], source: Callable[[str], str
     )
 
 
-def _ran(told: Sequence[dict[str, Any]], what: str) -> tuple[set[Any], set[Any]]:
-    """What ran in any report, and what ran in none."""
-    ran = {_hashable(one) for report in told for one in report[f"executed_{what}"]}
-    every = ran | {_hashable(one) for report in told for one in report[f"missing_{what}"]}
+def _ran(reports: Sequence[dict[str, Any]], unit: str) -> tuple[set[Any], set[Any]]:
+    """The lines or branches that ran in any report, and those that ran in none."""
+    ran = {_hashable(place) for report in reports for place in report[f"executed_{unit}"]}
+    every = ran | {_hashable(place) for report in reports for place in report[f"missing_{unit}"]}
     return ran, every - ran
 
 
@@ -135,8 +146,8 @@ def _hashable(place: int | list[int]) -> int | tuple[int, ...]:
     return tuple(place) if isinstance(place, list) else place
 
 
-def _share(some: int, others: int) -> float:
-    return 100 * some / (some + others) if some + others else 100.0
+def _share(part: int, rest: int) -> float:
+    return 100 * part / (part + rest) if part + rest else 100.0
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -1,9 +1,9 @@
-"""How much of a parser the cases hold to: automatic mutants of one of vLLM's files, judged by the matrix.
+"""How much of a parser the cases cover: automatic mutants of one of vLLM's files, judged by the cases.
 
-A mutant is killed where a case comes out worse than from the file as it is, by `compare.changes`: what the
-release gate would say of it. cosmic-ray makes the mutants; those that change only annotations, documentation
-or what is logged are left out, as are comparisons by identity in place of equality. mutants.yaml has why some
-live on; those that change nothing a client can see do not count.
+A mutant is killed where a case regresses from the file as it is, by `compare.changes`, as the release gate
+has it. cosmic-ray makes the mutants; those that change only annotations, documentation or what is logged are
+left out, as are comparisons by identity in place of equality. mutants.yaml has why mutants survive; those
+that change nothing a client can see do not count.
 """
 
 from __future__ import annotations
@@ -27,19 +27,21 @@ from vllm_harness.environments.installer import package_folder
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.files.strict import StrictModel
-from vllm_harness.regression.engines.in_process import WORKERS, Parsed, in_process_job, lines_of
-from vllm_harness.regression.results.compare import MADE, Change, changes
-from vllm_harness.regression.results.results import Cell
-from vllm_harness.regression.run import LIMIT_S, Asked, cell_of, shares
+from vllm_harness.regression.cases.case import CaseSet
+from vllm_harness.regression.engines.answer import Answer
+from vllm_harness.regression.engines.in_process import WORKERS, lines_of, worker_family
+from vllm_harness.regression.results.cells import Cell
+from vllm_harness.regression.results.compare import PARSERS_ARE_MADE, CaseChange, changes
+from vllm_harness.regression.run import LIMIT_S, cell_of, shares
 
 PACKAGE = "cosmic-ray==8.7.0"
 REASONS = Path(__file__).with_name("mutants.yaml")
-_MAKER = Path(__file__).with_name("mutants_of.py")
+_MAKER = Path(__file__).with_name("make_mutants.py")
 _DRIVER = WORKERS / "vllm_harness_mutants.py"
 
 Fate = Literal["killed", "differs", "survived"]
-Place = tuple[int, str | None]
-"""Which of what was asked, and its case."""
+CasePlace = tuple[int, str | None]
+"""The position of a case set, and the name of its case."""
 
 
 class Mutant(StrictModel):
@@ -60,18 +62,18 @@ class Mutant(StrictModel):
     code: str = ""
 
     @property
-    def told(self) -> tuple[int, str, str]:
-        """What tells it from the file's others."""
+    def key(self) -> tuple[int, str, str]:
+        """Unique within its file."""
         return self.line, self.operator, self.change
 
 
-class Reason(StrictModel):
-    """Why no case notices some mutants.
+class SurvivalReason(StrictModel):
+    """Why no case notices these mutants.
 
     Attributes:
         file, changes: which.
-        equivalent: nobody could notice it.
-        why: in words.
+        equivalent: whether no client could notice it.
+        why: for reading.
     """
 
     file: str
@@ -80,20 +82,20 @@ class Reason(StrictModel):
     why: str
 
 
-class Reasons(StrictModel):
+class SurvivalReasons(StrictModel):
     """The file of reasons."""
 
-    reasons: tuple[Reason, ...]
+    reasons: tuple[SurvivalReason, ...]
 
 
-class Judged(StrictModel):
+class MutantResult(StrictModel):
     """A mutant and what became of it.
 
     Attributes:
         mutant: which.
-        fate: `killed`; `differs` where cases came out otherwise, but none was right before and is wrong now.
-        by: the first case that tells.
-        served: whether servers were asked, too.
+        fate: `killed`; `differs` where answers differ, but no case regressed.
+        by: the first case that shows it.
+        served: whether it was run on servers, too.
         reason: why it was not killed, if that is known.
     """
 
@@ -101,59 +103,72 @@ class Judged(StrictModel):
     fate: Fate
     by: str = ""
     served: bool = False
-    reason: Reason | None = None
+    reason: SurvivalReason | None = None
 
 
-def load_reasons(path: Path = REASONS) -> tuple[Reason, ...]:
+def load_reasons(path: Path = REASONS) -> tuple[SurvivalReason, ...]:
     """Reads the reasons; raises pydantic's ValidationError, naming the key, where the file is malformed."""
-    return Reasons.model_validate(yaml.safe_load(path.read_text())).reasons
+    return SurvivalReasons.model_validate(yaml.safe_load(path.read_text())).reasons
 
 
-def reasoned(found: Iterable[Judged], file: str, reasons: Iterable[Reason]) -> list[Judged]:
-    """Gives those of a file that were not killed their reasons."""
-    of = {change.strip(): reason for reason in reasons if reason.file == file for change in reason.changes}
+def with_reasons(
+    results: Iterable[MutantResult], file: str, reasons: Iterable[SurvivalReason]
+) -> list[MutantResult]:
+    """The results of a file's mutants, those that survive with the reason that is known."""
+    by_change = {
+        change.strip(): reason for reason in reasons if reason.file == file for change in reason.changes
+    }
     return [
-        one if one.fate == "killed" else one.model_copy(update={"reason": of.get(one.mutant.change)})
-        for one in found
+        result
+        if result.fate == "killed"
+        else result.model_copy(update={"reason": by_change.get(result.mutant.change)})
+        for result in results
     ]
 
 
-def kept(path: Path) -> list[Judged]:
-    """What became of mutants, as an earlier run has it in its file.
+def read_results(path: Path) -> list[MutantResult]:
+    """The results that an earlier run kept in its file.
 
     Raises:
-        UsageError: the file is not there, or is none of these.
+        UsageError: the file is not there, or holds something else.
     """
     try:
-        return [Judged.model_validate_json(line) for line in path.read_text().splitlines()]
+        return [MutantResult.model_validate_json(line) for line in path.read_text().splitlines()]
     except (OSError, ValueError) as error:
         raise UsageError(
             f"{path} has no mutants of an earlier run: {error}", hint="give what --keep wrote"
         ) from error
 
 
-def parted(mutants: Iterable[Mutant], before: Iterable[Judged]) -> tuple[list[Judged], list[Mutant]]:
-    """Those that an earlier run killed, as it has them, and those that are to be asked again."""
-    dead = {one.mutant.told: one for one in before if one.fate == "killed"}
+def split_killed(
+    mutants: Iterable[Mutant], earlier: Iterable[MutantResult]
+) -> tuple[list[MutantResult], list[Mutant]]:
+    """The mutants that an earlier run killed, with its results, and those that are to be run again."""
+    killed = {result.mutant.key: result for result in earlier if result.fate == "killed"}
     every = list(mutants)
-    return [dead[one.told] for one in every if one.told in dead], [
-        one for one in every if one.told not in dead
-    ]
+    return (
+        [killed[mutant.key] for mutant in every if mutant.key in killed],
+        [mutant for mutant in every if mutant.key not in killed],
+    )
 
 
-def score(found: Sequence[Judged]) -> tuple[int, int]:
+def score(results: Sequence[MutantResult]) -> tuple[int, int]:
     """How many were killed, of how many that are not equivalent."""
-    counted = [one for one in found if not (one.reason and one.reason.equivalent)]
-    return sum(one.fate == "killed" for one in counted), len(counted)
+    counted = [result for result in results if not (result.reason and result.reason.equivalent)]
+    return sum(result.fate == "killed" for result in counted), len(counted)
 
 
-def mutants_of(
+def make_mutants(
     environment: Environment, file: str, progress: Callable[[str], None], *, sample: int = 0, seed: int = 0
 ) -> list[Mutant]:
-    """The mutants of a file of vLLM's, by its place in the package, such as `tool_parsers/x.py`.
+    """The mutants of a file of vLLM's.
 
     Args:
+        environment: whose vLLM.
+        file: its place in the package, such as `tool_parsers/x.py`.
+        progress: called where cosmic-ray has to be installed.
         sample: how many of them, drawn from the seed; 0: all.
+        seed: of the sample.
 
     Raises:
         UsageError: vLLM has no such file.
@@ -165,17 +180,18 @@ def mutants_of(
             f"{environment.describe()} has no file {file}", hint=f"give one below {environment.package}"
         )
     folder = package_folder(PACKAGE, sys.executable, platform.python_version(), progress)
-    told = subprocess.run(
+    maker = subprocess.run(
         [sys.executable, str(_MAKER), str(path)],
         env={**os.environ, "PYTHONPATH": str(folder)},
         stdout=subprocess.PIPE,
         check=True,
         text=True,
     )
-    found = [Mutant.model_validate_json(line) for line in told.stdout.splitlines()]
-    if not 0 < sample < len(found):
-        return found
-    return sorted(random.Random(seed).sample(found, sample), key=lambda one: (one.line, one.operator))
+    mutants = [Mutant.model_validate_json(line) for line in maker.stdout.splitlines()]
+    if not 0 < sample < len(mutants):
+        return mutants
+    chosen = random.Random(seed).sample(mutants, sample)
+    return sorted(chosen, key=lambda mutant: (mutant.line, mutant.operator))
 
 
 def module_of(file: str) -> str:
@@ -183,106 +199,121 @@ def module_of(file: str) -> str:
     return "vllm." + file.removesuffix(".py").replace("/", ".")
 
 
-def judged(
+def judge_mutants(
     environment: Environment,
     file: str,
     mutants: Sequence[Mutant],
-    asked: Sequence[Asked],
+    case_sets: Sequence[CaseSet],
     *,
     parallel: int = 1,
-    done: Callable[[Judged], None] = lambda _: None,
-) -> list[Judged]:
-    """Asks each mutant, in process, the cases that run the statement it changes, until one kills it.
+    done: Callable[[MutantResult], None] = lambda _: None,
+) -> list[MutantResult]:
+    """Runs on each mutant, in process, the cases that run the statement it changes, until a case kills it.
 
-    A group of cases is asked at a time; each mutant runs in a fork of an interpreter that has vLLM loaded.
+    A group of cases is run at a time; each mutant runs in a fork of an interpreter that has vLLM loaded.
 
     Raises:
         InProcessError: vLLM does not import, or takes longer than an hour a mutant.
     """
-    groups = [[one for one in asked if one.group == group] for group in {one.group: None for one in asked}]
-    fates: dict[int, Judged] = {}
+    by_group: dict[str, list[CaseSet]] = {}
+    for cases in case_sets:
+        by_group.setdefault(cases.group, []).append(cases)
+    results: dict[int, MutantResult] = {}
     left = list(enumerate(mutants))
+    for number, sets in enumerate(by_group.values(), start=1):
+        is_last = number == len(by_group)
 
-    def note(last: bool, number: int, one: Judged) -> None:
-        fates[number] = _worse(fates.get(number), one)
-        if last or one.fate == "killed":
-            done(fates[number])
+        def keep(position: int, result: MutantResult, is_last: bool = is_last) -> None:
+            results[position] = _worse_fate(results.get(position), result)
+            if is_last or result.fate == "killed":
+                done(results[position])
 
-    for group in groups:
-        judge = partial(_judge, environment, file, group, partial(note, group is groups[-1]))
         with ThreadPoolExecutor(parallel) as pool:
-            list(pool.map(judge, shares(left, parallel)))
-        left = [(number, mutant) for number, mutant in left if fates[number].fate != "killed"]
-    return sorted(fates.values(), key=lambda one: (one.mutant.line, one.mutant.operator, one.mutant.change))
+            list(pool.map(partial(_judge_share, environment, file, sets, keep), shares(left, parallel)))
+        left = [(position, mutant) for position, mutant in left if results[position].fate != "killed"]
+    return sorted(
+        results.values(),
+        key=lambda result: (result.mutant.line, result.mutant.operator, result.mutant.change),
+    )
 
 
-def _judge(
+def _judge_share(
     environment: Environment,
     file: str,
-    asked: Sequence[Asked],
-    note: Callable[[int, Judged], None],
+    case_sets: Sequence[CaseSet],
+    keep: Callable[[int, MutantResult], None],
     share: Sequence[tuple[int, Mutant]],
 ) -> None:
-    found = _judged(environment, file, [mutant for _, mutant in share], asked)
-    for (number, _), one in zip(share, found, strict=True):
-        note(number, one)
+    results = _judged(environment, file, [mutant for _, mutant in share], case_sets)
+    for (position, _), result in zip(share, results, strict=True):
+        keep(position, result)
 
 
-def _worse(before: Judged | None, now: Judged) -> Judged:
+def _worse_fate(before: MutantResult | None, now: MutantResult) -> MutantResult:
     return before if before and before.fate == "differs" and now.fate == "survived" else now
 
 
 def _judged(
-    environment: Environment, file: str, mutants: Sequence[Mutant], asked: Sequence[Asked]
-) -> Iterator[Judged]:
-    original: dict[Place, list[Parsed]] = {}
+    environment: Environment, file: str, mutants: Sequence[Mutant], case_sets: Sequence[CaseSet]
+) -> Iterator[MutantResult]:
+    original: dict[CasePlace, list[Answer]] = {}
     before: list[Cell] = []
-    for number, lines in _driven(environment, file, mutants, asked):
+    for number, lines in _driven(environment, file, mutants, case_sets):
         if number is None:
             original = _by_place(lines)
-            before = _cells(asked, original, range(len(asked)))
+            before = _cells(case_sets, original, range(len(case_sets)))
             continue
         *answers, end = lines
         if end["error"]:
-            yield Judged(mutant=mutants[number], fate="killed", by=f"{MADE}: {end['error']}")
+            by = f"{PARSERS_ARE_MADE}: {end['error']}"
+            yield MutantResult(mutant=mutants[number], fate="killed", by=by)
             continue
-        anew = _by_place(answers)
-        changed = changes(before, _cells(asked, {**original, **anew}, {job for job, _ in anew}))
-        yield _fate(mutants[number], changed, [f"{asked[job].family.name}: {case}" for job, case in anew])
+        differing = _by_place(answers)
+        after = _cells(case_sets, {**original, **differing}, {position for position, _ in differing})
+        places = [f"{case_sets[position].family.name}: {case}" for position, case in differing]
+        yield _result(mutants[number], changes(before, after), places)
 
 
-def _fate(mutant: Mutant, changed: Sequence[Change], places: Sequence[str]) -> Judged:
+def _result(mutant: Mutant, changed: Sequence[CaseChange], places: Sequence[str]) -> MutantResult:
     for change in changed:
-        if change.worse:
+        if change.regressed:
             by = f"{change.family}, {change.group}, {change.case}"
-            return Judged(mutant=mutant, fate="killed", by=by)
-    return Judged(mutant=mutant, fate="differs" if places else "survived", by=places[0] if places else "")
+            return MutantResult(mutant=mutant, fate="killed", by=by)
+    fate: Fate = "differs" if places else "survived"
+    return MutantResult(mutant=mutant, fate=fate, by=places[0] if places else "")
 
 
-def _by_place(lines: Iterable[dict[str, Any]]) -> dict[Place, list[Parsed]]:
-    found: dict[Place, list[Parsed]] = {}
-    for one in map(Parsed.model_validate, lines):
-        found.setdefault((one.job, one.case), []).append(one)
-    return found
+def _by_place(lines: Iterable[dict[str, Any]]) -> dict[CasePlace, list[Answer]]:
+    answers: dict[CasePlace, list[Answer]] = {}
+    for answer in map(Answer.model_validate, lines):
+        answers.setdefault((answer.case_set, answer.case), []).append(answer)
+    return answers
 
 
-def _cells(asked: Sequence[Asked], answers: dict[Place, list[Parsed]], jobs: Iterable[int]) -> list[Cell]:
-    of = {job: [one for some in answers.values() for one in some if one.job == job] for job in jobs}
-    return [cell_of(asked[job], parsed, environment="", described="") for job, parsed in of.items()]
+def _cells(
+    case_sets: Sequence[CaseSet], answers: dict[CasePlace, list[Answer]], positions: Iterable[int]
+) -> list[Cell]:
+    return [
+        cell_of(
+            case_sets[position],
+            [answer for (place, _), found in answers.items() if place == position for answer in found],
+            environment="",
+            described="",
+        )
+        for position in positions
+    ]
 
 
 def _driven(
-    environment: Environment, file: str, mutants: Sequence[Mutant], asked: Sequence[Asked]
+    environment: Environment, file: str, mutants: Sequence[Mutant], case_sets: Sequence[CaseSet]
 ) -> Iterator[tuple[int | None, list[dict[str, Any]]]]:
     """The driver's lines, by mutant."""
-    families = [
-        in_process_job(one.family, [question.case for question in one.questions.asked]) for one in asked
-    ]
-    put = [mutant.model_dump(include={"code", "statement"}) for mutant in mutants]
-    given = {"families": families, "module": module_of(file), "mutants": put}
-    lines = lines_of(environment, (str(_DRIVER),), given, limit_s=LIMIT_S * (1 + len(mutants)))
-    for number, some in groupby(map(json.loads, lines), key=lambda line: line["mutant"]):
-        yield number, [_without_mutant(line) for line in some]
+    families = [worker_family(cases.family, cases.inputs) for cases in case_sets]
+    codes = [mutant.model_dump(include={"code", "statement"}) for mutant in mutants]
+    document = {"families": families, "module": module_of(file), "mutants": codes}
+    lines = lines_of(environment, (str(_DRIVER),), document, limit_s=LIMIT_S * (1 + len(mutants)))
+    for number, group in groupby(map(json.loads, lines), key=lambda line: line["mutant"]):
+        yield number, [_without_mutant(line) for line in group]
 
 
 def _without_mutant(line: dict[str, Any]) -> dict[str, Any]:

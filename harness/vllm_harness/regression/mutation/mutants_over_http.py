@@ -1,4 +1,4 @@
-"""Mutants that no case notices in process, asked of servers over HTTP."""
+"""Mutants that no case notices in process, run on servers over HTTP."""
 
 from __future__ import annotations
 
@@ -9,58 +9,67 @@ from dataclasses import replace
 from pathlib import Path
 
 from vllm_harness.environments.spec import Environment
+from vllm_harness.regression.cases.case import CaseSet
 from vllm_harness.regression.engines.in_process import WORKERS
-from vllm_harness.regression.mutation.mutants import Judged, Mutant, module_of
+from vllm_harness.regression.mutation.mutants import Mutant, MutantResult, module_of
+from vllm_harness.regression.results.cells import Cell, RegressionRun
 from vllm_harness.regression.results.compare import changes
-from vllm_harness.regression.results.results import Cell, Run
-from vllm_harness.regression.run import Asked, Subject, jobs, work
+from vllm_harness.regression.run import VllmUnderTest, run_batches, unfinished
 from vllm_harness.scripted.families import Family
 
 
-def drawn(found: Sequence[Judged], count: int, seed: int) -> list[Judged]:
-    """So many of the mutants that live and could be noticed; a server takes only those within functions."""
-    lives = [
-        one
-        for one in found
-        if one.fate != "killed" and one.mutant.statement and not (one.reason and one.reason.equivalent)
+def sample_survivors(results: Sequence[MutantResult], count: int, seed: int) -> list[MutantResult]:
+    """As many of the survivors that a client could notice; a server takes only those within functions."""
+    survivors = [
+        result
+        for result in results
+        if result.fate != "killed"
+        and result.mutant.statement
+        and not (result.reason and result.reason.equivalent)
     ]
-    return random.Random(seed).sample(lives, min(count, len(lives)))
+    return random.Random(seed).sample(survivors, min(count, len(survivors)))
 
 
-def judged_over_http(
+def judge_over_http(
     environment: Environment,
     file: str,
-    lives: Sequence[Judged],
-    asked: Sequence[Asked],
+    survivors: Sequence[MutantResult],
+    case_sets: Sequence[CaseSet],
     *,
     parallel: int = 1,
-    done: Callable[[Judged], None] = lambda _: None,
-) -> list[Judged]:
-    """Asks each mutant of a server; one is killed where a case is worse than on the server as it is.
+    done: Callable[[MutantResult], None] = lambda _: None,
+) -> list[MutantResult]:
+    """Runs each mutant in a server; it is killed where a case regresses from the server as it is.
 
     Args:
-        asked: cases for the engine `http`.
-        done: called with each mutant that was asked.
+        environment: whose vLLM serves.
+        file: that the mutants change.
+        survivors: of the run in process.
+        case_sets: planned for the engine `http`.
+        parallel: servers at a time.
+        done: called with each mutant that was run.
 
     Raises:
-        HarnessError: the first of those that kept the cases from being asked.
+        HarnessError: the first of those that kept the cases from being run.
     """
-    with tempfile.TemporaryDirectory(prefix="vllm-harness-mutants-") as told:
-        folder = Path(told)
-        before = _cells(environment, asked, folder / "sound", parallel)
-        found = []
-        for number, one in enumerate(lives, start=1):
-            plugin = _plugin(folder, number, file, one.mutant)
-            changed = [replace(some, family=_with(some.family, plugin)) for some in asked]
-            found.append(_again(one, before, _cells(environment, changed, folder / plugin.stem, parallel)))
-            done(found[-1])
-    return found
+    with tempfile.TemporaryDirectory(prefix="vllm-harness-mutants-") as name:
+        folder = Path(name)
+        before = _cells(environment, case_sets, folder / "unchanged", parallel)
+        results = []
+        for number, survivor in enumerate(survivors, start=1):
+            plugin = _plugin(folder, number, file, survivor.mutant)
+            changed = [replace(cases, family=_with(cases.family, plugin)) for cases in case_sets]
+            after = _cells(environment, changed, folder / plugin.stem, parallel)
+            results.append(_served_result(survivor, before, after))
+            done(results[-1])
+    return results
 
 
-def _cells(environment: Environment, asked: Sequence[Asked], folder: Path, parallel: int) -> list[Cell]:
-    run = Run(folder)
-    todo = jobs(run, [Subject("any", environment)], asked, engine="http", parallel=parallel)
-    if errors := work(run, todo, parallel=parallel, done=lambda _: None):
+def _cells(environment: Environment, case_sets: Sequence[CaseSet], folder: Path, parallel: int) -> list[Cell]:
+    run = RegressionRun(folder)
+    vllm = VllmUnderTest("any", environment)
+    batches = unfinished(run, [vllm], case_sets, engine="http", parallel=parallel)
+    if errors := run_batches(run, batches, parallel=parallel, done=lambda _: None):
         raise errors[0]
     return list(run.cells())
 
@@ -83,13 +92,11 @@ def _with(family: Family, plugin: Path) -> Family:
     return replace(family, args=(*family.args, f"--{kind}-parser-plugin", str(plugin)))
 
 
-def _again(one: Judged, before: Sequence[Cell], after: Sequence[Cell]) -> Judged:
-    if any(
-        cell.refused for cell in after
-    ):  # in process its parsers could be made, so this tells nothing of it
-        return one
-    worse = next((change for change in changes(before, after) if change.worse), None)
-    if worse is None:
-        return one.model_copy(update={"served": True})
-    by = f"{worse.family}, {worse.group}, {worse.case}"
-    return one.model_copy(update={"fate": "killed", "by": by, "served": True, "reason": None})
+def _served_result(survivor: MutantResult, before: Sequence[Cell], after: Sequence[Cell]) -> MutantResult:
+    if any(cell.start_error for cell in after):  # its parsers can be made in process, so this is no evidence
+        return survivor
+    regression = next((change for change in changes(before, after) if change.regressed), None)
+    if regression is None:
+        return survivor.model_copy(update={"served": True})
+    by = f"{regression.family}, {regression.group}, {regression.case}"
+    return survivor.model_copy(update={"fate": "killed", "by": by, "served": True, "reason": None})

@@ -1,4 +1,4 @@
-"""Why lines of vLLM's parsers run in no case: unreached.yaml tells by what a line is, and where it stands."""
+"""Why lines of vLLM's parsers run in no case: unreached.yaml has the reasons, by what a line is and where."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ FILE = Path(__file__).with_name("unreached.yaml")
 Shape = Literal["raise", "handler", "log"]
 
 
-class Why(StrictModel):
-    """Why some lines do not run.
+class UnreachedReason(StrictModel):
+    """Why lines do not run.
 
     Attributes:
-        why: in words.
+        why: for reading.
         shapes: part of a statement that raises, of a handler of exceptions, of a call of a logger; none: any.
         functions, files: where, by shell patterns; none: anywhere.
-        branches: what an `if` around them asks, by shell patterns of its source; none: anything.
+        branches: the condition of an `if` around them, by shell patterns of its source; none: any.
     """
 
     why: str
@@ -33,50 +33,52 @@ class Why(StrictModel):
     files: tuple[str, ...] = ()
     branches: tuple[str, ...] = ()
 
-    def holds(self, file: str, function: str, shapes: set[Shape], asked: set[str]) -> bool:
-        """Whether it is the reason for a line of this function, that runs where so much holds."""
+    def holds(self, file: str, function: str, shapes: set[Shape], conditions: set[str]) -> bool:
+        """Whether it is the reason for a line of this function, under these conditions."""
         return (
-            not self.branches or any(fnmatchcase(one, branch) for one in asked for branch in self.branches)
+            not self.branches
+            or any(fnmatchcase(condition, branch) for condition in conditions for branch in self.branches)
         ) and (
             (not self.shapes or bool(shapes & set(self.shapes)))
-            and (not self.functions or any(fnmatchcase(function, one) for one in self.functions))
-            and (not self.files or any(fnmatchcase(file, one) for one in self.files))
+            and (not self.functions or any(fnmatchcase(function, pattern) for pattern in self.functions))
+            and (not self.files or any(fnmatchcase(file, pattern) for pattern in self.files))
         )
 
 
 class Unreached(StrictModel):
     """The whole file; the first reason that holds counts."""
 
-    reasons: tuple[Why, ...]
+    reasons: tuple[UnreachedReason, ...]
 
 
 @cache
-def load_unreached(path: Path = FILE) -> tuple[Why, ...]:
+def load_unreached(path: Path = FILE) -> tuple[UnreachedReason, ...]:
     """Reads the reasons; raises pydantic's ValidationError, naming the key, where the file is malformed."""
     return Unreached.model_validate(yaml.safe_load(path.read_text())).reasons
 
 
-def reasons(file: str, source: str, lines: Sequence[int], known: Sequence[Why]) -> dict[int, str]:
+def reasons(file: str, source: str, lines: Sequence[int], known: Sequence[UnreachedReason]) -> dict[int, str]:
     """The lines that have a reason, and which.
 
     Args:
         file: its place in the package, such as `parser/qwen3.py`.
         source: what stands in it.
         lines: those that did not run.
+        known: the reasons, the first that holds counts.
     """
     tree = ast.parse(source)
     shaped: dict[int, set[Shape]] = {}
     for line, shape in _shapes(tree):
         shaped.setdefault(line, set()).add(shape)
-    asked: dict[int, set[str]] = {}
-    for line, test in _branches(tree):
-        asked.setdefault(line, set()).add(test)
-    functions = sorted(_functions(tree), key=lambda one: one[0].start)
+    conditions: dict[int, set[str]] = {}
+    for line, condition in _branches(tree):
+        conditions.setdefault(line, set()).add(condition)
+    functions = sorted(_functions(tree), key=lambda function: function[0].start)
     found = {}
     for line in lines:
         function = next((name for span, name in reversed(functions) if line in span), "")
-        told = file, function, shaped.get(line, set()), asked.get(line, set())
-        why = next((one.why for one in known if one.holds(*told)), None)
+        place = file, function, shaped.get(line, set()), conditions.get(line, set())
+        why = next((reason.why for reason in known if reason.holds(*place)), None)
         if why is not None:
             found[line] = why
     return found
@@ -96,11 +98,11 @@ def _shapes(tree: ast.Module) -> Iterator[tuple[int, Shape]]:
 
 
 def _branches(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """The lines of what is done where an `if` holds, and what it asks."""
+    """The lines of the body of each `if`, and its condition."""
     for node in ast.walk(tree):
         if isinstance(node, ast.If):
-            test = ast.unparse(node.test)
-            yield from ((line, test) for one in node.body for line in _span(one))
+            condition = ast.unparse(node.test)
+            yield from ((line, condition) for statement in node.body for line in _span(statement))
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[range, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,147 +11,154 @@ from pydantic import ValidationError
 
 from vllm_harness.errors import UsageError
 from vllm_harness.files.strict import StrictModel
-from vllm_harness.regression.results.results import Cell, Engine
+from vllm_harness.regression.cases.case import Group
+from vllm_harness.regression.cases.delivery import Delivery, DeliveryField, Shape
+from vllm_harness.regression.engines.plan import Engine, same_in_process
+from vllm_harness.regression.results.cells import CaseResult, CaseVerdict, Cell
+from vllm_harness.regression.results.mismatches import Mismatch, MismatchCode, MismatchField
 
-Place = tuple[str, str, str]
-"""Family, group and case."""
-MADE = "parsers can be made"
-Wrong = dict[str, tuple[str, ...]]
-"""Way of asking -> what is wrong."""
+CaseKey = tuple[str, Group, str]
+"""Family, group and name of a case."""
+PARSERS_ARE_MADE = "parsers can be made"
+"""The name under which parsers that cannot be made are compared, as a case of its own."""
+CaseMismatches = dict[DeliveryField, tuple[MismatchField, ...]]
+_NOT_MADE: CaseMismatches = {Delivery(Shape.WHOLE): (Mismatch(MismatchCode.PARSERS_NOT_MADE),)}
 
 
 @dataclass(frozen=True)
-class Change:
-    """A case that came out otherwise.
+class CaseChange:
+    """A case whose mismatches changed.
 
     Attributes:
         family, group, case: which.
-        before, after: way of asking -> what is wrong; empty: nothing.
+        before, after: its mismatches; empty: it passed.
     """
 
     family: str
-    group: str
+    group: Group
     case: str
-    before: Wrong
-    after: Wrong
+    before: CaseMismatches
+    after: CaseMismatches
 
     @property
-    def worse(self) -> bool:
-        """Whether it is wrong now in a way, or by a difference, that it was not wrong in before."""
-        return any(set(kinds) - set(self.before.get(way, ())) for way, kinds in self.after.items())
-
-
-SAME: dict[str, tuple[str, ...]] = {
-    "chat": ("whole",),
-    "responses": ("whole",),
-    "chat stream": ("1", "1+end"),
-    "responses stream": ("1", "1+end"),
-}
-"""Way of asking a server -> the ways of parsing in process that must give the same."""
+    def regressed(self) -> bool:
+        """Whether a delivery has a mismatch now that it did not have before."""
+        return any(
+            set(mismatches) - set(self.before.get(delivery, ()))
+            for delivery, mismatches in self.after.items()
+        )
 
 
 @dataclass(frozen=True)
-class Disagreement:
-    """A case that a server answers otherwise than its parsers do in process.
+class EngineDifference:
+    """A case whose answer from a server differs from that of its parsers in process.
 
     Attributes:
-        environment, family, case, way: which, and how the server was asked.
-        in_process, http: what is wrong there; empty: nothing.
+        environment, family, case, delivery: which.
+        in_process, http: the mismatches there; empty: none.
     """
 
     environment: str
     family: str
     case: str
-    way: str
-    in_process: tuple[str, ...]
-    http: tuple[str, ...]
+    delivery: Delivery
+    in_process: tuple[Mismatch, ...]
+    http: tuple[Mismatch, ...]
 
 
 class Baseline(StrictModel):
-    """What is known to come out wrong.
+    """The known mismatches of a run.
 
     Attributes:
         vllm, engine: whose run it was.
-        covers: family -> groups that were asked; nothing is known of others.
-        wrong: family -> group -> case -> way of asking -> what is wrong.
+        covers: family -> groups that were run; nothing is known of others.
+        mismatches: family -> group -> case -> delivery -> mismatches.
     """
 
     vllm: str
     engine: Engine
-    covers: dict[str, tuple[str, ...]]
-    wrong: dict[str, dict[str, dict[str, Wrong]]]
+    covers: dict[str, tuple[Group, ...]]
+    mismatches: dict[str, dict[Group, dict[str, CaseMismatches]]]
 
     def covers_cell(self, cell: Cell) -> bool:
-        """Whether it says anything of a cell."""
+        """Whether it holds the results of a cell."""
         return cell.group in self.covers.get(cell.family, ())
 
-    def of(self, place: Place) -> Wrong:
-        """What is known to be wrong with a case."""
-        family, group, case = place
-        return self.wrong.get(family, {}).get(group, {}).get(case, {})
+    def of(self, key: CaseKey) -> CaseMismatches:
+        """The known mismatches of a case."""
+        family, group, case = key
+        return self.mismatches.get(family, {}).get(group, {}).get(case, {})
 
 
-def changes(before: Iterable[Cell], after: Iterable[Cell]) -> list[Change]:
+def changes(before: Iterable[Cell], after: Iterable[Cell]) -> list[CaseChange]:
     """The cases that both have, and that differ."""
-    return _changes(_wrong(before), _wrong(after))
+    return _changes(_by_case(before), _by_case(after))
 
 
-def disagreements(cells: Iterable[Cell]) -> tuple[int, list[Disagreement]]:
+def engine_differences(cells: Iterable[Cell]) -> tuple[int, list[EngineDifference]]:
     """Where the two engines differ, case by case: how many answers were compared, and which differ."""
     by_engine: dict[Engine, dict[tuple[str, str, str], Cell]] = {"in-process": {}, "http": {}}
     for cell in cells:
         by_engine[cell.engine][cell.environment, cell.family, cell.group] = cell
-    compared, found = 0, []
-    for place in sorted(by_engine["http"].keys() & by_engine["in-process"].keys()):
-        served, parsed = by_engine["http"][place].cases, by_engine["in-process"][place].cases
-        for name in served.keys() & parsed.keys():
-            for way, came in served[name].came.items():
-                compared += 1
-                if came not in (parsed[name].came.get(same) for same in SAME[way]):
-                    wrong = parsed[name].wrong.get(SAME[way][0], ())
-                    there = served[name].wrong.get(way, ())
-                    found.append(Disagreement(*place[:2], name, way, wrong, there))
-    return compared, found
+    compared = 0
+    differences: list[EngineDifference] = []
+    for key in sorted(by_engine["http"].keys() & by_engine["in-process"].keys()):
+        served, parsed = by_engine["http"][key], by_engine["in-process"][key]
+        for name in served.cases.keys() & parsed.cases.keys():
+            compared += len(served.cases[name].digests)
+            differences += _case_differences(served, name, served.cases[name], parsed.cases[name])
+    return compared, differences
 
 
-def against(baseline: Baseline, cells: Iterable[Cell]) -> list[Change]:
-    """The cases that differ from the baseline, of those it covers; what it does not name is right there."""
-    after = _wrong(cell for cell in cells if baseline.covers_cell(cell))
-    return _changes({place: baseline.of(place) for place in after}, after)
+def _case_differences(
+    cell: Cell, name: str, served: CaseResult, parsed: CaseResult
+) -> Iterator[EngineDifference]:
+    for delivery, digest in served.digests.items():
+        same = same_in_process(delivery)
+        if digest not in (parsed.digests.get(each) for each in same):
+            in_process = parsed.mismatches.get(same[0], ())
+            http = served.mismatches.get(delivery, ())
+            yield EngineDifference(cell.environment, cell.family, name, delivery, in_process, http)
 
 
-def _wrong(cells: Iterable[Cell]) -> dict[Place, Wrong]:
-    """What is wrong, case by case; that parsers cannot be made counts as a case of its own."""
-    found: dict[Place, Wrong] = {}
+def against(baseline: Baseline, cells: Iterable[Cell]) -> list[CaseChange]:
+    """The cases that differ from the baseline, of those it covers; what it does not name passed there."""
+    after = _by_case(cell for cell in cells if baseline.covers_cell(cell))
+    return _changes({key: baseline.of(key) for key in after}, after)
+
+
+def _by_case(cells: Iterable[Cell]) -> dict[CaseKey, CaseMismatches]:
+    """The mismatches, case by case; that parsers cannot be made counts as a case of its own."""
+    found: dict[CaseKey, CaseMismatches] = {}
     for cell in cells:
-        found[cell.family, cell.group, MADE] = {"any": ("refused",)} if cell.refused else {}
+        found[cell.family, cell.group, PARSERS_ARE_MADE] = _NOT_MADE if cell.start_error else {}
         for name, case in cell.cases.items():
-            if case.verdict != "left out":
-                found[cell.family, cell.group, name] = case.wrong
+            if case.verdict is not CaseVerdict.LEFT_OUT:
+                found[cell.family, cell.group, name] = case.mismatches
     return found
 
 
-def _changes(before: dict[Place, Wrong], after: dict[Place, Wrong]) -> list[Change]:
+def _changes(before: dict[CaseKey, CaseMismatches], after: dict[CaseKey, CaseMismatches]) -> list[CaseChange]:
     return [
-        Change(*place, before[place], after[place])
-        for place in sorted(before.keys() & after.keys())
-        if before[place] != after[place]
+        CaseChange(*key, before[key], after[key])
+        for key in sorted(before.keys() & after.keys())
+        if before[key] != after[key]
     ]
 
 
 def baseline_of(vllm: str, cells: Iterable[Cell]) -> Baseline:
-    """A run's failures, of one engine, as a baseline."""
-    wrong: dict[str, dict[str, dict[str, Wrong]]] = {}
-    covers: dict[str, tuple[str, ...]] = {}
+    """The mismatches of a run, of one engine, as a baseline."""
+    mismatches: dict[str, dict[Group, dict[str, CaseMismatches]]] = {}
+    covers: dict[str, tuple[Group, ...]] = {}
     engine: Engine = "in-process"
     for cell in cells:
         engine = cell.engine
-        if cell.refused is None:
+        if cell.start_error is None:
             covers[cell.family] = (*covers.get(cell.family, ()), cell.group)
         for name, case in cell.cases.items():
-            if case.wrong:
-                wrong.setdefault(cell.family, {}).setdefault(cell.group, {})[name] = case.wrong
-    return Baseline(vllm=vllm, engine=engine, covers=covers, wrong=wrong)
+            if case.mismatches:
+                mismatches.setdefault(cell.family, {}).setdefault(cell.group, {})[name] = case.mismatches
+    return Baseline(vllm=vllm, engine=engine, covers=covers, mismatches=mismatches)
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -165,8 +172,8 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def write_baseline(baseline: Baseline, path: Path) -> None:
-    """Writes a baseline as YAML, in a stable order, what is wrong on one line a case."""
-    told = baseline.model_dump(mode="json")
+    """Writes a baseline as YAML, in a stable order, the mismatches of a delivery on one line."""
+    document = baseline.model_dump(mode="json")
     path.write_text(
-        yaml.safe_dump(told, sort_keys=True, allow_unicode=True, width=1000, default_flow_style=None)
+        yaml.safe_dump(document, sort_keys=True, allow_unicode=True, width=1000, default_flow_style=None)
     )

@@ -1,4 +1,4 @@
-"""What is wrong in vLLM, by root cause: findings.yaml says which failures of a matrix each one explains."""
+"""What is wrong in vLLM, by root cause: findings.yaml has which failures of a run each entry explains."""
 
 from __future__ import annotations
 
@@ -14,64 +14,56 @@ import yaml
 from pydantic import Field, model_validator
 
 from vllm_harness.files.strict import StrictModel
-from vllm_harness.regression.cases.questions import Group, unforced
-from vllm_harness.regression.results.results import Cell
+from vllm_harness.regression.cases.case import DEFAULT_GROUPS, Group
+from vllm_harness.regression.cases.delivery import Delivery, DeliveryField
+from vllm_harness.regression.cases.groups import unforced
+from vllm_harness.regression.engines.plan import Engine, like_in_process
+from vllm_harness.regression.results.cells import Cell
+from vllm_harness.regression.results.mismatches import Mismatch, MismatchField
 from vllm_harness.scripted.families import REAL
 
 FILE = Path(__file__).with_name("findings.yaml")
-Verdict = Literal["true", "arguable"]
-LIKE = {
-    "chat": "whole",
-    "responses": "whole",
-    "chat stream": "1",
-    "responses stream": "1",
-    "chat stream, stop": "late",
-    "chat, 3 a chunk": "3",
-    "chat, one chunk": "0+end",
-    "chat, alone": "whole",
-    "chat stream, alone": "1",
-    "chat stream, together": "random",
-}
-"""Way of asking a server -> the way of parsing in process that it is like."""
+FindingVerdict = Literal["defect", "arguable"]
 
 
-class Finding(StrictModel):
+class ParserFinding(StrictModel):
     """One root cause.
 
     Attributes:
         name: unique.
-        verdict: `true`, or `arguable` where the format's documentation leaves it open.
+        verdict: `defect`, or `arguable` where the format's documentation leaves it open.
         reference: upstream issue or pull request, or `unreported`.
         versions: those of 0.30.0, 0.31.0, 0.32.0 and 0.33.0@0.32.0 that show it; what only servers show was
-            asked of 0.32.0 alone.
+            run on 0.32.0 alone.
         served: whether only servers show it.
         why: what goes wrong, and why that is wrong.
         families: whose failures it explains.
         case: the smallest one that shows it.
         groups: of the cases; `case` is of the first.
-        cases, ways, wrong: which failures of those families it explains, cases by shell patterns, for those
-            of the group forced without what the request forces; none: any.
-            A way of parsing in process stands for what is like it over HTTP, too.
+        cases, deliveries, mismatches: which failures of those families it explains, cases by shell patterns,
+            for those of the group forced without what the request forces; none: any.
+            A delivery in process stands for the one that is like it over HTTP, too.
     """
 
     name: str
-    verdict: Verdict
+    verdict: FindingVerdict
     reference: str
     versions: tuple[str, ...] = Field(min_length=1)
     served: bool = False
     why: str
     families: tuple[str, ...]
     case: str
-    groups: tuple[Group, ...] = ("canonical", "forced", "chunks", "malformed", "load")
+    groups: tuple[Group, ...] = (*DEFAULT_GROUPS, "load")
     cases: tuple[str, ...] = ()
-    ways: tuple[str, ...] = ()
-    wrong: tuple[str, ...] = ()
+    deliveries: tuple[DeliveryField, ...] = ()
+    mismatches: tuple[MismatchField, ...] = ()
 
     @property
     def command(self) -> str:
         """What shows it again."""
-        told = ["--parsers", self.families[0], "--cases", self.groups[0], "--only", self.case]
-        return shlex.join(["vllm-harness", "matrix", *told, *(("--engine", "http") if self.served else ())])
+        chosen = ["--parsers", self.families[0], "--cases", self.groups[0], "--only", self.case]
+        engine = ("--engine", "http") if self.served else ()
+        return shlex.join(["vllm-harness", "regression", *chosen, *engine])
 
     def explains(self, failure: Failure) -> bool:
         """Whether a failure is one of its."""
@@ -80,73 +72,77 @@ class Finding(StrictModel):
             failure.family.removesuffix(REAL) in self.families
             and failure.group in self.groups
             and (not self.cases or any(fnmatchcase(name, case) for case in self.cases))
-            and (not self.ways or failure.way in self.ways or failure.asked in self.ways)
-            and (not self.wrong or failure.wrong in self.wrong)
+            and (not self.deliveries or not {failure.delivery, failure.like}.isdisjoint(self.deliveries))
+            and (not self.mismatches or failure.mismatch in self.mismatches)
         )
 
 
-class Findings(StrictModel):
+class ParserFindings(StrictModel):
     """The whole file."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[ParserFinding, ...]
 
     @model_validator(mode="after")
-    def _names(self) -> Findings:
+    def _names(self) -> ParserFindings:
         names = [finding.name for finding in self.findings]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"two findings are named {min(twice)!r}")
+        if repeated := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"two findings are named {min(repeated)!r}")
         return self
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One thing wrong with one case, `asked` in one way; `way` is what that is like in process."""
+    """One mismatch of one case in one delivery."""
 
     family: str
-    group: str
+    group: Group
     case: str
-    asked: str
-    way: str
-    wrong: str
+    delivery: Delivery
+    mismatch: Mismatch
+
+    @property
+    def like(self) -> Delivery:
+        """The delivery in process that its own is like."""
+        return like_in_process(self.delivery)
 
 
 @dataclass
-class Explained:
+class ExplainedFailures:
     """A run's failures by what explains them.
 
     Attributes:
-        seen: finding's name -> where it showed, as (environment, engine) -> how many failures.
+        counts: finding's name -> where it showed, as (environment, engine) -> how many failures.
         unexplained: (environment, engine, failure) without a finding.
     """
 
-    seen: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
-    unexplained: list[tuple[str, str, Failure]] = field(default_factory=list)
+    counts: dict[str, dict[tuple[str, Engine], int]] = field(default_factory=dict)
+    unexplained: list[tuple[str, Engine, Failure]] = field(default_factory=list)
 
 
 @cache
-def load_findings(path: Path = FILE) -> tuple[Finding, ...]:
+def load_findings(path: Path = FILE) -> tuple[ParserFinding, ...]:
     """Reads the findings; raises pydantic's ValidationError, naming the key, where the file is malformed."""
-    return Findings.model_validate(yaml.safe_load(path.read_text())).findings
+    return ParserFindings.model_validate(yaml.safe_load(path.read_text())).findings
 
 
-def explain(findings: Iterable[Finding], cells: Iterable[Cell]) -> Explained:
+def explain(findings: Iterable[ParserFinding], cells: Iterable[Cell]) -> ExplainedFailures:
     """Sorts the failures of cells by the first finding that explains each."""
     known = list(findings)
-    told = Explained()
+    explained = ExplainedFailures()
     for cell in cells:
         place = (cell.environment, cell.engine)
         for failure in _failures(cell):
-            of = next((finding for finding in known if finding.explains(failure)), None)
-            if of is None:
-                told.unexplained.append((*place, failure))
+            finding = next((finding for finding in known if finding.explains(failure)), None)
+            if finding is None:
+                explained.unexplained.append((*place, failure))
             else:
-                counts = told.seen.setdefault(of.name, {})
+                counts = explained.counts.setdefault(finding.name, {})
                 counts[place] = counts.get(place, 0) + 1
-    return told
+    return explained
 
 
 def _failures(cell: Cell) -> Iterator[Failure]:
     for name, case in cell.cases.items():
-        for way, kinds in case.wrong.items():
-            for kind in kinds:
-                yield Failure(cell.family, cell.group, name, way, LIKE.get(way, way), kind)
+        for delivery, mismatches in case.mismatches.items():
+            for mismatch in mismatches:
+                yield Failure(cell.family, cell.group, name, delivery, mismatch)

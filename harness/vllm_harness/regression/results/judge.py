@@ -1,174 +1,262 @@
-"""What was meant, or what came in one way, against what came out: pure functions.
+"""Compares the expected with the actual answer: pure functions that give mismatches.
 
-White space around reasoning and text may go, as vLLM has it; arguments must be the same JSON.
+White space around reasoning and text may be dropped, as vLLM does; arguments must be the same JSON.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from vllm_harness.regression.engines.in_process import Call, Parsed
+from vllm_harness.regression.cases.case import Case
+from vllm_harness.regression.cases.delivery import Delivery, Shape
+from vllm_harness.regression.engines.answer import Answer, Call
+from vllm_harness.regression.results.mismatches import Mismatch, MismatchCode
 from vllm_harness.scripted.meaning import Meaning, Reasoning, Text
 
-REFUSED = "grammar refuses"
-LONG, FEW = 150, 5
-"""A call with a string of so many characters should come in so many pieces, or more."""
-MARKERS = 2
-"""How many tokens may be counted with the reasoning that are not of it."""
-Wanted = tuple[str | None, Any]
+LONG_STRING, FEWEST_CHUNKS = 150, 5
+"""A call with a string of so many characters should arrive in so many chunks, or more."""
+MARKER_TOKENS = 2
+"""How many tokens may be counted with the reasoning that are not part of it."""
+Mismatches = tuple[Mismatch, ...]
+ExpectedCall = tuple[str | None, Any]
 """A call's name and arguments; text that is no JSON stands as text."""
+_TEXT_CODES = (
+    MismatchCode.TEXT_LOST,
+    MismatchCode.TEXT_UNEXPECTED,
+    MismatchCode.TEXT_CUT,
+    MismatchCode.TEXT_DIFFERS,
+)
+_REASONING_CODES = (
+    MismatchCode.REASONING_LOST,
+    MismatchCode.REASONING_UNEXPECTED,
+    MismatchCode.REASONING_CUT,
+    MismatchCode.REASONING_DIFFERS,
+)
 
 
-def differences(meaning: Meaning, result: Parsed) -> tuple[str, ...]:
-    """What is wrong with a result, in words that stay the same from version to version; empty: nothing."""
-    if result.error is not None:
-        return (_raises(result),)
-    meant = {kind: _joined(meaning, kind) for kind in (Reasoning, Text)}
-    calls: list[Wanted] = [(call.name, call.arguments) for call in meaning.calls]
-    return (*_told(meant[Reasoning], meant[Text], calls, result), *_of_pace(result))
+def judge(case: Case, answers: Sequence[Answer]) -> Iterator[tuple[Answer, Mismatches]]:
+    """Each answer to a case with its mismatches.
+
+    Without an expected meaning, an answer is compared with the first of its kind, which was not streamed.
+    """
+    if case.expected.refused:
+        yield from ((answer, unless_refused(answer)) for answer in answers)
+    elif case.expected.meaning is not None:
+        for answer in answers:
+            named = call_id_mismatches(case.input.call_ids, answer)
+            yield answer, (*meaning_mismatches(case.expected.meaning, answer), *named)
+    else:
+        yield from _judge_together(case, answers)
 
 
-def disagreement(whole: Parsed, other: Parsed) -> tuple[str, ...]:
-    """How an answer differs from the one that was not streamed, in the same words; empty: not at all."""
-    if other.error is not None:
-        return (_raises(other),)
-    if whole.error is not None:
-        return ()  # told where that one is judged
-    calls: list[Wanted] = [(call.name, _read(call.arguments)) for call in whole.calls]
-    return _told(whole.reasoning or "", whole.content or "", calls, other)
+def _judge_together(case: Case, answers: Sequence[Answer]) -> Iterator[tuple[Answer, Mismatches]]:
+    firsts: dict[object, Answer] = {}
+    for answer in answers:
+        if answer.is_refused:  # what a grammar keeps the model from saying is no failure
+            yield answer, ()
+            continue
+        first = firsts.setdefault(_compared_within(case, answer), answer)
+        rules = _rule_mismatches(case, answer)
+        if first is answer:
+            yield answer, (*_first_mismatches(case, answer), *rules)
+        else:
+            alone = delivery_mismatches(first, first) if _is_under_load(answer) else ()
+            differing = delivery_mismatches(first, answer)
+            yield answer, (*(mismatch for mismatch in differing if mismatch not in alone), *rules)
 
 
-def losses(result: Parsed) -> tuple[str, ...]:
-    """What is wrong with an answer by itself, whatever the model may have meant."""
-    if result.error is not None:
-        return (_raises(result),)
-    said = (result.reasoning or "").strip() or (result.content or "").strip() or result.calls
-    return tuple(_of_usage(result)) if said else ("everything lost",)
-
-
-def strangers(names: Collection[str], result: Parsed) -> tuple[str, ...]:
-    """Whether a call is of a function that nobody called; with no names, any may be."""
-    return ("another function's name",) if names and {call.name for call in result.calls} - set(names) else ()
-
-
-def unsaid(words: Collection[str], result: Parsed) -> tuple[str, ...]:
-    """Whether an answer without calls leaves out any of the words that were said."""
-    if result.error is not None or result.calls:
+def _first_mismatches(case: Case, answer: Answer) -> Mismatches:
+    """What is wrong with the answer that others are compared with; truncated markup may be dropped."""
+    may_be_empty = case.input.truncated or _is_under_load(answer)
+    if may_be_empty and answer.error is None:
         return ()
-    said = f"{result.reasoning or ''}{result.content or ''}"
-    return () if all(word in said for word in words) else ("lost without a word",)
+    return (*loss_mismatches(answer), *word_mismatches(case.expected.words, answer))
 
 
-def dropped(values: Collection[str], result: Parsed) -> tuple[str, ...]:
-    """Whether an answer with calls leaves out any of the values that were said."""
-    said = f"{result.reasoning or ''}{result.content or ''}{''.join(call.arguments for call in result.calls)}"
-    lost = result.calls and not all(value in said for value in values)
-    return ("a value lost without a word",) if lost else ()
+def _rule_mismatches(case: Case, answer: Answer) -> Mismatches:
+    expected = case.expected
+    return (
+        *function_mismatches(expected.functions, answer),
+        *value_mismatches(expected.values, answer),
+        *(() if expected.calls_allowed else forbidden_call_mismatches(answer)),
+    )
 
 
-def called(result: Parsed) -> tuple[str, ...]:
-    """Whether there is a call where the request allows none."""
-    return ("a call where none is allowed",) if result.calls else ()
+def _is_under_load(answer: Answer) -> bool:
+    return answer.delivery is not None and answer.delivery.load is not None
 
 
-def misnamed(ids: Sequence[str], result: Parsed) -> tuple[str, ...]:
-    """Whether calls are identified otherwise than they say, or two by the same."""
-    came = [call.id for call in result.calls if call.id is not None]
-    twice = ("two calls, one id",) if len(set(came)) < len(came) else ()
-    another = ids and len(ids) == len(result.calls) and list(ids) != [call.id for call in result.calls]
-    return (*twice, *(("another id",) if another else ()))
+def _compared_within(case: Case, answer: Answer) -> object:
+    """Answers for which this is the same are compared with the first of them."""
+    if answer.delivery is not None and answer.delivery.load is not None:
+        return answer.delivery.api, answer.delivery.shape
+    return answer.at if case.input.truncated else None
 
 
-def refused(result: Parsed) -> bool:
-    """Whether a grammar kept the model from saying it."""
-    return (result.error or "").startswith(REFUSED)
+def meaning_mismatches(meaning: Meaning, answer: Answer) -> Mismatches:
+    """How an answer differs from the meaning that is expected."""
+    if answer.error is not None:
+        return (_error(answer),)
+    calls: list[ExpectedCall] = [(call.name, call.arguments) for call in meaning.calls]
+    reasoning, text = _joined(meaning, Reasoning), _joined(meaning, Text)
+    return (*_message_mismatches(reasoning, text, calls, answer), *_pace_mismatches(answer))
 
 
-def not_barred(result: Parsed) -> tuple[str, ...]:
-    """What is wrong where the request should have kept the model from saying it; empty: it did."""
-    if result.error is None:
-        return ("the model is not held",)
-    return () if refused(result) else (_raises(result),)
+def delivery_mismatches(first: Answer, other: Answer) -> Mismatches:
+    """How an answer differs from that in another delivery."""
+    if other.error is not None:
+        return (_error(other),)
+    if first.error is not None:
+        return ()  # reported where that answer is judged
+    calls: list[ExpectedCall] = [(call.name, _read(call.arguments)) for call in first.calls]
+    return _message_mismatches(first.reasoning or "", first.content or "", calls, other)
 
 
-def _raises(result: Parsed) -> str:
-    return f"raises {(result.error or '').partition(':')[0]}"
+def loss_mismatches(answer: Answer) -> Mismatches:
+    """What is wrong with an answer by itself, whatever the model may have meant."""
+    if answer.error is not None:
+        return (_error(answer),)
+    if (answer.reasoning or "").strip() or (answer.content or "").strip() or answer.calls:
+        return tuple(_usage_mismatches(answer))
+    return (Mismatch(MismatchCode.ANSWER_EMPTY),)
 
 
-def _told(reasoning: str, text: str, calls: Sequence[Wanted], result: Parsed) -> tuple[str, ...]:
-    found = [
-        *_of_text("reasoning", reasoning, result.reasoning or ""),
-        *_of_text("text", text, result.content or ""),
-        *_of_calls(calls, result.calls),
-        *_of_usage(result),
+def function_mismatches(functions: Collection[str], answer: Answer) -> Mismatches:
+    """Whether a call is of a function that the text does not call; without functions, any may be."""
+    if functions and {call.name for call in answer.calls} - set(functions):
+        return (Mismatch(MismatchCode.FUNCTION_DIFFERS),)
+    return ()
+
+
+def word_mismatches(words: Collection[str], answer: Answer) -> Mismatches:
+    """Whether an answer without calls lacks any of the words of the text."""
+    if answer.error is not None or answer.calls:
+        return ()
+    message = f"{answer.reasoning or ''}{answer.content or ''}"
+    return () if all(word in message for word in words) else (Mismatch(MismatchCode.WORDS_LOST),)
+
+
+def value_mismatches(values: Collection[str], answer: Answer) -> Mismatches:
+    """Whether an answer with calls lacks any of the values of the arguments."""
+    arguments = "".join(call.arguments for call in answer.calls)
+    message = f"{answer.reasoning or ''}{answer.content or ''}{arguments}"
+    if answer.calls and not all(value in message for value in values):
+        return (Mismatch(MismatchCode.VALUES_LOST),)
+    return ()
+
+
+def forbidden_call_mismatches(answer: Answer) -> Mismatches:
+    """Whether an answer has calls."""
+    return (Mismatch(MismatchCode.CALL_FORBIDDEN),) if answer.calls else ()
+
+
+def call_id_mismatches(ids: Sequence[str], answer: Answer) -> Mismatches:
+    """Whether the ids of calls differ from those of the text, or two calls have the same."""
+    actual = [call.id for call in answer.calls]
+    made = [id_ for id_ in actual if id_ is not None]
+    mismatches = []
+    if len(set(made)) < len(made):
+        mismatches.append(Mismatch(MismatchCode.CALL_ID_REPEATED))
+    if ids and len(ids) == len(actual) and list(ids) != actual:
+        mismatches.append(Mismatch(MismatchCode.CALL_ID_DIFFERS))
+    return tuple(mismatches)
+
+
+def unless_refused(answer: Answer) -> Mismatches:
+    """What is wrong where the request should have kept the model from saying the text."""
+    if answer.error is None:
+        return (Mismatch(MismatchCode.GRAMMAR_NOT_ENFORCED),)
+    return () if answer.is_refused else (_error(answer),)
+
+
+def _error(answer: Answer) -> Mismatch:
+    assert answer.error is not None
+    return Mismatch(MismatchCode.ERROR, answer.error.code)
+
+
+def _message_mismatches(
+    reasoning: str, text: str, calls: Sequence[ExpectedCall], answer: Answer
+) -> Mismatches:
+    codes = [
+        *_text_mismatches(_REASONING_CODES, reasoning, answer.reasoning or ""),
+        *_text_mismatches(_TEXT_CODES, text, answer.content or ""),
+        *_call_mismatches(calls, answer.calls),
     ]
-    return tuple(dict.fromkeys(found))
+    mismatches = [*map(Mismatch, codes), *_usage_mismatches(answer)]
+    return tuple(dict.fromkeys(mismatches))
 
 
 def _joined(meaning: Meaning, kind: type[Reasoning] | type[Text]) -> str:
     return "".join(part.text for part in meaning.parts if isinstance(part, kind))
 
 
-def _of_text(name: str, meant: str, came: str) -> list[str]:
-    meant, came = meant.strip(), came.strip()
-    if came == meant:
+def _text_mismatches(codes: Sequence[MismatchCode], expected: str, actual: str) -> list[MismatchCode]:
+    lost, unexpected, cut, differs = codes
+    expected, actual = expected.strip(), actual.strip()
+    if actual == expected:
         return []
-    if not came:
-        return [f"{name} lost"]
-    if not meant:
-        return [f"{name} where none was meant"]
-    return [f"{name} cut" if came in meant else f"{name} differs"]
+    if not actual:
+        return [lost]
+    if not expected:
+        return [unexpected]
+    return [cut if actual in expected else differs]
 
 
-def _of_usage(result: Parsed) -> list[str]:
+def _usage_mismatches(answer: Answer) -> list[Mismatch]:
     """Whether the tokens of reasoning are counted, its markers or not."""
-    if result.thought is None:
+    counted, actual = answer.counted_reasoning, answer.reasoning_tokens
+    if counted is None:
         return []
-    if result.thought == 0 and (result.reasoning or "").strip():
-        return ["tokens of reasoning not counted"]
-    counted = result.spoken is None or abs(result.thought - result.spoken) <= MARKERS
-    return [] if counted else ["tokens of reasoning miscounted"]
+    if counted == 0 and (answer.reasoning or "").strip():
+        return [Mismatch(MismatchCode.REASONING_TOKENS_NOT_COUNTED)]
+    if actual is None or abs(counted - actual) <= MARKER_TOKENS:
+        return []
+    return [Mismatch(MismatchCode.REASONING_TOKENS_MISCOUNTED)]
 
 
-def _of_pace(result: Parsed) -> list[str]:
-    """Whether a long string that came a token at a time was held back until it was whole."""
-    held = [call for call in result.calls if call.pieces is not None and _is_long(call) and call.pieces < FEW]
-    return ["arguments are not streamed"] if held and result.way == "1" else []
+def _pace_mismatches(answer: Answer) -> list[Mismatch]:
+    """Whether a long string that was delivered token by token was held back until it was whole."""
+    if answer.delivery != Delivery(Shape.TOKENS, tokens=1):
+        return []
+    held = any(
+        call.chunks is not None and call.chunks < FEWEST_CHUNKS and _is_long(call) for call in answer.calls
+    )
+    return [Mismatch(MismatchCode.ARGUMENTS_NOT_STREAMED)] if held else []
 
 
 def _is_long(call: Call) -> bool:
-    given = _read(call.arguments)
-    strings = [value for value in given.values() if isinstance(value, str)] if isinstance(given, dict) else []
-    return any(len(string) >= LONG for string in strings)
+    arguments = _read(call.arguments)
+    values = arguments.values() if isinstance(arguments, dict) else ()
+    return any(isinstance(value, str) and len(value) >= LONG_STRING for value in values)
 
 
-def _of_calls(meant: Sequence[Wanted], came: Sequence[Call]) -> list[str]:
-    found = []
-    if len(came) < len(meant):
-        found.append("call lost")
-    if len(came) > len(meant):
-        found.append("call too many")
-    if len(came) >= len(meant) and any(call.index not in (None, place) for place, call in enumerate(came)):
-        found.append("calls are not numbered from 0 on")
-    for wanted, call in zip(meant, came, strict=False):
-        found += _of_call(wanted, call)
-    return found
+def _call_mismatches(expected: Sequence[ExpectedCall], actual: Sequence[Call]) -> list[MismatchCode]:
+    codes = []
+    if len(actual) < len(expected):
+        codes.append(MismatchCode.CALL_LOST)
+    elif len(actual) > len(expected):
+        codes.append(MismatchCode.CALL_EXTRA)
+    numbered = all(call.index in (None, position) for position, call in enumerate(actual))
+    if len(actual) >= len(expected) and not numbered:
+        codes.append(MismatchCode.CALL_INDEX_DIFFERS)
+    for (name, arguments), call in zip(expected, actual, strict=False):
+        codes += _one_call_mismatches(name, arguments, call)
+    return codes
 
 
-def _of_call(wanted: Wanted, call: Call) -> list[str]:
-    name, arguments = wanted
+def _one_call_mismatches(name: str | None, arguments: Any, call: Call) -> list[MismatchCode]:
     if call.name is None and name is not None:
-        return ["call without a name"]
+        return [MismatchCode.CALL_UNNAMED]
     if call.name != name:
-        return ["another function's name"]
-    given = _read(call.arguments)
-    if isinstance(given, str) and not isinstance(arguments, str):
-        return ["arguments are no JSON"]
-    if not isinstance(given, dict) and isinstance(arguments, dict):
-        return ["arguments are no object"]
-    return [] if _same(given, arguments) else ["arguments differ"]
+        return [MismatchCode.FUNCTION_DIFFERS]
+    actual = _read(call.arguments)
+    if isinstance(actual, str) and not isinstance(arguments, str):
+        return [MismatchCode.ARGUMENTS_NOT_JSON]
+    if not isinstance(actual, dict) and isinstance(arguments, dict):
+        return [MismatchCode.ARGUMENTS_NOT_OBJECT]
+    return [] if _is_same(actual, arguments) else [MismatchCode.ARGUMENTS_DIFFER]
 
 
 def _read(arguments: str) -> Any:
@@ -180,12 +268,12 @@ def _read(arguments: str) -> Any:
     return arguments if isinstance(value, str) else value
 
 
-def _same(one: object, other: object) -> bool:
+def _is_same(left: object, right: object) -> bool:
     """Equal as JSON: 1 and true differ, 1 and 1.0 do not."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return one == other
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_is_same(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_is_same, left, right))
+    return left == right

@@ -1,10 +1,10 @@
 """Drives mutants of one of vLLM's files over given texts. Run by a server's interpreter.
 
 Standard input has one JSON object: `families`, as for `vllm_harness_parse`, `module`, the name of the file's
-module, and `mutants`, what stands in its place, one after another: `code`, and `statement`, first and last
-line of what is changed, or none. Each runs in a fork, the file itself first; a mutant answers only the cases
-that run its statement. Standard output gets one JSON object a result: all of the file itself, of each mutant
-those of the cases that came out otherwise, up to `MOST`; then `{"mutant": NUMBER, "error": ...}`, where a
+module, and `mutants`, the code in its place, one after another: `code`, and `statement`, first and last
+line of what is changed, or none. Each runs in a fork, the file itself first; a mutant runs only the cases
+that run its statement. Standard output gets one JSON object an answer: all of the file itself, of each mutant
+those of the cases whose answers differ, up to `MOST`; then `{"mutant": NUMBER, "error": ...}`, where a
 mutant that hangs ends with an error.
 """
 
@@ -31,10 +31,11 @@ HANG_S = 2
 PR_SET_PDEATHSIG = 1
 PURGED = ("vllm.parser", "vllm.tool_parsers", "vllm.reasoning")
 
-Case = tuple[int, str]
+CasePlace = tuple[int, str]
+"""The position of a family in the input, and the name of its case."""
 Answers = list[dict[str, Any]]
-Known = dict[Case, tuple[Answers, list[int]]]
-"""Of each case: what comes of it, and the lines of the file that it runs."""
+Known = dict[CasePlace, tuple[Answers, list[int]]]
+"""Of each case: its answers, and the lines of the file that it runs."""
 
 
 class _Hung(BaseException):
@@ -88,12 +89,14 @@ class _Lines:
         return taken
 
 
-def _cases(jobs: list[dict[str, Any]], wanted: Callable[[Case], bool]) -> Iterator[tuple[Case, Answers]]:
-    for number, job in enumerate(jobs):
-        chosen = [case for case in job["cases"] if wanted((number, case["name"]))]
+def _cases(
+    families: list[dict[str, Any]], wanted: Callable[[CasePlace], bool]
+) -> Iterator[tuple[CasePlace, Answers]]:
+    for number, family in enumerate(families):
+        chosen = [case for case in family["cases"] if wanted((number, case["name"]))]
         if chosen:
-            family = parse._Family(number, job)
-            yield from (((number, case["name"]), list(family.results(case))) for case in chosen)
+            parsers = parse._Family(number, family)
+            yield from (((number, case["name"]), list(parsers.answers(case))) for case in chosen)
 
 
 def _forked(run: Callable[[], None]) -> int:
@@ -120,16 +123,16 @@ def _data() -> int:
     return int(sizes["VmData"].split()[0]) << 10
 
 
-def _original(told: IO[str], asked: dict[str, Any], path: str) -> None:
-    _in_place(asked["module"], path, Path(path).read_text())
+def _original(output: IO[str], document: dict[str, Any], path: str) -> None:
+    _in_place(document["module"], path, Path(path).read_text())
     lines = _Lines(path)
     sys.settrace(lines)
-    for place, answers in _cases(asked["families"], lambda _: True):
-        print(json.dumps([place, answers, lines.taken()]), file=told)
-        _forget()
+    for place, answers in _cases(document["families"], lambda _: True):
+        print(json.dumps([place, answers, lines.taken()]), file=output)
+        _clear_caches()
 
 
-def _forget() -> None:
+def _clear_caches() -> None:
     """Empties the caches of functions, so that the next case runs their lines again."""
     for name in [name for name in sys.modules if name.startswith(PURGED)]:
         for thing in vars(sys.modules[name]).values():
@@ -137,69 +140,69 @@ def _forget() -> None:
                 thing.cache_clear()
 
 
-def _mutated(answer: IO[str], asked: dict[str, Any], path: str, number: int, known: Known) -> None:
-    mutant, error = asked["mutants"][number], None
+def _mutated(output: IO[str], document: dict[str, Any], path: str, number: int, known: Known) -> None:
+    mutant, error = document["mutants"][number], None
     try:
-        _in_place(asked["module"], path, mutant["code"])
+        _in_place(document["module"], path, mutant["code"])
         different = 0
-        for place, answers in _cases(asked["families"], partial(_runs, mutant["statement"], known)):
+        for place, answers in _cases(document["families"], partial(_runs, mutant["statement"], known)):
             if answers != known[place][0]:
-                for one in answers:
-                    print(json.dumps({"mutant": number, **one}), file=answer)
+                for answer in answers:
+                    print(json.dumps({"mutant": number, **answer}), file=output)
                 different += 1
                 if different == MOST:
                     break
     except (Exception, _Hung) as raised:
         error = f"{type(raised).__name__}: {raised}"
-    print(json.dumps({"mutant": number, "error": error}), file=answer)
-    answer.flush()
+    print(json.dumps({"mutant": number, "error": error}), file=output)
+    output.flush()
 
 
 def _hangs(*_: Any) -> None:
     raise _Hung(f"no answer within {HANG_S} s")
 
 
-def _runs(statement: list[int] | None, known: Known, place: Case) -> bool:
+def _runs(statement: list[int] | None, known: Known, place: CasePlace) -> bool:
     return statement is None or any(statement[0] <= line <= statement[1] for line in known[place][1])
 
 
 def main() -> None:
     """Reads the mutants, writes their results; whatever vLLM prints goes to standard error."""
-    answer = os.fdopen(os.dup(1), "w")
+    output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     _end_with_parent()
     signal.signal(signal.SIGALRM, _hangs)
     parse.HANG_S = HANG_S
     parse.tokenizer_of = cache(get_tokenizer)
-    asked = json.load(sys.stdin)
-    spec = find_spec(asked["module"])
+    document = json.load(sys.stdin)
+    spec = find_spec(document["module"])
     assert spec is not None
     assert spec.origin is not None
     path = spec.origin
-    for job in asked["families"]:
-        parse.tokenizer_of(job["tokenizer"])
+    for family in document["families"]:
+        parse.tokenizer_of(family["tokenizer"])
     reading, writing = os.pipe()
     known: Known = {}
-    with os.fdopen(reading) as lines, os.fdopen(writing, "w") as own, answer:
+    with os.fdopen(reading) as lines, os.fdopen(writing, "w") as own, output:
         if not os.fork():
             lines.close()
-            _original(own, asked, path)
+            _original(own, document, path)
             own.flush()
             os._exit(0)
         own.close()
         for line in lines:
-            (job, case), answers, run = json.loads(line)
-            known[job, case] = answers, run
-            for one in answers:
-                print(json.dumps({"mutant": None, **one}), file=answer)
+            (position, case), answers, run = json.loads(line)
+            known[position, case] = answers, run
+            for answer in answers:
+                print(json.dumps({"mutant": None, **answer}), file=output)
         if os.wait()[1]:
-            sys.exit(f"the cases do not run on {asked['module']} as it is")
-        answer.flush()
-        for number in range(len(asked["mutants"])):
-            status = _forked(partial(_mutated, answer, asked, path, number, known))
+            sys.exit(f"the cases do not run on {document['module']} as it is")
+        output.flush()
+        for number in range(len(document["mutants"])):
+            status = _forked(partial(_mutated, output, document, path, number, known))
             if status:
-                print(json.dumps({"mutant": number, "error": f"ended with status {status}"}), file=answer)
-                answer.flush()
+                print(json.dumps({"mutant": number, "error": f"ended with status {status}"}), file=output)
+                output.flush()
 
 
 if __name__ == "__main__":

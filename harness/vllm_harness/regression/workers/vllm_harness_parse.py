@@ -1,8 +1,8 @@
 """Drives vLLM's parser objects over given texts, without a server. Run by a server's interpreter.
 
 Standard input has a JSON object a line: `{"families": [...]}`, each with parsers, tokenizer folder, request
-fields and cases (`vllm_harness.regression.engines.in_process`). Standard output gets one JSON object a
-result, and an empty line after those of a line. What this calls is what vLLM's chat endpoint calls, in its
+fields and cases (`vllm_harness.regression.engines.in_process`). Standard output gets one JSON object an
+answer, and an empty line after those of a line. What this calls is what vLLM's chat endpoint calls, in its
 order, for vLLM 0.24 to 0.33.
 """
 
@@ -44,7 +44,7 @@ def _decoded(tokenizer: Any, ids: list[int], skip_special_tokens: bool) -> list[
 
 def _request(family: dict[str, Any], case: dict[str, Any], stream: bool) -> ChatCompletionRequest:
     offered = {"tools": case["tools"]} if case["tools"] else {}
-    choice = case["choice"]
+    choice = case["tool_choice"]
     if choice is not None:
         named = {"type": "function", "function": {"name": choice}}
         offered["tool_choice"] = choice if choice in ("none", "auto", "required") else named
@@ -57,8 +57,8 @@ def _request(family: dict[str, Any], case: dict[str, Any], stream: bool) -> Chat
     )
 
 
-class _Said:
-    """What the model said: its tokens, what each adds to the text, and whether it came to its end."""
+class _Output:
+    """What the model generates: its tokens, what each adds to the text, and whether it came to its end."""
 
     def __init__(self, tokenizer: Any, ids: list[int], ended: bool) -> None:
         self.tokenizer = tokenizer
@@ -66,17 +66,17 @@ class _Said:
         self.ended = ended
 
     def texts(self, request: Any) -> list[str]:
-        """The token that ends the turn adds nothing; special tokens do where a parser asks for them."""
-        spoken = self.ids[:-1] if self.ended else self.ids
-        skipped = request.skip_special_tokens is not False  # vLLM 0.33.0: None where nothing is said
-        return [*_decoded(self.tokenizer, spoken, skipped), *([""] if self.ended else [])]
+        """The token that ends the turn adds nothing; special tokens do where a parser requests them."""
+        ids = self.ids[:-1] if self.ended else self.ids
+        skipped = request.skip_special_tokens is not False  # vLLM 0.33.0: None where the request has none
+        return [*_decoded(self.tokenizer, ids, skipped), *([""] if self.ended else [])]
 
 
-def _whole(parser: Any, request: Any, said: _Said, prompt: list[int]) -> dict[str, Any]:
+def _whole(parser: Any, request: Any, output: _Output, prompt: list[int]) -> dict[str, Any]:
     if hasattr(parser, "set_prompt_token_ids"):
         parser.set_prompt_token_ids(prompt)
     reasoning, content, calls = parser.parse(
-        "".join(said.texts(request)), request, enable_auto_tools=True, model_output_token_ids=said.ids
+        "".join(output.texts(request)), request, enable_auto_tools=True, model_output_token_ids=output.ids
     )
     found = [
         {"name": call.name, "arguments": call.arguments, "id": getattr(call, "id", None)}
@@ -84,20 +84,20 @@ def _whole(parser: Any, request: Any, said: _Said, prompt: list[int]) -> dict[st
     ]
     answer = {"reasoning": reasoning, "content": content, "calls": found}
     if hasattr(parser, "count_reasoning_tokens"):
-        answer["thought"] = parser.count_reasoning_tokens(said.ids)
-        answer["spoken"] = len(said.tokenizer.encode(reasoning or "", add_special_tokens=False))
+        answer["counted_reasoning"] = parser.count_reasoning_tokens(output.ids)
+        answer["reasoning_tokens"] = len(output.tokenizer.encode(reasoning or "", add_special_tokens=False))
     return answer
 
 
 def _streamed(
-    parser: Any, request: Any, said: _Said, prompt: list[int], spans: Spans, held: int
+    parser: Any, request: Any, output: _Output, prompt: list[int], spans: Spans, held: int
 ) -> dict[str, Any]:
-    texts = _deltas(said.texts(request), spans, held)
+    texts = _deltas(output.texts(request), spans, held)
     answer: dict[str, Any] = {"reasoning": "", "content": "", "calls": {}}
     for number, (start, end) in enumerate(spans):
         delta = parser.parse_delta(
             delta_text=texts[number],
-            delta_token_ids=said.ids[start:end],
+            delta_token_ids=output.ids[start:end],
             request=request,
             prompt_token_ids=prompt,
             finished=number == len(spans) - 1,
@@ -108,53 +108,52 @@ def _streamed(
 
 
 def _deltas(texts: list[str], spans: Spans, held: int) -> list[str]:
-    """The text of each delta, with some held back to the last, as stop strings in a request have it."""
+    """The text of each chunk, with some held back to the last, as stop strings in a request have it."""
     text = "".join(texts)
     lengths = list(accumulate(map(len, texts), initial=0))
     ends = [max(0, lengths[end] - held) for _, end in spans]
     return [text[start:end] for start, end in pairwise([0, *ends[:-1], len(text)])]
 
 
-def _segmentations(way: str, said: _Said) -> Iterator[Spans]:
-    """The ways to cut that one way of asking stands for."""
-    length = len(said.ids)
-    last = length - 1 if said.ended else length
-    ending = [(last, length)] if said.ended else []
-    if way == "cuts":
+def _divisions(delivery: dict[str, Any], output: _Output) -> Iterator[Spans]:
+    """The chunks, as spans of tokens, that a delivery stands for: one division of the text, or several."""
+    length = len(output.ids)
+    last = length - 1 if output.ended else length
+    ending = [(last, length)] if output.ended else []
+    if delivery["shape"] == "every_cut":
         for place in range(1, last):
             yield [(0, place), (place, last), *ending]
-    elif way.startswith("at "):
-        places = [int(place) for place in way.removeprefix("at ").split(",") if place]
-        yield [*pairwise([0, *(place for place in places if place < last), last]), *ending]
-    elif way == "random":
+    elif delivery["shape"] == "cut_at":
+        yield [*pairwise([0, *(cut for cut in delivery["cuts"] if cut < last), last]), *ending]
+    elif delivery["shape"] == "random_cuts":
         for seed in range(RANDOM_CUTS):
             sizes = random.Random(seed)
             ends = accumulate(sizes.randint(1, LONGEST_DELTA) for _ in range(length))
             edges = [0, *(end for end in ends if end < last), last]
             yield [*pairwise(edges), *ending]
     else:
-        number, _, bundled = ("1" if way == "late" else way).partition("+")
-        size, stop = int(number) or length, length if bundled else last
+        size = {"tokens": delivery["tokens"], "held_back": 1, "all": length}[delivery["shape"]]
+        stop = length if delivery["with_end"] else last
         spans = [(start, min(start + size, stop)) for start in range(0, stop, size)]
-        yield spans if bundled else spans + ending
+        yield spans if delivery["with_end"] else spans + ending
 
 
 def _add(answer: dict[str, Any], delta: Any) -> None:
     answer["reasoning"] += delta.reasoning or ""
     answer["content"] += delta.content or ""
     for piece in delta.tool_calls or ():
-        new = {"name": None, "arguments": "", "id": None, "pieces": 0, "index": piece.index}
+        new = {"name": None, "arguments": "", "id": None, "chunks": 0, "index": piece.index}
         call = answer["calls"].setdefault(piece.index, new)
         call["id"] = call["id"] or piece.id
         function = piece.function
         if function is not None:
             call["name"] = call["name"] or function.name
             call["arguments"] += function.arguments or ""
-            call["pieces"] += bool(function.arguments)
+            call["chunks"] += bool(function.arguments)
 
 
 def _grammar(params: Any) -> xgrammar.Grammar | None:
-    """What holds the model, where it is of a kind that is checked here."""
+    """The grammar of a request, where it is of a kind that is checked here."""
     if params.structural_tag is not None:
         return xgrammar.Grammar.from_structural_tag(params.structural_tag)
     if params.json is not None:
@@ -167,50 +166,54 @@ def _hangs(_signal: int, _frame: Any) -> None:
     raise TimeoutError(f"no answer within {HANG_S} s")
 
 
-def _guarded(parse: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
+def _error(error: Exception) -> dict[str, str]:
+    return {"code": type(error).__name__, "message": str(error)}
+
+
+def _guarded(parse: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
     """An exception as a result, a hang as well."""
     signal.setitimer(signal.ITIMER_REAL, HANG_S)
     try:
-        return parse(*given)
+        return parse(*arguments)
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": _error(error)}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _answer(case: dict[str, Any], parse: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
-    """What comes of a case; ids that the text does not say are made up, anew each time, and left out."""
-    found = _guarded(parse, *given)
-    if not case["ids"]:
-        _forget(found, "id")
-    return found
+def _answer(case: dict[str, Any], parse: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """The answer to a case; ids that the text does not have are made up, anew each time, and left out."""
+    answer = _guarded(parse, *arguments)
+    if not case["call_ids"]:
+        _leave_out(answer, "id")
+    return answer
 
 
-def _forget(found: dict[str, Any], what: str) -> None:
-    for call in found.get("calls", ()):
-        call[what] = None
+def _leave_out(answer: dict[str, Any], field: str) -> None:
+    for call in answer.get("calls", ()):
+        call[field] = None
 
 
 class _Refused(Exception):
-    """A grammar of the request's does not let through what the model would say."""
+    """A grammar of the request's does not accept the text."""
 
 
 class _Family:
     """The parsers of one family, made anew for every answer."""
 
-    def __init__(self, number: int, job: dict[str, Any]) -> None:
+    def __init__(self, number: int, family: dict[str, Any]) -> None:
         if "coverage" in sys.modules:
-            sys.modules["coverage"].Coverage.current().switch_context(job["name"])
-        if job["plugin"]:
-            ToolParserManager.import_tool_parser(job["plugin"])
+            sys.modules["coverage"].Coverage.current().switch_context(family["name"])
+        if family["plugin"]:
+            ToolParserManager.import_tool_parser(family["plugin"])
         self.number = number
-        self.job = job
-        self.tokenizer = tokenizer_of(job["tokenizer"])
-        self.kwargs = job["request"].get("chat_template_kwargs", {})
+        self.family = family
+        self.tokenizer = tokenizer_of(family["tokenizer"])
+        self.kwargs = family["request"].get("chat_template_kwargs", {})
         self.parser_class = ParserManager.get_parser(
-            tool_parser_name=job["tool_parser"],
-            reasoning_parser_name=job["reasoning_parser"],
-            enable_auto_tools=job["tool_parser"] is not None,
+            tool_parser_name=family["tool_parser"],
+            reasoning_parser_name=family["reasoning_parser"],
+            enable_auto_tools=family["tool_parser"] is not None,
             model_name="m",
         )
 
@@ -218,55 +221,58 @@ class _Family:
     def _compiler(self) -> xgrammar.GrammarCompiler:
         return xgrammar.GrammarCompiler(xgrammar.TokenizerInfo.from_huggingface(self.tokenizer))
 
-    def results(self, case: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """One case in every way."""
+    def answers(self, case: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The answers to one case in all its deliveries."""
         prompt = self._prompt(case)
-        name = {"family": self.job["name"], "job": self.number, "case": case["name"]}
+        place = {"family": self.family["name"], "case_set": self.number, "case": case["name"]}
         try:
-            case, told = self._let_through(case, prompt)
+            case, alternative = self._accepted(case, prompt)
         except Exception as error:
-            kind = "grammar refuses" if isinstance(error, _Refused) else "no grammar can be made"
-            yield from ({**name, "way": way, "error": f"{kind}: {error}"} for way in case["ways"])
+            code = "grammar_refused" if isinstance(error, _Refused) else "grammar_not_made"
+            failure = {"code": code, "message": str(error)}
+            yield from (
+                {**place, "delivery": delivery["code"], "error": failure} for delivery in case["deliveries"]
+            )
             return
-        for said in self._said(case):
-            for way in case["ways"]:
-                place = {**name, **told, "way": way}
-                for at, found in self._outcomes(case, way, said, prompt):
-                    at = at if said.ended else len(said.ids)
-                    yield {**place, "at": at, "tokens": len(said.ids), **found}
+        for output in self._outputs(case):
+            for delivery in case["deliveries"]:
+                for at, answer in self._outcomes(case, delivery, output, prompt):
+                    at = at if output.ended else len(output.ids)
+                    measured = {"delivery": delivery["code"], "at": at, "tokens": len(output.ids)}
+                    yield {**place, **alternative, **measured, **answer}
 
-    def _let_through(self, case: dict[str, Any], prompt: list[int]) -> tuple[dict[str, Any], dict[str, str]]:
-        """The case with the first of its texts that the request's grammar lets through, and which that is."""
-        held = case["choice"] is not None and self._new(case, stream=False)[1].structured_outputs
-        grammar = _grammar(held) if held else None
+    def _accepted(self, case: dict[str, Any], prompt: list[int]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The case with the first of its texts that the request's grammar accepts, and which that is."""
+        constrained = case["tool_choice"] is not None and self._new(case, stream=False)[1].structured_outputs
+        grammar = _grammar(constrained) if constrained else None
         if grammar is None:
             return case, {}
         compiled = self._compiler.compile_grammar(grammar)
         refusals = []
-        for text in dict.fromkeys((case["text"], *case["instead"])):
+        for text in dict.fromkeys((case["text"], *case["alternatives"])):
             refusal = self._refusal(compiled, text, prompt)
             if refusal is None:
                 if text == case["text"]:
                     return case, {}
-                return {**case, "text": text, "pieces": [text]}, {"said": text}
+                return {**case, "text": text, "pieces": [text]}, {"alternative": text}
             refusals.append(refusal)
         raise _Refused(refusals[0])
 
     def _refusal(self, compiled: xgrammar.CompiledGrammar, text: str, prompt: list[int]) -> str | None:
-        """Where a grammar does not let a text through; None: it does."""
+        """Where a grammar does not accept a text; None: it does."""
         ids = self.tokenizer.encode(text, add_special_tokens=False)
         matcher = xgrammar.GrammarMatcher(compiled)
-        for place in range(self._held_from(ids, prompt), len(ids)):
+        for place in range(self._constrained_from(ids, prompt), len(ids)):
             if not matcher.accept_token(ids[place]):
-                before, after = (self.tokenizer.decode(some) for some in (ids[:place], ids[place:]))
+                before, after = (self.tokenizer.decode(part) for part in (ids[:place], ids[place:]))
                 return f"{after[:SHOWN]!r} after {before[-SHOWN:]!r}"
         return None
 
-    def _held_from(self, ids: list[int], prompt: list[int]) -> int:
-        """The first token that a grammar holds: after the thoughts, as vLLM's manager of grammars has it."""
-        if self.job["reasoning_parser"] is None:
+    def _constrained_from(self, ids: list[int], prompt: list[int]) -> int:
+        """The first token that a grammar constrains: after the reasoning, as vLLM has it."""
+        if self.family["reasoning_parser"] is None:
             return 0
-        kind = ReasoningParserManager.get_reasoning_parser(self.job["reasoning_parser"])
+        kind = ReasoningParserManager.get_reasoning_parser(self.family["reasoning_parser"])
         reasoner = kind(self.tokenizer, chat_template_kwargs=self.kwargs)
         if reasoner.is_reasoning_end(prompt):
             return 0
@@ -280,7 +286,7 @@ class _Family:
 
     def _prompt(self, case: dict[str, Any]) -> list[int]:
         prompt: list[int] = self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": case["asked"] or "Hi."}],
+            [{"role": "user", "content": case["user_message"] or "Hi."}],
             tools=case["tools"] or None,
             add_generation_prompt=True,
             tokenize=True,
@@ -289,17 +295,17 @@ class _Family:
         )
         return prompt
 
-    def _said(self, case: dict[str, Any]) -> list[_Said]:
+    def _outputs(self, case: dict[str, Any]) -> list[_Output]:
         ids = [
             number
             for piece in case["pieces"]
             for number in self.tokenizer.encode(piece, add_special_tokens=False)
         ]
-        if case["spelled"]:
+        if case["markers_spelled"]:
             ids = [*self._spelled(ids[:-1]), ids[-1]]
-        if not case["cut"]:
-            return [_Said(self.tokenizer, ids, ended=True)]
-        return [_Said(self.tokenizer, ids[:length], ended=False) for length in range(1, len(ids))]
+        if not case["truncated"]:
+            return [_Output(self.tokenizer, ids, ended=True)]
+        return [_Output(self.tokenizer, ids[:length], ended=False) for length in range(1, len(ids))]
 
     def _spelled(self, ids: list[int]) -> list[int]:
         added = self.tokenizer.get_added_vocab()
@@ -317,49 +323,50 @@ class _Family:
         return spelled
 
     def _outcomes(
-        self, case: dict[str, Any], way: str, said: _Said, prompt: list[int]
+        self, case: dict[str, Any], delivery: dict[str, Any], output: _Output, prompt: list[int]
     ) -> Iterator[tuple[int | None, dict[str, Any]]]:
-        if way == "whole":
-            yield None, _answer(case, _whole, *self._new(case, stream=False), said, prompt)
+        if delivery["shape"] == "whole":
+            yield None, _answer(case, _whole, *self._new(case, stream=False), output, prompt)
             return
-        several, held = way in ("cuts", "random"), HELD if way == "late" else 0
+        several = delivery["shape"] in ("every_cut", "random_cuts")
+        held = HELD if delivery["shape"] == "held_back" else 0
         seen = set()
-        for number, spans in enumerate(_segmentations(way, said), start=1):
-            found = _answer(case, _streamed, *self._new(case, stream=True), said, prompt, spans, held)
+        for number, spans in enumerate(_divisions(delivery, output), start=1):
+            answer = _answer(case, _streamed, *self._new(case, stream=True), output, prompt, spans, held)
             if several:
-                _forget(found, "pieces")
-            told = json.dumps(found)
-            if told not in seen:
-                seen.add(told)
-                yield number if several else None, found
+                _leave_out(answer, "chunks")
+            serialized = json.dumps(answer)
+            if serialized not in seen:
+                seen.add(serialized)
+                yield number if several else None, answer
 
     def _new(self, case: dict[str, Any], stream: bool) -> tuple[Any, Any]:
-        request = _request(self.job, case, stream)
+        request = _request(self.family, case, stream)
         parser = self.parser_class(self.tokenizer, request.tools, chat_template_kwargs=self.kwargs)
         return parser, parser.adjust_request(request)
 
 
 def main() -> None:
-    """Reads the jobs, writes the results; whatever vLLM prints goes to standard error."""
-    answer = os.fdopen(os.dup(1), "w")
+    """Reads the families, writes the answers; whatever vLLM prints goes to standard error."""
+    output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     signal.signal(signal.SIGALRM, _hangs)
-    with answer:
+    with output:
         for line in sys.stdin:
-            for number, job in enumerate(json.loads(line)["families"]):
-                for result in _results(number, job):
-                    print(json.dumps(result), file=answer)
-                answer.flush()
-            print(file=answer, flush=True)
+            for number, family in enumerate(json.loads(line)["families"]):
+                for answer in _answers(number, family):
+                    print(json.dumps(answer), file=output)
+                output.flush()
+            print(file=output, flush=True)
 
 
-def _results(number: int, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _answers(number: int, family: dict[str, Any]) -> Iterator[dict[str, Any]]:
     try:
-        family = _Family(number, job)
-        for case in job["cases"]:
-            yield from family.results(case)
+        parsers = _Family(number, family)
+        for case in family["cases"]:
+            yield from parsers.answers(case)
     except Exception as error:
-        yield {"family": job["name"], "job": number, "error": f"{type(error).__name__}: {error}"}
+        yield {"family": family["name"], "case_set": number, "error": _error(error)}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Prints mutants of a Python file, one JSON object a line. Run by an interpreter that has cosmic-ray.
 
-usage: python mutants_of.py FILE
+usage: python make_mutants.py FILE
 """
 
 import ast
@@ -51,7 +51,7 @@ class _Bare(ast.NodeTransformer):
         return node
 
 
-def _told(code: str) -> str | None:
+def _decisive(code: str) -> str | None:
     try:
         return ast.dump(_Bare().visit(ast.parse(code)))
     except SyntaxError:
@@ -103,15 +103,15 @@ def main() -> None:
     """Every mutant that differs in what it does from the file, and from the mutants before it."""
     before = Path(sys.argv[1]).read_text()
     statements = _statements(ast.parse(before))
-    seen = {_told(before), None}
+    seen = {_decisive(before), None}
     for name in sorted(operator_names()):
         kind = name.rpartition("/")[2]
         if kind in WITH_ARGUMENTS or any(kind.endswith(f"_{pair}") for pair in EQUIVALENT):
             continue
         for after in _mutated(before, get_operator(name)()):
-            told = _told(after)
-            if told not in seen:
-                seen.add(told)
+            decisive = _decisive(after)
+            if decisive not in seen:
+                seen.add(decisive)
                 line, change = _change(before, after)
                 place = {"line": line, "statement": _innermost(statements, line)}
                 print(json.dumps({**place, "operator": kind, "change": change, "code": after}))

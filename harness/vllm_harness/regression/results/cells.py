@@ -1,11 +1,10 @@
-"""Results of the matrix: one file a cell, written when it has finished, so that a run can go on."""
+"""The cells of a run: one file a cell, written when it has finished, so that a run can go on."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
@@ -14,9 +13,18 @@ from pydantic import Field, ValidationError
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import state_dir
 from vllm_harness.files.strict import StrictModel
+from vllm_harness.regression.cases.case import Group, Topic
+from vllm_harness.regression.cases.delivery import DeliveryField
+from vllm_harness.regression.engines.plan import Engine
+from vllm_harness.regression.results.mismatches import MismatchField
 
-Engine = Literal["in-process", "http"]
-Verdict = Literal["pass", "fail", "left out"]
+
+class CaseVerdict(StrEnum):
+    """What became of a case."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    LEFT_OUT = "left_out"
 
 
 class CaseResult(StrictModel):
@@ -24,26 +32,28 @@ class CaseResult(StrictModel):
 
     Attributes:
         topic: what it is about.
-        text: what the model said; empty where it was left out.
+        text: what the model generates; empty where the case was left out.
         left_out: why, if it was.
-        wrong: way of asking -> what is wrong; ways in which nothing is wrong are not there.
-        seen: way of asking -> the first answer that was wrong.
-        came: way of asking -> digest of what came, where a case is asked once in that way.
-        ways: in how many ways it was asked.
+        mismatches: by delivery; deliveries without a mismatch are not there.
+        examples: delivery -> the first answer with a mismatch.
+        digests: delivery -> digest of the answer, where a case has one answer in that delivery.
+        deliveries: in how many it was run.
     """
 
-    topic: str
+    topic: Topic
     text: str = ""
     left_out: str | None = None
-    wrong: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    seen: dict[str, str] = Field(default_factory=dict)
-    came: dict[str, str] = Field(default_factory=dict)
-    ways: int = 0
+    mismatches: dict[DeliveryField, tuple[MismatchField, ...]] = Field(default_factory=dict)
+    examples: dict[DeliveryField, str] = Field(default_factory=dict)
+    digests: dict[DeliveryField, str] = Field(default_factory=dict)
+    deliveries: int = 0
 
     @property
-    def verdict(self) -> Verdict:
-        """Its outcome in one word."""
-        return "left out" if self.left_out else "fail" if self.wrong else "pass"
+    def verdict(self) -> CaseVerdict:
+        """What became of it."""
+        if self.left_out:
+            return CaseVerdict.LEFT_OUT
+        return CaseVerdict.FAILED if self.mismatches else CaseVerdict.PASSED
 
 
 class Cell(StrictModel):
@@ -52,35 +62,35 @@ class Cell(StrictModel):
     Attributes:
         environment: spec, as in `--vllm`.
         described: the environment in full.
-        family, group, tool_parser, reasoning_parser, tokenizer: what was asked.
+        family, group, tool_parser, reasoning_parser, tokenizer: what was run.
         engine: the parser objects driven in their interpreter, or a server over HTTP.
         seconds: how long it took, start of a server included.
-        asked: digest of cases and ways; another digest makes the cell run again.
-        refused: why vLLM could not make the parsers at all.
-        alone: cases, and how they were asked, that came out otherwise alone than among others.
+        cases_digest: of cases and deliveries; another digest makes the cell run again.
+        start_error: why vLLM could not make the parsers at all, or no server of them.
+        changed_alone: cases and deliveries whose answer was another alone than among other requests.
         cases: by name.
     """
 
     environment: str
     described: str
     family: str
-    group: str
+    group: Group
     tool_parser: str | None
     reasoning_parser: str | None
     tokenizer: Literal["real", "synthetic"]
     engine: Engine
-    asked: str
+    cases_digest: str
     seconds: float = 0.0
-    refused: str | None = None
-    alone: tuple[str, ...] = ()
+    start_error: str | None = None
+    changed_alone: tuple[tuple[str, DeliveryField], ...] = ()
     cases: dict[str, CaseResult] = Field(default_factory=dict)
 
-    def count(self, verdict: Verdict) -> int:
-        """How many cases came out so."""
+    def count(self, verdict: CaseVerdict) -> int:
+        """How many cases have this verdict."""
         return sum(case.verdict == verdict for case in self.cases.values())
 
 
-class Run:
+class RegressionRun:
     """The folder of a run.
 
     Args:
@@ -91,17 +101,17 @@ class Run:
         self.folder = folder
 
     @classmethod
-    def named(cls, name: str) -> Run:
+    def named(cls, name: str) -> RegressionRun:
         """A run by the path of its folder, or by its name in the state folder."""
         path = Path(name)
-        return cls(path if path.is_dir() or os.sep in name else state_dir() / "matrix" / name)
+        return cls(path if path.is_dir() or os.sep in name else state_dir() / "regression" / name)
 
     def cells(self) -> Iterator[Cell]:
         """The cells that have finished; UsageError names a file that is none, or says that there are none."""
         paths = sorted(self.folder.glob("*/*/*.json"))
         if not paths:
             raise UsageError(
-                f"{self.folder} holds no cells of a matrix", hint="run `vllm-harness matrix` first"
+                f"{self.folder} holds no cells of a run", hint="run `vllm-harness regression` first"
             )
         for path in paths:
             try:
@@ -109,14 +119,17 @@ class Run:
             except ValidationError as error:
                 raise UsageError(f"{path} is no cell: {error.errors()[0]['msg']}") from error
 
-    def finished(self, environment: str, engine: Engine, family: str, group: str, asked: str) -> bool:
+    def finished(
+        self, environment: str, engine: Engine, family: str, group: Group, cases_digest: str
+    ) -> bool:
         """Whether a cell has been run with exactly these cases."""
         path = self._path(environment, engine, family, group)
         try:
             cell = Cell.model_validate_json(path.read_text())
         except (OSError, ValidationError):
             return False
-        return cell.asked == asked and not (cell.refused and engine == "http")  # a start may fail by chance
+        by_chance = cell.start_error is not None and engine == "http"
+        return cell.cases_digest == cases_digest and not by_chance
 
     def write(self, cell: Cell) -> None:
         """Keeps a finished cell."""
@@ -126,14 +139,9 @@ class Run:
         half.write_text(cell.model_dump_json(indent=1, exclude_defaults=True))
         half.replace(path)
 
-    def place(self, environment: str) -> Path:
+    def folder_of(self, environment: str) -> Path:
         """The folder of what was run on an environment."""
         return self.folder / environment.replace(os.sep, "_").replace(":", "_")
 
-    def _path(self, environment: str, engine: Engine, family: str, group: str) -> Path:
-        return self.place(environment) / engine / f"{family}.{group}.json"
-
-
-def short_digest(value: object) -> str:
-    """16 letters that tell one JSON value from another."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+    def _path(self, environment: str, engine: Engine, family: str, group: Group) -> Path:
+        return self.folder_of(environment) / engine / f"{family}.{group}.json"

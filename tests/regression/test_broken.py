@@ -1,4 +1,4 @@
-"""Deliberately broken copies of a parser: the matrix catches each of them."""
+"""Deliberately broken copies of a parser: the cases catch each of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from vllm_harness.environments import resolve
+from vllm_harness.regression.cases.groups import case_set
 from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.cases.questions import Group
+from vllm_harness.regression.engines.plan import Engine, planned
+from vllm_harness.regression.results.cells import Cell, RegressionRun
 from vllm_harness.regression.results.compare import changes
-from vllm_harness.regression.results.results import Cell, Engine, Run
-from vllm_harness.regression.run import Asked, Subject, jobs, work
+from vllm_harness.regression.run import VllmUnderTest, run_batches, unfinished
 from vllm_harness.scripted.families import Family, load_families
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
@@ -33,31 +34,30 @@ def _family(variant: str) -> Family:
 
 
 def _run(folder: Path, families: list[Family], engine: Engine) -> dict[str, Cell]:
-    group: Group = "canonical"
-    asked = [Asked.of(family, group, load_meanings(), engine) for family in families]
-    run = Run(folder)
-    todo = jobs(run, [Subject(VLLM, resolve(VLLM))], asked, engine=engine)
-    assert work(run, todo, parallel=1, done=lambda _: None) == []
+    case_sets = [planned(case_set("canonical", family, load_meanings()), engine) for family in families]
+    run = RegressionRun(folder)
+    batches = unfinished(run, [VllmUnderTest(VLLM, resolve(VLLM))], case_sets, engine=engine)
+    assert run_batches(run, batches, parallel=1, done=lambda _: None) == []
     return {cell.family: cell.model_copy(update={"family": "any"}) for cell in run.cells()}
 
 
-def _worse(cells: dict[str, Cell]) -> dict[str, list[str]]:
-    sound = cells.pop("hermes")
+def _regressed(cells: dict[str, Cell]) -> dict[str, list[str]]:
+    unbroken = cells.pop("hermes")
     return {
-        name: [change.case for change in changes([sound], [cell]) if change.worse]
+        name: [change.case for change in changes([unbroken], [cell]) if change.regressed]
         for name, cell in cells.items()
     }
 
 
 def test_every_broken_parser_is_caught(tmp_path: Path) -> None:
-    found = _worse(_run(tmp_path, [HERMES, *map(_family, BROKEN)], "in-process"))
-    assert {name for name, worse in found.items() if not worse} == set()
+    found = _regressed(_run(tmp_path, [HERMES, *map(_family, BROKEN)], "in-process"))
+    assert {name for name, regressed in found.items() if not regressed} == set()
     assert len(found) == len(BROKEN)
     assert found["broken-collapses_blanks"] == ["code in a string", "string with blanks around"]
     assert set(found["broken-raises_on_unicode"]) == {"unicode argument"}
 
 
 def test_a_broken_parser_is_caught_over_http(tmp_path: Path) -> None:
-    found = _worse(_run(tmp_path, [HERMES, *map(_family, OVER_HTTP)], "http"))
-    assert {name for name, worse in found.items() if not worse} == set()
+    found = _regressed(_run(tmp_path, [HERMES, *map(_family, OVER_HTTP)], "http"))
+    assert {name for name, regressed in found.items() if not regressed} == set()
     assert len(found) == len(OVER_HTTP)

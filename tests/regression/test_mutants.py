@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from vllm_harness.environments import Environment, resolve
+from vllm_harness.regression.cases.groups import case_set
 from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.mutation.mutants import Judged, Mutant, judged, mutants_of
-from vllm_harness.regression.mutation.mutants_over_http import judged_over_http
-from vllm_harness.regression.run import Asked
+from vllm_harness.regression.engines.plan import planned
+from vllm_harness.regression.mutation.mutants import Mutant, MutantResult, judge_mutants, make_mutants
+from vllm_harness.regression.mutation.mutants_over_http import judge_over_http
 from vllm_harness.scripted.families import load_families
 from vllm_harness.terminal.status import quiet
 
@@ -24,7 +25,7 @@ def environment() -> Environment:
 
 @pytest.fixture(scope="module")
 def made(environment: Environment) -> list[Mutant]:
-    return mutants_of(environment, FILE, quiet)
+    return make_mutants(environment, FILE, quiet)
 
 
 def test_a_mutant_changes_one_thing_and_every_mutant_another(made: list[Mutant]) -> None:
@@ -34,10 +35,10 @@ def test_a_mutant_changes_one_thing_and_every_mutant_another(made: list[Mutant])
 
 
 def test_a_sample_is_the_same_every_time(environment: Environment, made: list[Mutant]) -> None:
-    some = mutants_of(environment, FILE, quiet, sample=5, seed=7)
-    assert some == mutants_of(environment, FILE, quiet, sample=5, seed=7)
-    assert len(some) == 5
-    assert all(mutant in made for mutant in some)
+    sample = make_mutants(environment, FILE, quiet, sample=5, seed=7)
+    assert sample == make_mutants(environment, FILE, quiet, sample=5, seed=7)
+    assert len(sample) == 5
+    assert all(mutant in made for mutant in sample)
 
 
 def test_what_breaks_the_parser_is_killed_and_the_file_itself_survives(
@@ -48,21 +49,21 @@ def test_what_breaks_the_parser_is_killed_and_the_file_itself_survives(
     same = made[0].model_copy(update={"code": code, "statement": None})
     broken = same.model_copy(update={"code": code.replace("<tool_call>", "<tool_cell>")})
     unimportable = same.model_copy(update={"code": "import no_such_module\n"})
-    asked = [Asked.of(load_families()["hermes"], "canonical", load_meanings(), "in-process")]
-    found = judged(environment, FILE, [same, broken, unimportable], asked)
-    fates = {one.mutant.code: one.fate for one in found}
+    cases = planned(case_set("canonical", load_families()["hermes"], load_meanings()), "in-process")
+    found = judge_mutants(environment, FILE, [same, broken, unimportable], [cases])
+    fates = {result.mutant.code: result.fate for result in found}
     assert fates == {same.code: "survived", broken.code: "killed", unimportable.code: "killed"}
 
 
-def test_a_server_is_asked_what_no_case_noticed(environment: Environment, made: list[Mutant]) -> None:
+def test_a_server_runs_what_no_case_noticed(environment: Environment, made: list[Mutant]) -> None:
     assert environment.package is not None
     code = (environment.package / FILE).read_text()
-    same = Judged(mutant=made[0].model_copy(update={"code": code}), fate="survived")
-    worse = code.replace("content=content if content else None", "content=None")
-    broken = Judged(mutant=made[0].model_copy(update={"code": worse}), fate="survived")
-    asked = [Asked.of(load_families()["hermes"], "canonical", load_meanings(), "http", ("text and call",))]
-    found = judged_over_http(environment, FILE, [same, broken], asked)
-    assert [(one.fate, one.by, one.served) for one in found] == [
+    same = MutantResult(mutant=made[0].model_copy(update={"code": code}), fate="survived")
+    without_content = code.replace("content=content if content else None", "content=None")
+    broken = MutantResult(mutant=made[0].model_copy(update={"code": without_content}), fate="survived")
+    cases = planned(case_set("canonical", load_families()["hermes"], load_meanings()), "http")
+    found = judge_over_http(environment, FILE, [same, broken], [cases.only(["text and call"])])
+    assert [(result.fate, result.by, result.served) for result in found] == [
         ("survived", "", True),
         ("killed", "hermes, canonical, text and call", True),
     ]

@@ -1,4 +1,4 @@
-"""Every parser that vLLM registers is asked, or it is said why not."""
+"""Every parser that vLLM registers has a family, or a reason why not."""
 
 from __future__ import annotations
 

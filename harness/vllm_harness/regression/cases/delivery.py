@@ -1,0 +1,136 @@
+"""How the tokens of an answer arrive, and the code by which each delivery is stored and named.
+
+A code is `[API:]SHAPE[_NUMBER...][_with_end][:LOAD]`: `whole`, `tokens_3`, `all_with_end`, `cut_at_3_7`,
+`chat:tokens_1`, `chat:whole:together`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import PlainSerializer, PlainValidator
+
+
+class Shape(StrEnum):
+    """How a text is divided into chunks.
+
+    `EVERY_CUT` and `RANDOM_CUTS` stand for several divisions, and give each outcome once, with the number of
+    the first division that led to it.
+    """
+
+    WHOLE = "whole"
+    """Not streamed."""
+    TOKENS = "tokens"
+    """The same number of tokens a chunk."""
+    ALL = "all"
+    """All tokens in one chunk."""
+    HELD_BACK = "held_back"
+    """One token a chunk, its text some characters later, as a stop string in the request has it."""
+    CUT_AT = "cut_at"
+    """Chunks that end after given tokens."""
+    EVERY_CUT = "every_cut"
+    """Two chunks, cut after each token in turn."""
+    RANDOM_CUTS = "random_cuts"
+    """Chunks of random sizes, the same sizes each time."""
+
+
+class Api(StrEnum):
+    """The HTTP API that delivers an answer."""
+
+    CHAT = "chat"
+    RESPONSES = "responses"
+
+
+class Load(StrEnum):
+    """Whether a request was sent alone, or at the same time as others."""
+
+    ALONE = "alone"
+    TOGETHER = "together"
+
+
+def _any_of(codes: type[StrEnum]) -> str:
+    return "|".join(codes)
+
+
+_CODE = re.compile(
+    rf"(?:(?P<api>{_any_of(Api)}):)?(?P<shape>{_any_of(Shape)})(?P<numbers>(?:_\d+)*)"
+    rf"(?P<with_end>_with_end)?(?::(?P<load>{_any_of(Load)}))?"
+)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How the tokens of an answer arrive.
+
+    Attributes:
+        shape: how the text is divided.
+        tokens: a chunk, where the shape is `TOKENS`.
+        with_end: whether the token that ends the turn arrives in the last chunk, not in a chunk of its own.
+        cuts: the tokens after which a chunk ends, where the shape is `CUT_AT`.
+        api: the API of a server; None: the parser objects are driven in process.
+        load: how many requests a server had, where that is what is compared.
+    """
+
+    shape: Shape
+    tokens: int = 0
+    with_end: bool = False
+    cuts: tuple[int, ...] = ()
+    api: Api | None = None
+    load: Load | None = None
+
+    @property
+    def code(self) -> str:
+        """Its stable serial form, which `parse` reads."""
+        numbers = self.cuts if self.shape is Shape.CUT_AT else (self.tokens,) if self.tokens else ()
+        divided = "_".join([self.shape, *map(str, numbers), *(["with_end"] if self.with_end else [])])
+        return ":".join(part for part in (self.api, divided, self.load) if part)
+
+    def __str__(self) -> str:
+        return self.code
+
+    @classmethod
+    def parse(cls, code: str) -> Delivery:
+        """The delivery of a code.
+
+        Raises:
+            ValueError: there is no such delivery.
+        """
+        match = _CODE.fullmatch(code)
+        if match is None:
+            raise ValueError(f"{code!r} is no delivery; such as whole, tokens_3, all_with_end, cut_at_3_7")
+        shape = Shape(match["shape"])
+        numbers = tuple(int(number) for number in match["numbers"].split("_") if number)
+        wanted = {Shape.TOKENS: len(numbers) == 1, Shape.CUT_AT: True}.get(shape, not numbers)
+        if not wanted:
+            raise ValueError(f"{code!r} is no delivery: {shape} with {len(numbers)} numbers")
+        return cls(
+            shape,
+            tokens=numbers[0] if shape is Shape.TOKENS else 0,
+            with_end=match["with_end"] is not None,
+            cuts=numbers if shape is Shape.CUT_AT else (),
+            api=Api(match["api"]) if match["api"] else None,
+            load=Load(match["load"]) if match["load"] else None,
+        )
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether it arrives in chunks."""
+        return self.shape is not Shape.WHOLE
+
+
+def deliveries(codes: str) -> tuple[Delivery, ...]:
+    """The deliveries of codes that are divided by blanks."""
+    return tuple(Delivery.parse(code) for code in codes.split())
+
+
+def _validated(value: Any) -> Delivery:
+    return value if isinstance(value, Delivery) else Delivery.parse(value)
+
+
+DeliveryField = Annotated[
+    Delivery, PlainValidator(_validated), PlainSerializer(lambda delivery: delivery.code, return_type=str)
+]
+"""A delivery in a pydantic model: its code in JSON and YAML."""

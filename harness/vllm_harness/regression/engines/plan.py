@@ -1,0 +1,71 @@
+"""Which cases an engine runs, and in which deliveries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from vllm_harness.regression.cases.case import Case, CaseSet, Group
+from vllm_harness.regression.cases.delivery import Delivery, Load, Shape, deliveries
+
+Engine = Literal["in-process", "http"]
+_WHOLE_AND_STREAM = deliveries("chat:whole chat:tokens_1")
+_BOTH_APIS = deliveries("chat:whole chat:tokens_1 responses:whole responses:tokens_1")
+DELIVERIES: dict[Engine, dict[Group, tuple[Delivery, ...]]] = {
+    "in-process": {
+        "canonical": deliveries(
+            "whole tokens_1 tokens_2 tokens_3 tokens_5 tokens_7 all tokens_1_with_end all_with_end"
+        ),
+        "forced": deliveries("whole tokens_1 tokens_3 all all_with_end"),
+        "chunks": deliveries(
+            "whole tokens_1 tokens_2 all tokens_1_with_end all_with_end held_back every_cut random_cuts"
+        ),
+        "malformed": deliveries("whole tokens_1 tokens_3 all all_with_end"),
+        "properties": deliveries("whole tokens_1 tokens_3 all_with_end"),
+    },
+    "http": {
+        "canonical": _BOTH_APIS,
+        "forced": _BOTH_APIS,
+        "chunks": deliveries("chat:whole chat:tokens_1 chat:held_back chat:tokens_3 chat:all_with_end"),
+        "malformed": _WHOLE_AND_STREAM,
+        "properties": _WHOLE_AND_STREAM,
+        "load": _WHOLE_AND_STREAM,
+    },
+}
+"""By engine and group; the others of a group without meanings are compared with its first delivery."""
+
+
+def planned(cases: CaseSet, engine: Engine) -> CaseSet:
+    """The cases that an engine runs, each with its deliveries; none where the engine has no such group."""
+    chosen = DELIVERIES[engine].get(cases.group)
+    if chosen is None:
+        return CaseSet(cases.family, cases.group)
+    if engine == "in-process":
+        kept = tuple(_in(case, case.input.deliveries or chosen) for case in cases.cases)
+    else:
+        kept = tuple(_in(case, chosen) for case in cases.cases if is_served(case))
+    return replace(cases, cases=kept)
+
+
+def _in(case: Case, chosen: tuple[Delivery, ...]) -> Case:
+    return replace(case, input=case.input.model_copy(update={"deliveries": chosen}))
+
+
+def is_served(case: Case) -> bool:
+    """Whether servers run a case: a client cannot choose tokens or cuts, and a server takes longer."""
+    return case.essential and not (case.input.markers_spelled or case.input.truncated)
+
+
+def like_in_process(delivery: Delivery) -> Delivery:
+    """The delivery in process that one over HTTP is like; itself where none is."""
+    if delivery.api is None:
+        return delivery
+    if delivery.load is Load.TOGETHER:
+        return Delivery(Shape.RANDOM_CUTS) if delivery.is_streamed else delivery
+    return replace(delivery, api=None, load=None)
+
+
+def same_in_process(delivery: Delivery) -> tuple[Delivery, ...]:
+    """The deliveries in process whose outcome one over HTTP must have."""
+    like = replace(delivery, api=None, load=None)
+    return (like, replace(like, with_end=True)) if like.is_streamed else (like,)

@@ -1,0 +1,116 @@
+"""The codes of what can differ between the expected and the actual answer, and their titles for reading."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import PlainSerializer, PlainValidator
+
+
+class MismatchCode(StrEnum):
+    """What differs; the value is stored, and stays the same from version to version."""
+
+    REASONING_LOST = "reasoning_lost"
+    REASONING_CUT = "reasoning_cut"
+    REASONING_DIFFERS = "reasoning_differs"
+    REASONING_UNEXPECTED = "reasoning_unexpected"
+    TEXT_LOST = "text_lost"
+    TEXT_CUT = "text_cut"
+    TEXT_DIFFERS = "text_differs"
+    TEXT_UNEXPECTED = "text_unexpected"
+    CALL_LOST = "call_lost"
+    CALL_EXTRA = "call_extra"
+    CALL_FORBIDDEN = "call_forbidden"
+    CALL_UNNAMED = "call_unnamed"
+    CALL_INDEX_DIFFERS = "call_index_differs"
+    CALL_ID_REPEATED = "call_id_repeated"
+    CALL_ID_DIFFERS = "call_id_differs"
+    FUNCTION_DIFFERS = "function_differs"
+    ARGUMENTS_NOT_JSON = "arguments_not_json"
+    ARGUMENTS_NOT_OBJECT = "arguments_not_object"
+    ARGUMENTS_DIFFER = "arguments_differ"
+    ARGUMENTS_NOT_STREAMED = "arguments_not_streamed"
+    ANSWER_EMPTY = "answer_empty"
+    WORDS_LOST = "words_lost"
+    VALUES_LOST = "values_lost"
+    REASONING_TOKENS_NOT_COUNTED = "reasoning_tokens_not_counted"
+    REASONING_TOKENS_MISCOUNTED = "reasoning_tokens_miscounted"
+    GRAMMAR_NOT_ENFORCED = "grammar_not_enforced"
+    ERROR = "error"
+    PARSERS_NOT_MADE = "parsers_not_made"
+
+
+TITLES: dict[MismatchCode, str] = {
+    MismatchCode.REASONING_LOST: "the reasoning is lost",
+    MismatchCode.REASONING_CUT: "the reasoning is cut",
+    MismatchCode.REASONING_DIFFERS: "the reasoning differs",
+    MismatchCode.REASONING_UNEXPECTED: "reasoning where none is expected",
+    MismatchCode.TEXT_LOST: "the text is lost",
+    MismatchCode.TEXT_CUT: "the text is cut",
+    MismatchCode.TEXT_DIFFERS: "the text differs",
+    MismatchCode.TEXT_UNEXPECTED: "text where none is expected",
+    MismatchCode.CALL_LOST: "a call is lost",
+    MismatchCode.CALL_EXTRA: "more calls than expected",
+    MismatchCode.CALL_FORBIDDEN: "a call where the request allows none",
+    MismatchCode.CALL_UNNAMED: "a call without a name",
+    MismatchCode.CALL_INDEX_DIFFERS: "the calls are not numbered from 0 on",
+    MismatchCode.CALL_ID_REPEATED: "two calls have the same id",
+    MismatchCode.CALL_ID_DIFFERS: "a call has another id than the text gives it",
+    MismatchCode.FUNCTION_DIFFERS: "the name of another function",
+    MismatchCode.ARGUMENTS_NOT_JSON: "the arguments are no JSON",
+    MismatchCode.ARGUMENTS_NOT_OBJECT: "the arguments are no object",
+    MismatchCode.ARGUMENTS_DIFFER: "the arguments differ",
+    MismatchCode.ARGUMENTS_NOT_STREAMED: "long arguments arrive at once, not streamed",
+    MismatchCode.ANSWER_EMPTY: "an empty answer",
+    MismatchCode.WORDS_LOST: "words of the text are lost, and the answer has no calls",
+    MismatchCode.VALUES_LOST: "a value of the arguments is lost, and the answer has calls",
+    MismatchCode.REASONING_TOKENS_NOT_COUNTED: "the usage counts no tokens of reasoning",
+    MismatchCode.REASONING_TOKENS_MISCOUNTED: "the usage counts another number of tokens of reasoning",
+    MismatchCode.GRAMMAR_NOT_ENFORCED: "no grammar keeps the model from what the request rules out",
+    MismatchCode.ERROR: "an error",
+    MismatchCode.PARSERS_NOT_MADE: "vLLM cannot make the parsers",
+}
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A difference between the expected and the actual answer.
+
+    Attributes:
+        code: what differs.
+        error: the code of the error, where `code` is `ERROR`.
+    """
+
+    code: MismatchCode
+    error: str = ""
+
+    def __str__(self) -> str:
+        """Its stable serial form, which `parse` reads: `call_lost`, `error:TypeError`."""
+        return f"{self.code}:{self.error}" if self.error else str(self.code)
+
+    @classmethod
+    def parse(cls, serial: str) -> Mismatch:
+        """The mismatch of a serial form.
+
+        Raises:
+            ValueError: there is no such code.
+        """
+        code, _, error = serial.partition(":")
+        if bool(error) != (code == MismatchCode.ERROR):
+            raise ValueError(f"{serial!r} is no mismatch; only an error has a part after a colon")
+        return cls(MismatchCode(code), error)
+
+    @property
+    def title(self) -> str:
+        """It in words, for reading."""
+        return f"{TITLES[self.code]}: {self.error}" if self.error else TITLES[self.code]
+
+
+def _validated(value: Any) -> Mismatch:
+    return value if isinstance(value, Mismatch) else Mismatch.parse(value)
+
+
+MismatchField = Annotated[Mismatch, PlainValidator(_validated), PlainSerializer(str, return_type=str)]
+"""A mismatch in a pydantic model: its serial form in JSON and YAML."""

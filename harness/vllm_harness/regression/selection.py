@@ -1,0 +1,159 @@
+"""What a run is of, from the names that users give: families, groups of cases, tokenizers, environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import get_args
+
+from vllm_harness.configuration.model_entries import Frontend, load_registry
+from vllm_harness.environments.resolve import resolve
+from vllm_harness.errors import UsageError
+from vllm_harness.regression.cases.case import DEFAULT_GROUPS, GROUPS, CaseSet, Group
+from vllm_harness.regression.cases.groups import Generation, case_set
+from vllm_harness.regression.cases.meanings import FILE as MEANINGS
+from vllm_harness.regression.cases.meanings import load_meanings
+from vllm_harness.regression.engines.plan import Engine, planned
+from vllm_harness.regression.run import VllmUnderTest
+from vllm_harness.scripted.families import Family, families_of_model, load_families, on_real_tokenizer
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Families and groups of cases for an engine.
+
+    Attributes:
+        families, groups: which.
+        engine: that runs the cases.
+        only: names of cases; none: all.
+        meanings: the file of meanings.
+        generation: of the group `properties`.
+    """
+
+    families: tuple[Family, ...]
+    groups: tuple[Group, ...]
+    engine: Engine
+    only: tuple[str, ...] = ()
+    meanings: Path = MEANINGS
+    generation: Generation = field(default_factory=Generation)
+
+    def case_sets(self) -> list[CaseSet]:
+        """The cases of each group for each family."""
+        meanings = load_meanings(self.meanings)
+        return [
+            planned(case_set(group, family, meanings, self.generation), self.engine).only(self.only)
+            for group in self.groups
+            for family in self.families
+        ]
+
+
+def select_families(parsers: str, models: str, engine: Engine) -> list[Family]:
+    """The families of these parsers and of these models' parsers; all where neither is given.
+
+    Args:
+        parsers: names of families or of vLLM's parsers, by commas.
+        models: names of model entries, by commas.
+        engine: that runs them.
+
+    Raises:
+        UsageError: a name is unknown, or the engine cannot run what it names.
+    """
+    named = _families_of_parsers(parsers, engine) if parsers or not models else []
+    of_models = (family for model in split_names(models) for family in _families_of_model(model, engine))
+    return list({family.name: family for family in (*named, *of_models)}.values())
+
+
+def _families_of_model(model: str, engine: Engine) -> list[Family]:
+    entry = load_registry().get(model)
+    families = families_of_model(entry)
+    if not families:
+        raise UsageError(
+            f"no family has the parsers of {model}: {entry.tool_call_parser} and {entry.reasoning_parser}",
+            hint="name families or parsers with --parsers",
+        )
+    if not (runnable := [family for family in families if _can_run(family, engine)]):
+        raise UsageError(f"{model} is not driven in process: its format is code", hint="add --engine http")
+    return runnable
+
+
+def _can_run(family: Family, engine: Engine) -> bool:
+    return family.form is not None or engine == "http"
+
+
+def _families_of_parsers(parsers: str, engine: Engine) -> list[Family]:
+    runnable = [family for family in load_families().values() if _can_run(family, engine)]
+    wanted = set(split_names(parsers))
+    if not wanted:
+        return runnable
+    chosen = [family for family in runnable if wanted & _names(family)]
+    if unknown := wanted - {name for family in chosen for name in _names(family)}:
+        raise UsageError(
+            f"no family has a parser {min(unknown)!r}",
+            hint=f"the families are {', '.join(family.name for family in runnable)}",
+        )
+    return chosen
+
+
+def _names(family: Family) -> set[str]:
+    return {family.name, family.tool_parser or family.name, family.reasoning_parser or family.name}
+
+
+def on_tokenizers(families: Sequence[Family], tokenizers: str) -> list[Family]:
+    """The families on these kinds of tokenizers; UsageError where none has a real one that can be had."""
+    kinds = known_names(tokenizers, ("synthetic", "real"), "no kind of tokenizer is named")
+    real = (
+        [on_real for family in families if (on_real := on_real_tokenizer(family))] if "real" in kinds else []
+    )
+    if "real" in kinds and not real:
+        available = ", ".join(family.name for family in load_families().values() if on_real_tokenizer(family))
+        raise UsageError(
+            "none of these families has a real tokenizer that can be had", hint=f"these have: {available}"
+        )
+    return [*(families if "synthetic" in kinds else []), *real]
+
+
+def select_groups(names: str) -> tuple[Group, ...]:
+    """The groups of these names, by commas, in their order; without a name those that run by default."""
+    wanted = known_names(names, GROUPS, "no group of cases is named")
+    return tuple(group for group in GROUPS if group in (wanted or DEFAULT_GROUPS))
+
+
+def select_environments(
+    specs: str, frontends: str, engine: Engine, progress: Callable[[str], None]
+) -> list[VllmUnderTest]:
+    """Resolves environments, made where they are not there yet, each with these front ends.
+
+    Raises:
+        UsageError: a front end is unknown, the environment has none of that name, or the engine needs none.
+    """
+    known: tuple[Frontend, ...] = get_args(Frontend)
+    chosen = known_names(frontends, known, "vLLM has no front end")
+    if engine != "http" and chosen != ["python"]:
+        raise UsageError("parsers driven in process have no front end", hint="add --engine http")
+    environments = [(spec, resolve(spec, create=True, progress=progress)) for spec in split_names(specs)]
+    for _, environment in environments:
+        if missing := set(chosen) - set(environment.frontends):
+            raise UsageError(
+                f"{environment.describe()} carries no {min(missing)} front end",
+                hint="name one that does with --vllm, such as 0.33.0@0.32.0",
+            )
+    return [
+        VllmUnderTest(spec, environment, frontend)
+        for spec, environment in environments
+        for frontend in known
+        if frontend in chosen
+    ]
+
+
+def split_names(text: str) -> list[str]:
+    """Names that are divided by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def known_names(text: str, known: Sequence[str], refusal: str) -> list[str]:
+    """Names that are divided by commas; UsageError, which begins with the refusal, where one is not known."""
+    names = split_names(text)
+    if unknown := set(names) - set(known):
+        raise UsageError(f"{refusal} {min(unknown)!r}", hint=f"there are {', '.join(known)}")
+    return names

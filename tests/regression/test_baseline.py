@@ -1,0 +1,45 @@
+"""The committed baseline: a run of every family against it is green, and a parser that regressed is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vllm_harness.cli.main import app
+from vllm_harness.environments import resolve
+from vllm_harness.regression.cases.groups import case_set
+from vllm_harness.regression.cases.meanings import load_meanings
+from vllm_harness.regression.engines.plan import planned
+from vllm_harness.regression.results.cells import RegressionRun
+from vllm_harness.regression.results.compare import against, read_baseline
+from vllm_harness.regression.run import VllmUnderTest, run_batches, unfinished
+from vllm_harness.scripted.families import load_families
+
+pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(600)]
+
+VLLM = "0.32.0"
+ROOT = Path(__file__).parents[2]
+BASELINE = ROOT / "ci" / f"regression-{VLLM}.yaml"
+PLUGIN = Path(__file__).with_name("broken_hermes.py")
+
+
+def test_the_gate_is_open_for_the_release_that_the_baseline_is_of(tmp_path: Path) -> None:
+    arguments = ["--cases", "canonical", "--vllm", VLLM, "--run", str(tmp_path / "run")]
+    result = CliRunner().invoke(app, ["regression", *arguments, "--baseline", str(BASELINE)])
+    assert result.exit_code == 0, result.stdout
+    assert "0 regressed, 0 fixed" in result.stdout
+    assert "not compared" not in result.stdout
+
+
+def test_the_gate_is_shut_for_a_parser_that_regressed(tmp_path: Path) -> None:
+    plugin = ("--tool-parser-plugin", str(PLUGIN))
+    broken = replace(load_families()["hermes"], tool_parser="broken_loses_second_call", args=plugin)
+    run = RegressionRun(tmp_path)
+    cases = planned(case_set("canonical", broken, load_meanings()), "in-process")
+    batches = unfinished(run, [VllmUnderTest(VLLM, resolve(VLLM))], [cases])
+    assert run_batches(run, batches, parallel=1, done=lambda _: None) == []
+    changed = against(read_baseline(BASELINE), run.cells())
+    assert {change.case for change in changed if change.regressed} >= {"two calls", "three calls"}

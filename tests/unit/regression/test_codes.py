@@ -1,0 +1,50 @@
+"""The codes of deliveries and mismatches, which are stored."""
+
+from __future__ import annotations
+
+import pytest
+
+from vllm_harness.regression.cases.delivery import Api, Delivery, Load, Shape
+from vllm_harness.regression.engines.plan import DELIVERIES, like_in_process
+from vllm_harness.regression.results.mismatches import TITLES, Mismatch, MismatchCode
+
+
+def test_a_delivery_comes_back_from_its_code() -> None:
+    used = {each for by_group in DELIVERIES.values() for planned in by_group.values() for each in planned}
+    for delivery in (*used, Delivery(Shape.CUT_AT, cuts=(3, 7)), Delivery(Shape.CUT_AT)):
+        assert Delivery.parse(delivery.code) == delivery
+    together = Delivery(Shape.WHOLE, api=Api.CHAT, load=Load.TOGETHER)
+    assert Delivery.parse("chat:whole:together") == together
+
+
+@pytest.mark.parametrize("code", ["", "tokens", "tokens_1_2", "whole_3", "cut_at_3,7", "chat", "smtp:whole"])
+def test_other_codes_are_no_deliveries(code: str) -> None:
+    with pytest.raises(ValueError, match="is no delivery"):
+        Delivery.parse(code)
+
+
+@pytest.mark.parametrize(
+    ("served", "like"),
+    [
+        ("chat:whole", "whole"),
+        ("responses:tokens_1", "tokens_1"),
+        ("chat:all_with_end", "all_with_end"),
+        ("chat:whole:alone", "whole"),
+        ("chat:tokens_1:together", "random_cuts"),
+        ("chat:whole:together", "chat:whole:together"),
+    ],
+)
+def test_a_delivery_over_http_is_like_one_in_process(served: str, like: str) -> None:
+    assert like_in_process(Delivery.parse(served)).code == like
+
+
+def test_every_mismatch_has_a_title_and_comes_back_from_its_code() -> None:
+    assert TITLES.keys() == set(MismatchCode)
+    for mismatch in (Mismatch(MismatchCode.CALL_LOST), Mismatch(MismatchCode.ERROR, "TypeError")):
+        assert Mismatch.parse(str(mismatch)) == mismatch
+
+
+@pytest.mark.parametrize("serial", ["", "call lost", "error", "call_lost:TypeError"])
+def test_other_codes_are_no_mismatches(serial: str) -> None:
+    with pytest.raises(ValueError, match=r"no mismatch|not a valid MismatchCode"):
+        Mismatch.parse(serial)

@@ -1,0 +1,195 @@
+"""The cases of a family in each group."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from vllm_harness.cli.main import app
+from vllm_harness.regression.cases.case import GROUPS, CaseInput, CaseSet, Group, Topic
+from vllm_harness.regression.cases.groups import case_set
+from vllm_harness.regression.cases.malformed import TextChange, load_malformed, malformed_texts
+from vllm_harness.regression.cases.meanings import load_meanings
+from vllm_harness.regression.engines.plan import DELIVERIES, Engine, planned
+from vllm_harness.scripted.families import load_families
+from vllm_harness.scripted.meaning import Text
+
+ENGINES: tuple[Engine, ...] = ("in-process", "http")
+
+
+def cases_of(group: Group, family: str, engine: Engine = "in-process") -> CaseSet:
+    return planned(case_set(group, load_families()[family], load_meanings()), engine)
+
+
+def inputs(group: Group, family: str) -> dict[str, CaseInput]:
+    return {case.name: case.input for case in cases_of(group, family).cases}
+
+
+def test_a_change_is_made_to_the_last_match_or_the_first() -> None:
+    last = TextChange.model_validate({"name": "any", "find": "(a)", "with": r"\1\1"})
+    first = TextChange.model_validate({"name": "any", "find": "a", "with": "", "first": True})
+    assert last.apply("banana") == "bananaa"
+    assert first.apply("banana") == "bnana"
+    assert last.apply("xyz") == "xyz"
+
+
+@pytest.mark.parametrize(
+    "family", [name for name, each in load_families().items() if each.form and each.tool_parser]
+)
+def test_every_family_has_malformed_texts(family: str) -> None:
+    texts = list(malformed_texts(load_families()[family]))
+    spoiled = {text.name.partition(", ")[2] for text in texts if not text.truncated}
+    assert len(spoiled) >= 8
+    assert any(text.truncated for text in texts)
+    assert len({text.name for text in texts}) == len(texts)
+
+
+def test_a_text_has_the_functions_that_it_calls() -> None:
+    names = {text.name: text.functions for text in malformed_texts(load_families()["hermes"])}
+    assert names["call, cut off"] == {"get_weather"}
+    assert names["call, name unknown"] == {"get_weather", "no_such_function"}
+
+
+def test_ids_are_expected_where_a_text_has_them() -> None:
+    ids = {name: input_.call_ids for name, input_ in inputs("canonical", "kimi_k2").items()}
+    assert ids["two calls"] == ("functions.get_weather:0", "functions.get_time:1")
+    assert ids["text"] == ()
+    assert not any(input_.call_ids for input_ in inputs("canonical", "hermes").values())
+
+
+def test_every_change_spoils_some_family_s_text() -> None:
+    made = {
+        text.name.partition(", ")[2]
+        for family in load_families().values()
+        for text in malformed_texts(family)
+    }
+    assert {change.name for change in load_malformed().changes} <= made
+
+
+def test_markers_are_spelled_only_where_they_are_tokens() -> None:
+    def spelled(family: str) -> list[bool]:
+        return [input_.markers_spelled for input_ in inputs("chunks", family).values()]
+
+    assert any(spelled("qwen3_coder"))
+    assert not any(spelled("pythonic"))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("group", GROUPS)
+def test_names_are_unique_and_deliveries_are_the_engine_s(group: Group, engine: Engine) -> None:
+    found = cases_of(group, "hermes", engine).cases
+    assert bool(found) == (group in DELIVERIES[engine])
+    assert len({case.name for case in found}) == len(found)
+    assert all(case.input.deliveries for case in found)
+    assert all(
+        (delivery.api is not None) == (engine == "http")
+        for case in found
+        for delivery in case.input.deliveries
+    )
+
+
+def test_what_a_server_cannot_truncate_is_not_run_over_http() -> None:
+    assert any(input_.truncated for input_ in inputs("malformed", "hermes").values())
+    assert not any(case.input.truncated for case in cases_of("malformed", "hermes", "http").cases)
+
+
+def test_a_family_that_shows_its_thoughts_is_to_show_them() -> None:
+    found = {case.name: case for case in cases_of("canonical", "minimax_m2_append_think").cases}
+    meaning = found["reasoning and text"].expected.meaning
+    assert meaning is not None
+    assert meaning.parts == (Text("<think>Let me think.\n</think>\n\nHello there."),)
+
+
+def test_a_marker_in_a_string_is_spelled_with_ordinary_tokens() -> None:
+    found = inputs("canonical", "hermes")
+    case = found["call, </tool_call> in a string"]
+    ((start, end),) = case.spelled_spans
+    assert case.text[start:end] == "</tool_call>"
+    assert case.pieces == [case.text[:start], *"</tool_call>", case.text[end:]]
+    assert found["call"].pieces == [found["call"].text]
+
+
+def test_a_marker_that_a_format_cannot_express_is_left_out() -> None:
+    found = cases_of("canonical", "glm47")
+    assert "call, </arg_value> in a string" in found.left_out
+    assert "call, <arg_value> in a string" in {case.name for case in found.cases}
+
+
+def test_a_special_token_is_a_case_where_the_request_leaves_them_out() -> None:
+    def with_special_token(family: str) -> set[str]:
+        found = cases_of("canonical", family).cases
+        return {case.name for case in found if case.topic is Topic.SPECIAL_TOKEN}
+
+    assert with_special_token("kimi_k2") == {"text, special token", "reasoning and text, special token"}
+    assert with_special_token("hermes") == {"text, special token"}
+    assert "skip_special_tokens" in load_families()["inkling"].request
+    assert not with_special_token("inkling")
+
+
+def test_a_forced_call_offers_what_it_calls_and_every_text_it_may_be() -> None:
+    found = inputs("forced", "qwen3_json")
+    required, named = found["reasoning and call, required"], found["reasoning and call, named"]
+    assert (required.tool_choice, named.tool_choice) == ("required", "get_weather")
+    assert [tool["function"]["name"] for tool in named.tools] == ["get_time", "get_weather"]
+    free = "<think>\nLet me think.\n</think>"
+    assert all(text.startswith(free) for text in (required.text, *required.alternatives))
+    assert {text.removeprefix(free) for text in named.alternatives} >= {
+        '{"city": "Paris", "days": 3}<|im_end|>',
+        '[{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}]<|im_end|>',
+    }
+
+
+def test_a_forced_call_bars_a_text_and_another_function() -> None:
+    found = cases_of("forced", "hermes").cases
+    barred = {case.name: case.input for case in found if case.expected.refused}
+    assert {name: case.tool_choice for name, case in barred.items()} == {
+        "text, required": "required",
+        "another function, named": "get_time",
+    }
+    assert not any(case.alternatives for case in barred.values())
+
+
+def test_a_server_runs_fewer_forced_calls() -> None:
+    served, parsed = (cases_of("forced", "hermes", engine).cases for engine in ENGINES[::-1])
+    names = {case.name for case in served}
+    assert names < {case.name for case in parsed}
+    assert {"call, required", "call, named", "text, required"} <= names
+
+
+def test_a_prompt_may_quote_the_markers_of_its_family() -> None:
+    found = inputs("canonical", "kimi_k2")
+    quoted = {name: input_.user_message for name, input_ in found.items() if input_.user_message}
+    assert set(quoted) == {
+        f"{name}, markers in the prompt" for name in ("call", "reasoning and text", "reasoning and call")
+    }
+    assert quoted["call, markers in the prompt"] == (
+        "What do <think>this</think> and <|tool_calls_section_begin|> mean?"
+    )
+
+
+def test_calls_that_a_request_forbids_and_calls_of_strict_tools() -> None:
+    forced = {case.name: case for case in cases_of("forced", "qwen3_xml").cases}
+    forbidden, strict = forced["call, none"], forced["call, strict"]
+    assert forbidden.input.tool_choice == "none"
+    assert (forbidden.expected.calls_allowed, forbidden.expected.meaning) == (False, None)
+    assert forbidden.input.text == strict.input.text
+    assert strict.input.tool_choice == "auto"
+    assert all(tool["function"]["strict"] for tool in strict.input.tools)
+    assert not any('"parameters"' in text for text in strict.input.alternatives)
+
+
+def test_families_and_cases_are_listed_as_json() -> None:
+    listed = CliRunner().invoke(app, ["regression", "families", "--json"])
+    records = {record["name"]: record for record in json.loads(listed.stdout)}
+    assert records.keys() == load_families().keys()
+    assert records["qwen3_json"]["reasoning_parser"] == "qwen3"
+    assert records["openai"]["engines"] == ["http"]
+    assert all(record["source"] for record in records.values())
+    command = ["regression", "cases", "--parsers", "kimi_k2_instruct", "--cases", "canonical", "--json"]
+    cases = {case["name"]: case for case in json.loads(CliRunner().invoke(app, command).stdout)}
+    assert cases["call"]["expected"]["message"]["calls"] == [
+        {"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}
+    ]
+    assert cases["call"]["deliveries"][:2] == ["whole", "tokens_1"]
