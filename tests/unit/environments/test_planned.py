@@ -50,7 +50,7 @@ def test_a_tree_has_its_own_version_or_its_kernels(tree: Path) -> None:
         ("0.33.0@0.99.0", None, "0.99.0"),
         ("0.33.0@0.32.0", "cuda", "is for cpu"),
         ("newest", None, "environment `newest`"),
-        ("tree:/no/such/folder@0.32.0", None, "no working tree"),
+        ("tree:/no/such/folder@0.32.0", None, "not a working tree of vLLM"),
     ],
 )
 def test_a_spec_that_cannot_be_is_refused(spec: str, device: Device | None, words: str) -> None:
