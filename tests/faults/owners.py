@@ -114,11 +114,13 @@ class Owners:
 
     def end(self) -> list[str]:
         """Kills the fork server, then the process that owners come from; returns what lives between."""
+        before = self.pids()
         if base := self.fork_server():
             os.kill(base, signal.SIGKILL)
+        # one that changes its parent while the tree is read is not in it
         with suppress(AssertionError):
-            wait_for(lambda: not self.pids(), within_s=GONE_WITHIN_S)
-        pids = sorted(self.pids())
+            wait_for(lambda: not (self.pids() or any(map(is_alive, before))), within_s=GONE_WITHIN_S)
+        pids = sorted(self.pids() | set(filter(is_alive, before)))
         left = [describe(pid) for pid in pids]
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
@@ -127,6 +129,14 @@ class Owners:
         self._process.wait()
         shutil.rmtree(self.folder)
         return left
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs, and is no zombie."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 class Owner:
