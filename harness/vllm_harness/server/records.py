@@ -89,10 +89,15 @@ def sweep() -> list[ServerRecord]:
     swept = []
     for path in _records():
         try:
-            record = ServerRecord(**json.loads(path.read_text()))
+            written = json.loads(path.read_text())
+            record = ServerRecord(**written)
         except FileNotFoundError:
             continue
-        except (OSError, ValueError, TypeError):
+        except TypeError:
+            if not _lives(written):
+                path.unlink(missing_ok=True)
+            continue
+        except (OSError, ValueError):
             path.unlink(missing_ok=True)
             continue
         if not record.supervisor_lives() and not record.owner_lives():
@@ -103,6 +108,15 @@ def sweep() -> list[ServerRecord]:
         alive = ids_alive()
         blocks.remove(name for name in orphans if blocks.server_of(name) not in alive)
     return swept
+
+
+def _lives(written: object) -> bool:
+    """Whether the server of a record that another version of the harness has written is still supervised."""
+    if not isinstance(written, dict):
+        return False
+    supervisor = written.get("supervisor")
+    since = started(supervisor) if isinstance(supervisor, int) else None
+    return since is not None and since == written.get("supervisor_started")
 
 
 def running() -> list[ServerRecord]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import socket
 import subprocess
 import sys
@@ -14,9 +16,9 @@ from vllm_harness.configuration.targets import Machine, choose
 from vllm_harness.errors import UsageError
 from vllm_harness.server.leases.ports import NoFreePort, describe_holder, lease_port, listeners
 from vllm_harness.server.phases import PhaseTracker
-from vllm_harness.server.records import ServerRecord, running, sweep
+from vllm_harness.server.records import ServerRecord, records_folder, running, sweep
 from vllm_harness.server.redaction import secret_values
-from vllm_harness.server.supervisor import _redacted
+from vllm_harness.server.supervisor import _redacted, started
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +90,16 @@ def test_what_a_dead_supervisor_left_is_swept(tmp_path: Path) -> None:
     assert sweep() == [record]
     assert not left.exists()
     assert sweep() == []
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_record_of_another_version_stays_while_its_server_lives(lives: bool) -> None:
+    pid = os.getpid() if lives else 2**22 + 1
+    ServerRecord("id1", pid, started(pid) or 0, "tmp", "m", "live", "env", "log", 1, 1).write()
+    path = records_folder() / "id1.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "of another version": 1}))
+    assert sweep() == []
+    assert path.exists() == lives
 
 
 def test_targets_of_a_machine() -> None:
