@@ -6,9 +6,12 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 from tests.packaging.conftest import Installation
 
 
+@pytest.mark.vllm_slow
 def test_the_first_test_passes_as_the_command_says(installation: Installation, tmp_path: Path) -> None:
     written = installation.run("vllm-harness", "init", within=tmp_path)
     assert written.returncode == 0, written.stdout

@@ -120,6 +120,7 @@ def test_the_installed_command_says_where_the_suites_are(installation: Installat
     assert str(installation.folder) not in result.stdout
 
 
+@pytest.mark.vllm_slow
 def test_the_plugin_starts_a_server_where_only_the_wheel_is(
     installation: Installation, tmp_path: Path
 ) -> None:
