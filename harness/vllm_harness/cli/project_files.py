@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -132,7 +133,8 @@ def add_dependency(project: Path) -> Step:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
     add = ("add", "--project", project, "--dev", "--frozen", "--no-python-downloads", requirement)
     try:
-        run_uv(*add, progress=quiet, environ=environ)
+        with TemporaryDirectory(prefix="vllm-harness-") as folder:  # uv leaves a lock file in it
+            run_uv(*add, progress=quiet, environ={**environ, "TMPDIR": folder})
     except InstallError:
         return Step(
             State.TO_DO, path.name, "uv cannot edit it; add to the development dependencies:", requirement
