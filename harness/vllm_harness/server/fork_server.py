@@ -112,6 +112,8 @@ def templates() -> list[TemplateInfo]:
             if _connects(path):
                 found.append(TemplateInfo(path, info["pid"], info["environment"]))
                 continue
+            if psutil.pid_exists(info["pid"]):  # it imports, and will listen
+                continue
         except (OSError, ValueError, KeyError):
             pass
         note.unlink(missing_ok=True)

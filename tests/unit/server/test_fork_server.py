@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,3 +66,17 @@ def test_templates_that_were_used_longest_ago_are_released(path: Path) -> None:
     finally:
         for each in (*listening, *(fork_server._held.pop(path) for path in several[2:])):
             each.close()
+
+
+def test_a_note_lasts_as_long_as_its_template(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_server, "_folder", lambda: path.parent)
+    note = path.with_suffix(".json")
+    with subprocess.Popen(["sleep", "60"]) as template:
+        note.write_text(json.dumps({"socket": str(path), "pid": template.pid, "environment": "release 0"}))
+        assert fork_server.templates() == []  # it still imports
+        assert note.exists()
+        with listener(path):
+            assert [info.pid for info in fork_server.templates()] == [template.pid]
+        template.kill()
+    assert fork_server.templates() == []
+    assert not note.exists()
