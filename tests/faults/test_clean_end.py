@@ -176,7 +176,7 @@ def test_killed_supervisor_leaves_nothing(launch: Callable[..., Launch]) -> None
         assert not processes_in(str(folder))
         assert not blocks.of_server(server_id)
         assert not folder.exists()
-        # a process that is killed leaves its working folder, by which it is found, before it closes its sockets
+        # a killed process leaves its working folder, by which it is found, before it closes its sockets
         wait_for(lambda: is_free(port), within_s=GONE_WITHIN_S)
 
 
