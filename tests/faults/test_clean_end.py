@@ -74,13 +74,40 @@ def the_worker(owner: Owner) -> int | None:
 
 
 VICTIMS = [
-    *(the_owner, the_supervisor, the_fork_server, the_model_template),
+    *(the_owner, the_supervisor, the_model_template),
     *(the_api_server, the_engine, the_worker),
+    the_fork_server,  # last: whoever starts a server next imports vLLM again
 ]
 OUTLIVED = {the_fork_server, the_model_template}
 """Those whose end a server does not notice, nor one that starts."""
 CLEARED = {the_supervisor, the_api_server}
 """Those after whose end nothing but the owner is left."""
+
+
+def test_next_run_clears_what_owner_and_supervisor_left(owners: Owners) -> None:
+    """Both are killed, and the owner has no moment between."""
+    with owners.owner() as owner:
+        owner.wait_until_serving()
+        supervisor, *_ = owner.tree()
+        assert supervisor is not None
+        os.kill(owner.pid, signal.SIGSTOP)
+        os.kill(supervisor, signal.SIGKILL)
+        os.kill(owner.pid, signal.SIGKILL)
+        wait_for(lambda: not {owner.pid, supervisor} & owners.pids())
+        assert list(owner.tmp.glob("vh-*"))
+        owners.sweep()
+        assert not owner.left(excused=set())
+
+
+@pytest.mark.parametrize("moment", ["start", "serving"])
+def test_interrupted_owner_leaves_nothing(moment: str, owners: Owners) -> None:
+    with owners.owner() as owner:
+        if moment == "serving":
+            owner.wait_until_serving()
+        else:
+            wait_for(lambda: owner.tree()[1], owner)
+        os.kill(owner.pid, signal.SIGINT)
+        assert not owner.left(excused=set())
 
 
 @pytest.mark.timeout(7200)
@@ -134,32 +161,6 @@ def kill_one(pid: int, victim: Victim, owner: Owner) -> None:
             return os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pid = wait_for(lambda: victim(owner), owner)
-
-
-def test_next_run_clears_what_owner_and_supervisor_left(owners: Owners) -> None:
-    """Both are killed, and the owner has no moment between."""
-    with owners.owner() as owner:
-        owner.wait_until_serving()
-        supervisor, *_ = owner.tree()
-        assert supervisor is not None
-        os.kill(owner.pid, signal.SIGSTOP)
-        os.kill(supervisor, signal.SIGKILL)
-        os.kill(owner.pid, signal.SIGKILL)
-        wait_for(lambda: not {owner.pid, supervisor} & owners.pids())
-        assert list(owner.tmp.glob("vh-*"))
-        owners.sweep()
-        assert not owner.left(excused=set())
-
-
-@pytest.mark.parametrize("moment", ["start", "serving"])
-def test_interrupted_owner_leaves_nothing(moment: str, owners: Owners) -> None:
-    with owners.owner() as owner:
-        if moment == "serving":
-            owner.wait_until_serving()
-        else:
-            wait_for(lambda: owner.tree()[1], owner)
-        os.kill(owner.pid, signal.SIGINT)
-        assert not owner.left(excused=set())
 
 
 def test_killed_supervisor_leaves_nothing(launch: Callable[..., Launch]) -> None:
