@@ -40,6 +40,15 @@ async def body(receive: Any) -> bytes:
             return b"".join(chunks)
 
 
+def json_object(content: bytes) -> dict[str, Any] | None:
+    """The JSON object that a body is; None where it is anything else, which a client may send."""
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def replay(content: bytes, receive: Any) -> Any:
     """A `receive` that gives this body first, and what `receive` gives after it."""
     sent = False

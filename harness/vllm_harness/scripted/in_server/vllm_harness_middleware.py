@@ -86,11 +86,8 @@ class ScriptMiddleware:
 
     async def _generate(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         raw = await asgi.body(receive)
-        try:
-            body = json.loads(raw)
-        except ValueError:
-            body = None
-        if not isinstance(body, dict):
+        body = asgi.json_object(raw)
+        if body is None:
             await self.app(scope, asgi.replay(raw, receive), send)
             return
         name = dict(scope["headers"]).get(HEADER, names.DEFAULT_BOOK.encode()).decode("latin-1")

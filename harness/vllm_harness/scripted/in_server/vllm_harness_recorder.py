@@ -63,11 +63,8 @@ class RecordMiddleware:
 
     async def _generate(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         raw = await asgi.body(receive)
-        try:
-            body = json.loads(raw)
-        except ValueError:
-            body = None
-        if not isinstance(body, dict):
+        body = asgi.json_object(raw)
+        if body is None:
             await self.app(scope, asgi.replay(raw, receive), send)
             return
         field = TOKEN_FIELDS[scope["path"]]
