@@ -5,7 +5,6 @@ Runs inside the server, imports nothing of the harness.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import socket
@@ -86,16 +85,18 @@ def of_this_user(scope: dict[str, Any]) -> bool:
     client, server = scope["client"], scope["server"]
     try:
         owner = _owner_by_netlink(client, server)
-    except OSError:  # a kernel, or a container, without sock_diag(7)
+    except OSError:  # no such connection; or a kernel, or a container, without sock_diag(7)
         owner = _owner_as_listed(client, server)
     return owner == os.geteuid()
 
 
 def _owner_by_netlink(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """The uid of the client's end of an IPv4 connection, None where there is none; by sock_diag(7).
+    """The uid of the client's end of an IPv4 connection, None for a closed or another one; by sock_diag(7).
 
     This is a single look-up, however many connections the machine has; reading the list of proc(5) takes
     milliseconds.
+
+    Raises OSError: the kernel knows no such connection, or no such kind of request.
     """
     try:
         addresses = [socket.inet_aton(client[0]), socket.inet_aton(server[0])]
@@ -113,9 +114,6 @@ def _owner_by_netlink(client: tuple[str, int], server: tuple[str, int]) -> int |
     kind = struct.unpack_from("=H", reply, 4)[0]
     if kind == NLMSG_ERROR:
         code = -struct.unpack_from("=i", reply, 16)[0]
-        if code == errno.ENOENT:
-            # no such connection, or no such kind of request
-            return _owner_as_listed(client, server)
         raise OSError(code, os.strerror(code))
     state, found = reply[17], reply[20:56]
     if state != TCP_ESTABLISHED or found != sought:  # once it was closed, the kernel names root
