@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -21,6 +20,7 @@ from vllm_harness.cli.welcome import DISTRIBUTION
 from vllm_harness.configuration.model_entries import RegistryError, load_registry
 from vllm_harness.environments.installer import InstallError, run_uv
 from vllm_harness.files.located_yaml import read_yaml
+from vllm_harness.files.plain_yaml import plain_yaml
 from vllm_harness.terminal.status import quiet
 
 MODELS_PATH = "models.yaml"
@@ -85,14 +85,7 @@ class NewEntry:
     @property
     def text(self) -> str:
         """The document as YAML."""
-        return _HEADER + yaml.dump(
-            self.document, Dumper=_WithoutAliases, sort_keys=False, default_flow_style=None, width=110
-        )
-
-
-class _WithoutAliases(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
+        return _HEADER + plain_yaml(self.document, default_flow_style=None, width=110)
 
 
 def new_entry(model: str) -> NewEntry:

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from vllm_harness.environments.spec import Environment
+from vllm_harness.files.plain_yaml import plain_yaml
 from vllm_harness.regression.cases.case import Topic
 from vllm_harness.regression.cases.delivery import Delivery, Shape, deliveries
 from vllm_harness.regression.cases.groups import Generation, generated_case
@@ -29,13 +28,6 @@ OWN_CUTS = Delivery(Shape.CUT_AT)
 """In place of a generated meaning's own delivery, so that a failure is of one kind whatever the cuts."""
 FailureKind = tuple[Delivery, Mismatch]
 _DELIVERIES = deliveries("whole tokens_1")
-
-
-class _PlainDumper(yaml.SafeDumper):
-    """Writes a value that occurs twice in full twice."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
 
 
 @dataclass(frozen=True)
@@ -128,8 +120,7 @@ def write_failures(
             lines = (f"of {family.name}, on {environment.describe()}: {origin}", f"text: {generated.text!r}")
             header = "".join(f"# {line}\n" for line in lines)
             shown_by = generated.own_delivery if delivery == OWN_CUTS else delivery
-            document = _document(generated, mismatch, shown_by)
-            text = yaml.dump(document, Dumper=_PlainDumper, allow_unicode=True, sort_keys=False)
+            text = plain_yaml(_document(generated, mismatch, shown_by), allow_unicode=True)
             (half / f"{number}.yaml").write_text(header + text)
         half.replace(folder)
     finally:
