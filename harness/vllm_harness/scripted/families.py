@@ -11,12 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from vllm_harness.configuration.model_entries import Capability, Hub, ModelEntry, StandIn
 from vllm_harness.environments import assets
 from vllm_harness.files.paths import cache_dir
+from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.data_files import load_data, with_names
 from vllm_harness.scripted.dialects import load_dialects, load_forms
 from vllm_harness.scripted.dialects.form import Form
@@ -105,19 +106,15 @@ class Family:
         return fields
 
 
-class WithoutFamily(BaseModel):
+class WithoutFamily(StrictModel):
     """vLLM's parsers that have no family: the reason of each, by its name."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tool_parsers: dict[str, str]
     reasoning_parsers: dict[str, str]
 
 
-class FamiliesFile(BaseModel):
+class FamiliesFile(StrictModel):
     """The whole of families.yaml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     families: Annotated[dict[str, Family], BeforeValidator(with_names)]
     without_family: WithoutFamily
