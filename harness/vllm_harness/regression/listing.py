@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vllm_harness.regression.cases.case import Case, CaseSet, Expected
-from vllm_harness.scripted.dialects import load_dialects
+from vllm_harness.scripted.dialects import find_dialect
 from vllm_harness.scripted.families import Family
 from vllm_harness.scripted.meaning import Meaning, Reasoning, Text
 
@@ -17,7 +17,7 @@ def family_record(family: Family) -> dict[str, Any]:
         "tool_parser": family.tool_parser,
         "reasoning_parser": family.reasoning_parser,
         "dialect": family.dialect,
-        "source": load_dialects()[family.dialect].source,
+        "source": find_dialect(family.dialect).source,
         "model": family.model,
         "engines": ["http"] if family.form is None else ["in-process", "http"],
     }

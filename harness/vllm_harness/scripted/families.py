@@ -6,7 +6,6 @@ import hashlib
 import json
 import tempfile
 from dataclasses import field, replace
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +18,7 @@ from vllm_harness.environments import assets
 from vllm_harness.files.paths import cache_dir
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.data_files import load_data, with_names
-from vllm_harness.scripted.dialects import load_dialects, load_forms
+from vllm_harness.scripted.dialects import DialectError, find_dialect, load_forms
 from vllm_harness.scripted.dialects.form import Form
 from vllm_harness.scripted.synthetic import (
     Token,
@@ -37,11 +36,10 @@ _REGISTRY_HUB = Hub(id="none/none")
 
 
 def _known_dialect(name: str) -> str:
-    dialects = load_dialects()
-    if name not in dialects:
-        near = get_close_matches(name, dialects, n=1)
-        raise ValueError(f"unknown dialect, did you mean {near[0]!r}?" if near else "unknown dialect")
-    return name
+    try:
+        return find_dialect(name).name
+    except DialectError as error:
+        raise ValueError(f"unknown dialect, {error.hint}") from error
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

@@ -10,7 +10,7 @@ from vllm_harness.scripted.dialects.dialect import Dialect, DialectError
 from vllm_harness.scripted.dialects.forms import load_forms
 from vllm_harness.scripted.meaning import Meaning
 
-__all__ = ["Dialect", "DialectError", "load_dialects", "load_forms", "render"]
+__all__ = ["Dialect", "DialectError", "find_dialect", "load_dialects", "load_forms", "render"]
 
 
 @cache
@@ -22,16 +22,21 @@ def load_dialects() -> dict[str, Dialect]:
     }
 
 
+def find_dialect(name: str) -> Dialect:
+    """A dialect by its name. Raises DialectError: there is none; its hint names the nearest, or all."""
+    dialects = load_dialects()
+    if name not in dialects:
+        near = get_close_matches(name, dialects, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(dialects)}"
+        raise DialectError(f"unknown dialect {name!r}", hint=hint)
+    return dialects[name]
+
+
 def render(dialect: str, meaning: Meaning, *, constrained: bool = False) -> str:
     """Raw text of one assistant turn, as a model of that dialect generates it, under a grammar or freely.
 
     Raises:
         DialectError: no such dialect, or the dialect cannot express the meaning.
     """
-    dialects = load_dialects()
-    if dialect not in dialects:
-        near = get_close_matches(dialect, dialects, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(dialects)}"
-        raise DialectError(f"unknown dialect {dialect!r}", hint=hint)
-    chosen = dialects[dialect]
+    chosen = find_dialect(dialect)
     return ((chosen.render_constrained if constrained else None) or chosen.render)(meaning)
