@@ -7,7 +7,7 @@ from typing import Any
 from vllm_harness.regression.cases.case import Case, CaseSet, Expected
 from vllm_harness.scripted.dialects import find_dialect
 from vllm_harness.scripted.families import Family
-from vllm_harness.scripted.meaning import Meaning, Reasoning, Text
+from vllm_harness.scripted.meaning import Meaning
 
 
 def family_record(family: Family) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def _expected_record(expected: Expected) -> dict[str, Any]:
 
 def _message(meaning: Meaning) -> dict[str, Any]:
     return {
-        "reasoning": "".join(part.text for part in meaning.parts if isinstance(part, Reasoning)),
-        "content": "".join(part.text for part in meaning.parts if isinstance(part, Text)),
+        "reasoning": meaning.reasoning,
+        "content": meaning.text,
         "calls": [{"name": call.name, "arguments": call.arguments} for call in meaning.calls],
     }

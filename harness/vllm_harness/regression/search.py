@@ -22,7 +22,6 @@ from vllm_harness.regression.results.judge import judge
 from vllm_harness.regression.results.mismatches import Mismatch
 from vllm_harness.regression.run import LIMIT_S, shares
 from vllm_harness.scripted.families import Family
-from vllm_harness.scripted.meaning import Reasoning, Text
 
 OWN_CUTS = Delivery(Shape.CUT_AT)
 """In place of a generated meaning's own delivery, so that a failure is of one kind whatever the cuts."""
@@ -129,11 +128,11 @@ def write_failures(
 
 def _document(generated: GeneratedMeaning, mismatch: Mismatch, delivery: Delivery) -> dict[str, Any]:
     """As a file of meanings has it; the case is named by its mismatch."""
-    parts = generated.meaning.parts
+    meaning = generated.meaning
     fields = {
-        "reasoning": next((part.text for part in parts if isinstance(part, Reasoning)), None),
-        "text": next((part.text for part in parts if isinstance(part, Text)), None),
-        "calls": [{call.name: call.arguments} for call in generated.meaning.calls],
+        "reasoning": meaning.reasoning,
+        "text": meaning.text,
+        "calls": [{call.name: call.arguments} for call in meaning.calls],
     }
     case = {"name": str(mismatch), "topic": str(Topic.FOUND), "deliveries": [delivery.code]}
     return {

@@ -51,6 +51,16 @@ class Meaning:
     parts: tuple[Part, ...]
 
     @property
+    def reasoning(self) -> str:
+        """All thoughts as one text."""
+        return "".join(part.text for part in self.parts if isinstance(part, Reasoning))
+
+    @property
+    def text(self) -> str:
+        """All texts for the user as one."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The parts that are calls."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))

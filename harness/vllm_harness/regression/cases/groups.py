@@ -20,7 +20,7 @@ from vllm_harness.regression.cases.properties import BUDGET, GeneratedMeaning, g
 from vllm_harness.scripted.dialects import DialectError, render
 from vllm_harness.scripted.dialects.form import Form
 from vllm_harness.scripted.families import Family
-from vllm_harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
+from vllm_harness.scripted.meaning import Meaning, ToolCall
 from vllm_harness.scripted.synthetic import PAD
 
 LOAD_CASES = 32
@@ -109,10 +109,8 @@ def _as_answered(family: Family, meaning: Meaning) -> Meaning:
     if not family.shows_thoughts or family.form is None or family.form.thoughts is None:
         return meaning
     thoughts = family.form.thoughts
-    reasoning = "".join(part.text for part in meaning.parts if isinstance(part, Reasoning))
-    text = "".join(part.text for part in meaning.parts if isinstance(part, Text))
-    shown = f"{thoughts.open or thoughts.tail.strip()}{reasoning}{thoughts.close}{thoughts.gap}{text}"
-    return Meaning((Text(shown), *meaning.calls))
+    opened = f"{thoughts.open or thoughts.tail.strip()}{meaning.reasoning}"
+    return Meaning.of(f"{opened}{thoughts.close}{thoughts.gap}{meaning.text}", calls=meaning.calls)
 
 
 def _forced(family: Family, meanings: Meanings) -> CaseSet:

@@ -13,7 +13,7 @@ from vllm_harness.regression.cases.case import Case
 from vllm_harness.regression.cases.delivery import Delivery, Shape
 from vllm_harness.regression.engines.answer import Answer, Call
 from vllm_harness.regression.results.mismatches import Mismatch, MismatchCode
-from vllm_harness.scripted.meaning import Meaning, Reasoning, Text
+from vllm_harness.scripted.meaning import Meaning
 
 LONG_STRING, FEWEST_CHUNKS = 150, 5
 """A call with a string of so many characters should arrive in so many chunks, or more."""
@@ -100,8 +100,8 @@ def meaning_mismatches(meaning: Meaning, answer: Answer) -> Mismatches:
     if answer.error is not None:
         return (_error(answer),)
     calls: list[ExpectedCall] = [(call.name, call.arguments) for call in meaning.calls]
-    reasoning, text = _joined(meaning, Reasoning), _joined(meaning, Text)
-    return (*_message_mismatches(reasoning, text, calls, answer), *_pace_mismatches(answer))
+    mismatches = _message_mismatches(meaning.reasoning, meaning.text, calls, answer)
+    return (*mismatches, *_pace_mismatches(answer))
 
 
 def delivery_mismatches(first: Answer, other: Answer) -> Mismatches:
@@ -186,10 +186,6 @@ def _message_mismatches(
     ]
     mismatches = [*map(Mismatch, codes), *_usage_mismatches(answer)]
     return tuple(dict.fromkeys(mismatches))
-
-
-def _joined(meaning: Meaning, kind: type[Reasoning] | type[Text]) -> str:
-    return "".join(part.text for part in meaning.parts if isinstance(part, kind))
 
 
 def _text_mismatches(codes: Sequence[MismatchCode], expected: str, actual: str) -> list[MismatchCode]:
