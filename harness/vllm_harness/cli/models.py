@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from vllm_harness.cli.options import MODELS_FILE, VLLM
-from vllm_harness.configuration.model_entries import ModelEntry, load_registry
+from vllm_harness.configuration.model_entries import Frontend, ModelEntry, load_registry
 from vllm_harness.environments import resolve
 from vllm_harness.server.model_check import names_of, unknown_names
 from vllm_harness.terminal.status import shown
@@ -37,9 +37,7 @@ def list_(
 @app.command()
 def check(
     vllm: VLLM = None,
-    frontend: Annotated[
-        Literal["python", "rust"], typer.Option(help="The front end whose parsers are meant.")
-    ] = "python",
+    frontend: Annotated[Frontend, typer.Option(help="The front end whose parsers are meant.")] = "python",
     models_file: MODELS_FILE = None,
 ) -> None:
     """Check whether a vLLM knows every name that the entries use.
