@@ -84,8 +84,12 @@ def _is_for(item: pytest.Item, target: Target) -> bool:
 
 
 def _leave_out(items: list[pytest.Item], unwanted: Callable[[pytest.Item], bool]) -> None:
-    if left_out := [item for item in items if unwanted(item)]:
-        items[:] = [item for item in items if not unwanted(item)]
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        (left_out if unwanted(item) else kept).append(item)
+    if left_out:
+        items[:] = kept
         left_out[0].config.hook.pytest_deselected(items=left_out)
 
 
