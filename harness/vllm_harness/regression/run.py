@@ -114,7 +114,7 @@ def _in_process(batch: Batch) -> Iterator[Cell]:
     started = time.monotonic()
     for answers in parse_all(batch.vllm.environment, inputs, limit_s=LIMIT_S):
         now = time.monotonic()
-        yield _timed_cell(batch, batch.case_sets[answers[0].case_set], answers, seconds=now - started)
+        yield cell_of(batch.vllm, batch.case_sets[answers[0].case_set], answers, seconds=now - started)
         started = now
 
 
@@ -126,9 +126,14 @@ def _over_http(batch: Batch) -> Iterator[Cell]:
         except HarnessError as error:
             failure = AnswerError(code=type(error).__name__, message=error.message)
             served = ServedAnswers([Answer(family=cases.family.name, error=failure)], ())
-        seconds = time.monotonic() - started
-        cell = _timed_cell(batch, cases, served.answers, seconds=seconds)
-        yield cell.model_copy(update={"changed_alone": served.changed_alone})
+        yield cell_of(
+            batch.vllm,
+            cases,
+            served.answers,
+            engine="http",
+            seconds=time.monotonic() - started,
+            changed_alone=served.changed_alone,
+        )
 
 
 def _served(vllm: VllmUnderTest, cases: CaseSet) -> ServedAnswers:
@@ -144,26 +149,31 @@ def _served(vllm: VllmUnderTest, cases: CaseSet) -> ServedAnswers:
     return request_all(vllm.environment, cases.family, cases.inputs, mismatches, frontend=vllm.frontend)
 
 
-def _timed_cell(batch: Batch, cases: CaseSet, answers: Sequence[Answer], *, seconds: float) -> Cell:
-    cell = cell_of(cases, answers, environment=batch.vllm.name, described=batch.vllm.described)
-    return cell.model_copy(update={"engine": batch.engine, "seconds": round(seconds, 1)})
-
-
-def cell_of(cases: CaseSet, answers: Sequence[Answer], *, environment: str, described: str) -> Cell:
-    """A cell from the answers to a case set in process."""
+def cell_of(
+    vllm: VllmUnderTest,
+    cases: CaseSet,
+    answers: Sequence[Answer],
+    *,
+    engine: Engine = "in-process",
+    seconds: float = 0.0,
+    changed_alone: tuple[tuple[str, Delivery], ...] = (),
+) -> Cell:
+    """A cell from the answers to a case set."""
     family = cases.family
     start_error = next((str(answer.error) for answer in answers if answer.case is None), None)
     return Cell(
-        environment=environment,
-        described=described,
+        environment=vllm.name,
+        described=vllm.described,
         family=family.name,
         group=cases.group,
         tool_parser=family.tool_parser,
         reasoning_parser=family.reasoning_parser,
         tokenizer="real" if family.real or family.form is None else "synthetic",
-        engine="in-process",
+        engine=engine,
         cases_digest=cases.digest,
+        seconds=round(seconds, 1),
         start_error=start_error,
+        changed_alone=changed_alone,
         cases=dict(_case_results(cases, answers)) if start_error is None else {},
     )
 

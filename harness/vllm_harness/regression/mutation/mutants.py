@@ -32,7 +32,7 @@ from vllm_harness.regression.engines.answer import Answer
 from vllm_harness.regression.engines.in_process import WORKERS, lines_of, worker_family
 from vllm_harness.regression.results.cells import Cell
 from vllm_harness.regression.results.compare import PARSERS_ARE_MADE, CaseChange, changes
-from vllm_harness.regression.run import LIMIT_S, cell_of, shares
+from vllm_harness.regression.run import LIMIT_S, VllmUnderTest, cell_of, shares
 
 PACKAGE = "cosmic-ray==8.7.0"
 REASONS = Path(__file__).with_name("mutants.yaml")
@@ -256,12 +256,13 @@ def _worse_fate(before: MutantResult | None, now: MutantResult) -> MutantResult:
 def _judged(
     environment: Environment, file: str, mutants: Sequence[Mutant], case_sets: Sequence[CaseSet]
 ) -> Iterator[MutantResult]:
+    vllm = VllmUnderTest("any", environment)
     original: dict[CasePlace, list[Answer]] = {}
     before: list[Cell] = []
     for number, lines in _driven(environment, file, mutants, case_sets):
         if number is None:
             original = _by_place(lines)
-            before = _cells(case_sets, original, range(len(case_sets)))
+            before = _cells(vllm, case_sets, original, range(len(case_sets)))
             continue
         *answers, end = lines
         if end["error"]:
@@ -269,7 +270,8 @@ def _judged(
             yield MutantResult(mutant=mutants[number], fate="killed", by=by)
             continue
         differing = _by_place(answers)
-        after = _cells(case_sets, {**original, **differing}, {position for position, _ in differing})
+        positions = {position for position, _ in differing}
+        after = _cells(vllm, case_sets, {**original, **differing}, positions)
         places = [f"{case_sets[position].family.name}: {case}" for position, case in differing]
         yield _result(mutants[number], changes(before, after), places)
 
@@ -291,14 +293,16 @@ def _by_place(lines: Iterable[dict[str, Any]]) -> dict[CasePlace, list[Answer]]:
 
 
 def _cells(
-    case_sets: Sequence[CaseSet], answers: dict[CasePlace, list[Answer]], positions: Iterable[int]
+    vllm: VllmUnderTest,
+    case_sets: Sequence[CaseSet],
+    answers: dict[CasePlace, list[Answer]],
+    positions: Iterable[int],
 ) -> list[Cell]:
     return [
         cell_of(
+            vllm,
             case_sets[position],
             [answer for (place, _), found in answers.items() if place == position for answer in found],
-            environment="",
-            described="",
         )
         for position in positions
     ]
