@@ -19,6 +19,7 @@ import psutil
 
 from tests.faults.leftovers import Machine, describe
 from vllm_harness.environments.spec import Environment
+from vllm_harness.server.supervisor import started
 
 OWNING = Path(__file__).with_name("owning.py")
 GONE_WITHIN_S = 60
@@ -119,8 +120,8 @@ class Owners:
             os.kill(base, signal.SIGKILL)
         # one that changes its parent while the tree is read is not in it
         with suppress(AssertionError):
-            wait_for(lambda: not (self.pids() or any(map(is_alive, before))), within_s=GONE_WITHIN_S)
-        pids = sorted(self.pids() | set(filter(is_alive, before)))
+            wait_for(lambda: not self._left_of(before), within_s=GONE_WITHIN_S)
+        pids = sorted(self._left_of(before))
         left = [describe(pid) for pid in pids]
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
@@ -130,13 +131,8 @@ class Owners:
         shutil.rmtree(self.folder)
         return left
 
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs, and is no zombie."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    def _left_of(self, before: set[int]) -> set[int]:
+        return self.pids() | {pid for pid in before if started(pid) is not None}
 
 
 class Owner:
