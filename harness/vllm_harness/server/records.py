@@ -68,11 +68,7 @@ class ServerRecord:
 
     def supervisor_lives(self) -> bool:
         """Whether its supervisor runs."""
-        return started(self.supervisor) == self.supervisor_started
-
-    def owner_lives(self) -> bool:
-        """Whether the run that started it goes on; that run clears its servers itself."""
-        return started(self.owner) == self.owner_started
+        return _lives(self.supervisor, self.supervisor_started)
 
     def clear(self) -> list[int]:
         """Ends and removes what is left of the server; returns ids of processes that survive."""
@@ -90,19 +86,16 @@ def sweep() -> list[ServerRecord]:
     for path in _records():
         try:
             written = json.loads(path.read_text())
+            if _is_in_use(written):
+                continue
             record = ServerRecord(**written)
         except FileNotFoundError:
             continue
-        except TypeError:
-            if not _lives(written):
-                path.unlink(missing_ok=True)
-            continue
-        except (OSError, ValueError):
+        except (OSError, ValueError, TypeError):
             path.unlink(missing_ok=True)
             continue
-        if not record.supervisor_lives() and not record.owner_lives():
-            record.clear()
-            swept.append(record)
+        record.clear()
+        swept.append(record)
     _sweep_halves()
     if orphans := blocks.orphans(path.stem for path in _records()):
         alive = ids_alive()
@@ -110,13 +103,16 @@ def sweep() -> list[ServerRecord]:
     return swept
 
 
-def _lives(written: object) -> bool:
-    """Whether the server of a record that another version of the harness has written is still supervised."""
-    if not isinstance(written, dict):
-        return False
-    supervisor = written.get("supervisor")
-    since = started(supervisor) if isinstance(supervisor, int) else None
-    return since is not None and since == written.get("supervisor_started")
+def _is_in_use(written: object) -> bool:
+    """Whether supervisor or owner of a record, of any version, live; they clear their server themselves."""
+    return isinstance(written, dict) and any(
+        _lives(written.get(role), written.get(f"{role}_started")) for role in ("supervisor", "owner")
+    )
+
+
+def _lives(pid: object, since: object) -> bool:
+    """Whether the process that was started then still runs."""
+    return isinstance(pid, int) and since is not None and started(pid) == since
 
 
 def running() -> list[ServerRecord]:

@@ -92,14 +92,16 @@ def test_what_a_dead_supervisor_left_is_swept(tmp_path: Path) -> None:
     assert sweep() == []
 
 
-@pytest.mark.parametrize("lives", [True, False])
-def test_a_record_of_another_version_stays_while_its_server_lives(lives: bool) -> None:
-    pid = os.getpid() if lives else 2**22 + 1
-    ServerRecord("id1", pid, started(pid) or 0, "tmp", "m", "live", "env", "log", 1, 1).write()
+@pytest.mark.parametrize("lives", ["supervisor", "owner", None])
+def test_a_record_of_another_version_stays_while_supervisor_or_owner_live(lives: str | None) -> None:
+    """While its server starts, it has an owner and no supervisor."""
+    written: dict[str, object] = {"supervisor": 0, "owner": 2**22 + 1, "of another version": 1}
+    if lives:
+        written |= {lives: os.getpid(), f"{lives}_started": started(os.getpid())}
     path = records_folder() / "id1.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "of another version": 1}))
+    path.write_text(json.dumps(written))
     assert sweep() == []
-    assert path.exists() == lives
+    assert path.exists() == (lives is not None)
 
 
 def test_targets_of_a_machine() -> None:
