@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from contextlib import suppress
@@ -16,7 +17,7 @@ from vllm_harness.server.process_tree import clear, ids_alive
 from vllm_harness.server.supervisor import started
 
 KEPT_RUNS = 40
-HALF_S = 60.0
+_WRITER = re.compile(r"\.(?P<pid>\d+)-(?P<since>\d+)\.half$")
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ class ServerRecord:
 
     def write(self) -> None:
         """Writes the record by a rename: readers see all of it, or the record before."""
-        half = self.path().with_suffix(".half")
+        writer = os.getpid()
+        half = self.path().with_suffix(f".{writer}-{started(writer)}.half")
         half.write_text(json.dumps(asdict(self)))
         half.replace(self.path())
 
@@ -131,11 +133,11 @@ def _records() -> list[Path]:
 
 
 def _sweep_halves() -> None:
-    """Removes half-written records of runs that were killed."""
+    """Removes half-written records of processes that were killed; their names say whose they are."""
     for half in records_folder().glob("*.half"):
-        with suppress(OSError):
-            if time.time() - half.stat().st_mtime > HALF_S:
-                half.unlink()
+        writer = _WRITER.search(half.name)
+        if not (writer and _lives(int(writer["pid"]), int(writer["since"]))):
+            half.unlink(missing_ok=True)
 
 
 def run_folder() -> Path:

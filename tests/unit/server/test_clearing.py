@@ -54,6 +54,14 @@ while True:
     time.sleep(60)
 """
 
+WRITES = """
+import pathlib, time
+from vllm_harness.server.records import ServerRecord
+
+pathlib.Path.replace = lambda *_: time.sleep(600)
+ServerRecord("id1", 0, 0, "tmp", "m", "live", "env", "log", 1, 1).write()
+"""
+
 
 @pytest.fixture(autouse=True)
 def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,6 +226,18 @@ def test_what_a_dead_owner_left_is_swept_and_a_living_ones_is_not(server_id: str
         assert server.wait() == -signal.SIGKILL
     assert not left.exists()
     assert not blocks.of_server(server_id)
+    assert not list(records_folder().iterdir())
+
+
+def test_a_half_written_record_goes_once_its_writer_is_dead() -> None:
+    """A writer is killed between its two steps; a half of another version names no writer."""
+    (records_folder() / "id0.half").touch()
+    with subprocess.Popen([sys.executable, "-c", WRITES]) as writer:
+        wait_until(lambda: len(list(records_folder().glob("id1.*.half"))) == 1)
+        sweep()
+        assert [path.name.split(".")[0] for path in records_folder().iterdir()] == ["id1"]
+        writer.kill()
+    sweep()
     assert not list(records_folder().iterdir())
 
 
