@@ -16,7 +16,7 @@ from vllm_harness.environments.locks import HARNESS, Lock
 from vllm_harness.environments.pip_settings import pip_options
 from vllm_harness.environments.sources import AssetError
 from vllm_harness.errors import UsageError
-from vllm_harness.files.paths import data_path
+from vllm_harness.files.paths import checkout, data_path
 from vllm_harness.terminal.status import Progress
 
 PIP = "pip==26.3"
@@ -32,14 +32,14 @@ TORCH = (
 
 def collect_checkout(folder: Path, progress: Progress) -> None:
     """The checkout as it is, without what git ignores, so with tests and scripts. Raises UsageError."""
-    checkout = data_path("env").parent
-    if not (checkout / "pyproject.toml").exists():
+    root = checkout()
+    if root is None:
         raise UsageError(
             "the installed harness is not a checkout, which a bundle contains",
             hint="run the command in a checkout of the harness",
         )
     progress("packing the checkout")
-    run_uv("build", "--sdist", "--out-dir", folder / "checkout", checkout, progress=progress)
+    run_uv("build", "--sdist", "--out-dir", folder / "checkout", root, progress=progress)
     (folder / "checkout" / ".gitignore").unlink(missing_ok=True)
 
 

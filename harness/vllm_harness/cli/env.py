@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from vllm_harness.cli.options import DEVICE
-from vllm_harness.cli.welcome import in_checkout
 from vllm_harness.environments import locks, operators, resolve, store, upstream
 from vllm_harness.environments.verify import verify as verify_environment
+from vllm_harness.files.paths import checkout
 from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import plain_console, show_table
 
@@ -92,7 +92,7 @@ def remove(
     print(f"removed {store.remove(name)}")
 
 
-@app.command(hidden=not in_checkout())
+@app.command(hidden=not checkout())
 def lock(
     names: Annotated[
         list[str], typer.Argument(help="The names of recipes in env/releases.yaml, or `harness`.")

@@ -23,15 +23,16 @@ from vllm_harness.cli import (
     serve,
     validate,
 )
-from vllm_harness.cli.welcome import in_checkout, version_line, welcome
+from vllm_harness.cli.welcome import version_line, welcome
 from vllm_harness.errors import HarnessError
+from vllm_harness.files.paths import checkout
 from vllm_harness.terminal.printable import printable
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command()(init.init)
 app.command(context_settings=PASS_ON)(serve.serve)
-app.command(context_settings=PASS_ON, hidden=not in_checkout())(run.run)
+app.command(context_settings=PASS_ON, hidden=not checkout())(run.run)
 app.command()(validate.validate)
 app.command()(validate.explain)
 app.command()(doctor.doctor)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vllm_harness.cli.options import COLD_START, DEVICE, FRONTEND, LANE, MODELS_FILE, VLLM, VLLM_PYTHON
 from vllm_harness.errors import UsageError
+from vllm_harness.files.paths import checkout
 
 SUITES = ("tests/behaviours", "tests/harmony", "tests/standard", "tests/defects")
 """The suites, relative to the checkout."""
@@ -36,9 +36,8 @@ def run(
     models_file: MODELS_FILE = None,
 ) -> None:
     """Run the suites: behaviours, Harmony, standard, defects. Further flags after `--` go to pytest."""
-    checkout = Path(__file__).resolve().parents[3]
-    suites = [str(checkout / suite) for suite in SUITES]
-    if not all(Path(suite).is_dir() for suite in suites):
+    root = checkout()
+    if root is None:
         raise UsageError(
             "the installed package has no suites", hint="scripts/run in a checkout of vllm-harness"
         )
@@ -59,5 +58,6 @@ def run(
     flags = {"cold-start": cold_start, "keep-servers": keep_servers}
     given += [f"--vllm-{name}" for name, wanted in flags.items() if wanted]
     given += [f"--vllm-model={name}" for name in model or []]
-    command = [sys.executable, "-m", "pytest", f"--rootdir={checkout}", *suites, *given, *context.args]
+    suites = [str(root / suite) for suite in SUITES]
+    command = [sys.executable, "-m", "pytest", f"--rootdir={root}", *suites, *given, *context.args]
     os.execv(sys.executable, command)

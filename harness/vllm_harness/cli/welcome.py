@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.metadata import version
 
-from vllm_harness.files.paths import data_path
+from vllm_harness.files.paths import checkout
 
 DISTRIBUTION = "vllm-harness"
-
-
-def in_checkout() -> bool:
-    """Whether the package runs from a checkout, which has the suites."""
-    return (data_path("models.yaml").parent / "tests" / "behaviours").is_dir()
 
 
 def version_line() -> str:
@@ -35,7 +30,7 @@ def _purposes() -> Iterator[tuple[str, tuple[str, ...]]]:
         "Test a client against a real vLLM server whose answers are scripted",
         ("vllm-harness init", "vllm-harness serve qwen3 --lane scripted --book book.yaml"),
     )
-    if in_checkout():
+    if checkout():
         yield "Run the suites on a model", ("vllm-harness run --model qwen3",)
     else:
         yield "Run the suites on a model, from a checkout of vllm-harness", ("scripts/run --model qwen3",)

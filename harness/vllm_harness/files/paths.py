@@ -12,14 +12,19 @@ from vllm_harness.files.folders import Purpose, own_folder, shared_folder
 APP = "vllm-harness"
 CACHE = Purpose("the cache", "VLLM_HARNESS_CACHE")
 STATE = Purpose("the state folder", "VLLM_HARNESS_STATE")
+_PACKAGE = Path(__file__).resolve().parents[1]
+_DATA = _PACKAGE / "_data"
+"""Where an installed package has its data files; a checkout has them at its top."""
+
+
+def checkout() -> Path | None:
+    """The checkout that the package runs from, which has the suites; None where it is installed."""
+    return None if _DATA.is_dir() else _PACKAGE.parents[1]
 
 
 def data_path(name: str) -> Path:
     """Path of a data file of the project (`models.yaml`, `env`): in the checkout, else in the package."""
-    package = Path(__file__).resolve().parents[1]
-    checkout = package.parents[1]
-    whole = (checkout / "pyproject.toml").exists() and (checkout / name).exists()
-    return checkout / name if whole else package / "_data" / name
+    return (checkout() or _DATA) / name
 
 
 def cache_dir() -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,9 +44,9 @@ def test_the_bare_command_names_the_purposes_before_its_help() -> None:
     assert purposes.count("$ vllm-harness") >= 5
 
 
-@pytest.mark.parametrize("checkout", [True, False])
-def test_the_purposes_fit_a_screen_and_exist(checkout: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(welcome, "in_checkout", lambda: checkout)
+@pytest.mark.parametrize("checkout", [Path(), None])
+def test_the_purposes_fit_a_screen_and_exist(checkout: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(welcome, "checkout", lambda: checkout)
     lines = welcome.welcome().splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= LINE
@@ -53,7 +54,7 @@ def test_the_purposes_fit_a_screen_and_exist(checkout: bool, monkeypatch: pytest
         if words := line.partition("$ vllm-harness ")[2].split():
             known = {option for parameter in ROOT.commands[words[0]].params for option in parameter.opts}  # type: ignore[attr-defined]
             assert {word for word in words if word.startswith("--")} <= known
-    assert any("vllm-harness run" in line for line in lines) == checkout
+    assert any("vllm-harness run" in line for line in lines) == (checkout is not None)
 
 
 def test_the_versions_to_compare_are_locked() -> None:
