@@ -36,7 +36,7 @@ class CreatedBundle:
 def create(
     folder: Path,
     *,
-    version: str,
+    version: str | None,
     device: Device,
     entries: Sequence[ModelEntry],
     part_size: int,
@@ -48,7 +48,7 @@ def create(
 
     Args:
         folder: where it goes; must not exist.
-        version, device: the release whose wheels it carries.
+        version, device: the release whose wheels it carries; by default the newest.
         entries: model entries whose assets it carries.
         part_size: bytes of a part at most.
         hub_weights: add weights of the hub, for entries whose weights are not an asset.
@@ -78,7 +78,7 @@ def create(
             "python": ".".join(map(str, sys.version_info[:2])),
             "machine": platform.machine(),
             "system": sys.platform,
-            "vllm": version,
+            "vllm": lock.version,
             "device": device,
             "lock": lock.digest,
             "without_torch": without_torch,

@@ -10,8 +10,7 @@ from typer.core import TyperGroup
 
 from vllm_harness.cli.options import DEVICE, MODELS_FILE
 from vllm_harness.configuration.model_entries import load_registry
-from vllm_harness.environments import default_device, locks
-from vllm_harness.errors import UsageError
+from vllm_harness.environments import default_device
 from vllm_harness.terminal.status import shown
 
 
@@ -71,7 +70,7 @@ def create(
     with shown() as progress:
         packed = create(
             out,
-            version=vllm or _newest(device),
+            version=vllm,
             device=device,
             entries=entries,
             part_size=size,
@@ -111,10 +110,3 @@ def install(
         print(f"asset {name}")
     for name in placed.hub:
         print(f"weights of {name}")
-
-
-def _newest(device: str) -> str:
-    for lock in locks.locks():
-        if lock.device == device:
-            return lock.version
-    raise UsageError(f"no release is locked for {device}")

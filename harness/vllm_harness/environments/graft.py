@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 from vllm_harness.environments import operators
 from vllm_harness.environments.data import load
 from vllm_harness.environments.installer import run_uv
-from vllm_harness.environments.locks import Lock, lock_for, locks
+from vllm_harness.environments.locks import Lock, lock_for
 from vllm_harness.environments.release import install, interpreter, minors
 from vllm_harness.environments.spec import Environment, Spec
 from vllm_harness.environments.store import (
@@ -65,7 +65,7 @@ def find(spec: Spec, *, progress: Progress = quiet) -> Environment:
     Raises UsageError (no lock for the kernels, no vLLM in the folder), MissingEnvironmentError, InstallError
     (what the tree asks for has changed and cannot be had).
     """
-    lock = _kernels(spec)
+    lock = lock_for(spec.kernels, "cpu")
     tree = Tree.at(spec.tree) if spec.tree else None
     for minor in minors():
         folder = _folder(spec, lock, minor)
@@ -86,7 +86,7 @@ def create(spec: Spec, *, progress: Progress = quiet) -> Environment:
     try:
         return find(spec, progress=progress)
     except MissingEnvironmentError:
-        lock = _kernels(spec)
+        lock = lock_for(spec.kernels, "cpu")
     minor, executable = interpreter(lock)
     folder = _folder(spec, lock, minor)
 
@@ -102,13 +102,6 @@ def create(spec: Spec, *, progress: Progress = quiet) -> Environment:
         return marker
 
     return make(folder, build, progress)
-
-
-def _kernels(spec: Spec) -> Lock:
-    """The lock of the release whose kernels are taken."""
-    if spec.kernels:
-        return lock_for(spec.kernels, "cpu")
-    return next(lock for lock in locks() if lock.device == "cpu")
 
 
 def _text(spec: Spec, lock: Lock) -> str:

@@ -96,16 +96,18 @@ def locks() -> list[Lock]:
     return sorted(found, key=lambda lock: (Version(lock.version), lock.device), reverse=True)
 
 
-def lock_for(version: str, device: Device) -> Lock:
-    """The lock of a release on a device. Raises UsageError naming the locked releases."""
+def lock_for(version: str | None, device: Device) -> Lock:
+    """The lock of a release, by default the newest, on a device. Raises UsageError naming the locked ones."""
     known = [lock for lock in locks() if lock.device == device]
+    if not known:
+        raise UsageError(
+            f"no release is locked for {device}", hint="name an interpreter, where there is --vllm-python"
+        )
     for lock in known:
-        if lock.version == version:
+        if version in (None, lock.version):
             return lock
-    versions = ", ".join(lock.version for lock in known) or "none"
-    graft = (
-        f"; as a graft over their kernels: {version}@{known[0].version}" if device == "cpu" and known else ""
-    )
+    versions = ", ".join(lock.version for lock in known)
+    graft = f"; as a graft over their kernels: {version}@{known[0].version}" if device == "cpu" else ""
     raise UsageError(
         f"no lock for vLLM {version} on {device}",
         hint=f"use a release that is locked for {device}: {versions}{graft}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vllm_harness.configuration.model_entries import Device
-from vllm_harness.environments.locks import lock_for, locks
+from vllm_harness.environments.locks import lock_for
 from vllm_harness.environments.resolve import default_device, default_spec, resolve
 from vllm_harness.environments.spec import Spec, parse
 from vllm_harness.environments.tree import Tree
@@ -51,7 +51,6 @@ def plan(spec: str | None = None, device: Device | None = None) -> PlannedEnviro
 
 def _version(wanted: Spec) -> str:
     """Version of a graft or tree over the kernels that it names, else the newest."""
-    every = [lock_for(wanted.kernels, "cpu")] if wanted.kernels else locks()
-    kernels = next(lock for lock in every if lock.device == "cpu")
+    kernels = lock_for(wanted.kernels, "cpu")
     of_tree = Tree.at(wanted.tree).version if wanted.tree else None
     return wanted.version or of_tree or kernels.version

@@ -22,10 +22,7 @@ def default_spec(device: Device) -> str:
     """The default spec: this interpreter if it has vLLM, else the newest release."""
     if installed.current_has_vllm():
         return "installed"
-    for lock in locks.locks():
-        if lock.device == device:
-            return lock.version
-    raise UsageError(f"no release is locked for {device}", hint="name an interpreter with --vllm-python")
+    return locks.lock_for(None, device).version
 
 
 def spec_of(vllm: str | None, vllm_python: object | None) -> str | None:
