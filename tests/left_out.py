@@ -16,7 +16,7 @@ class LeftOut:
     Attributes:
         total: the number of cases of each target.
         cases: target -> case -> the reason.
-        uncovered: the behaviours that are left without a case.
+        uncovered: the behaviours and reported defects of coverage.yaml that are left without a case.
     """
 
     total: Counter[str] = field(default_factory=Counter)
@@ -41,7 +41,7 @@ class LeftOut:
             if cases
         ]
         if self.uncovered:
-            lines.append(f"behaviours without a case: {', '.join(self.uncovered)}")
+            lines.append(f"behaviours and reported defects without a case: {', '.join(self.uncovered)}")
         return lines
 
     def write(self, path: Path) -> None:

@@ -71,7 +71,7 @@ def test_what_is_left_out_is_counted_by_target_and_reason(tmp_path: Path) -> Non
     out.forget("live-qwen3")
     assert out.lines() == [
         "scripted-qwen3: 2 of 5 cases run; left out: 2 not drawn, 1 unsettled",
-        "behaviours without a case: VR-014",
+        "behaviours and reported defects without a case: VR-014",
     ]
     out.write(tmp_path / "left-out.json")
     written = json.loads((tmp_path / "left-out.json").read_text())
