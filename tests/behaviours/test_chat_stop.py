@@ -7,13 +7,12 @@ from typing import Any
 import openai
 import pytest
 
+from tests.behaviours.stop_strings import AND_ON
 from tests.chat_api import CUTS, FREE, PARIS, Chat
 from vllm_harness.testing.fixtures import ScriptWriter
 
 TEXT = "alpha beta gamma delta epsilon"
-RUN = 500
-"""Tokens after a stop string: the engine runs ahead of it."""
-LONG = TEXT + " zeta" * RUN
+LONG = TEXT + AND_ON
 SHOWN = pytest.mark.vllm_known_defect(
     "vllm#52599",
     versions=">=0.22",
@@ -74,7 +73,7 @@ def test_stop_string_that_begins_and_does_not_come(chat: Chat, script: ScriptWri
 @SHOWN
 def test_stop_string_in_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
     """What was thought before it stays thought."""
-    script("Never said.", reasoning="first halt" + " second" * RUN, times=2, expect="cut")
+    script("Never said.", reasoning=f"first halt{AND_ON}", times=2, expect="cut")
     answers = chat.both(but=COUNTED, stop=["halt"])
     assert answers.said.reasoning.strip() == "first"
     assert answers.said.content == ""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
+from tests.behaviours.stop_strings import AND_ON
 from tests.messages_api import Messages, for_sdk, kinds, text_of
 from vllm_harness.scripted.book import When
 from vllm_harness.testing.content import expect_content
@@ -17,7 +18,6 @@ pytestmark = pytest.mark.vllm_needs("messages")
 FRANCE = "What is the capital of France? Answer in one short sentence."
 PARIS = "The capital of France is Paris."
 STORY = "one two three four five six seven eight nine ten eleven twelve"
-MORE = " three four" * 250  # the engine runs ahead of a stop string
 TURNS: list[Any] = [
     {"role": "user", "content": FRANCE},
     {"role": "assistant", "content": PARIS},
@@ -104,7 +104,7 @@ def test_token_limit(messages: Messages, script: ScriptWriter) -> None:
     why="the text ends with the stop string, which other models leave out",
 )
 def test_stop_sequence(messages: Messages, script: ScriptWriter) -> None:
-    script("We count: one two STOP" + MORE, expect="cut", times=2)
+    script(f"We count: one two STOP{AND_ON}", expect="cut", times=2)
     body, stream = messages.both("Count", stop_sequences=["never said", "STOP"])
     assert body.stop_reason == "stop_sequence"
     assert body.stop_sequence == "STOP"

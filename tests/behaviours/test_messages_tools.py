@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
+from tests.behaviours.stop_strings import AND_ON
 from tests.behaviours.tools import CALL, CHAT_TOOL, WEATHER
 from tests.messages_api import TOOL, Messages, kinds, text_of
 from vllm_harness.scripted.book import When
@@ -23,7 +24,7 @@ FREE = {**TOOL, "strict": False}
 NOW = {"name": "now", "description": "The time", "input_schema": {"type": "object", "properties": {}}}
 ROME = ToolCall("get_weather", {"city": "Rome"})
 TRIES = 4
-STOPPED = "There STOP it goes" + " on" * 500  # the engine runs ahead of a stop string
+STOPPED = f"There STOP it goes{AND_ON}"
 ASKED: list[Any] = [
     {"role": "user", "content": WEATHER},
     {

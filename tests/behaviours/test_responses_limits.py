@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.behaviours.stop_strings import AND_ON
 from tests.behaviours.tools import CALL, RESPONSES_TOOL
 from tests.responses_api import SHOW, Responses, items, messages_of
 from vllm_harness.scripted.meaning import ToolCall
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.vllm_needs("responses")
 
 STORY = "Tell me a long story about a dragon."
 TWELVE = "one two three four five six seven eight nine ten eleven twelve"
-LONG = TWELVE + " and on" * 250  # the engine runs ahead of a stop string
+LONG = TWELVE + AND_ON
 TRIES = 4
 SHIFTED = "unreported (a stop string shifts what hermes streams)"
 TERMINAL_NAME = pytest.mark.vllm_known_defect(
