@@ -11,7 +11,8 @@ CUDA contexts do not survive a fork. A client connects to the socket (one JSON l
     {"op": "leave"}
         from now on ends as soon as no client is connected
 
-A template ends when no client has been connected for LINGER_S seconds; servers live on with their owners.
+A template ends when no client has been connected for LINGER_S seconds, or none is connected and its socket
+is gone from its path, as with the whole folder; servers live on with their owners.
 """
 
 from __future__ import annotations
@@ -150,13 +151,14 @@ class Template:
         self._clients: list[socket.socket] = []
         self._path = Path(path)
         self._listener = _listener(self._path)
+        self._file = self._path.lstat()
 
     def serve(self) -> Callable[[], int] | NextTemplate | None:
         """Returns in each fork what it is to become; in the template itself None, at its end."""
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         idle_since, patience = time.monotonic(), FIRST_CLIENT_S
         wanted = False
-        while self._clients or time.monotonic() - idle_since < patience:
+        while self._clients or (self._can_be_found() and time.monotonic() - idle_since < patience):
             if self._clients:
                 idle_since, patience, wanted = time.monotonic(), self._linger_s, True
             elif not wanted and os.getppid() != self._starter:
@@ -168,8 +170,16 @@ class Template:
                     self._clients += _accepted(self._listener)
                 elif (become := self._handle(each)) is not None:
                     return become
-        self._path.unlink(missing_ok=True)
+        if self._can_be_found():
+            self._path.unlink(missing_ok=True)
         return None
+
+    def _can_be_found(self) -> bool:
+        """Whether its socket is still at its path."""
+        try:
+            return os.path.samestat(self._path.lstat(), self._file)
+        except OSError:
+            return False
 
     def _handle(self, client: socket.socket) -> Callable[[], int] | NextTemplate | None:
         try:

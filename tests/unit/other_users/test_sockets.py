@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.unit.other_users.nobody import Nobody, given_to_nobody, needs_root, reachable_folder, there
+from tests.unit.server.template import serving
 from vllm_harness.server import fork_server
 from vllm_harness.server.private_socket import OtherUserAnswers, connect
-
-SERVE = """
-import importlib.util, os, sys
-spec = importlib.util.spec_from_file_location("template", sys.argv[1])
-template = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(template)
-template.Template(sys.argv[2], 0.0, None, os.getppid()).serve()
-"""
 
 
 def listening(path: Path) -> int:
@@ -31,12 +22,6 @@ def listening(path: Path) -> int:
         Path(f"{path}.half").rename(path)
         data, descriptors, _, _ = socket.recv_fds(listener.accept()[0], 1000, 8)
         return len(data) + len(descriptors)
-
-
-def serving(path: Path) -> subprocess.Popen[str]:
-    """A template that has imported nothing."""
-    command = [sys.executable, "-c", SERVE, str(fork_server.TEMPLATE), str(path)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 @needs_root

@@ -1,4 +1,4 @@
-"""A process keeps the fork server that it uses, also one that was started anew."""
+"""A process keeps the fork server that it uses, also one that was started anew; no other one lingers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.other_users.nobody import there
+from tests.unit.server.template import serving
 from vllm_harness.server import fork_server
+from vllm_harness.server.private_socket import connect
 
 
 @pytest.fixture
@@ -50,6 +53,24 @@ def test_a_template_is_held_once(path: Path) -> None:
         only.settimeout(0.1)
         with pytest.raises(TimeoutError):
             only.accept()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_template_that_nobody_can_find_ends_with_its_last_client(path: Path, replaced: bool) -> None:
+    """Its socket is gone, as with its whole folder, or is another's, which stays."""
+    with serving(path, linger_s=300) as template:
+        try:
+            with connect(there(path)):
+                path.unlink()
+                other = listener(path) if replaced else None
+                with pytest.raises(subprocess.TimeoutExpired):
+                    template.wait(1)
+            assert template.wait(20) == 0
+        finally:
+            template.kill()
+    assert path.exists() == replaced
+    if other:
+        other.close()
 
 
 def test_templates_that_were_used_longest_ago_are_released(path: Path) -> None:
