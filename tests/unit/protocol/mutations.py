@@ -110,6 +110,18 @@ def inserting(event: Json) -> Change:
     return lambda events, at: [*events[:at], event, *events[at:]]
 
 
+def ending_with(event: Json) -> Change:
+    return lambda events, at: [*events[:at], event]
+
+
+def nothing(events: Events, at: int) -> Events:
+    return []
+
+
+def everywhere(edit: Callable[[Json], Json]) -> Change:
+    return lambda events, at: [edit(event) for event in events]
+
+
 def moved_after(kind_end: str) -> Change:
     """Moves an event behind the next one whose type ends so, of the same item."""
 
@@ -153,6 +165,22 @@ def _swapped_deltas(events: Events, at: int) -> Events | None:
     if merged is None or merged[at]["delta"] == events[at + 1]["delta"] + events[at]["delta"]:
         return None
     return swap(events, at)
+
+
+def _empty_delta(events: Events, at: int) -> Events | None:
+    return inserting({**events[at], "delta": ""})(events, at)
+
+
+def _next_part_within(events: Events, at: int) -> Events | None:
+    """The next part begins before this one has its text."""
+    key = "summary_index" if "summary_index" in events[at] else "content_index"
+    return inserting({**events[at], key: events[at][key] + 1})(events, at + 1)
+
+
+def _call_id_of_another(events: Events, at: int) -> Events | None:
+    """A call is done under the call_id of an earlier one."""
+    earlier = [event for event in events[:at] if both(_DONE, _CALL)(event)]
+    return setting("item.call_id", earlier[0]["item"]["call_id"])(events, at) if earlier else None
 
 
 def _cut_arguments(events: Events, at: int) -> Events | None:
@@ -224,6 +252,7 @@ _CALL = with_item("function_call")
 _MESSAGE = with_item("message")
 _NUMBERED: Where = lambda event: "sequence_number" in event  # noqa: E731
 _HAS_STATUS: Where = lambda event: "status" in event.get("item", {})  # noqa: E731
+_ERROR = {"type": "error", "error": {"type": "server_error", "code": "server_error", "message": "it broke"}}
 _NO_CALLER: Where = lambda event: not event.get("item", {}).get("caller")  # noqa: E731
 
 
@@ -233,6 +262,10 @@ def _row(name: str, where: Where, change: Change, *codes: str) -> Mutation:
 
 def _longer(text: str) -> str:
     return f"{text}~"
+
+
+def _without_number(event: Json) -> Json:
+    return {key: value for key, value in event.items() if key != "sequence_number"}
 
 
 RESPONSES: Sequence[Mutation] = (
@@ -275,6 +308,12 @@ RESPONSES: Sequence[Mutation] = (
     _row("usage at the beginning", _CREATED, setting("response.usage", {"total_tokens": 1}), "RS118"),
     _row("an unknown event", _DONE, inserting({"type": "response.sparkle"}), "RS119"),
     _row("type removed", _ANY, removing("type"), "RS120"),
+    _row("no events", _CREATED, nothing, "RS123"),
+    _row("no sequence number", both(_CREATED, _NUMBERED), everywhere(_without_number), "RS113"),
+    _row("an error within the stream", _TERMINAL, inserting(_ERROR), "RS108"),
+    _row("an error without a message", _TERMINAL, inserting({"type": "error", "error": {}}), "RS125"),
+    _row("an error ends the stream", _TERMINAL, ending_with(_ERROR), "RS109"),
+    _row("a key of the response is new at the end", _TERMINAL, adding("response.x_new_field", 1), "RS124"),
     _row("required field of the response removed", _TERMINAL, removing("response.tool_choice"), "RO101"),
     _row("required field of the response mistyped", _TERMINAL, setting("response.tools", None), "RO102"),
     _row("usage null at the end", _TERMINAL, setting("response.usage", None), "RO108"),
@@ -321,6 +360,7 @@ RESPONSES: Sequence[Mutation] = (
     _row("role changed", both(_DONE, _MESSAGE), setting("item.role", "user"), "RS208"),
     _row("name changed", both(_DONE, _CALL), setting("item.name", "other"), "RS208"),
     _row("call_id changed", both(_DONE, _CALL), setting("item.call_id", "call_x"), "RS208"),
+    _row("call_id of another call", both(_DONE, _CALL), _call_id_of_another, "IT111"),
     _row("call_id removed", both(_DONE, _CALL), removing("item.call_id"), "RS208"),
     _row("name empty at added", both(_ADDED, _CALL), setting("item.name", ""), "RS218"),
     _row("status null at done", both(_DONE, _HAS_STATUS), setting("item.status", None), "IT103"),
@@ -352,6 +392,7 @@ RESPONSES: Sequence[Mutation] = (
         changing("content_index", lambda n: n + 1),
         "RS301",
     ),
+    _row("the next part begins within a part", _PART_ADDED, _next_part_within, "RS304"),
     _row("part is added with text", _PART_ADDED, setting("part.text", "x"), "RS305"),
     _row("part of another type", _PART_ADDED, setting("part.type", "image"), "IT113"),
     _row("drop the part's done event", _PART_DONE, drop, "RS306"),
@@ -362,6 +403,7 @@ RESPONSES: Sequence[Mutation] = (
     _row("duplicate a delta", _TEXT_DELTA, duplicate, "RS308"),
     _row("change a delta", _TEXT_DELTA, changing("delta", _longer), "RS308"),
     _row("swap two deltas", _TEXT_DELTA, _swapped_deltas, "RS308"),
+    _row("an empty delta", _TEXT_DELTA, _empty_delta, "RS314"),
     _row("delta is null", _TEXT_DELTA, setting("delta", None), "RS122"),
     _row("delta after its done event", _TEXT_DELTA, moved_after("text.done"), "RS312"),
     _row(
@@ -434,10 +476,18 @@ RESPONSES: Sequence[Mutation] = (
 )
 
 
-def _content_after(events: Events, at: int) -> Events:
-    """More content for a choice that is finished."""
-    choice = {**events[at]["choices"][0], "delta": {"content": "more"}, "finish_reason": None}
-    return [*events[: at + 1], {**events[at], "choices": [choice]}, *events[at + 1 :]]
+def _more(delta: Json) -> Change:
+    """A further delta for the choice of a chunk."""
+
+    def change(events: Events, at: int) -> Events | None:
+        choice = {**events[at]["choices"][0], "delta": delta, "finish_reason": None}
+        return inserting({**events[at], "choices": [choice]})(events, at + 1)
+
+    return change
+
+
+def _without_first_choice(chunk: Json) -> Json:
+    return {**chunk, "choices": [{**choice, "index": choice["index"] + 1} for choice in chunk["choices"]]}
 
 
 def _delta(event: Json) -> Json:
@@ -449,10 +499,17 @@ def _call_delta(event: Json) -> Json:
     return (_delta(event).get("tool_calls") or [{}])[0]
 
 
+def _finished(reason: str) -> Where:
+    return lambda event: bool(event["choices"]) and event["choices"][0]["finish_reason"] == reason
+
+
+_FINISH = "choices.0.finish_reason"
+_CHAT_USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 _CALL_PATH = "choices.0.delta.tool_calls.0"
 _FIRST: Where = lambda event: "role" in _delta(event)  # noqa: E731
 _LAST: Where = lambda event: bool(event["choices"]) and event["choices"][0]["finish_reason"] is not None  # noqa: E731
 _BEGINS_CALL: Where = lambda event: "id" in _call_delta(event)  # noqa: E731
+_BEGINS_SECOND_CALL: Where = lambda event: _BEGINS_CALL(event) and _call_delta(event)["index"] == 1  # noqa: E731
 _GOES_ON: Where = lambda event: bool(_call_delta(event)) and "id" not in _call_delta(event)  # noqa: E731
 _USAGE: Where = lambda event: "usage" in event  # noqa: E731
 _CONTENT: Where = lambda event: bool(_delta(event).get("content"))  # noqa: E731
@@ -464,20 +521,20 @@ CHAT: Sequence[Mutation] = (
     _row("role changes", _CONTENT, adding("choices.0.delta.role", "tool"), "CC105"),
     _row("drop finish_reason", _LAST, setting("choices.0.finish_reason", None), "CC104"),
     _row("finish_reason unknown", _LAST, setting("choices.0.finish_reason", "eos"), "CC106"),
-    _row(
-        "finish_reason tool_calls or stop",
-        _LAST,
-        changing("choices.0.finish_reason", lambda r: "stop" if r == "tool_calls" else "tool_calls"),
-        "CC107",
-        "CC114",
-    ),
+    _row("tool_calls without a call", _finished("stop"), setting(_FINISH, "tool_calls"), "CC107"),
+    _row("stop with calls", _finished("tool_calls"), setting(_FINISH, "stop"), "CC114"),
     _row("two finish reasons", _LAST, duplicate, "CC103"),
-    _row("content after finish_reason", _LAST, _content_after, "CC103"),
+    _row("content after finish_reason", _LAST, _more({"content": "more"}), "CC103"),
     _row("truncate", neither(_FIRST, _USAGE), truncate, "CC104"),
     _row("id changes", _ANY, setting("id", "chatcmpl-x"), "CC119"),
     _row("created changes", _ANY, setting("created", 5), "CC120"),
     _row("model changes", _ANY, setting("model", "x"), "CC120"),
-    _row("object changes", _ANY, setting("object", "x"), "CC120", "CC124"),
+    _row("object changes", _ANY, setting("object", "x"), "CC120"),
+    _row("another object", _FIRST, everywhere(lambda chunk: {**chunk, "object": "x"}), "CC124"),
+    _row("no chunks", _FIRST, nothing, "CC123"),
+    _row("an error within the stream", _LAST, inserting({"error": {"message": "it broke"}}), "CC130"),
+    _row("no choice 0", _FIRST, everywhere(_without_first_choice), "CC110"),
+    _row("reasoning after content", _CONTENT, _more({"reasoning": "Hm."}), "CC131"),
     _row("choices removed", _ANY, removing("choices"), "CC121"),
     _row("choices null", _ANY, setting("choices", None), "CC122"),
     _row("choices emptied", _CONTENT, setting("choices", []), "CC113"),
@@ -492,12 +549,16 @@ CHAT: Sequence[Mutation] = (
     _row("call with an empty name", _BEGINS_CALL, setting(f"{_CALL_PATH}.function.name", ""), "CC203"),
     _row("call without index", _GOES_ON, removing(f"{_CALL_PATH}.index"), "CC201"),
     _row("call index skips", _BEGINS_CALL, changing(f"{_CALL_PATH}.index", lambda n: n + 1), "CC202"),
-    _row("call id again", _GOES_ON, adding(f"{_CALL_PATH}.id", "call_1"), "CC204", "CC205"),
+    _row("call id changes", _GOES_ON, adding(f"{_CALL_PATH}.id", "call_x"), "CC204"),
+    _row("call type again", _GOES_ON, adding(f"{_CALL_PATH}.type", "function"), "CC205"),
+    _row("call id of another", _BEGINS_SECOND_CALL, setting(f"{_CALL_PATH}.id", "call_1"), "CC207"),
+    _row("a delta of a call after the next began", _BEGINS_SECOND_CALL, swap_back, "CC208"),
     _row("drop a delta of the arguments", _GOES_ON, drop, "CC206"),
     _row("duplicate a delta of the arguments", _GOES_ON, duplicate, "CC206"),
     _row("arguments are no string", _GOES_ON, setting(f"{_CALL_PATH}.function.arguments", {}), "CC122"),
     _row("usage does not add up", _USAGE, setting("usage.total_tokens", 1), "CU102"),
     _row("usage without its total", _USAGE, removing("usage.total_tokens"), "CU101"),
+    _row("usage beside choices", _LAST, adding("usage", _CHAT_USAGE), "CC111"),
     _row("usage twice", _USAGE, duplicate, "CC112"),
     _row("an unknown field", _ANY, adding("x_new_field", 1)),
 )
@@ -522,6 +583,12 @@ def _merged_pieces(events: Events, at: int) -> Events | None:
     return [*events[:at], {**events[at], "delta": merged}, *events[at + 2 :]]
 
 
+def _before_the_last_block(events: Events, at: int) -> Events | None:
+    """The event is sent before the last block begins."""
+    begins = max(place for place, event in enumerate(events) if event["type"] == "content_block_start")
+    return inserting(events[at])(drop(events, at), begins)
+
+
 _MS_START, _MS_ENDING, _MS_END = of_type("message_start"), of_type("message_delta"), of_type("message_stop")
 _MS_BEGINS, _MS_PIECE, _MS_STOP = (
     of_type("content_block_start"),
@@ -529,6 +596,7 @@ _MS_BEGINS, _MS_PIECE, _MS_STOP = (
     of_type("content_block_stop"),
 )
 _MS_CALL: Where = lambda event: event.get("content_block", {}).get("type") == "tool_use"  # noqa: E731
+_MS_SECOND_CALL: Where = lambda event: _MS_CALL(event) and event["content_block"]["id"] == "toolu_2"  # noqa: E731
 _MS_TEXT: Where = lambda event: event.get("content_block", {}).get("type") == "text"  # noqa: E731
 _MS_TEXT_PIECE: Where = lambda event: _get_delta(event).get("type") == "text_delta"  # noqa: E731
 _MS_SIGNATURE: Where = lambda event: _get_delta(event).get("type") == "signature_delta"  # noqa: E731
@@ -541,6 +609,8 @@ MESSAGES: Sequence[Mutation] = (
     _row("role changes", _MS_START, setting("message.role", "user"), "MB103"),
     _row("usage of message_start removed", _MS_START, removing("message.usage"), "MB110"),
     _row("content at the beginning", _MS_START, setting("message.content", [{"type": "text"}]), "MS108"),
+    _row("no events", _MS_START, nothing, "MS113"),
+    _row("an error within the stream", _MS_END, inserting(_ERROR), "MS114"),
     _row("drop message_stop", _MS_END, drop, "MS103"),
     _row("truncate", neither(_MS_START), truncate, "MS103"),
     _row("duplicate message_stop", _MS_END, duplicate, "MS104"),
@@ -548,6 +618,7 @@ MESSAGES: Sequence[Mutation] = (
     _row("drop message_delta", _MS_ENDING, drop, "MS105"),
     _row("duplicate message_delta", _MS_ENDING, duplicate, "MS106"),
     _row("message_delta before the last block ends", _MS_ENDING, swap_back, "MS204"),
+    _row("message_delta before the last block", _MS_ENDING, _before_the_last_block, "MS107"),
     _row("stop_reason null", _MS_ENDING, setting("delta.stop_reason", None), "MS105"),
     _row("stop_reason unknown", _MS_ENDING, setting("delta.stop_reason", "stop"), "MB104"),
     _row(
@@ -577,6 +648,7 @@ MESSAGES: Sequence[Mutation] = (
     _row("text at the beginning of a block", _MS_TEXT, setting("content_block.text", "x"), "MS205"),
     _row("input at the beginning of a call", _MS_CALL, setting("content_block.input", {"a": 1}), "MS205"),
     _row("call without id", _MS_CALL, removing("content_block.id"), "MB107"),
+    _row("call id of another", _MS_SECOND_CALL, setting("content_block.id", "toolu_1"), "MB108"),
     _row("call with an empty name", _MS_CALL, setting("content_block.name", ""), "MB107"),
     _row("block without type", _MS_BEGINS, removing("content_block.type"), "MB107"),
     _row("delta of another kind", _MS_TEXT_PIECE, setting("delta.type", "thinking_delta"), "MS206"),
@@ -590,6 +662,15 @@ MESSAGES: Sequence[Mutation] = (
     _row("ping anywhere", neither(_MS_START), inserting({"type": "ping"})),
     _row("merge two deltas", both(_MS_PIECE, neither(_MS_SIGNATURE)), _merged_pieces),
 )
+
+
+# rules that no mutation of a stream's events can break, each with the reason
+BEYOND_EVENTS = {
+    "SE110": "it says that a stream is larger than what the validator holds",
+    "RS102": "it is about a stream that is read from its middle on, and these are read from their beginning",
+    "CC108": "it needs the stream_options of the request",
+    "CC109": "it needs the stream_options of the request",
+}
 
 
 def applied(mutation: Mutation, events: Events, most: int) -> Iterator[tuple[int, Events]]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import NamedTuple
 
 import pytest
 
@@ -11,12 +14,24 @@ from tests.unit.protocol import mutations
 from tests.unit.protocol.mutations import Events, Mutation
 from tests.unit.protocol.recorded import STREAMS
 from vllm_harness.protocol import validate_stream
-from vllm_harness.protocol.samples import SAMPLES
+from vllm_harness.protocol.core.events import Api
+from vllm_harness.protocol.rules import RULES
+from vllm_harness.protocol.samples import SAMPLES, kind_of
 
 # VLLM_HARNESS_MUTATIONS=all tries every place of every stream, else a few places of the shorter streams
 ALL_PLACES = os.environ.get("VLLM_HARNESS_MUTATIONS") == "all"
 MOST_PLACES = 10**9 if ALL_PLACES else 2
 LONGEST_STREAM = 10**9 if ALL_PLACES else 70
+# the rules of framing, bodies, conversations and comparisons have an example each instead (test_rules.py)
+STREAMS_OF_EVENTS: tuple[Api, ...] = ("responses", "chat", "messages")
+
+
+class Try(NamedTuple):
+    """One stream with one fault, and the codes of its findings."""
+
+    place: str
+    codes: frozenset[str]
+    counting: frozenset[str]
 
 
 def _renumbered(events: Events, mutation: Mutation) -> Events:
@@ -42,34 +57,56 @@ def _made(kind: str) -> list[tuple[str, Events]]:
     return [(name, sample.build()) for name, sample in SAMPLES.items() if sample.kind == kind]
 
 
-@pytest.mark.timeout(1800)
-def test_mutations_are_caught(capsys: pytest.CaptureFixture[str]) -> None:
-    tried: Counter[str] = Counter()
-    caught: Counter[str] = Counter()
-    missed: list[str] = []
-    for api, table, streams in (
+@cache
+def _all_tries() -> list[tuple[str, Mutation, list[Try]]]:
+    """Each mutation under its name, with a try for each place where it was made."""
+    tables: tuple[tuple[Api, Sequence[Mutation], list[tuple[str, Events]]], ...] = (
         ("responses", mutations.RESPONSES, _responses()),
         ("chat", mutations.CHAT, _made("chat")),
         ("messages", mutations.MESSAGES, _made("messages")),
-    ):
-        for mutation in table:
-            key = f"{api}: {mutation.name}"
-            for name, events in streams:
-                for at, mutated in mutations.applied(mutation, events, MOST_PLACES):
-                    findings = validate_stream(_renumbered(mutated, mutation), api=api, resumed=False)
-                    codes = {finding.code for finding in findings}
-                    found = bool(codes & mutation.codes)
-                    if not mutation.codes:
-                        found = not any(finding.counts for finding in findings)
-                    tried[key] += 1
-                    caught[key] += found
-                    if not found:
-                        missed.append(f"{key} at {at} of {name}: {sorted(codes)}")
-    total, hits = sum(tried.values()), sum(caught.values())
-    with capsys.disabled():
-        print(f"\n{len(tried)} mutations, {hits} of {total} caught: {hits / total:.2%}")
-        for line in missed[:40]:
-            print(f"  missed {line}")
-    rows = len(mutations.RESPONSES) + len(mutations.CHAT) + len(mutations.MESSAGES)
-    assert len(tried) == rows >= 60, "each applies somewhere"
-    assert hits / total >= 0.99
+    )
+    return [
+        (f"{api}: {mutation.name}", mutation, list(_tries(api, mutation, streams)))
+        for api, table, streams in tables
+        for mutation in table
+    ]
+
+
+def _tries(api: Api, mutation: Mutation, streams: list[tuple[str, Events]]) -> Iterator[Try]:
+    for name, events in streams:
+        for at, mutated in mutations.applied(mutation, events, MOST_PLACES):
+            findings = validate_stream(_renumbered(mutated, mutation), api=api, resumed=False)
+            codes = frozenset(finding.code for finding in findings)
+            yield Try(f"at {at} of {name}", codes, frozenset(f.code for f in findings if f.counts))
+
+
+@pytest.mark.timeout(1800)
+def test_every_fault_is_found_wherever_it_is_made() -> None:
+    missed = [
+        f"{name} {each.place}: {sorted(each.codes)}"
+        for name, mutation, tries in _all_tries()
+        for each in tries
+        if (not each.codes & mutation.codes if mutation.codes else each.counting)
+    ]
+    assert not missed, "\n".join(missed[:40])
+
+
+@pytest.mark.timeout(1800)
+def test_every_fault_can_be_made_somewhere() -> None:
+    assert not [name for name, _, tries in _all_tries() if not tries]
+
+
+@pytest.mark.timeout(1800)
+def test_every_rule_of_streams_has_a_fault_that_it_always_finds() -> None:
+    sometimes, always = defaultdict(list), set[str]()
+    for name, mutation, tries in _all_tries():
+        always |= mutation.codes.intersection(*(each.codes for each in tries))
+        for code in mutation.codes:
+            sometimes[code].append(name)
+    of_streams = {code for code, rule in RULES.items() if kind_of(rule.bad) in STREAMS_OF_EVENTS}
+    lacking = [
+        f"{code}: {f'not in every try of {sometimes[code]}' if code in sometimes else 'no mutation names it'}"
+        for code in sorted(of_streams - always - set(mutations.BEYOND_EVENTS))
+    ]
+    assert not lacking, "add a mutation to mutations.py, or a reason to BEYOND_EVENTS:\n" + "\n".join(lacking)
+    assert set(mutations.BEYOND_EVENTS) <= of_streams - always, "a reason that no rule needs any more"
