@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments.resolve import resolve, spec_of
 from vllm_harness.environments.spec import Environment
 from vllm_harness.server.launch import Launch, plan_launch
@@ -74,7 +74,7 @@ def launch(environment: Environment) -> Callable[..., Launch]:
     """Plans the qwen3 stand-in, with flags and variables added and fields replaced."""
 
     def plan(*args: str, env: dict[str, str] | None = None, **replaced: Any) -> Launch:
-        entry = load_registry().get("qwen3")
+        entry = load_models().get("qwen3")
         planned = plan_launch(entry, environment, lane="scripted", args=args, env=env)
         return dataclasses.replace(planned, **replaced)
 

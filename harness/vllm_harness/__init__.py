@@ -5,7 +5,7 @@ What a user needs has a short import; each name is loaded when it is first used,
 Servers with clients of the openai SDK; every error is a `HarnessError`, and wrong use a `UsageError`:
 
     from vllm_harness import AttachedServer, HarnessError, ModelEntry, RemoteServer, UsageError
-    from vllm_harness import attach, load_registry
+    from vllm_harness import attach, load_models
 
     try:
         with RemoteServer("qwen3", lane="scripted", vllm="0.32.0") as server:
@@ -16,7 +16,7 @@ Servers with clients of the openai SDK; every error is a `HarnessError`, and wro
     except HarnessError as error:
         print(error.message, error.hint)
 
-    entry: ModelEntry = load_registry().get("qwen3")
+    entry: ModelEntry = load_models().get("qwen3")
     attached = AttachedServer(attach("http://host:8000"), entry, model="my-model")
 
 Scripts of the scripted lane, as meaning or as a family's native text, one book of rules for each client:
@@ -86,7 +86,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vllm_harness.configuration.model_entries import ModelEntry, load_registry
+    from vllm_harness.configuration.model_entries import ModelEntry, load_models
     from vllm_harness.endpoint import attach
     from vllm_harness.errors import HarnessError, UsageError
     from vllm_harness.protocol import (
@@ -133,7 +133,7 @@ __all__ = [
     "compare_stream",
     "expect_content",
     "known_defect",
-    "load_registry",
+    "load_models",
     "parse_sse",
     "skip",
     "validate_body",
@@ -144,7 +144,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "configuration.model_entries": ("ModelEntry", "load_registry"),
+    "configuration.model_entries": ("ModelEntry", "load_models"),
     "endpoint": ("attach",),
     "errors": ("HarnessError", "UsageError"),
     "protocol": (

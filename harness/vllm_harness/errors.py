@@ -26,7 +26,7 @@
                 WrongTorchBuild
                 LeaseTimeout, NotEnoughHardware, WaitCannotEnd      server.leases.lease
         UsageError                        exit code 2: bad input
-            RegistryError                 configuration.model_entries
+            ModelsFileError                 configuration.model_entries
             UntrustedFolder               files.folders
             YamlFileError                 files.located_yaml
             ProtocolInputError            protocol.errors

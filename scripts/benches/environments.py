@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vllm_harness.configuration.model_entries import Frontend, load_registry
+from vllm_harness.configuration.model_entries import Frontend, load_models
 from vllm_harness.configuration.targets import Machine, why_not
 from vllm_harness.environments import locks, resolve
 from vllm_harness.environments.spec import Environment
@@ -53,7 +53,7 @@ def main(
 
 def _measured(environment: Environment, model: str, frontend: Frontend) -> tuple[str, str, str, str]:
     """Seconds cold and forked, memory and verdict."""
-    if obstacle := why_not(load_registry().get(model), "scripted", Machine("cpu", frontend=frontend)):
+    if obstacle := why_not(load_models().get(model), "scripted", Machine("cpu", frontend=frontend)):
         return "-", "-", "-", obstacle
     cold, memory, verdict = _started(environment, model, frontend, cold=True)
     if frontend == "rust" or verdict != "ok":

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vllm_harness.cli.options import LANE, VLLM, environment
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.scripted.in_server.vllm_harness_names import SCRIPT_DIR
 from vllm_harness.server.launch import Launch, plan_launch
 from vllm_harness.server.leases.ports import lease_port
@@ -41,7 +41,7 @@ def main(
     In the end it starts several forked servers at once, and measures their memory.
     """
     launch = plan_launch(
-        load_registry().get(model), environment(vllm, None, None), lane=lane or "live", progress=console.print
+        load_models().get(model), environment(vllm, None, None), lane=lane or "live", progress=console.print
     )
     console.print(f"{model} ({lane}), {launch.environment.describe()}; warm-up")
     bare_start(launch)

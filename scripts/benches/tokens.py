@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vllm_harness.cli.options import VLLM, environment
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.server.launch import plan_launch
 from vllm_harness.server.process_tree import tree_pids
 from vllm_harness.server.progress import ConsoleProgress
@@ -33,7 +33,7 @@ def main(
 ) -> None:
     """Times answers of a forked and of a cold server in turn, and prints the median ratio."""
     launch = plan_launch(
-        load_registry().get(model), environment(vllm, None, None), lane="scripted", progress=console.print
+        load_models().get(model), environment(vllm, None, None), lane="scripted", progress=console.print
     )
     table = Table("turn", "forked, ms a token", "its CPU", "cold, ms a token", "its CPU", "forked / cold")
     ratios = []

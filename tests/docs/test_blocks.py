@@ -14,7 +14,7 @@ import yaml
 from tests.docs import commands
 from tests.docs.blocks import BLOCKS, PAGES, ROOT, Block, blocks_of, written_in
 from vllm_harness.cli.main import app
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments.spec import parse
 from vllm_harness.scripted.book_file import load_book
 
@@ -72,7 +72,7 @@ def test_yaml_loads_as_what_it_is(block: Block, tmp_path: Path) -> None:
         case {"rules": _}:
             assert load_book(file)
         case {"models": _}:
-            assert load_registry(file)
+            assert load_models(file)
         case {"steps": steps}:
             for step in steps:
                 commands.check(step["run"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.behaviours.tools import RESPONSES_TOOL
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments import Environment, locks, operators, resolve, upstream
 from vllm_harness.environments.store import folder_of
 from vllm_harness.environments.verify import verify
@@ -58,7 +58,7 @@ def called(server: RemoteServer) -> str:
 
 def test_it_is_what_it_says(environment: Environment) -> None:
     verify(environment)
-    assert unknown_names(load_registry(), names_of(environment)) == []
+    assert unknown_names(load_models(), names_of(environment)) == []
 
 
 @pytest.mark.parametrize("model", ["qwen3", "gpt-oss"])

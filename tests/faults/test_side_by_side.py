@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments.spec import Environment
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.leases.needs import MARGIN, SPARE_GIB, Start
@@ -28,7 +28,7 @@ def test_two_runs_finish(servers: int, environment: Environment, tmp_path: Path)
     """The two pytest processes of scripts/suites; some of their tests use two servers each."""
     if environment.device != "cpu":
         pytest.skip("needs a CPU environment: on CUDA a server takes a GPU")
-    models = [load_registry().get(name) for name in ("gpt-oss", "qwen3")]
+    models = [load_models().get(name) for name in ("gpt-oss", "qwen3")]
     starts = [Start(Launch(model, "scripted", environment, "", ()), forked=True) for model in models]
     (tmp_path / "needs.json").write_text(json.dumps({start.key: MEASURED_GIB for start in starts}))
     bound = servers * (MEASURED_GIB * MARGIN + SPARE_GIB) + FORK_SERVERS_GIB

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.configuration.model_entries import ModelEntry, load_registry
+from vllm_harness.configuration.model_entries import ModelEntry, load_models
 from vllm_harness.environments.spec import Environment
 from vllm_harness.machine.gpus import gpus, visible_gpus
 from vllm_harness.server.leases.gpus import lease_gpus
@@ -55,7 +55,7 @@ GPT_OSS_20B: dict[str, Any] = {
 
 def full_size_gpt_oss() -> ModelEntry:
     """The gpt-oss stand-in in the dimensions of the real model."""
-    entry = load_registry().get("gpt-oss")
+    entry = load_models().get("gpt-oss")
     assert entry.stand_in is not None
     config = {**entry.stand_in.config, **GPT_OSS_20B}
     stand_in = entry.stand_in.model_copy(update={"config": config})
@@ -63,11 +63,11 @@ def full_size_gpt_oss() -> ModelEntry:
 
 
 CASES: dict[str, tuple[Callable[[], ModelEntry], Any]] = {
-    "gpt-oss": (lambda: load_registry().get("gpt-oss"), "scripted"),
+    "gpt-oss": (lambda: load_models().get("gpt-oss"), "scripted"),
     "gpt-oss-20b-shape": (full_size_gpt_oss, "scripted"),
-    "qwen3": (lambda: load_registry().get("qwen3"), "scripted"),
-    "llama3.1": (lambda: load_registry().get("llama3.1"), "scripted"),
-    "smollm2-135m": (lambda: load_registry().get("smollm2-135m"), "live"),
+    "qwen3": (lambda: load_models().get("qwen3"), "scripted"),
+    "llama3.1": (lambda: load_models().get("llama3.1"), "scripted"),
+    "smollm2-135m": (lambda: load_models().get("smollm2-135m"), "live"),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psutil
 import pytest
 
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments.spec import Environment
 from vllm_harness.machine.gpus import visible_gpus
 from vllm_harness.server import fork_server
@@ -18,7 +18,7 @@ pytestmark = (
 
 def test_template_does_not_touch_the_gpu(environment: Environment) -> None:
     """A CUDA context does not survive a fork, so that none may be there before it."""
-    launch = plan_launch(load_registry().get("qwen3"), environment, lane="scripted")
+    launch = plan_launch(load_models().get("qwen3"), environment, lane="scripted")
     fork_server.template(launch, launch.environ(), lambda _: None)
     templates = {info.pid for info in fork_server.templates()}
     below = {child.pid for pid in templates for child in psutil.Process(pid).children(recursive=True)}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments.spec import Environment
 from vllm_harness.machine.gpus import visible_gpus
 from vllm_harness.server.launch import plan_launch
@@ -23,7 +23,7 @@ pytestmark = (
 def test_kernels_compute_what_the_weights_say(
     dtype: str, environment: Environment, figure: Callable[[str, str, float], None]
 ) -> None:
-    launch = plan_launch(load_registry().get("smollm2-135m"), environment, lane="live")
+    launch = plan_launch(load_models().get("smollm2-135m"), environment, lane="live")
     (checked,) = check(launch, [dtype], check_prompts(), progress=quiet)
     name = f"smollm2-135m {dtype}"
     figure(name, "start s", checked.startup_s)

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from vllm_harness.cli.options import DEVICE, MODELS_FILE
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments import default_device
 from vllm_harness.terminal.status import shown
 
@@ -64,9 +64,9 @@ def create(
 
     size = parse_size(part_size)
     device = device or default_device()
-    registry = load_registry(models_file)
+    known = load_models(models_file)
     named = [name for each in models or [] for name in each.split(",") if name]
-    entries = [registry.get(name) for name in named] or [e for e in registry if e.stand_in or e.weights]
+    entries = [known.get(name) for name in named] or [e for e in known if e.stand_in or e.weights]
     with shown() as progress:
         packed = create(
             out,

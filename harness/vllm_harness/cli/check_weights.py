@@ -18,7 +18,7 @@ from vllm_harness.cli.options import (
     VLLM_PYTHON,
     environment,
 )
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.errors import UsageError
 from vllm_harness.server.launch import plan_launch
 from vllm_harness.terminal.status import shown
@@ -63,7 +63,7 @@ def check_weights(
     if weights is not None and not weights.is_dir():
         raise UsageError(f"--weights {weights} is not a folder")
     server_environment = environment(vllm, vllm_python, device)
-    entry = load_registry(models_file).get(model)
+    entry = load_models(models_file).get(model)
     inputs = check_prompts(prompts)
     with shown() as progress:
         launch = plan_launch(

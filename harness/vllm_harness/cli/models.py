@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from vllm_harness.cli.options import MODELS_FILE, VLLM
-from vllm_harness.configuration.model_entries import Frontend, ModelEntry, load_registry
+from vllm_harness.configuration.model_entries import Frontend, ModelEntry, load_models
 from vllm_harness.environments import resolve
 from vllm_harness.server.model_check import names_of, unknown_names
 from vllm_harness.terminal.status import shown
@@ -26,7 +26,7 @@ def list_(
     """List the model entries."""
     if context.invoked_subcommand:
         return
-    entries = list(load_registry(models_file))
+    entries = list(load_models(models_file))
     if as_json:
         print(json.dumps([_plain(entry) for entry in entries], indent=2))
         return
@@ -45,7 +45,7 @@ def check(
     The exit code is 0 if it knows all of them, 1 if a name is unknown, and 2
     if there is no such vLLM.
     """
-    entries = list(load_registry(models_file))
+    entries = list(load_models(models_file))
     with shown() as progress:
         environment = resolve(vllm)
         progress(f"reading the names that {environment.describe()} knows")

@@ -17,7 +17,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from vllm_harness.cli.welcome import DISTRIBUTION
-from vllm_harness.configuration.model_entries import RegistryError, load_registry
+from vllm_harness.configuration.model_entries import ModelsFileError, load_models
 from vllm_harness.environments.installer import InstallError, run_uv
 from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.plain_yaml import plain_yaml
@@ -92,16 +92,16 @@ def new_entry(model: str) -> NewEntry:
     """The harness's own entry of a name or a hub id; for another hub id a new entry of the live lane.
 
     Raises:
-        RegistryError: a name that is neither.
+        ModelsFileError: a name that is neither.
     """
-    registry = load_registry()
+    ours = load_models()
     try:
-        known = registry.get(model)
-    except RegistryError:
+        known = ours.get(model)
+    except ModelsFileError:
         if not _HUB_ID.fullmatch(model):
             raise
         return _live_entry(model)
-    document = read_yaml(registry.path).data
+    document = read_yaml(ours.path).data
     lane = "scripted" if "scripted" in known.lanes else "live"
     return NewEntry(known.name, lane, {**document, "models": {known.name: document["models"][known.name]}})
 
@@ -142,8 +142,8 @@ def write_entry(project: Path, entry: NewEntry) -> Step:
         path.write_text(entry.text)
         return Step(State.WRITTEN, MODELS_PATH, f"the entry {entry.name}")
     try:
-        load_registry(path).get(entry.name)
-    except RegistryError:
+        load_models(path).get(entry.name)
+    except ModelsFileError:
         return Step(State.TO_DO, MODELS_PATH, f"it lacks the entry {entry.name}; add:", entry.text)
     return Step(State.LEFT, MODELS_PATH, f"it has the entry {entry.name} already")
 

@@ -33,7 +33,7 @@ Capability = Literal[
 ]
 
 
-class RegistryError(UsageError):
+class ModelsFileError(UsageError):
     """models.yaml is missing, malformed, or has no such entry."""
 
 
@@ -213,7 +213,7 @@ class ModelEntry(_EntryModel):
         return tuple(known for known in self.known_deviations if known.holds_for(version))
 
 
-class Registry(_EntryModel):
+class ModelsFile(_EntryModel):
     """All model entries of one models.yaml, in its order.
 
     Attributes:
@@ -225,7 +225,7 @@ class Registry(_EntryModel):
     known_deviations: tuple[KnownDeviation, ...] = ()
 
     @model_validator(mode="after")
-    def _entries_share_deviations(self) -> Registry:
+    def _entries_share_deviations(self) -> ModelsFile:
         for name, entry in self.models.items():
             shared = (*self.known_deviations, *entry.known_deviations)
             self.models[name] = entry.model_copy(update={"known_deviations": shared})
@@ -235,44 +235,44 @@ class Registry(_EntryModel):
         return iter(self.models.values())
 
     def get(self, name: str) -> ModelEntry:
-        """The entry of a name or of a hub id; RegistryError with the nearest names otherwise."""
+        """The entry of a name or of a hub id; ModelsFileError with the nearest names otherwise."""
         if name in self.models:
             return self.models[name]
         by_hub = {entry.hub.id.lower(): entry for entry in self}
         if name.lower() in by_hub:
             return by_hub[name.lower()]
         near = get_close_matches(name, [*self.models, *by_hub], n=3, cutoff=0.4)
-        raise RegistryError(
+        raise ModelsFileError(
             f"unknown model {name!r} in {self.path}",
             hint=f"did you mean {', '.join(near)}?" if near else "`vllm-harness models` lists the entries",
         )
 
 
-def load_registry(path: Path | None = None) -> Registry:
+def load_models(path: Path | None = None) -> ModelsFile:
     """Reads and validates a models.yaml (default: the project's own).
 
     Raises:
-        RegistryError: naming file, line and key.
+        ModelsFileError: naming file, line and key.
     """
     path = path or data_path("models.yaml")
     try:
         document = read_yaml(path)
     except YamlFileError as error:
-        raise RegistryError(error.message, hint=error.hint) from error
+        raise ModelsFileError(error.message, hint=error.hint) from error
     data = document.data
     if not isinstance(data, dict) or not isinstance(data.get("models"), dict):
-        raise RegistryError(f"{path}:1: a top-level key 'models' with a mapping of entries is missing")
+        raise ModelsFileError(f"{path}:1: a top-level key 'models' with a mapping of entries is missing")
     if unknown := set(data) - {"models", "known_deviations"}:
         key = min(map(str, unknown))
-        raise RegistryError(f"{path}:{document.line((key,))}: {key}: unknown key")
+        raise ModelsFileError(f"{path}:{document.line((key,))}: {key}: unknown key")
     for name, body in data["models"].items():
         if isinstance(body, dict) and "name" in body:
             line = document.line(("models", name, "name"))
-            raise RegistryError(f"{path}:{line}: models.{name}.name: the name of an entry is its key")
+            raise ModelsFileError(f"{path}:{line}: models.{name}.name: the name of an entry is its key")
     try:
-        return Registry.model_validate({**data, "path": path, "models": _named(data["models"])})
+        return ModelsFile.model_validate({**data, "path": path, "models": _named(data["models"])})
     except ValidationError as error:
-        raise RegistryError(document.problems(error, _keys_at)) from error
+        raise ModelsFileError(document.problems(error, _keys_at)) from error
 
 
 def _named(models: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vllm_harness.configuration.model_entries import Device, Frontend, ModelEntry, Registry
+from vllm_harness.configuration.model_entries import Device, Frontend, ModelEntry, ModelsFile
 from vllm_harness.errors import UsageError
 from vllm_harness.machine.gpus import NOMINAL_SHARE
 
@@ -50,7 +50,7 @@ class Choice:
 
 
 def choose(
-    registry: Registry, machine: Machine, *, models: Sequence[str] = (), lane: RunLane | None = None
+    known: ModelsFile, machine: Machine, *, models: Sequence[str] = (), lane: RunLane | None = None
 ) -> Choice:
     """The targets of a run.
 
@@ -59,10 +59,10 @@ def choose(
         lane: the only lane; None for every lane that this machine can run.
 
     Raises:
-        RegistryError: unknown model.
+        ModelsFileError: unknown model.
         UsageError: a model that was named cannot run here.
     """
-    entries = [registry.get(name) for name in models] if models else list(registry)
+    entries = [known.get(name) for name in models] if models else list(known)
     if lane == "attached":
         return Choice((Target(entries[0], "attached"),), ())
     wanted: Iterable[RunLane] = [lane] if lane else ["scripted", "live"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
-from vllm_harness.configuration.model_entries import Frontend, load_registry
+from vllm_harness.configuration.model_entries import Frontend, load_models
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.errors import UsageError
 from vllm_harness.regression.cases.case import DEFAULT_GROUPS, GROUPS, CaseSet, Group
@@ -65,7 +65,7 @@ def select_families(parsers: str, models: str, engine: Engine) -> list[Family]:
 
 
 def _families_of_model(model: str, engine: Engine) -> list[Family]:
-    entry = load_registry().get(model)
+    entry = load_models().get(model)
     families = families_of_model(entry)
     if not families:
         raise UsageError(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import requests
 
-from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry, load_registry
+from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry, load_models
 from vllm_harness.endpoint import Endpoint
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
@@ -99,7 +99,7 @@ class RemoteServer:
         if isinstance(model, Launch):
             self.launch = model
         else:
-            entry = model if isinstance(model, ModelEntry) else load_registry(models_file).get(model)
+            entry = model if isinstance(model, ModelEntry) else load_models(models_file).get(model)
             environment = vllm if isinstance(vllm, Environment) else resolve(vllm, create=True)
             self.launch = plan_launch(entry, environment, lane=lane, args=args, env=env, frontend=frontend)
         self._fixed_port = port

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.configuration.targets import Choice, Machine, RunLane, Target, choose
 from vllm_harness.endpoint import API_PATHS
 from vllm_harness.environments.planned import PlannedEnvironment, plan
@@ -174,7 +174,7 @@ def _prepare(config: pytest.Config) -> PytestRun:
         raise UsageError("--vllm-repeat wants a number of 1 or more")
     refuse_more(option)
     reference = read_reference(option.vllm_quality_reference) if option.vllm_quality_reference else None
-    entries = load_registry(option.vllm_models_file)
+    entries = load_models(option.vllm_models_file)
     if option.vllm_server_url:
         choice = choose(entries, Machine("cpu"), models=_one_model(option.vllm_model), lane="attached")
         return PytestRun(config, choice, None, reference)

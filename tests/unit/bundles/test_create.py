@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from vllm_harness.bundles import contents, create
 from vllm_harness.bundles.install import read_manifest
 from vllm_harness.cli.main import app
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments.assets import AssetError
 from vllm_harness.environments.locks import lock_for
 from vllm_harness.errors import UsageError
@@ -151,9 +151,9 @@ def test_weights_that_are_no_asset_come_from_the_hub_s_cache(
     (repository / "blob").write_bytes(b"weights")
     (snapshot / "model.safetensors").symlink_to(repository / "blob")
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, revision: str(snapshot))
-    registry = load_registry()
+    known = load_models()
     ids = contents.collect_hub_weights(
-        tmp_path / "content", [registry.get("qwen3"), registry.get("smollm2-135m")], lambda _: None
+        tmp_path / "content", [known.get("qwen3"), known.get("smollm2-135m")], lambda _: None
     )
     assert ids == ["Qwen/Qwen3-8B"]
     packed = tmp_path / "content/hub/models--Qwen--Qwen3-8B"

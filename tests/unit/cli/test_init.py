@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from vllm_harness.cli.main import app
 from vllm_harness.cli.project_files import MODELS_PATH, TEST_PATH
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.errors import UsageError
 
 PYPROJECT = '# kept\n[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = []\n'
@@ -47,10 +47,10 @@ def test_a_project_gets_all_three(tmp_path: Path) -> None:
     compile((tmp_path / TEST_PATH).read_text(), TEST_PATH, "exec")
 
 
-@pytest.mark.parametrize("model", [entry.name for entry in load_registry()])
+@pytest.mark.parametrize("model", [entry.name for entry in load_models()])
 def test_the_entry_is_the_harness_s_own(model: str, tmp_path: Path) -> None:
     init(tmp_path, "--model", model)
-    assert load_registry(tmp_path / MODELS_PATH).get(model) == load_registry().get(model)
+    assert load_models(tmp_path / MODELS_PATH).get(model) == load_models().get(model)
 
 
 def test_an_entry_is_found_by_its_hub_id(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_an_entry_is_found_by_its_hub_id(tmp_path: Path) -> None:
 
 def test_another_model_of_the_hub_is_live(tmp_path: Path) -> None:
     result = init(tmp_path, "--model", "Acme/Big-7B")
-    entry = load_registry(tmp_path / MODELS_PATH).get("big-7b")
+    entry = load_models(tmp_path / MODELS_PATH).get("big-7b")
     assert (entry.hub.id, entry.lanes) == ("Acme/Big-7B", ("live",))
     assert "live" in result.output.splitlines()[-1]
     assert '"big-7b"' in (tmp_path / TEST_PATH).read_text()

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from vllm_harness.cli import models
 from vllm_harness.cli.main import app
-from vllm_harness.configuration.model_entries import ModelEntry, load_registry
+from vllm_harness.configuration.model_entries import ModelEntry, load_models
 from vllm_harness.environments.spec import Environment
 from vllm_harness.server.model_check import NamesError, Unknown, VllmNames, names_of, unknown_names
 
@@ -110,13 +110,13 @@ def test_the_command_ends_with_1_and_a_table_where_a_name_is_unknown(
     assert "deepseek_v32" in result.stdout
 
 
-def test_the_list_as_json_is_the_whole_registry() -> None:
+def test_the_list_as_json_is_the_whole_file() -> None:
     listed = json.loads(CliRunner().invoke(app, ["models", "--json"]).stdout)
-    assert [entry["name"] for entry in listed] == [entry.name for entry in load_registry()]
+    assert [entry["name"] for entry in listed] == [entry.name for entry in load_models()]
     assert listed[0]["capabilities"] == sorted(listed[0]["capabilities"])
 
 
 def test_the_list_names_every_hub_id_whole() -> None:
     listed = CliRunner().invoke(app, ["models"], env={"COLUMNS": "40"}).stdout
-    for entry, line in zip(load_registry(), listed.splitlines()[1:], strict=True):
+    for entry, line in zip(load_models(), listed.splitlines()[1:], strict=True):
         assert {entry.name, entry.hub.id} <= set(line.split())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_harness.configuration.model_entries import ModelEntry, load_registry
+from vllm_harness.configuration.model_entries import ModelEntry, load_models
 from vllm_harness.environments.assets import definitions
 from vllm_harness.scripted.dialects import load_dialects
 
-ENTRIES = list(load_registry())
+ENTRIES = list(load_models())
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)

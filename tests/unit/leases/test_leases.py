@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.unit.leases.conftest import GIB
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.machine.node_memory import NodeMemory
@@ -51,7 +51,7 @@ def leased(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def launch(model: str, lane: Any, device: Any, **fields: Any) -> Launch:
     """A launch of an entry, with nothing fetched."""
     environment = Environment("installed", Path("python"), "3.12", "0.32.0", device, None)
-    entry = load_registry().get(model)
+    entry = load_models().get(model)
     args = entry.flags(lane, device).args
     planned = Launch(entry, lane, environment, "model", args, {})
     return dataclasses.replace(planned, **fields)

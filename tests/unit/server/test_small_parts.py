@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.configuration.targets import Machine, choose
 from vllm_harness.errors import UsageError
 from vllm_harness.server.leases.ports import NoFreePort, describe_holder, lease_port, listeners
@@ -105,27 +105,27 @@ def test_a_record_of_another_version_stays_while_supervisor_or_owner_live(lives:
 
 
 def test_targets_of_a_machine() -> None:
-    registry = load_registry()
-    rust = choose(registry, Machine("cpu", frontend="rust"))
+    known = load_models()
+    rust = choose(known, Machine("cpu", frontend="rust"))
     assert "Rust front end" in next(why for why in rust.left_out if why.startswith("scripted-gpt-oss"))
-    cpu = choose(registry, Machine("cpu"))
+    cpu = choose(known, Machine("cpu"))
     assert {"scripted-gpt-oss", "scripted-qwen3", "live-smollm2-135m"} <= {
         target.id for target in cpu.targets
     }
     assert not any(t.lane == "live" and t.entry.name == "gpt-oss" for t in cpu.targets)
     assert any("gpt-oss-120b" in reason for reason in cpu.left_out)
-    big = choose(registry, Machine("cuda", (80.0,)), lane="live")
+    big = choose(known, Machine("cuda", (80.0,)), lane="live")
     assert {"live-gpt-oss", "live-gpt-oss-120b"} <= {target.id for target in big.targets}
     with pytest.raises(UsageError, match="cannot run here"):
-        choose(registry, Machine("cpu"), models=["gpt-oss-120b"])
+        choose(known, Machine("cpu"), models=["gpt-oss-120b"])
 
 
 def test_a_lane_that_runs_do_not_do_by_themselves() -> None:
     """SmolLM2 has a stand-in for replays: it is scripted where model and lane are named, and not else."""
-    registry, machine = load_registry(), Machine("cpu")
+    known, machine = load_models(), Machine("cpu")
 
     def targets(*models: str, **lane: str) -> list[str]:
-        chosen = choose(registry, machine, models=models, **lane).targets  # type: ignore[arg-type]
+        chosen = choose(known, machine, models=models, **lane).targets  # type: ignore[arg-type]
         return [target.id for target in chosen if target.entry.name == "smollm2-135m"]
 
     assert targets() == targets("smollm2-135m") == ["live-smollm2-135m"]

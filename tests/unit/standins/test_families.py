@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.scripted.data_files import DataFileError
 from vllm_harness.scripted.dialects import load_dialects
 from vllm_harness.scripted.families import FILE, Family, family_entry, load_families, load_families_file
@@ -39,7 +39,7 @@ def test_a_mistake_is_named_by_file_line_and_key(
 
 
 def test_the_table_speaks_of_what_there_is() -> None:
-    models = load_registry().models
+    models = load_models().models
     for family in load_families().values():
         assert family.dialect in load_dialects()
         assert family.tool_parser or family.reasoning_parser

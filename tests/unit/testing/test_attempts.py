@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from vllm_harness.configuration.model_entries import Limits, load_registry
+from vllm_harness.configuration.model_entries import Limits, load_models
 from vllm_harness.configuration.targets import RunLane, Target
 from vllm_harness.errors import UsageError
 from vllm_harness.testing.attempts import attempts_of, refuse_more
@@ -17,7 +17,7 @@ from vllm_harness.testing.attempts import attempts_of, refuse_more
     [("scripted", 1, 1), ("live", 1, 3), ("live", 5, 1), ("attached", 1, 3)],
 )
 def test_attempts(lane: RunLane, repeats: int, attempts: int) -> None:
-    entry = load_registry().get("qwen3").model_copy(update={"limits": Limits(live_attempts=3)})
+    entry = load_models().get("qwen3").model_copy(update={"limits": Limits(live_attempts=3)})
     assert attempts_of(Target(entry, lane), repeats) == attempts
 
 

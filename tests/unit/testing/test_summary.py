@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.screens import Screen
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.configuration.targets import Target
 from vllm_harness.protocol import Finding, Severity
 from vllm_harness.terminal.tables import plain_console
@@ -21,7 +21,7 @@ FOLDER = Path("/state/runs/20261122-001200-4242")
 
 
 def target(name: str) -> Target:
-    return Target(load_registry().get(name), "scripted")
+    return Target(load_models().get(name), "scripted")
 
 
 def result(
@@ -112,7 +112,7 @@ def test_a_deviation_that_is_gone_is_a_failure_that_only_this_lists() -> None:
 
 
 def test_more_than_five_models_take_a_line_each() -> None:
-    models = tuple(entry.name for entry in load_registry())
+    models = tuple(entry.name for entry in load_models())
     worst = {"defects": 94, "skips": 20, "failures": 30, "restarts": 5}
     results = {f"scripted-{name}": result(name, **worst) for name in models}
     assert len(shown(results, terminal=True, models=models)) <= 25 + len(models) - 5

@@ -15,7 +15,7 @@ from typing import Any
 
 import requests
 
-from vllm_harness.configuration.model_entries import Frontend, ModelEntry, load_registry
+from vllm_harness.configuration.model_entries import Frontend, ModelEntry, load_models
 from vllm_harness.environments.spec import Environment
 from vllm_harness.protocol import ChatAccumulator, ResponseAccumulator
 from vllm_harness.protocol.core.sse import SSEParser
@@ -121,7 +121,7 @@ def entry_of(family: Family) -> ModelEntry:
     """What is served: its stand-in with a synthetic tokenizer, or where its format is code, its own."""
     if family.form is None:
         assert family.entry is not None
-        return load_registry().get(family.entry)
+        return load_models().get(family.entry)
     return family_entry(family)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.configuration.model_entries import Flags, ModelEntry, RegistryError, load_registry
+from vllm_harness.configuration.model_entries import Flags, ModelEntry, ModelsFileError, load_models
 
 MINIMAL = """\
 models:
@@ -31,13 +31,13 @@ def write(tmp_path: Path) -> Write:
 
 
 def test_a_minimal_entry_gets_the_defaults(write: Write) -> None:
-    entry = load_registry(write(MINIMAL)).get("tiny")
+    entry = load_models(write(MINIMAL)).get("tiny")
     assert (entry.name, entry.hub.revision, entry.hardware.devices) == ("tiny", "main", ("cuda",))
     assert entry.flags("live", "cpu") == Flags()
 
 
 def test_numbers_in_args_and_env_are_text(write: Write) -> None:
-    entry = load_registry(write(MINIMAL + "    args: [--max-model-len, 4096]\n    env: {A: 1}\n")).get("tiny")
+    entry = load_models(write(MINIMAL + "    args: [--max-model-len, 4096]\n    env: {A: 1}\n")).get("tiny")
     assert entry.flags("live", "cuda") == Flags(args=("--max-model-len", "4096"), env={"A": "1"})
 
 
@@ -65,19 +65,19 @@ def test_flags_hold_parsers_then_what_the_entry_lane_and_device_add() -> None:
 
 
 def test_an_entry_is_found_by_its_hub_id_too(write: Write) -> None:
-    assert load_registry(write(MINIMAL)).get("Acme/tiny-1b").name == "tiny"
+    assert load_models(write(MINIMAL)).get("Acme/tiny-1b").name == "tiny"
 
 
 def test_an_unknown_model_brings_the_nearest_names(write: Write) -> None:
-    with pytest.raises(RegistryError, match="unknown model 'tinny'") as raised:
-        load_registry(write(MINIMAL)).get("tinny")
+    with pytest.raises(ModelsFileError, match="unknown model 'tinny'") as raised:
+        load_models(write(MINIMAL)).get("tinny")
     assert "tiny" in raised.value.hint
     assert raised.value.exit_code == 2
 
 
 def test_known_deviations_hold_for_their_versions(write: Write) -> None:
     deviation = '{code: RS101, reference: "vllm#1", versions: ">=0.22,<0.26", note: status is null}'
-    entry = load_registry(write(f"{MINIMAL}    known_deviations: [{deviation}]\n")).get("tiny")
+    entry = load_models(write(f"{MINIMAL}    known_deviations: [{deviation}]\n")).get("tiny")
     assert [d.code for d in entry.deviations_for("0.24.0")] == ["RS101"]
     assert [d.code for d in entry.deviations_for("0.25.0rc1")] == ["RS101"]
     assert entry.deviations_for("0.26.0") == ()
@@ -142,13 +142,13 @@ BAD = {
 
 @pytest.mark.parametrize(("content", "message"), BAD.values(), ids=BAD.keys())
 def test_a_bad_file_is_refused_by_file_line_and_key(write: Write, content: str | bytes, message: str) -> None:
-    with pytest.raises(RegistryError, match=message):
-        load_registry(write(content))
+    with pytest.raises(ModelsFileError, match=message):
+        load_models(write(content))
 
 
 def test_every_problem_is_named_at_once(write: Write) -> None:
-    with pytest.raises(RegistryError) as raised:
-        load_registry(write(MINIMAL + "    zzz: 1\n    harmony: maybe\n"))
+    with pytest.raises(ModelsFileError) as raised:
+        load_models(write(MINIMAL + "    zzz: 1\n    harmony: maybe\n"))
     assert [line.split(": ")[1] for line in raised.value.message.splitlines()] == [
         "models.tiny.harmony",
         "models.tiny.zzz",
@@ -157,17 +157,17 @@ def test_every_problem_is_named_at_once(write: Write) -> None:
 
 def test_aliases_within_aliases_are_walked_once(write: Write) -> None:
     levels = "\n".join(f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 30))
-    with pytest.raises(RegistryError):
-        load_registry(write(f"models:\n  l0: &l0 [x]\n{levels}\n"))
+    with pytest.raises(ModelsFileError):
+        load_models(write(f"models:\n  l0: &l0 [x]\n{levels}\n"))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RegistryError, match="No such file"):
-        load_registry(tmp_path / "none.yaml")
+    with pytest.raises(ModelsFileError, match="No such file"):
+        load_models(tmp_path / "none.yaml")
 
 
 def test_the_rust_front_end_gets_no_parser_names_for_harmony() -> None:
-    harmony, other = load_registry().get("gpt-oss"), load_registry().get("qwen3")
+    harmony, other = load_models().get("gpt-oss"), load_models().get("qwen3")
     assert "--tool-call-parser" in harmony.flags("scripted", "cpu").args
     assert harmony.flags("scripted", "cpu", "rust").args == ()
     assert other.flags("scripted", "cpu", "rust") == other.flags("scripted", "cpu")
