@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import vllm_harness
 from vllm_harness import errors
+from vllm_harness.testing.options import OPTIONS
 
 PACKAGE = Path(vllm_harness.__file__).parent
 ALONE = (
@@ -16,6 +19,8 @@ ALONE = (
     "bundles/install.py",
 )
 """Code that runs without the harness."""
+FRONT_DOORS = ("cli/", "testing/", "pytest_plugin.py", "regression/selection.py")
+"""Code that one front door alone runs, and which may name that one's options."""
 
 
 def _classes() -> dict[str, list[str]]:
@@ -59,3 +64,31 @@ def test_every_error_is_in_the_hierarchy_and_listed() -> None:
 def test_no_other_class_derives_from_exceptions_than_failures_of_tests() -> None:
     others = {name for name, bases in _classes().items() if {"Exception", "BaseException"} & {*bases}}
     assert others == {"HarnessError"}
+
+
+def _strings(path: Path) -> Iterator[tuple[int, str]]:
+    """The strings of a module, by line, its docstrings aside; f-strings as they are written."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docs = {ast.get_docstring(node, clean=False) for node in nodes if isinstance(node, documented)}
+    parts = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes:
+        match node:
+            case ast.JoinedStr():
+                yield node.lineno, ast.unparse(node)
+            case ast.Constant(value=str(text)) if id(node) not in parts and text not in docs:
+                yield node.lineno, text
+
+
+def test_what_both_front_doors_say_names_no_option_that_only_one_has() -> None:
+    """`--lane` is `--vllm-lane` in pytest: below the front doors, a message names the thing."""
+    names = "|".join(["vllm", *(name.removeprefix("--vllm-") for name in OPTIONS)])
+    option = re.compile(rf"(?:^|[ (])--(?:{names})(?![\w-])")
+    named = [
+        f"{path.relative_to(PACKAGE)}:{line}: {text}"
+        for path in PACKAGE.rglob("*.py")
+        if not path.relative_to(PACKAGE).as_posix().startswith((*FRONT_DOORS, *ALONE))
+        for line, text in _strings(path)
+        if " " in text and option.search(text) and "vllm-harness " not in text
+    ]
+    assert named == []

@@ -71,7 +71,7 @@ def choose(
         for each in wanted:
             obstacle = why_not(entry, each, machine)
             if each not in entry.lanes and not (models and lane):
-                obstacle = f"the entry does not list the {each} lane; name it with --lane"
+                obstacle = f"the entry does not list the {each} lane; name both model and lane to run it"
             if obstacle is None:
                 targets.append(Target(entry, each))
             else:

@@ -26,9 +26,12 @@ def default_spec(device: Device) -> str:
 
 
 def spec_of(vllm: str | None, vllm_python: object | None) -> str | None:
-    """The spec that the options --vllm and --vllm-python name; UsageError where both are given."""
+    """The spec that a spec or an interpreter names; UsageError where both are given."""
     if vllm and vllm_python:
-        raise UsageError("--vllm and --vllm-python name two environments", hint="give only one of them")
+        raise UsageError(
+            f"the environment is named twice: {vllm}, and the interpreter {vllm_python}",
+            hint="give only the one you mean",
+        )
     return f"installed:{vllm_python}" if vllm_python else vllm
 
 
@@ -64,13 +67,13 @@ def resolve(
         if device == "cuda":
             raise UsageError(
                 f"`{spec}` is for cpu: kernels of another version are taken from CPU builds only",
-                hint="leave --device out; for CUDA install that vLLM and name its Python with --vllm-python",
+                hint="leave the device out; for CUDA install that vLLM and name its interpreter",
             )
         return (graft.create if create else graft.find)(wanted, progress=progress)
     environment = installed.environment(wanted.python)
     if device and device != environment.device:
         raise UsageError(
             f"{environment.python} has vLLM built for {environment.device}, not {device}",
-            hint="leave --device out, or name a release, such as 0.32.0",
+            hint="leave the device out, or name a release, such as 0.32.0",
         )
     return environment

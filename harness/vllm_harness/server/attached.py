@@ -69,5 +69,5 @@ def _served(models: list[str], entry: ModelEntry, wanted: str | None) -> str:
         return models[0]
     raise EndpointError(
         f"the server does not serve {wanted or entry.name!r}; it lists {', '.join(models[:8]) or 'nothing'}",
-        hint="name a listed model with --server-model",
+        hint="name one of the listed models as the server's model",
     )

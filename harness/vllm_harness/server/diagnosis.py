@@ -124,7 +124,7 @@ RULES: tuple[CauseRule, ...] = (
         r"Cannot reach https?://\S+|outgoing traffic has been disabled|HF_HUB_OFFLINE|"
         r"Max retries exceeded with url|Name or service not known|Temporary failure in name resolution)",
         "the model hub cannot be reached and the model is not in the local cache",
-        "use the scripted lane, which needs no weights (--lane scripted); or download the model on a machine "
+        "use the scripted lane, which needs no weights; or download the model on a machine "
         "with network, or name a local folder",
     ),
     _cause(

@@ -121,12 +121,12 @@ def plan_launch(
     if lane == "live" and environment.device not in entry.hardware.devices:
         raise UsageError(
             f"model {entry.name!r} does not run live on {environment.device}",
-            hint="use --lane scripted" if "scripted" in entry.lanes else "use a machine with CUDA",
+            hint="use the scripted lane" if "scripted" in entry.lanes else "use a machine with CUDA",
         )
     if frontend not in environment.frontends:
         raise UsageError(
             f"{environment.describe()} has no {frontend} front end",
-            hint="use an official wheel from 0.33.0 on; on CPU that is a graft, --vllm 0.33.0@0.32.0",
+            hint="use an official wheel from 0.33.0 on; on CPU that is a graft, such as 0.33.0@0.32.0",
         )
     for flag in args:
         if flag.split("=", 1)[0] in OWN_FLAGS:

@@ -100,7 +100,10 @@ def names_of(environment: Environment, frontend: Frontend = "python") -> VllmNam
 
 def _rust_parsers(environment: Environment) -> dict[str, frozenset[str]]:
     if environment.package is None or "rust" not in environment.frontends:
-        raise NamesError(f"{environment.describe()} has no Rust front end", hint="use --vllm 0.33.0@0.32.0")
+        raise NamesError(
+            f"{environment.describe()} has no Rust front end",
+            hint="use an environment that has one, such as 0.33.0@0.32.0",
+        )
     names = {}
     with tempfile.TemporaryDirectory() as folder:
         for kind, flags in _RUST_REFUSALS.items():
@@ -116,7 +119,7 @@ def _rust_parsers(environment: Environment) -> dict[str, frozenset[str]]:
             if listed is None:
                 raise NamesError(
                     f"the Rust front end of {environment.describe()} does not list its {kind}",
-                    hint="check the Python front end: --frontend python",
+                    hint="use the Python front end",
                 )
             names[kind] = frozenset(listed[1].split(", "))
     return names

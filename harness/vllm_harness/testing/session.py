@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -12,7 +11,7 @@ from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.configuration.targets import Choice, Machine, RunLane, Target, choose
 from vllm_harness.endpoint import API_PATHS
 from vllm_harness.environments.planned import PlannedEnvironment, plan
-from vllm_harness.environments.resolve import resolve
+from vllm_harness.environments.resolve import resolve, spec_of
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.machine.gpus import visible_gpus
@@ -178,7 +177,7 @@ def _prepare(config: pytest.Config) -> PytestRun:
     if option.vllm_server_url:
         choice = choose(entries, Machine("cpu"), models=_one_model(option.vllm_model), lane="attached")
         return PytestRun(config, choice, None, reference)
-    planned = plan(_spec(option), option.vllm_device)
+    planned = plan(spec_of(option.vllm_spec, option.vllm_python), option.vllm_device)
     memory = tuple(gpu.total_bytes / 2**30 for gpu in visible_gpus()) if planned.device == "cuda" else ()
     machine = Machine(planned.device, memory, option.vllm_frontend)
     lane: RunLane | None = "scripted" if option.vllm_replay_tokens else option.vllm_lane
@@ -197,14 +196,6 @@ def _one_model(models: list[str]) -> list[str]:
             "--vllm-server-url needs one --vllm-model", hint="the entry decides which tests apply"
         )
     return models
-
-
-def _spec(option: Any) -> str | None:
-    if option.vllm_spec and option.vllm_python:
-        raise UsageError(
-            "--vllm-spec and --vllm-python exclude each other", hint="give only the one you mean"
-        )
-    return f"installed:{option.vllm_python}" if option.vllm_python else option.vllm_spec
 
 
 def _show(text: str) -> None:
