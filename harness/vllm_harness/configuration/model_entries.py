@@ -241,7 +241,8 @@ class ModelsFile(_EntryModel):
         by_hub = {entry.hub.id.lower(): entry for entry in self}
         if name.lower() in by_hub:
             return by_hub[name.lower()]
-        near = get_close_matches(name, [*self.models, *by_hub], n=3, cutoff=0.4)
+        written = {known.lower(): known for known in (*self.models, *(entry.hub.id for entry in self))}
+        near = [written[known] for known in get_close_matches(name.lower(), written, n=3, cutoff=0.4)]
         raise ModelsFileError(
             f"unknown model {name!r} in {self.path}",
             hint=f"did you mean {', '.join(near)}?" if near else "`vllm-harness models` lists the entries",

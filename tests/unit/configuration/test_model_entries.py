@@ -73,6 +73,9 @@ def test_an_unknown_model_brings_the_nearest_names(write: Write) -> None:
         load_models(write(MINIMAL)).get("tinny")
     assert "tiny" in raised.value.hint
     assert raised.value.exit_code == 2
+    with pytest.raises(ModelsFileError) as raised:
+        load_models(write(MINIMAL)).get("acme/tiny-2b")
+    assert "acme/Tiny-1B" in raised.value.hint
 
 
 def test_known_deviations_hold_for_their_versions(write: Write) -> None:
