@@ -20,7 +20,7 @@ _HOOKS = "vllm_harness.testing.hooks"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The plugin's options."""
-    options.add(parser.getgroup("vllm-harness", "real vLLM servers"))
+    options.add(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:

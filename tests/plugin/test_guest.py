@@ -77,6 +77,17 @@ def test_own_names_stay_a_project_s_own(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*::test_with_a_server[[]scripted-qwen3[]]"])
 
 
+def test_a_project_names_its_models_file_once(pytester: pytest.Pytester) -> None:
+    pytester.makefile(".yaml", ours="models: {ours: {hub: {id: a/b}, family: f, lanes: [live]}}")
+    pytester.makeini("[pytest]\nvllm_models_file = ours.yaml")
+    pytester.makepyfile(**{"deeper/test_it": "def test_it(vllm_server): pass"})
+    attached = ("--vllm-server-url=http://localhost:1", "--vllm-model=ours", "--collect-only", "-q")
+    result = pytester.runpytest_subprocess(*attached, "deeper")
+    result.stdout.fnmatch_lines(["*::test_it[[]attached-ours[]]"])
+    result = pytester.runpytest_subprocess(*attached, "--vllm-models-file=none.yaml")
+    result.stdout.fnmatch_lines(["*none.yaml*"])
+
+
 @pytest.mark.parametrize("spec", ["0.32.0", "0.31.0", "0.33.0@0.32.0"])
 def test_collection_makes_nothing(
     spec: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch

@@ -61,7 +61,10 @@ def check_weights(
     if unknown := set(dtypes) - set(DTYPES):
         raise UsageError(f"unknown dtype {min(unknown)!r}", hint=f"name {', '.join(DTYPES)}")
     if weights is not None and not weights.is_dir():
-        raise UsageError(f"--weights {weights} is not a folder")
+        raise UsageError(
+            f"--weights {weights} is {'a file, not' if weights.exists() else 'not'} a folder",
+            hint="name the folder of a checkpoint, which has its config.json and its weights",
+        )
     server_environment = environment(vllm, vllm_python, device)
     entry = load_models(models_file).get(model)
     inputs = check_prompts(prompts)

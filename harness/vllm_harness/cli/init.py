@@ -33,7 +33,10 @@ def init(
     and what there is to add by hand.
     """
     if not project.is_dir():
-        raise UsageError(f"{project} is not a folder")
+        raise UsageError(
+            f"{project} is {'a file, not' if project.exists() else 'not'} a folder",
+            hint="name the folder of a project that exists",
+        )
     entry = new_entry(model)
     try:
         steps = [add_dependency(project), write_entry(project, entry), write_test(project, entry)]
@@ -44,6 +47,9 @@ def init(
         console.print(f"{step.state:7}  {step.path}: {step.note}")
         if step.addition:
             console.print(step.addition.rstrip())
+    if (project / "pyproject.toml").exists():
+        console.print("\nto leave out --vllm-models-file, add to pyproject.toml:")
+        console.print(f'[tool.pytest.ini_options]\nvllm_models_file = "{MODELS_PATH}"', markup=False)
     options = f"--vllm-models-file {MODELS_PATH} --vllm-model {entry.name} --vllm-lane {entry.lane}"
     place = "" if project == Path() else f" in {project}"
     console.print(f"\nrun the test{place}:\n  $ pytest {options} {TEST_PATH}")

@@ -26,6 +26,13 @@ from vllm_harness.terminal.status import quiet
 MODELS_PATH = "models.yaml"
 TEST_PATH = "tests/test_vllm_server.py"
 _HEADER = f"# Model entries: `vllm-harness models --models-file {MODELS_PATH}` lists them.\n"
+_BLANKS = """\
+    # Fill in what fits the model; `vllm-harness models check --models-file models.yaml` checks the names.
+    # tool_call_parser: hermes       # vLLM's names of the parsers: without them no test sees a call
+    # reasoning_parser: qwen3        # or reasoning
+    # hardware: {gpus: 1, gpu_memory_gib: 24}
+    # capabilities: [tools, auto_tools, reasoning, structured_output]    # what tests may ask of it
+"""
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _TEST = '''\
 """A client against a real vLLM server. On the scripted lane the server says what the test scripts."""
@@ -76,16 +83,29 @@ class NewEntry:
         name: key in models.yaml.
         lane: the lane that its test runs on.
         document: a whole models.yaml with this entry alone.
+        blanks: keys that its author has to fill in, as comments at the end of the entry.
     """
 
     name: str
     lane: str
     document: dict[str, Any]
+    blanks: str = ""
 
     @property
     def text(self) -> str:
         """The document as YAML."""
-        return _HEADER + plain_yaml(self.document, default_flow_style=None, width=110)
+        document = plain_yaml(self.document, default_flow_style=None, width=110)
+        return _HEADER + document + self.blanks
+
+    @property
+    def note(self) -> str:
+        """What it is, and what it lacks."""
+        if not self.blanks:
+            return f"the entry {self.name}"
+        return (
+            f"the entry {self.name}, of the live lane: one GPU with 24 GiB, no parsers, no capabilities; "
+            "fill in the keys that stand in it as comments"
+        )
 
 
 def new_entry(model: str) -> NewEntry:
@@ -109,7 +129,7 @@ def new_entry(model: str) -> NewEntry:
 def _live_entry(hub_id: str) -> NewEntry:
     name = hub_id.partition("/")[2].lower()
     body = {"hub": {"id": hub_id}, "family": name, "lanes": ["live"]}
-    return NewEntry(name, "live", {"models": {name: body}})
+    return NewEntry(name, "live", {"models": {name: body}}, _BLANKS)
 
 
 def add_dependency(project: Path) -> Step:
@@ -118,7 +138,9 @@ def add_dependency(project: Path) -> Step:
     path = project / "pyproject.toml"
     if not path.exists():
         return Step(
-            State.TO_DO, path.name, f"the project has none; install with: pip install '{requirement}'"
+            State.LEFT,
+            path.name,
+            f"there is none to note the dependency in; wherever the tests run: pip install '{requirement}'",
         )
     if DISTRIBUTION in _required(tomllib.loads(path.read_text())):
         return Step(State.LEFT, path.name, f"it requires {DISTRIBUTION} already")
@@ -140,7 +162,7 @@ def write_entry(project: Path, entry: NewEntry) -> Step:
     path = project / MODELS_PATH
     if not path.exists():
         path.write_text(entry.text)
-        return Step(State.WRITTEN, MODELS_PATH, f"the entry {entry.name}")
+        return Step(State.WRITTEN, MODELS_PATH, entry.note)
     try:
         load_models(path).get(entry.name)
     except ModelsFileError:

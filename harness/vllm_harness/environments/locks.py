@@ -101,7 +101,7 @@ def lock_for(version: str | None, device: Device) -> Lock:
     known = [lock for lock in locks() if lock.device == device]
     if not known:
         raise UsageError(
-            f"no release is locked for {device}", hint="name an interpreter, where there is --vllm-python"
+            f"no release is locked for {device}", hint="name the interpreter of an installed vLLM"
         )
     for lock in known:
         if version in (None, lock.version):

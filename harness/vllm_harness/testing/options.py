@@ -44,7 +44,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "default": "python",
         "help": "vLLM's HTTP front end",
     },
-    "--vllm-models-file": {**_FILE, "help": "another models.yaml"},
+    "--vllm-models-file": {
+        **_FILE,
+        "help": "another models.yaml (ini option: vllm_models_file)",
+    },
     "--vllm-server-arg": {
         **_MANY,
         "metavar": "FLAG",
@@ -79,15 +82,26 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+MODELS_FILE_INI = "vllm_models_file"
+
+
+def models_file(config: pytest.Config) -> Path | None:
+    """The file of --vllm-models-file, else that of the ini option, relative to pytest's rootdir."""
+    named = config.getini(MODELS_FILE_INI)
+    return config.option.vllm_models_file or (config.rootpath / named if named else None)
+
+
 def dest(option: str) -> str:
     """The name that an option's value has in `config.option`."""
     return option.removeprefix("--").replace("-", "_")
 
 
-def add(group: pytest.OptionGroup) -> None:
+def add(parser: pytest.Parser) -> None:
     """Adds the options."""
+    group = parser.getgroup("vllm-harness", "real vLLM servers")
     for name, settings in OPTIONS.items():
         group.addoption(name, dest=dest(name), **settings)
+    parser.addini(MODELS_FILE_INI, "another models.yaml, relative to the rootdir", default="")
 
 
 def given(config: pytest.Config) -> dict[str, str]:

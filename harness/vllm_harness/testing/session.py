@@ -19,6 +19,7 @@ from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.attempts import refuse_more
 from vllm_harness.testing.capture import uncaptured
+from vllm_harness.testing.options import models_file
 from vllm_harness.testing.pool import Pool
 from vllm_harness.testing.quality import Decisions, read_reference
 from vllm_harness.testing.recorder import Recorder
@@ -173,7 +174,7 @@ def _prepare(config: pytest.Config) -> PytestRun:
         raise UsageError("--vllm-repeat wants a number of 1 or more")
     refuse_more(option)
     reference = read_reference(option.vllm_quality_reference) if option.vllm_quality_reference else None
-    entries = load_models(option.vllm_models_file)
+    entries = load_models(models_file(config))
     if option.vllm_server_url:
         choice = choose(entries, Machine("cpu"), models=_one_model(option.vllm_model), lane="attached")
         return PytestRun(config, choice, None, reference)

@@ -13,6 +13,7 @@ from vllm_harness.cli.main import app
 from vllm_harness.cli.project_files import MODELS_PATH, TEST_PATH
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.errors import UsageError
+from vllm_harness.testing.options import MODELS_FILE_INI
 
 PYPROJECT = '# kept\n[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = []\n'
 UNNAMED = '[project]\nversion = "1"\n'
@@ -62,6 +63,13 @@ def test_another_model_of_the_hub_is_live(tmp_path: Path) -> None:
     entry = load_models(tmp_path / MODELS_PATH).get("big-7b")
     assert (entry.hub.id, entry.lanes) == ("Acme/Big-7B", ("live",))
     assert "live" in result.output.splitlines()[-1]
+    assert "fill in" in result.output
+    text = (tmp_path / MODELS_PATH).read_text()
+    (tmp_path / MODELS_PATH).write_text(
+        text.replace("    # tool", "    tool").replace("    # cap", "    cap")
+    )
+    filled = load_models(tmp_path / MODELS_PATH).get("big-7b")
+    assert (filled.tool_call_parser, "tools" in filled.capabilities) == ("hermes", True)
     assert '"big-7b"' in (tmp_path / TEST_PATH).read_text()
 
 
@@ -116,8 +124,14 @@ def test_an_unknown_model_writes_nothing(arguments: list[str], message: str, tmp
 
 
 def test_a_folder_that_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not a folder"):
+    with pytest.raises(UsageError, match="is not a folder") as raised:
         init(tmp_path / "missing")
+    assert raised.value.hint
+
+
+def test_a_project_learns_how_to_name_its_models_file_once(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
+    assert f'{MODELS_FILE_INI} = "models.yaml"' in init(tmp_path).output
 
 
 def test_a_malformed_pyproject_is_named(tmp_path: Path) -> None:
