@@ -118,12 +118,16 @@ def _environments() -> Iterator[Environment]:
             yield installed.environment()
         except HarnessError:
             return
-    yield from (entry.environment for entry in store.stored() if entry.environment)
+    yield from (entry.environment for entry in store.stored() if entry.environment and not entry.lost_tree)
 
 
 def _vllm(environments: list[Environment]) -> Iterator[MachineCheck]:
     for environment in environments:
         yield MachineCheck("vLLM", "ok", f"{environment.describe()}, Python {environment.python_version}")
+    for entry in store.stored():
+        if entry.lost_tree:
+            found = f"{entry.folder.name}, whose tree {entry.lost_tree} is gone"
+            yield MachineCheck("vLLM", "missing", found, f"vllm-harness env remove {entry.folder.name}")
     newest = next((lock for lock in locks.locks() if lock.device == "cpu"), None)
     if not environments and newest:
         yield MachineCheck(

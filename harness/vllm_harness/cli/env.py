@@ -73,8 +73,7 @@ def list_() -> None:
     here = list(store.stored())
     for entry in here:
         whole, own = entry.sizes()
-        state = entry.environment.describe() if entry.environment else "incomplete: remove it"
-        rows.append((entry.folder.name, f"{whole / 1e9:.2f} GB", f"{own / 1e9:.2f} GB", state))
+        rows.append((entry.folder.name, f"{whole / 1e9:.2f} GB", f"{own / 1e9:.2f} GB", _state(entry)))
     for lock in locks.locks():
         if not any(entry.folder.name.startswith(f"{lock.name}-") for entry in here):
             rows.append((lock.name, "-", "-", "not made"))
@@ -82,6 +81,13 @@ def list_() -> None:
     print(
         "own size: the space that a removal frees; the rest is shared with the cache of uv (`uv cache prune`)"
     )
+
+
+def _state(entry: store.StoredEnvironment) -> str:
+    if entry.environment is None:
+        return "incomplete: remove it"
+    described = entry.environment.describe()
+    return f"{described}: its tree is gone, remove it" if entry.lost_tree else described
 
 
 @app.command()

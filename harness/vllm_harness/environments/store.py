@@ -49,6 +49,12 @@ class StoredEnvironment:
     folder: Path
     environment: Environment | None
 
+    @property
+    def lost_tree(self) -> Path | None:
+        """The working tree that it is, where that is no longer there; its links lead nowhere then."""
+        tree = self.environment.tree if self.environment else None
+        return tree if tree and not (tree / "vllm").is_dir() else None
+
     def sizes(self) -> tuple[int, int]:
         """Bytes in total, and bytes that removing it frees: the rest is links into uv's cache."""
         stats = [path.lstat() for path in self.folder.rglob("*") if not path.is_dir()]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from vllm_harness.cli import doctor_checks as doctor
 from vllm_harness.cli.main import app
+from vllm_harness.environments import store
 from vllm_harness.environments.installer import InstallError
 from vllm_harness.errors import UsageError
 
@@ -23,6 +26,27 @@ def test_what_is_missing_comes_with_a_remedy() -> None:
     assert all(check.remedy for check in report.checks if check.state == "missing")
     assert any(check.remedy == "vllm-harness assets fetch smollm2-135m" for check in report.checks)
     assert any(check.remedy.startswith("vllm-harness env create") for check in report.checks)
+
+
+def test_a_tree_that_is_gone_is_no_environment(tmp_path: Path) -> None:
+    tree = tmp_path / "vllm-0.33.0"
+    (tree / "vllm").mkdir(parents=True)
+    made = store.environments_folder() / "tree-1"
+    made.mkdir(parents=True)
+    (made / "pyvenv.cfg").write_text("version_info = 3.11.7")
+    store.write_marker(made, store.Marker("0.33.0", "cpu", "2.13.0", "tree", "0.32.0", tree=str(tree)))
+
+    def found() -> list[tuple[str, str]]:
+        return [
+            (check.state, check.remedy)
+            for check in doctor.examine().checks
+            if "tree" in check.found and check.topic == "vLLM"
+        ]
+
+    assert found() == [("ok", "")]
+    shutil.rmtree(tree)
+    assert found() == [("missing", "vllm-harness env remove tree-1")]
+    assert "its tree is gone" in RUNNER.invoke(app, ["env", "list"]).stdout
 
 
 def test_json_is_the_same_report() -> None:
