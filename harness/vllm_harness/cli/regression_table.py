@@ -19,15 +19,22 @@ from vllm_harness.regression.results.compare import (
     EngineDifference,
     against,
 )
-from vllm_harness.regression.results.findings import ExplainedFailures, ParserFinding
+from vllm_harness.regression.results.findings import (
+    ExplainedFailures,
+    Failure,
+    ParserFinding,
+    known_elsewhere,
+)
 from vllm_harness.regression.results.mismatches import Mismatch
 from vllm_harness.regression.search import SmallestFailure
 from vllm_harness.terminal.tables import Cell as Shown
 from vllm_harness.terminal.tables import fits, on_terminal, one_line, show_table
 
 ENGINES: dict[Engine, str] = {"in-process": "driven in process", "http": "requested over HTTP"}
-LEGEND = "passed / known / failed / left out, because the format cannot express it"
+LEGEND = "cases: passed / known / failed / left out, because the format cannot express it"
+FAILURES = "counted are failures: mismatches of a case in one delivery; a case that failed has one or more"
 UNEXPLAINED_SHOWN = 20
+ALIKE_SHOWN = 5
 PARSERS = ("tool parser", "reasoning parser", "tokenizer")
 
 Column = tuple[str, Group]
@@ -233,12 +240,14 @@ def show_explained(
             place = f"{', '.join(finding.versions)}; {', '.join(finding.families)}"
             console.print(f"{finding.name} ({finding.verdict}; {place})")
             console.print(finding.command, style="dim")
+    console.print(FAILURES)
     defects = sum(finding.verdict == "defect" for finding in known)
     console.print(
         f"{len(explained.counts)} of {len(known)} findings show ({defects} of all are defects, the others "
         f"arguable); {len(explained.unexplained)} failures are without a finding"
     )
     _show_unexplained(console, explained, None if every else UNEXPLAINED_SHOWN)
+    _show_alike(console, known, [failure for _, _, failure in explained.unexplained])
 
 
 def _show_unexplained(console: Console, explained: ExplainedFailures, limit: int | None) -> None:
@@ -249,6 +258,18 @@ def _show_unexplained(console: Console, explained: ExplainedFailures, limit: int
     _show_titles(console, (failure.mismatch for _, _, failure in shown))
     if more := len(explained.unexplained) - len(shown):
         console.print(f"... and {more} more; --all lists them")
+
+
+def _show_alike(console: Console, known: Sequence[ParserFinding], failures: Sequence[Failure]) -> None:
+    """Prints the findings of other families that may have the cause of failures."""
+    alike = known_elsewhere(known, failures)
+    for finding, found in alike[:ALIKE_SHOWN]:
+        others = ", ".join(finding.families[:3]) + (", ..." if len(finding.families) > 3 else "")
+        own = ", ".join(dict.fromkeys(failure.plain_family for failure in found))
+        console.print(
+            f"of the failures of {own}, {len(found)} are like {finding.name!r} in findings.yaml, the same "
+            f"mismatch of {others}: where the cause is the same, add the family there"
+        )
 
 
 def _finding_row(

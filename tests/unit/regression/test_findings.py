@@ -5,13 +5,21 @@ from __future__ import annotations
 import shlex
 from functools import cache
 
+from tests.screens import Screen
+from vllm_harness.cli.regression_table import FAILURES, show_explained
 from vllm_harness.regression.cases.case import Group
 from vllm_harness.regression.cases.groups import case_set
 from vllm_harness.regression.cases.meanings import load_meanings
 from vllm_harness.regression.engines.plan import planned
 from vllm_harness.regression.results.cells import CaseResult, Cell
-from vllm_harness.regression.results.findings import ParserFinding, explain, load_findings
+from vllm_harness.regression.results.findings import (
+    ParserFinding,
+    explain,
+    known_elsewhere,
+    load_findings,
+)
 from vllm_harness.scripted.families import load_families
+from vllm_harness.terminal.tables import plain_console
 
 FINDING = ParserFinding.model_validate(
     {
@@ -46,6 +54,22 @@ def test_a_failure_over_http_is_explained_by_what_explains_it_in_process() -> No
         ("in-process", "all", "call_lost"),
         ("http", "tokens_1", "text_lost"),
     ]
+
+
+def test_a_failure_that_is_known_of_another_family_is_told() -> None:
+    of_another = FINDING.model_copy(update={"families": ("longcat", "dots")})
+    run = [cell("in-process", {"tokens_1": ("call_lost", "text_lost")})]
+    lost, text = (failure for _, _, failure in explain([of_another], run).unexplained)
+    unnamed = of_another.model_copy(update={"mismatches": ()})
+    assert known_elsewhere([unnamed, of_another, FINDING], [lost, text]) == [(of_another, [lost])]
+    screen = Screen(terminal=False)
+    explained = explain([of_another], run)
+    show_explained(plain_console(screen), [of_another], explained, every=False, commands=False)
+    assert FAILURES in screen.lines
+    (line,) = (
+        line for line in screen.lines if line.startswith("of the failures of hermes, 1 are like 'lost'")
+    )
+    assert "of longcat, dots:" in line
 
 
 def test_findings_name_families_and_cases_that_there_are() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -67,10 +67,16 @@ class ParserFinding(StrictModel):
 
     def explains(self, failure: Failure) -> bool:
         """Whether a failure is one of its."""
+        return failure.plain_family in self.families and self._fits(failure)
+
+    def is_like(self, failure: Failure) -> bool:
+        """Whether it names the mismatch of a failure in such a case, for other families."""
+        return bool(self.mismatches) and failure.plain_family not in self.families and self._fits(failure)
+
+    def _fits(self, failure: Failure) -> bool:
         name = unforced(failure.case) if failure.group == "forced" else failure.case
         return (
-            failure.family.removesuffix(REAL) in self.families
-            and failure.group in self.groups
+            failure.group in self.groups
             and (not self.cases or any(fnmatchcase(name, case) for case in self.cases))
             and (not self.deliveries or not {failure.delivery, failure.like}.isdisjoint(self.deliveries))
             and (not self.mismatches or failure.mismatch in self.mismatches)
@@ -99,6 +105,11 @@ class Failure:
     case: str
     delivery: Delivery
     mismatch: Mismatch
+
+    @property
+    def plain_family(self) -> str:
+        """The family, on whichever tokenizer."""
+        return self.family.removesuffix(REAL)
 
     @property
     def like(self) -> Delivery:
@@ -139,6 +150,17 @@ def explain(findings: Iterable[ParserFinding], cells: Iterable[Cell]) -> Explain
                 counts = explained.counts.setdefault(finding.name, {})
                 counts[place] = counts.get(place, 0) + 1
     return explained
+
+
+def known_elsewhere(
+    findings: Iterable[ParserFinding], failures: Sequence[Failure]
+) -> list[tuple[ParserFinding, list[Failure]]]:
+    """The findings of other families that are like failures, those that name cases and explain most first."""
+    alike = [(finding, [failure for failure in failures if finding.is_like(failure)]) for finding in findings]
+    return sorted(
+        ((finding, found) for finding, found in alike if found),
+        key=lambda pair: (not pair[0].cases, -len(pair[1])),
+    )
 
 
 def _failures(cell: Cell) -> Iterator[Failure]:
