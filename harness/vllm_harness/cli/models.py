@@ -10,7 +10,7 @@ import typer
 from vllm_harness.cli.options import MODELS_FILE, VLLM
 from vllm_harness.configuration.model_entries import Frontend, ModelEntry, load_models
 from vllm_harness.environments import resolve
-from vllm_harness.server.model_check import names_of, unknown_names
+from vllm_harness.server.model_check import Unknown, names_of, stand_in_problems, unknown_names
 from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import plain_console, show_table
 
@@ -40,23 +40,32 @@ def check(
     frontend: Annotated[Frontend, typer.Option(help="The front end whose parsers are meant.")] = "python",
     models_file: MODELS_FILE = None,
 ) -> None:
-    """Check whether a vLLM knows every name that the entries use.
+    """Check whether a vLLM knows every name of the entries, and whether their stand-ins can be made.
 
-    The exit code is 0 if it knows all of them, 1 if a name is unknown, and 2
-    if there is no such vLLM.
+    The exit code is 1 if a name is unknown or a stand-in cannot be made, and
+    2 if there is no such vLLM. Assets that are not in the cache are fetched.
     """
     entries = list(load_models(models_file))
     with shown() as progress:
         environment = resolve(vllm)
         progress(f"reading the names that {environment.describe()} knows")
         unknown = unknown_names(entries, names_of(environment, frontend), frontend)
+        problems = stand_in_problems(entries, progress)
+    _show_unknown(environment.describe(), unknown, len(entries))
+    for name, error in problems:
+        print(f"the stand-in of {name} cannot be made: {error}")
+    if unknown or problems:
+        raise typer.Exit(1)
+    print(f"the stand-ins of {sum(entry.stand_in is not None for entry in entries)} entries can be made")
+
+
+def _show_unknown(vllm: str, unknown: list[Unknown], entries: int) -> None:
     if not unknown:
-        print(f"{environment.describe()} knows every name of the {len(entries)} entries")
+        print(f"{vllm} knows every name of the {entries} entries")
         return
     rows = [(each.model, each.key, each.name, ", ".join(each.near)) for each in unknown]
     show_table(plain_console(), ("model", "key", "unknown", "nearest"), rows)
-    print(f"{environment.describe()}: {len(unknown)} unknown names")
-    raise typer.Exit(1)
+    print(f"{vllm}: {len(unknown)} unknown names")
 
 
 def _row(entry: ModelEntry) -> tuple[str, ...]:

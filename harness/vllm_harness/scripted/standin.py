@@ -67,6 +67,21 @@ def build_stand_in(entry: ModelEntry, tokenizer_dir: Path, into: Path | None = N
     return target
 
 
+def check_stop(entry: ModelEntry, checkpoint: Path) -> None:
+    """Raises StandInError where the token that ends a turn is none of its tokenizer.json."""
+    path, stop = checkpoint / "tokenizer.json", _stand_in(entry).stop
+    if not path.exists():
+        return
+    document = json.loads(path.read_text())
+    vocabulary = document.get("model", {}).get("vocab", ())
+    words = vocabulary if isinstance(vocabulary, dict) else {piece for piece, *_ in vocabulary}
+    if stop not in words and stop not in {token["content"] for token in document.get("added_tokens", ())}:
+        raise StandInError(
+            f"{_stand_in(entry).tokenizer} has no token {stop!r}, which is to end a turn of {entry.name}",
+            hint="name in `stop` the token that ends a turn of the model, as its tokenizer writes it",
+        )
+
+
 def _stand_in(entry: ModelEntry) -> StandIn:
     if entry.stand_in is None:
         raise StandInError(f"model {entry.name!r} has no stand_in", hint="run it on the live lane")
@@ -99,7 +114,10 @@ def _rename_tokens(folder: Path, tokens: dict[int, str]) -> None:
     document = json.loads(path.read_text())
     added = {token["id"]: token for token in document["added_tokens"]}
     if missing := tokens.keys() - added.keys():
-        raise StandInError(f"{path.name}: no added token with id {min(missing)}")
+        raise StandInError(
+            f"{path.name}: no added token with id {min(missing)}",
+            hint="correct `tokens` of the stand-in: it gives other texts to added tokens that are there",
+        )
     for number, text in tokens.items():
         added[number]["content"] = text
     _write_json(path, document)

@@ -135,7 +135,7 @@ def plan_launch(
     if lane == "live":
         model, lane_args, assets_env = _live_model(entry, progress)
     else:
-        model, lane_args, assets_env = _stand_in(entry, progress)
+        model, lane_args, assets_env = fetched_stand_in(entry, progress)
         lane_args += SCRIPTED_ARGS[frontend]
     return Launch(
         entry=entry,
@@ -156,9 +156,15 @@ def _live_model(
     return entry.hub.id, ("--revision", entry.hub.revision), {}
 
 
-def _stand_in(
+def fetched_stand_in(
     entry: ModelEntry, progress: Callable[[str], None]
 ) -> tuple[str, tuple[str, ...], dict[str, str]]:
+    """The checkpoint of an entry's stand-in, its assets fetched, and the arguments and variables of its server.
+
+    Raises:
+        UsageError: there is no such asset, or the tokenizer is not the one that the entry describes.
+        AssetError: an asset cannot be fetched, or is not the pinned one.
+    """
     assert entry.stand_in is not None
     named = entry.stand_in.tokenizer
     tokenizer = Path(named) if Path(named).is_absolute() else assets.fetch(named, progress=progress)

@@ -17,7 +17,9 @@ from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.dialects import load_dialects
-from vllm_harness.scripted.standin import stand_in_args
+from vllm_harness.scripted.standin import check_stop, stand_in_args
+from vllm_harness.server.launch import fetched_stand_in
+from vllm_harness.terminal.status import Progress
 
 _SCRIPT = Path(__file__).with_name("vllm_names.py")
 _LIMIT_S = 300
@@ -145,6 +147,18 @@ def unknown_names(
         for key, name in _names(entry, frontend)
         if name not in pools[key]
     ]
+
+
+def stand_in_problems(entries: Iterable[ModelEntry], progress: Progress) -> list[tuple[str, HarnessError]]:
+    """Why stand-ins cannot be made, by the entry's name; assets that are not in the cache are fetched."""
+    found = []
+    for entry in (entry for entry in entries if entry.stand_in):
+        try:
+            checkpoint, _, _ = fetched_stand_in(entry, progress)
+            check_stop(entry, Path(checkpoint))
+        except HarnessError as error:
+            found.append((entry.name, error))
+    return found
 
 
 def _names(entry: ModelEntry, frontend: Frontend) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,14 @@ from vllm_harness.cli import models
 from vllm_harness.cli.main import app
 from vllm_harness.configuration.model_entries import ModelEntry, load_models
 from vllm_harness.environments.spec import Environment
-from vllm_harness.server.model_check import NamesError, Unknown, VllmNames, names_of, unknown_names
+from vllm_harness.server.model_check import (
+    NamesError,
+    Unknown,
+    VllmNames,
+    names_of,
+    stand_in_problems,
+    unknown_names,
+)
 
 KNOWN = VllmNames(
     tool_parsers=frozenset({"hermes", "openai"}),
@@ -105,9 +112,33 @@ def test_the_command_ends_with_1_and_a_table_where_a_name_is_unknown(
 ) -> None:
     monkeypatch.setattr(models, "resolve", lambda spec: an_environment(tmp_path, ""))
     monkeypatch.setattr(models, "names_of", lambda *_: KNOWN)
+    monkeypatch.setattr(models, "stand_in_problems", lambda *_: [])
     result = CliRunner().invoke(app, ["models", "check"], env={"COLUMNS": "40"})
     assert result.exit_code == 1
     assert "deepseek_v32" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({}, None),
+        ({"tokenizer": "no-such-asset"}, "no asset no-such-asset"),
+        ({"stop": "<|im_end|>"}, "has no token '<|im_end|>'"),
+        ({"tokens": {7: "<|call|>"}}, "no added token with id 7"),
+        ({"assets": {"ENCODINGS": "no-such-asset"}}, "no asset no-such-asset"),
+    ],
+)
+def test_a_stand_in_that_cannot_be_made_is_told(
+    changes: dict[str, object], problem: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_HARNESS_CACHE", str(tmp_path))
+    tokenizer = {"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 1, "content": "<|end|>"}]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    stand_in = {**ENTRY["stand_in"], "tokenizer": str(tmp_path), "stop": "<|end|>", **changes}  # type: ignore[dict-item]
+    entry = ModelEntry.model_validate({**ENTRY, "stand_in": stand_in})
+    found = [str(error) for _, error in stand_in_problems([entry], lambda _: None)]
+    assert len(found) == bool(problem)
+    assert all(str(problem) in each for each in found)
 
 
 def test_the_list_as_json_is_the_whole_file() -> None:
