@@ -45,10 +45,10 @@ def pages() -> dict[str, str]:
 
 
 def _relinked(text: str) -> str:
-    """A document of the root with its links to other documents of the root as links between pages."""
+    """A document of the root with its links to other documents and pages as links between pages."""
     for name, page in INCLUDED.items():
         text = text.replace(f"]({name})", f"](../{page})")
-    return text
+    return text.replace("](docs/", "](../")
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -103,6 +103,7 @@ def _row(parameter: Any, context: typer.Context) -> tuple[str, str]:
 def pytest_page() -> str:
     """The plugin's fixtures, options and markers."""
     given = [(f"`{name}`", str(settings["help"])) for name, settings in options.OPTIONS.items()]
+    settings = [(f"`{name}`", text) for name, text in options.INI.items()]
     markers = [
         (f"`{name}`", text) for name, _, text in (marker.partition(": ") for marker in options.MARKERS)
     ]
@@ -112,6 +113,7 @@ def pytest_page() -> str:
             "",
             *("## Fixtures", "", *_table(("fixture", "what it gives"), _fixtures())),
             *("## Options", "", *_table(("option", "what it sets"), given)),
+            *("## Settings of the ini file", "", *_table(("setting", "what it sets"), settings)),
             *("## Markers", "", *_table(("marker", "the test"), markers)),
         ]
     )

@@ -10,11 +10,12 @@ import typer
 from vllm_harness.cli.options import MODELS_FILE, VLLM
 from vllm_harness.configuration.model_entries import Frontend, ModelEntry, load_models
 from vllm_harness.environments import resolve
+from vllm_harness.scripted.dialects import load_dialects
 from vllm_harness.server.model_check import Unknown, names_of, stand_in_problems, unknown_names
 from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import plain_console, show_table
 
-app = typer.Typer(help="List the model entries, and check them against a vLLM.")
+app = typer.Typer(help="List the model entries and the dialects; check the entries against a vLLM.")
 
 
 @app.callback(invoke_without_command=True)
@@ -57,6 +58,13 @@ def check(
     if unknown or problems:
         raise typer.Exit(1)
     print(f"the stand-ins of {sum(entry.stand_in is not None for entry in entries)} entries can be made")
+
+
+@app.command()
+def dialects() -> None:
+    """List the dialects, each with where its format is published."""
+    rows = [(dialect.name, dialect.source) for dialect in load_dialects().values()]
+    show_table(plain_console(), ("dialect", "format"), rows)
 
 
 def _show_unknown(vllm: str, unknown: list[Unknown], entries: int) -> None:

@@ -159,7 +159,7 @@ def _live_model(
 def fetched_stand_in(
     entry: ModelEntry, progress: Callable[[str], None]
 ) -> tuple[str, tuple[str, ...], dict[str, str]]:
-    """The checkpoint of an entry's stand-in, its assets fetched, and the arguments and variables of its server.
+    """The checkpoint of an entry's stand-in, its assets fetched, and its server's arguments and variables.
 
     Raises:
         UsageError: there is no such asset, or the tokenizer is not the one that the entry describes.

@@ -83,6 +83,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 MODELS_FILE_INI = "vllm_models_file"
+INI = {
+    MODELS_FILE_INI: "another models.yaml, relative to pytest's rootdir; --vllm-models-file comes before it"
+}
 
 
 def models_file(config: pytest.Config) -> Path | None:
@@ -101,7 +104,8 @@ def add(parser: pytest.Parser) -> None:
     group = parser.getgroup("vllm-harness", "real vLLM servers")
     for name, settings in OPTIONS.items():
         group.addoption(name, dest=dest(name), **settings)
-    parser.addini(MODELS_FILE_INI, "another models.yaml, relative to the rootdir", default="")
+    for name, text in INI.items():
+        parser.addini(name, text, default="")
 
 
 def given(config: pytest.Config) -> dict[str, str]:

@@ -13,6 +13,7 @@ from vllm_harness.cli import models
 from vllm_harness.cli.main import app
 from vllm_harness.configuration.model_entries import ModelEntry, load_models
 from vllm_harness.environments.spec import Environment
+from vllm_harness.scripted.dialects import load_dialects
 from vllm_harness.server.model_check import (
     NamesError,
     Unknown,
@@ -145,6 +146,11 @@ def test_the_list_as_json_is_the_whole_file() -> None:
     listed = json.loads(CliRunner().invoke(app, ["models", "--json"]).stdout)
     assert [entry["name"] for entry in listed] == [entry.name for entry in load_models()]
     assert listed[0]["capabilities"] == sorted(listed[0]["capabilities"])
+
+
+def test_the_dialects_are_listed() -> None:
+    listed = CliRunner().invoke(app, ["models", "dialects"]).stdout
+    assert {line.split()[0] for line in listed.splitlines()[1:]} == set(load_dialects())
 
 
 def test_the_list_names_every_hub_id_whole() -> None:
