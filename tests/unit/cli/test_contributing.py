@@ -11,9 +11,13 @@ import pytest
 import typer
 
 from vllm_harness.cli.main import app
+from vllm_harness.protocol.core.examples import OPERATIONS
+from vllm_harness.protocol.core.rule import Rule
+from vllm_harness.protocol.rules import RULE_MODULES
 
 ROOT = Path(__file__).parents[3]
-CODE = re.findall(r"`([^`\n]+)`|^\$ (.*?)(?:  +#.*)?$", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
+TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+CODE = re.findall(r"`([^`\n]+)`|^\$ (.*?)(?:  +#.*)?$", TEXT, re.M)
 SPANS = sorted({" ".join(filter(None, span)) for span in CODE})
 FILES = [span for span in SPANS if re.fullmatch(r"[\w./-]+/[\w./-]*|[\w-]+\.(md|yaml|toml|txt)", span)]
 COMMANDS = [span for span in SPANS if span.startswith("vllm-harness ")]
@@ -33,3 +37,18 @@ def test_the_command_exists(line: str) -> None:
         command = command.commands[words.pop(0)]
     options = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= options
+
+
+def test_every_band_of_rules_has_its_module() -> None:
+    bands = {
+        str(Path(module.__file__).relative_to(ROOT / "harness/vllm_harness/protocol")): {
+            value.code[:3] for value in vars(module).values() if isinstance(value, Rule)
+        }
+        for module in RULE_MODULES
+    }
+    rows = [line.split("|") for line in TEXT.splitlines() if re.match(r"\| `[A-Z]{2}\d`", line)]
+    assert {row[3].strip(" `"): set(re.findall(r"[A-Z]{2}\d", row[1])) for row in rows} == bands
+
+
+def test_every_edit_of_an_example_is_told() -> None:
+    assert set(re.findall(r'`\("(\w+)", ', TEXT)) == {*OPERATIONS, "replace"}

@@ -36,7 +36,7 @@ def edited(values: Sequence[Json], edits: Sequence[Edit]) -> list[Json]:
     result = [copy.deepcopy(value) for value in values]
     for operation, *rest in edits:
         if operation != "replace":
-            _OPERATIONS[operation](result, *rest)
+            OPERATIONS[operation](result, *rest)
     about_numbers = any("sequence_number" in edit for edit in edits)
     if result and not about_numbers and all("sequence_number" in value for value in values):
         return numbered(result, values[0]["sequence_number"])
@@ -80,7 +80,7 @@ def _move(values: list[Json], where: int | str, before: int | str) -> None:
     values.insert(locate(values, before), value)
 
 
-_OPERATIONS: dict[str, Callable[..., None]] = {
+OPERATIONS: dict[str, Callable[..., None]] = {
     "set": lambda values, where, path, leaf: put(values[locate(values, where)], path, copy.deepcopy(leaf)),
     "unset": lambda values, where, path: take(values[locate(values, where)], path),
     "drop": lambda values, where: values.pop(locate(values, where)),
