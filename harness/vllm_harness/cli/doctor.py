@@ -27,7 +27,10 @@ def doctor(
     """
     if servers is not None:
         if why := in_the_way(servers):
-            raise UsageError(f"this machine cannot run {servers} CPU servers at once: {why}")
+            raise UsageError(
+                f"this machine cannot run {servers} CPU servers at once: {why}",
+                hint="run `vllm-harness doctor`, which names the remedies, or run fewer servers at once",
+            )
         return
     report = examine()
     if as_json:

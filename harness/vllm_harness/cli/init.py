@@ -41,7 +41,10 @@ def init(
     try:
         steps = [add_dependency(project), write_entry(project, entry), write_test(project, entry)]
     except (OSError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{project}: {error}") from None
+        raise UsageError(
+            f"{project}: {error}",
+            hint="mend what the line names, and run the command again: it overwrites nothing",
+        ) from None
     console = plain_console()
     for step in steps:
         console.print(f"{step.state:7}  {step.path}: {step.note}")

@@ -45,7 +45,10 @@ def stop(
         raise UsageError(f"no kept server is named {name!r}", hint="`vllm-harness ps` lists them")
     for record in records:
         if left := kept.end(record):
-            raise StopFailed(f"{record.name}: processes {left} survived KILL")
+            raise StopFailed(
+                f"{record.name}: processes {left} survived SIGKILL",
+                hint="see what they wait for: `ps -o pid,stat,wchan,cmd`",
+            )
         console.print(f"stopped {record.name} ({record.lane}, pid {record.pid})")
     for template in templates() if name is None else []:
         os.kill(template.pid, signal.SIGTERM)

@@ -91,7 +91,10 @@ def regression(
         return
     known = compare.read_baseline(baseline) if baseline else None
     if known and known.engine != engine:
-        raise UsageError(f"the baseline {baseline} is of the engine {known.engine}")
+        raise UsageError(
+            f"the baseline {baseline} is of the engine {known.engine}, and this run of {engine}",
+            hint=f"add --engine {known.engine}, or name another baseline",
+        )
     families = tuple(on_tokenizers(select_families(parsers, models, engine), tokenizers))
     generation = Generation(budget, seed)
     selection = Selection(families, select_groups(groups), engine, tuple(only or ()), meanings, generation)

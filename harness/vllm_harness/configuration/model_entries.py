@@ -262,14 +262,23 @@ def load_models(path: Path | None = None) -> ModelsFile:
         raise ModelsFileError(error.message, hint=error.hint) from error
     data = document.data
     if not isinstance(data, dict) or not isinstance(data.get("models"), dict):
-        raise ModelsFileError(f"{path}:1: a top-level key 'models' with a mapping of entries is missing")
+        raise ModelsFileError(
+            f"{path}:1: a top-level key 'models' with a mapping of entries is missing",
+            hint="write the entries below `models:`, as `vllm-harness init` does",
+        )
     if unknown := set(data) - {"models", "known_deviations"}:
         key = min(map(str, unknown))
-        raise ModelsFileError(f"{path}:{document.line((key,))}: {key}: unknown key")
+        raise ModelsFileError(
+            f"{path}:{document.line((key,))}: {key}: unknown key",
+            hint="move it into an entry, or below `models:`",
+        )
     for name, body in data["models"].items():
         if isinstance(body, dict) and "name" in body:
             line = document.line(("models", name, "name"))
-            raise ModelsFileError(f"{path}:{line}: models.{name}.name: the name of an entry is its key")
+            raise ModelsFileError(
+                f"{path}:{line}: models.{name}.name: the name of an entry is its key",
+                hint="leave `name` out",
+            )
     try:
         return ModelsFile.model_validate({**data, "path": path, "models": _named(data["models"])})
     except ValidationError as error:

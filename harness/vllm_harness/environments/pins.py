@@ -114,4 +114,4 @@ def _file(root: Path, path: str, source: str) -> Path:
         return root / path
     names = [str(file.relative_to(root)) for file in sorted(root.rglob("*")) if file.is_file()]
     near = get_close_matches(path, names, n=5, cutoff=0.4) or names[:12]
-    raise UsageError(f"{source} has no file {path}", hint=f"name a file of its: {', '.join(near)}")
+    raise UsageError(f"{source} has no file {path}", hint=f"name one of its files: {', '.join(near)}")

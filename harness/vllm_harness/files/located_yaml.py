@@ -63,15 +63,17 @@ def read_yaml(path: Path) -> Document:
     try:
         root = loader.get_single_node()
         if root is None:
-            raise YamlFileError(f"{path}:1: the file is empty")
+            raise YamlFileError(f"{path}:1: the file is empty", hint="check that it is the file you mean")
         _refuse_duplicates(root, path)
         return Document(path, loader.construct_document(root), root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        raise YamlFileError(f"{path}:{line}: {error.problem or error.context}") from error
+        raise YamlFileError(
+            f"{path}:{line}: {error.problem or error.context}", hint="mend the YAML there"
+        ) from error
     except RecursionError as error:
-        raise YamlFileError(f"{path}: nested too deeply") from error
+        raise YamlFileError(f"{path}: nested too deeply", hint="write it with fewer levels") from error
     except (yaml.YAMLError, ValueError) as error:
         raise YamlFileError(f"{path}: {error}") from error
 
@@ -80,14 +82,20 @@ def _read(path: Path) -> str:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise YamlFileError(f"{path}: {error.strerror}") from error
+        raise YamlFileError(
+            f"{path}: {error.strerror}", hint="check the path, and that this user may read the file"
+        ) from error
     if len(raw) > MAX_BYTES:
-        raise YamlFileError(f"{path}: {len(raw)} bytes, more than {MAX_BYTES}")
+        raise YamlFileError(
+            f"{path}: {len(raw)} bytes, more than {MAX_BYTES}", hint="check that it is the file you mean"
+        )
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise YamlFileError(f"{path}:{line}: not UTF-8 at byte {error.start}") from error
+        raise YamlFileError(
+            f"{path}:{line}: not UTF-8 at byte {error.start}", hint="save it as UTF-8"
+        ) from error
 
 
 def _refuse_duplicates(root: yaml.Node, path: Path) -> None:
@@ -105,7 +113,10 @@ def _refuse_duplicates(root: yaml.Node, path: Path) -> None:
             for key, value in node.value:
                 name = str(key.value)
                 if name in keys:
-                    raise YamlFileError(f"{path}:{key.start_mark.line + 1}: duplicate key {name!r}")
+                    raise YamlFileError(
+                        f"{path}:{key.start_mark.line + 1}: duplicate key {name!r}",
+                        hint="keep one of the two",
+                    )
                 keys.add(name)
                 pending.append(value)
 

@@ -126,13 +126,19 @@ def _read(path: Path | str, source: str) -> bytes:
             with Path(path).open("rb") as file:
                 data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise ProtocolInputError(error.strerror or str(error), source=source) from error
+        raise ProtocolInputError(
+            error.strerror or str(error), source=source, hint="check the path, and that this user may read it"
+        ) from error
     if len(data) > MAX_FILE_BYTES:
         raise ProtocolInputError(
             f"larger than {MAX_FILE_BYTES} bytes", source=source, hint="split the capture"
         )
     if not data.strip():
-        raise ProtocolInputError("empty: neither events nor bodies to check", source=source)
+        raise ProtocolInputError(
+            "empty: neither events nor bodies to check",
+            source=source,
+            hint="give what the server sent, such as the output of `curl -N`",
+        )
     return data
 
 
@@ -141,7 +147,9 @@ def _text(data: bytes, source: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise ProtocolInputError("not UTF-8", source=source, line=line) from error
+        raise ProtocolInputError(
+            "not UTF-8", source=source, line=line, hint="give the bytes as they were sent"
+        ) from error
 
 
 def _bad_json(error: Exception, source: str, line: int) -> ProtocolInputError:

@@ -65,7 +65,7 @@ class KnownDeviation(BaseModel):
         try:
             return SpecifierSet(self.versions).contains(Version(version), prereleases=True)
         except InvalidVersion as error:
-            raise ProtocolInputError(f"{version!r} is no version") from error
+            raise ProtocolInputError(f"{version!r} is no version", hint="give one such as 0.32.0") from error
 
     def covers(self, finding: Finding) -> bool:
         """Whether a finding is this deviation."""

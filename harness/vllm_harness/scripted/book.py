@@ -172,7 +172,9 @@ class ScriptBook:
     def add(self, rule: BookRule) -> Script:
         """Adds a rule; raises as `script` does."""
         if rule.name in self.scripts:
-            raise UsageError(f"book {self.name!r} has a script {rule.name!r} already")
+            raise UsageError(
+                f"book {self.name!r} has a script {rule.name!r} already", hint="give the new one another name"
+            )
         encoded = [self._encode(take, rule.constrained) for take in rule.takes]
         takes = tuple(tuple(ids) for ids, _ in encoded)
         script = Script(rule.name, takes, rule.expect, any(early for _, early in encoded))
@@ -255,7 +257,10 @@ class ScriptBook:
 
     def _stand_in(self) -> Any:
         if self._entry.stand_in is None:
-            raise UsageError(f"model {self._entry.name!r} has no stand_in, so it cannot be scripted")
+            raise UsageError(
+                f"model {self._entry.name!r} has no stand_in, so it cannot be scripted",
+                hint="use a model that has one; `vllm-harness models` lists the lanes of each",
+            )
         return self._entry.stand_in
 
     def _tokenize(self, text: str) -> list[int]:
@@ -288,12 +293,16 @@ class ScriptBook:
 
 def _plain(say: Say | None, reasoning: str | None, calls: Sequence[ToolCall]) -> Say:
     if say is None and reasoning is None and not calls:
-        raise UsageError("a script needs a text, reasoning, calls, a Meaning, Raw text or token ids")
+        raise UsageError(
+            "a script needs a text, reasoning, calls, a Meaning, Raw text or token ids",
+            hint='say what the model answers, such as script("Hello.")',
+        )
     if say is None or isinstance(say, str):
         return Meaning.of(say, reasoning=reasoning, calls=tuple(calls))
     if reasoning is not None or calls:
         raise UsageError(
-            "reasoning and calls go with a plain text, not with a Meaning, Raw text or token ids"
+            "reasoning and calls go with a plain text, not with a Meaning, Raw text or token ids",
+            hint="put them into the Meaning or the raw text",
         )
     return say
 

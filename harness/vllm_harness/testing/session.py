@@ -171,7 +171,10 @@ def is_repeated(item: pytest.Item) -> bool:
 def _prepare(config: pytest.Config) -> PytestRun:
     option = config.option
     if option.vllm_repeat < 1:
-        raise UsageError("--vllm-repeat wants a number of 1 or more")
+        raise UsageError(
+            f"--vllm-repeat is {option.vllm_repeat}, and wants a number of 1 or more",
+            hint="leave it out to run each test once",
+        )
     refuse_more(option)
     reference = read_reference(option.vllm_quality_reference) if option.vllm_quality_reference else None
     entries = load_models(models_file(config))

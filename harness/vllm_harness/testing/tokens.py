@@ -76,7 +76,9 @@ def read(path: Path) -> list[TokenRecord]:
     try:
         return [TokenRecord.model_validate_json(line) for line in path.read_text().splitlines()]
     except (OSError, ValidationError) as error:
-        raise UsageError(f"{path} is no token recording: {error}") from error
+        raise UsageError(
+            f"{path} is no token recording: {error}", hint="record one with --vllm-record-tokens DIR"
+        ) from error
 
 
 def script_recording(records: Sequence[TokenRecord], book: ScriptBook) -> None:

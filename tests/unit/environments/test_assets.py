@@ -162,7 +162,7 @@ def test_what_a_pin_prints_is_the_pin_that_the_mismatch_asks_for(registry: Regis
     [
         ("npm:thing", "models/tokenizer.json", "does not name a source and its version"),
         ("thing@1.0.0", "models/tokenizer.json", "does not name a source and its version"),
-        ("npm:thing@1.0.0", "model/tokenizer.json", "name a file of its: models/tokenizer.json"),
+        ("npm:thing@1.0.0", "model/tokenizer.json", "name one of its files: models/tokenizer.json"),
     ],
 )
 def test_a_pin_of_what_there_is_not(registry: Registry, address: str, path: str, message: str) -> None:

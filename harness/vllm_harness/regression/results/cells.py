@@ -117,7 +117,10 @@ class RegressionRun:
             try:
                 yield Cell.model_validate_json(path.read_text())
             except ValidationError as error:
-                raise UsageError(f"{path} is no cell: {error.errors()[0]['msg']}") from error
+                raise UsageError(
+                    f"{path} is no cell of a run of this harness: {error.errors()[0]['msg']}",
+                    hint="remove the file, and run `vllm-harness regression` with the same --run again",
+                ) from error
 
     def finished(
         self, environment: str, engine: Engine, family: str, group: Group, cases_digest: str

@@ -166,7 +166,9 @@ def read_baseline(path: Path) -> Baseline:
     try:
         return Baseline.model_validate(yaml.safe_load(path.read_text()))
     except OSError as error:
-        raise UsageError(f"cannot read the baseline {path}: {error.strerror}") from error
+        raise UsageError(
+            f"cannot read the baseline {path}: {error.strerror}", hint="write one with --write-baseline"
+        ) from error
     except (yaml.YAMLError, ValidationError) as error:
         raise UsageError(f"{path} is no baseline: {error}", hint="write one with --write-baseline") from error
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from vllm_harness.errors import UsageError
 from vllm_harness.scripted.meaning import Meaning
 
+OTHER_NAME = "choose another name, or script the raw text"
+
 
 class DialectError(UsageError):
     """A meaning that the format of this family cannot express."""

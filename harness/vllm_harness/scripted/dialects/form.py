@@ -10,7 +10,7 @@ from string import Template
 
 from pydantic.dataclasses import dataclass
 
-from vllm_harness.scripted.dialects.dialect import DialectError, refuse_markers
+from vllm_harness.scripted.dialects.dialect import OTHER_NAME, DialectError, refuse_markers
 from vllm_harness.scripted.dialects.parts import STRICT, Calls, SharedFrame, SharedThoughts, Thoughts
 from vllm_harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
 
@@ -183,7 +183,9 @@ class Form:
         arguments = self.calls.arguments(call, self.name)
         template = Template(self.calls.call)
         if "name" in template.get_identifiers() and not _NAME.fullmatch(call.name):
-            raise DialectError(f"dialect {self.name} cannot write {call.name!r} as a bare name")
+            raise DialectError(
+                f"dialect {self.name} cannot write {call.name!r} as a bare name", hint=OTHER_NAME
+            )
         return template.substitute(
             name=call.name,
             name_json=json.dumps(call.name, ensure_ascii=False),

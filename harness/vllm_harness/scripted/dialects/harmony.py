@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 
-from vllm_harness.scripted.dialects.dialect import Dialect, DialectError, refuse_markers
+from vllm_harness.scripted.dialects.dialect import OTHER_NAME, Dialect, DialectError, refuse_markers
 from vllm_harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
 
 _NAME = "harmony"
@@ -67,7 +67,9 @@ def _message(part: Part, *, last: bool) -> str:
 
 def _recipient(name: str) -> str:
     if not re.fullmatch(r"[^\s<]+", name):
-        raise DialectError(f"dialect harmony cannot write {name!r} as a recipient: blank or '<' in it")
+        raise DialectError(
+            f"dialect harmony cannot write {name!r} as a recipient: blank or '<' in it", hint=OTHER_NAME
+        )
     return f"functions.{name}"
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from vllm_harness.scripted.dialects.dialect import DialectError, refuse_markers
+from vllm_harness.scripted.dialects.dialect import OTHER_NAME, DialectError, refuse_markers
 from vllm_harness.scripted.meaning import ToolCall
 
 _STRICT = ConfigDict(extra="forbid")
@@ -87,7 +87,9 @@ class Elements:
 
     def _element(self, key: str, value: Any, dialect: str) -> str:
         if not re.fullmatch(r"[A-Za-z_][\w.-]*", key):
-            raise DialectError(f"dialect {dialect} cannot write {key!r} as the name of an element")
+            raise DialectError(
+                f"dialect {dialect} cannot write {key!r} as the name of an element", hint=OTHER_NAME
+            )
         return f"{self.mark}<{key}>{self._inner(value, dialect)}{self.mark}</{key}>"
 
 
@@ -108,7 +110,7 @@ class Quoted:
     def _pairs(self, value: dict[str, Any], dialect: str) -> str:
         for key in value:
             if not re.fullmatch(r"[\w.-]+", key):
-                raise DialectError(f"dialect {dialect} cannot write {key!r} as a bare key")
+                raise DialectError(f"dialect {dialect} cannot write {key!r} as a bare key", hint=OTHER_NAME)
         return ",".join(f"{key}:{self._value(inner, dialect)}" for key, inner in value.items())
 
     def _value(self, value: Any, dialect: str) -> str:
@@ -134,7 +136,9 @@ class Python:
         for key in arguments:
             kept = unicodedata.normalize("NFKC", key) == key  # Python normalizes identifiers
             if not key.isidentifier() or keyword.iskeyword(key) or not kept:
-                raise DialectError(f"dialect {dialect} cannot write {key!r} as a keyword argument")
+                raise DialectError(
+                    f"dialect {dialect} cannot write {key!r} as a keyword argument", hint=OTHER_NAME
+                )
         return ", ".join(f"{key}={_python(value)}" for key, value in arguments.items())
 
 
