@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from vllm_harness import known_defect
+
 FOLDER = Path(__file__).parent / "cases"
 
 
@@ -31,8 +33,14 @@ def _parameter(case: dict[str, Any], known: str) -> Any:
     marks = [pytest.mark.covers(*case.pop("covers"))] if "covers" in case else []
     marks += [pytest.mark.vllm_needs(*case.pop("needs"))] if "needs" in case else []
     marks += [pytest.mark.vllm_alone] if case.pop("alone", False) else []
-    marks += [
-        pytest.mark.vllm_known_defect(defect.pop("reference"), **defect)
-        for defect in map(dict, case.pop(known, ()))
-    ]
+    marks += [_known_defect(defect) for defect in case.pop(known, ())]
     return pytest.param(case, id=case.pop("id"), marks=marks)
+
+
+def _known_defect(defect: str | dict[str, Any]) -> pytest.MarkDecorator:
+    """The mark of a defect's id, or of `{id: ..., models: [...]}`."""
+    return (
+        known_defect(defect)
+        if isinstance(defect, str)
+        else known_defect(defect["id"], models=defect["models"])
+    )

@@ -9,16 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vllm_harness.testing.defects import DefectShown, KnownDefect
+from vllm_harness.defects.registry import load_defects
+from vllm_harness.testing.defects import DefectShown
 from vllm_harness.testing.session import Server
 
 Check = Callable[..., None]
-LOST = KnownDefect.of(
-    "vllm#31501",
-    versions=">=0.22",
-    models=["llama3.1"],
-    why="streaming: a call whose tokens all fall into one delta is lost",
-)
+LOST = "vllm-31501"
 SAYING = {
     *("response.output_item.added", "response.incomplete", "response.failed", "error"),
     "content_block_start",
@@ -31,7 +27,9 @@ def lost_calls_excused(check: Callable[[str], Check], server: Server) -> Callabl
     Raises, where a stream is checked:
         DefectShown: the stream is as the defect leaves it; nothing else of the test can be judged then.
     """
-    if server.lane != "scripted" or not LOST.holds_for(server.vllm_version, server.entry.name):
+    if server.lane != "scripted" or not load_defects()[LOST].holds_for(
+        server.vllm_version, server.entry.name
+    ):
         return check
 
     def named(name: str) -> Check:

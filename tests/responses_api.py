@@ -20,12 +20,7 @@ from vllm_harness.testing.session import Server
 
 SHOW = {"enable_response_messages": True}  # vLLM's own: the response carries prompt and output as they were
 TERMINAL = ("response.completed", "response.incomplete", "response.failed")
-IDS_MADE_AGAIN = pytest.mark.vllm_known_defect(
-    "vllm#47916",
-    versions=">=0.22,<0.32",
-    why="the terminal response is parsed anew from the whole text: its ids are not those of the stream",
-    models=("smollm2-135m",),
-)
+IDS_MADE_AGAIN = pytest.mark.vllm_known_defect("vllm-47916")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Known deviations of models.yaml that have gone: a whole run of the suites did not see them, and fails."""
+"""Known deviations that have gone: a whole run of the suites did not see them, and fails."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from vllm_harness.cli.run import SUITES
+from vllm_harness.defects.registry import known_deviations
 from vllm_harness.protocol import Finding, KnownDeviation, apply_known
 from vllm_harness.testing.session import RUN, TARGET, PytestRun
 
@@ -41,8 +42,9 @@ def find_gone(run: PytestRun) -> bool:
     for target in run.choice.targets:
         result = run.results.get(target.id)
         if result and target.lane == "scripted" and not result.counts()["failed"]:
-            known = target.entry.known_deviations
-            result.gone = gone(known, run.version(target), result.findings.values())
+            version = run.version(target)
+            known = known_deviations(target.entry.name, version, run.defects)
+            result.gone = gone(known, version, result.findings.values())
     return any(result.gone for result in run.results.values())
 
 
@@ -82,7 +84,7 @@ def gone(known: Sequence[KnownDeviation], version: str, seen: Iterable[Finding])
     """A sentence for each deviation that a whole run did not see (KD101).
 
     Args:
-        known: the entry's, of all versions.
+        known: the entry's.
         version: version of the server.
         seen: one finding at least of each code and path.
     """

@@ -109,18 +109,8 @@ def test_no_call_when_none_is_allowed(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-008", "VC-043")
 @pytest.mark.parametrize("request_", [{"tools": [FREE], "tool_choice": "none"}, {}], ids=["none", "no tools"])
-@pytest.mark.vllm_known_defect(
-    "unreported (Harmony streams calls that are not allowed)",
-    versions=">=0.22,<0.33",
-    models=["gpt-oss"],
-    why="with tool_choice none or without tools the stream has a tool call, the body says nothing at all",
-)
-@pytest.mark.vllm_known_defect(
-    "unreported (Harmony drops calls that are not allowed)",
-    versions=">=0.33",
-    models=["gpt-oss"],
-    why="with tool_choice none or without tools body and stream say nothing at all",
-)
+@pytest.mark.vllm_known_defect("harmony-streams-calls-not-allowed")
+@pytest.mark.vllm_known_defect("harmony-drops-calls-not-allowed")
 def test_call_that_is_not_allowed_is_no_call(
     request_: dict[str, Any], chat: Chat, script: ScriptWriter
 ) -> None:
@@ -176,12 +166,7 @@ def test_call_without_arguments_in_the_history(arguments: str, chat: Chat, scrip
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-010", "VT-014", "VC-016")
-@pytest.mark.vllm_known_defect(
-    "unreported (llama3_json streams no arguments for a call without)",
-    versions=">=0.22",
-    models=["llama3.1"],
-    why="the streamed arguments of a call without arguments are empty text, not {}",
-)
+@pytest.mark.vllm_known_defect("llama3-json-streams-no-empty-arguments")
 def test_call_without_arguments(chat: Chat, script: ScriptWriter) -> None:
     script(calls=[ToolCall("now", {})], times=2, constrained=True)
     answers = chat.both(tools=[NOW, FREE])
@@ -260,12 +245,7 @@ def test_text_before_a_call(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("tools", "reasoning")
 @pytest.mark.covers("VT-013", "VC-015", "VT-016")
-@pytest.mark.vllm_known_defect(
-    "vllm#36445",
-    versions=">=0.22",
-    models=["qwen3"],
-    why="the blank lines between the thoughts and a call are content in the stream, and nothing in the body",
-)
+@pytest.mark.vllm_known_defect("vllm-36445", models=["qwen3"])
 def test_reasoning_then_call(chat: Chat, script: ScriptWriter) -> None:
     """Blanks between the thoughts and the call are no content."""
     script(reasoning="Which tool? The weather.", calls=[PARIS], times=2)
@@ -449,11 +429,7 @@ def test_parallel_calls_survive_any_chunk_length(tokens: int, chat: Chat, script
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-012", "VC-035")
-@pytest.mark.vllm_known_defect(
-    "unreported (a stop string inside a call)",
-    versions=">=0.22",
-    why="the stream has the cut call with tool_calls; the body has it too (gpt-oss), or its markup as text",
-)
+@pytest.mark.vllm_known_defect("stop-string-inside-call")
 def test_stop_string_inside_arguments(chat: Chat, script: ScriptWriter) -> None:
     """A stop string cuts a call as it cuts text: the client must see that, and the same in both ways."""
     call = ToolCall("store", {"text": f"alpha beta{AND_ON}"})
@@ -466,12 +442,7 @@ def test_stop_string_inside_arguments(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-012")
-@pytest.mark.vllm_known_defect(
-    "unreported (a stop string shifts what hermes streams)",
-    versions=">=0.32",
-    models=["qwen3"],
-    why="the streamed arguments end with the brace of the frame, or reasoning_tokens are miscounted",
-)
+@pytest.mark.vllm_known_defect("stop-string-shifts-what-hermes-streams")
 def test_stop_string_that_does_not_occur(chat: Chat, script: ScriptWriter) -> None:
     """However the stream is cut."""
     script(calls=[PARIS], times=2 * len(CUTS), constrained=True)
@@ -488,23 +459,13 @@ def test_stop_string_that_does_not_occur(chat: Chat, script: ScriptWriter) -> No
     [
         pytest.param(
             "auto",
-            marks=pytest.mark.vllm_known_defect(
-                "vllm#53255",
-                versions=">=0.22,<0.33",
-                models=["gpt-oss"],
-                why="cut by max_tokens, the body says tool_calls",
-            ),
+            marks=pytest.mark.vllm_known_defect("vllm-53255"),
         ),
         "required",
         "named",
     ],
 )
-@pytest.mark.vllm_known_defect(
-    "vllm#53255",
-    versions=">=0.22",
-    models=["qwen3", "llama3.1"],
-    why="cut by max_tokens, the body has the markup as text",
-)
+@pytest.mark.vllm_known_defect("vllm-53255-markup", models=["qwen3", "llama3.1"])
 def test_call_cut_by_the_limit(choice: str, chat: Chat, script: ScriptWriter) -> None:
     """finish_reason length, in the body as in the stream, and no markup as text."""
     taken = script(calls=[PARIS], constrained=not chat.rust, times=2, expect="cut")
@@ -520,12 +481,7 @@ def test_call_cut_by_the_limit(choice: str, chat: Chat, script: ScriptWriter) ->
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VC-019")
 @pytest.mark.parametrize("choice", ["required", named("get_weather")], ids=["required", "named"])
-@pytest.mark.vllm_known_defect(
-    "vllm#53255",
-    versions=">=0.22",
-    models=["smollm2-135m", "llama3.1"],
-    why="cut by max_tokens, the body has the first token of the markup as text, the stream nothing",
-)
+@pytest.mark.vllm_known_defect("vllm-53255-markup", models=["smollm2-135m", "llama3.1"])
 def test_no_room_for_a_call(choice: Any, chat: Chat, script: ScriptWriter) -> None:
     """Too few tokens even for the name: finish_reason length, no call, streamed and not."""
     script(calls=[PARIS], constrained=not chat.rust, times=2, expect="cut")

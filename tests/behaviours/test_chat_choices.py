@@ -126,11 +126,7 @@ def test_wrong_number_of_choices(number: Any, chat: Chat) -> None:
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-010")
-@pytest.mark.vllm_known_defect(
-    "unreported (n > 1 at temperature 0)",
-    versions=">=0.22",
-    why="400: n must be 1 when using greedy sampling; OpenAI answers with n choices",
-)
+@pytest.mark.vllm_known_defect("several-choices-at-temperature-0")
 def test_choices_at_temperature_0(many: Chat, script: ScriptWriter) -> None:
     script(choices=["Same.", "Same."], times=2)
     assert [body.content.strip() for body in by_choice(many.both(n=2), 2)] == ["Same.", "Same."]

@@ -53,12 +53,7 @@ def test_image_that_is_none(chat: Chat) -> None:
 
 
 @pytest.mark.covers("VC-041")
-@pytest.mark.vllm_known_defect(
-    "unreported (Harmony drops images without a word)",
-    versions=">=0.22",
-    models=["gpt-oss", "gpt-oss-120b"],
-    why="a part that is no text becomes empty text: 200, and the model never learns that there was an image",
-)
+@pytest.mark.vllm_known_defect("harmony-drops-images-without-word")
 def test_image_is_read_or_refused(chat: Chat) -> None:
     if "image" in chat.server.entry.capabilities:
         chat.body(about(red_square()), max_tokens=5)

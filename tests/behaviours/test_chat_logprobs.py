@@ -98,11 +98,7 @@ def test_bytes_join_to_the_text(chat: Chat, script: ScriptWriter) -> None:
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-001")
-@pytest.mark.vllm_known_defect(
-    "unreported (the token said takes a place of the most likely)",
-    versions=">=0.22",
-    why="top_logprobs begins with the token said, however unlikely, and lacks the last of the most likely",
-)
+@pytest.mark.vllm_known_defect("said-token-takes-a-top-logprob")
 def test_top_logprobs_are_the_most_likely(chat: Chat, script: ScriptWriter) -> None:
     """In order of probability; a token that was said though unlikely is not among them."""
     script(TEXT)
@@ -145,11 +141,7 @@ def test_wrong_logprobs_are_refused(request_: dict[str, Any], says: str, stream:
         False,
         pytest.param(
             True,
-            marks=pytest.mark.vllm_known_defect(
-                "unreported (refused after the stream has begun)",
-                versions=">=0.22",
-                why="what the engine's front end refuses is an event of a stream with status 200, not a 400",
-            ),
+            marks=pytest.mark.vllm_known_defect("refused-after-the-stream-began"),
         ),
     ],
     ids=["body", "stream"],
@@ -201,11 +193,7 @@ def test_logprobs_of_chosen_tokens(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_alone
 @pytest.mark.covers("VC-031")
-@pytest.mark.vllm_known_defect(
-    "vllm#51789",
-    versions=">=0.32",
-    why="the sampler takes the log-probabilities of one request's tokens for those of all that run beside it",
-)
+@pytest.mark.vllm_known_defect("vllm-51789")
 def test_chosen_tokens_of_one_request_are_not_another_s(chat: Chat, script: ScriptWriter) -> None:
     """Two requests in one batch: each gets as many as it asked for."""
     script("word " * 1000, when=When(user="on and on"), expect="cut")

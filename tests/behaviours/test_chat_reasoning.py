@@ -198,11 +198,7 @@ def test_wrong_thinking_budget(budget: Any, chat: Chat) -> None:
         "",
         pytest.param(
             "</think>\n\n",
-            marks=pytest.mark.vllm_known_defect(
-                "unreported (a second end of the thoughts)",
-                versions=">=0.22",
-                why="the model's own </think> after the forced one is text, in the stream only",
-            ),
+            marks=pytest.mark.vllm_known_defect("second-end-thoughts"),
         ),
     ],
     ids=["open", "ended again"],

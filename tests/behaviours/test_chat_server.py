@@ -54,11 +54,7 @@ def test_wrong_tokens_for_text(tokens: Any, chat: Chat) -> None:
 
 
 @pytest.mark.covers("VC-042")
-@pytest.mark.vllm_known_defect(
-    "unreported (/detokenize takes ids beyond the vocabulary)",
-    versions=">=0.22",
-    why="an id that no token has is left out without a word: 200",
-)
+@pytest.mark.vllm_known_defect("detokenize-takes-ids-beyond-vocabulary")
 def test_token_beyond_the_vocabulary(chat: Chat) -> None:
     answer = chat.post("/detokenize", {"model": chat.server.model, "tokens": [10**9]})
     assert answer.status_code == 400, answer.text

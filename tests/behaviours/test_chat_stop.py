@@ -13,12 +13,7 @@ from vllm_harness.testing.fixtures import ScriptWriter
 
 TEXT = "alpha beta gamma delta epsilon"
 LONG = TEXT + AND_ON
-SHOWN = pytest.mark.vllm_known_defect(
-    "vllm#52599",
-    versions=">=0.22",
-    models=["gpt-oss"],
-    why="Harmony reads the tokens, which hold the stop string, not the text that ends before it",
-)
+SHOWN = pytest.mark.vllm_known_defect("vllm-52599")
 # text is held back and its tokens are not: what a stream counts depends on its cuts; see the last test
 COUNTED = ("reasoning_tokens",)
 
@@ -147,12 +142,7 @@ def test_stop_that_stops_nothing(stop: Any, chat: Chat, script: ScriptWriter) ->
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VC-035", "VT-016")
-@pytest.mark.vllm_known_defect(
-    "unreported (reasoning_tokens of a stream beside a stop string)",
-    versions=">=0.28",
-    models=["qwen3"],
-    why="text is held back and its tokens are not, so the stream counts other tokens than the body",
-)
+@pytest.mark.vllm_known_defect("reasoning-tokens-stream-beside-stop-string")
 def test_thoughts_count_the_same_beside_a_stop_string(chat: Chat, script: ScriptWriter) -> None:
     """However the stream is cut: what an engine has ready while a client reads comes as one piece."""
     script("Rain in Rome.", times=2 * len(CUTS))

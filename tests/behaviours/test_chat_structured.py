@@ -246,11 +246,7 @@ def refuses(chat: Chat, case: dict[str, Any], *, stream: bool) -> None:
 
 @pytest.mark.covers("VC-007", "VC-008")
 @pytest.mark.parametrize("name", ["guided_json", "guided_regex", "guided_choice"])
-@pytest.mark.vllm_known_defect(
-    "vllm#53975",
-    versions=">=0.22",
-    why="the fields of old are ignored without a word: 200, and an answer that nothing constrains",
-)
+@pytest.mark.vllm_known_defect("vllm-53975")
 def test_removed_fields_are_not_ignored(name: str, chat: Chat) -> None:
     """A client of old asks for a constraint: it must get it, or be told that it does not."""
     value: Any = {"guided_json": SCHEMA, "guided_regex": "[0-9]{3}", "guided_choice": ["yes", "no"]}[name]

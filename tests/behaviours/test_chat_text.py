@@ -137,12 +137,7 @@ def test_text_is_the_same_with_tools_offered(chat: Chat, script: ScriptWriter) -
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-025")
-@pytest.mark.vllm_known_defect(
-    "unreported (content is null where the limit cuts the markup)",
-    versions=">=0.22",
-    models=["qwen3"],
-    why="cut before any text, a body has content null and nothing else, where OpenAI has empty text",
-)
+@pytest.mark.vllm_known_defect("content-is-null-where-limit-cuts-markup")
 def test_one_token(chat: Chat, script: ScriptWriter) -> None:
     """The smallest budget: finish_reason length, one token, nothing lost between body and stream."""
     script("Good.", times=2, expect="cut")

@@ -12,14 +12,8 @@ from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("messages")]
 
-NAMES = pytest.mark.vllm_known_defect(
-    "vllm#57997", versions=">=0.22,<0.33", why="error.type holds vLLM's names, not Anthropic's"
-)
-SHAPE = pytest.mark.vllm_known_defect(
-    "unreported (validation errors of Messages)",
-    versions=">=0.22",
-    why="a body that fails validation gets OpenAI's error object, not Anthropic's",
-)
+NAMES = pytest.mark.vllm_known_defect("vllm-57997")
+SHAPE = pytest.mark.vllm_known_defect("messages-validation-errors")
 
 
 def still_serves(messages: Messages, script: ScriptWriter) -> None:

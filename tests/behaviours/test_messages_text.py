@@ -97,12 +97,7 @@ def test_token_limit(messages: Messages, script: ScriptWriter) -> None:
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-018", "LS-041")
-@pytest.mark.vllm_known_defect(
-    "unreported (Harmony keeps the stop string)",
-    versions=">=0.22",
-    models=["gpt-oss"],
-    why="the text ends with the stop string, which other models leave out",
-)
+@pytest.mark.vllm_known_defect("harmony-keeps-stop-string")
 def test_stop_sequence(messages: Messages, script: ScriptWriter) -> None:
     script(f"We count: one two STOP{AND_ON}", expect="cut", times=2)
     body, stream = messages.both("Count", stop_sequences=["never said", "STOP"])
@@ -160,11 +155,7 @@ def test_empty_answer_has_an_empty_text(messages: Messages, script: ScriptWriter
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_model("gpt-oss", "llama3.1")
 @pytest.mark.covers("VA-016")
-@pytest.mark.vllm_known_defect(
-    "unreported (empty answer of a Messages stream)",
-    versions=">=0.22",
-    why="the body of an empty answer has an empty text block, its stream has no block",
-)
+@pytest.mark.vllm_known_defect("empty-answer-of-a-messages-stream")
 def test_empty_answer_in_both_ways(messages: Messages, script: ScriptWriter) -> None:
     script("", times=2)
     messages.both("Say nothing.")

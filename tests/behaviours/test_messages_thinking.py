@@ -47,12 +47,7 @@ def test_thinking_comes_first(config: Any, messages: Messages, script: ScriptWri
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VA-021")
-@pytest.mark.vllm_known_defect(
-    "unreported (thinking with a budget on Harmony)",
-    versions=">=0.22",
-    models=["gpt-oss"],
-    why="a 400 that asks for a server flag, where the client asked for thinking",
-)
+@pytest.mark.vllm_known_defect("thinking-with-budget-on-harmony")
 def test_thinking_with_a_budget(messages: Messages, script: ScriptWriter) -> None:
     script(PARIS, reasoning=THOUGHT)
     answer = messages.post(messages.request(FRANCE, {"max_tokens": 2000, "thinking": BUDGET}))

@@ -153,12 +153,7 @@ def test_call_without_arguments(messages: Messages, script: ScriptWriter) -> Non
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-019", "vllm-48273")
-@pytest.mark.vllm_known_defect(
-    "vllm#48273",
-    versions=">=0.22",
-    models=["gpt-oss"],
-    why="a body whose call a limit cut is a 400, after the whole generation",
-)
+@pytest.mark.vllm_known_defect("vllm-48273", models=["gpt-oss"])
 def test_limit_within_a_call(messages: Messages, script: ScriptWriter) -> None:
     """A call that a limit cut must not be run."""
     take = script(calls=[CALL], expect="cut")
@@ -190,11 +185,7 @@ def test_stop_sequence_after_a_call(messages: Messages, script: ScriptWriter) ->
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VA-019")
-@pytest.mark.vllm_known_defect(
-    "unreported (stop sequence after a streamed call)",
-    versions=">=0.22",
-    why="the stop_reason of the stream is stop_sequence, that of the body tool_use",
-)
+@pytest.mark.vllm_known_defect("stop-sequence-after-streamed-call")
 def test_stop_sequence_after_a_streamed_call(messages: Messages, script: ScriptWriter) -> None:
     """However the stream is cut: with the call and the stop in one piece it is right."""
     script(Meaning((CALL, Text(STOPPED))), expect="cut", times=TRIES)
@@ -205,12 +196,7 @@ def test_stop_sequence_after_a_streamed_call(messages: Messages, script: ScriptW
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-019", "VA-020", "vllm-48273")
-@pytest.mark.vllm_known_defect(
-    "vllm#48273",
-    versions=">=0.22",
-    models=["gpt-oss"],
-    why="arguments that are no JSON are a 400, as if the client were to blame",
-)
+@pytest.mark.vllm_known_defect("vllm-48273", models=["gpt-oss"])
 def test_bad_arguments_are_no_error_of_the_client(messages: Messages, script: ScriptWriter) -> None:
     script(calls=[ToolCall("get_weather", '{"city": "Par')])
     answer = messages.post(messages.request(WEATHER, {"tools": [FREE]}))

@@ -25,6 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
 from tests.own_server import OwnServer
+from vllm_harness.defects.registry import known_deviations
 from vllm_harness.endpoint import tls
 from vllm_harness.protocol import (
     ChatAccumulator,
@@ -184,11 +185,7 @@ def begin_and_leave(server: Own, api: str) -> None:
 
 
 @pytest.mark.covers("VC-038")
-@pytest.mark.vllm_known_defect(
-    "vllm#31503",
-    versions=">=0.22",
-    why="abort_requests ends a request without its statistics: the metric has the label and no count",
-)
+@pytest.mark.vllm_known_defect("vllm-31503")
 def test_metrics_count_aborts(own: Callable[..., Own]) -> None:
     """A request that its client left is a finished one, with `abort` as the reason."""
     server = own()
@@ -338,7 +335,8 @@ async def test_streams_at_once_do_not_mix(
 
 def counting(server: Server, events: list[Any]) -> list[Finding]:
     """The findings about a stream that are no known deviation."""
-    findings = apply_known(validate_stream(events), server.known_deviations, server.vllm_version)
+    known = known_deviations(server.entry.name, server.vllm_version)
+    findings = apply_known(validate_stream(events), known, server.vllm_version)
     return [finding for finding in findings if finding.counts]
 
 
@@ -524,11 +522,7 @@ def test_shutdown_at_once_leaves_no_process(mortal: Callable[..., Own]) -> None:
 
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-039")
-@pytest.mark.vllm_known_defect(
-    "unreported (a shutdown leaves streams open)",
-    versions=">=0.22",
-    why="an engine that is ended by force says nothing more, and nobody ends the streams that wait for it",
-)
+@pytest.mark.vllm_known_defect("shutdown-leaves-streams-open")
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_shutdown_ends_open_streams(api: str, mortal: Callable[..., Own]) -> None:
     """A client is told, or its connection broken; the engine is held still, for else it is a race."""

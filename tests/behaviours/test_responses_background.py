@@ -88,11 +88,7 @@ def test_background_ends_as_the_foreground_does(
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-017")
-@pytest.mark.vllm_known_defect(
-    "unreported (a background job is never in_progress)",
-    versions=">=0.22",
-    why="the stored status stays queued until the job has ended",
-)
+@pytest.mark.vllm_known_defect("background-job-stays-queued")
 def test_background_is_seen_in_progress(
     responses: Responses, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
@@ -154,11 +150,7 @@ def test_cancelled_stays_cancelled(responses: Responses, openai_client: OpenAI, 
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("LS-014")
-@pytest.mark.vllm_known_defect(
-    "unreported (cancel is not idempotent)",
-    versions=">=0.22",
-    why="the second cancel is a 400: Cannot cancel a synchronous response.",
-)
+@pytest.mark.vllm_known_defect("vllm-57999")
 def test_cancel_may_be_repeated(responses: Responses, openai_client: OpenAI, script: ScriptWriter) -> None:
     script(LONG, expect="cut")
     created = responses.create(STORY, background=True)
@@ -235,11 +227,7 @@ def test_background_stream_goes_on_without_its_reader(
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-019")
-@pytest.mark.vllm_known_defect(
-    "unreported (a cancelled background stream never ends)",
-    versions=">=0.22",
-    why="its reader waits for response.completed, which never comes",
-)
+@pytest.mark.vllm_known_defect("cancelled-background-stream-never-ends")
 def test_cancel_ends_the_stream(responses: Responses, openai_client: OpenAI, script: ScriptWriter) -> None:
     script(LONG, expect="cut")
     request = responses.request(STORY, {"background": True, "stream": True})

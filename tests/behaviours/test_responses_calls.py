@@ -106,12 +106,7 @@ def test_no_call_where_none_is_chosen(responses: Responses, script: ScriptWriter
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("AG-002")
-@pytest.mark.vllm_known_defect(
-    "vllm#23227",
-    versions=">=0.22",
-    models=["gpt-oss"],
-    why="Harmony's parser hands out every call, whatever the choice was",
-)
+@pytest.mark.vllm_known_defect("vllm-23227")
 def test_call_against_none_is_not_taken(responses: Responses, script: ScriptWriter) -> None:
     """The model calls although it must not: nobody is asked to run anything."""
     script(calls=[CALL], times=2, constrained=True)
@@ -236,12 +231,7 @@ def test_answer_after_a_stored_call(stream: bool, responses: Responses, script: 
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("store")
 @pytest.mark.covers("VR-041", "VR-044", "VR-061")
-@pytest.mark.vllm_known_defect(
-    "vllm#43244",
-    versions=">=0.21",
-    models=["qwen3", "llama3.1", "smollm2-135m"],
-    why="a stored turn's function_call items are left out of the follow-up's prompt",
-)
+@pytest.mark.vllm_known_defect("vllm-43244", models=["qwen3", "llama3.1", "smollm2-135m"])
 def test_stored_turn_is_the_history_sent_again(responses: Responses, script: ScriptWriter) -> None:
     """The same conversation, by state and by full history, costs the same prompt."""
     script(calls=[CALL], constrained=True)
@@ -278,12 +268,7 @@ def test_second_call_in_a_story(responses: Responses, script: ScriptWriter) -> N
 
 
 @pytest.mark.covers("VR-061", "LS-032")
-@pytest.mark.vllm_known_defect(
-    "unreported (an output without its call is taken, except on Harmony)",
-    versions=">=0.22",
-    models=["qwen3", "llama3.1", "smollm2-135m"],
-    why="a function_call_output whose call_id nobody made goes into the prompt",
-)
+@pytest.mark.vllm_known_defect("output-without-its-call-is-taken-except-on-harmony")
 def test_output_of_an_unknown_call_is_refused(responses: Responses) -> None:
     body = {
         "model": responses.model,
@@ -385,12 +370,7 @@ def test_tool_with_references_in_its_schema(responses: Responses, script: Script
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VR-028", "VR-065")
-@pytest.mark.vllm_known_defect(
-    "vllm#36445",
-    versions=">=0.22",
-    models=["qwen3"],
-    why="the stream has a message of line breaks between them",
-)
+@pytest.mark.vllm_known_defect("vllm-36445", models=["qwen3"])
 def test_blanks_between_thoughts_and_call_are_no_message(responses: Responses, script: ScriptWriter) -> None:
     """Qwen3 writes an empty line there, as its template does."""
     script(reasoning="I need the weather.", calls=[CALL])

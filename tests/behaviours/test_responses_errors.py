@@ -91,11 +91,7 @@ def test_refusal_of_many_faults_stays_small(responses: Responses, script: Script
 
 
 @pytest.mark.covers("LS-032", "OR-013")
-@pytest.mark.vllm_known_defect(
-    "unreported (no DELETE, input_items and input_tokens of a response)",
-    versions=">=0.22",
-    why="only POST, GET and cancel are served",
-)
+@pytest.mark.vllm_known_defect("no-delete-input-items-and-input-tokens")
 @pytest.mark.vllm_needs("store")
 def test_stored_response_can_be_deleted(
     responses: Responses, openai_client: OpenAI, script: ScriptWriter

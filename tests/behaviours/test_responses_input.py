@@ -13,12 +13,7 @@ from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = pytest.mark.vllm_needs("responses")
 
-TWO_BEGINNINGS = pytest.mark.vllm_known_defect(
-    "vllm#38187",
-    versions=">=0.32",
-    models=["llama3.1"],
-    why="the tokenizer puts the beginning of a text before the template's own",
-)
+TWO_BEGINNINGS = pytest.mark.vllm_known_defect("vllm-38187")
 
 
 @pytest.mark.parametrize("case", cases("responses_input"))

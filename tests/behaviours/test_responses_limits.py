@@ -18,12 +18,7 @@ STORY = "Tell me a long story about a dragon."
 TWELVE = "one two three four five six seven eight nine ten eleven twelve"
 LONG = TWELVE + AND_ON
 TRIES = 4
-SHIFTED = "unreported (a stop string shifts what hermes streams)"
-TERMINAL_NAME = pytest.mark.vllm_known_defect(
-    "vllm#45386",
-    versions=">=0.22,<0.33",
-    why="a stream that the budget cuts ends with response.completed",
-)
+TERMINAL_NAME = pytest.mark.vllm_known_defect("vllm-45386")
 
 
 def ask(responses: Responses, stream: bool, said: Any, **more: Any) -> Any:
@@ -74,12 +69,7 @@ def test_budget_is_exact(short: int, status: str, responses: Responses, script: 
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-013", "VR-061", "VR-075")
-@pytest.mark.vllm_known_defect(
-    "vllm#57998",
-    versions=">=0.22,<0.33",
-    models=["qwen3", "llama3.1", "smollm2-135m"],
-    why="the message that the budget cuts says completed",
-)
+@pytest.mark.vllm_known_defect("vllm-57998")
 def test_cut_message_is_incomplete(responses: Responses, script: ScriptWriter) -> None:
     script(TWELVE, expect="cut")
     response = responses.create(STORY, max_output_tokens=12)
@@ -92,15 +82,8 @@ def test_cut_message_is_incomplete(responses: Responses, script: ScriptWriter) -
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-013", "VR-061", "VR-075")
-@pytest.mark.vllm_known_defect(
-    "vllm#57998", versions=">=0.22", models=["gpt-oss"], why="item.done of a cut message says completed"
-)
-@pytest.mark.vllm_known_defect(
-    "vllm#57998",
-    versions=">=0.22,<0.33",
-    models=["qwen3", "llama3.1", "smollm2-135m"],
-    why="item.done of a cut message says completed",
-)
+@pytest.mark.vllm_known_defect("vllm-57998-harmony")
+@pytest.mark.vllm_known_defect("vllm-57998")
 def test_cut_message_of_a_stream_is_incomplete(responses: Responses, script: ScriptWriter) -> None:
     script(TWELVE, expect="cut")
     events = list(
@@ -161,12 +144,7 @@ def test_budget_of_a_follow_up_is_its_own(responses: Responses, script: ScriptWr
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-059")
-@pytest.mark.vllm_known_defect(
-    "unreported (a stop string leaves a Harmony message incomplete)",
-    versions=">=0.32",
-    models=["gpt-oss"],
-    why="the item says incomplete in a response that says completed",
-)
+@pytest.mark.vllm_known_defect("stop-string-leaves-harmony-message-incomplete")
 @pytest.mark.parametrize("stop", ["seven", ["nowhere", "seven"]])
 def test_stop_string_ends_the_text(stop: Any, responses: Responses, script: ScriptWriter) -> None:
     """vLLM's own `stop`: the text ends before it, and the response is complete."""
@@ -181,9 +159,7 @@ def test_stop_string_ends_the_text(stop: Any, responses: Responses, script: Scri
 @pytest.mark.vllm_standard
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VT-012")
-@pytest.mark.vllm_known_defect(
-    SHIFTED, versions=">=0.32", models=["qwen3"], why="the stream counts no reasoning tokens, or too few"
-)
+@pytest.mark.vllm_known_defect("stop-string-shifts-what-hermes-streams")
 def test_thoughts_count_the_same_beside_a_stop_string(responses: Responses, script: ScriptWriter) -> None:
     """However the stream is cut: what an engine has ready while a client reads comes as one piece."""
     script(LONG, expect="cut", times=2 * TRIES)
@@ -194,9 +170,7 @@ def test_thoughts_count_the_same_beside_a_stop_string(responses: Responses, scri
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-012")
-@pytest.mark.vllm_known_defect(
-    SHIFTED, versions=">=0.32", models=["qwen3"], why="the streamed arguments end with the frame's brace"
-)
+@pytest.mark.vllm_known_defect("stop-string-shifts-what-hermes-streams")
 def test_stop_string_that_never_comes_changes_nothing(responses: Responses, script: ScriptWriter) -> None:
     """However the stream is cut."""
     script(calls=[CALL], times=2 * TRIES)

@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_standard]
 ASK = "What is the capital of France?"
 SAID = "Paris, où l'été dure: 🦊."
 INCLUDE: dict[str, Any] = {"include": ["message.output_text.logprobs"]}
-THOUGHTS = "unreported (log-probabilities of the thoughts stand on the message)"
 
 
 def logprobs_of(response: Response) -> list[Any]:
@@ -68,15 +67,8 @@ def test_none_without_include(responses: Responses, script: ScriptWriter) -> Non
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-005")
-@pytest.mark.vllm_known_defect(
-    "unreported (log-probabilities of the end token stand on the message)",
-    versions=">=0.22",
-    models=["llama3.1", "smollm2-135m"],
-    why="the last entry is the token that ends the turn, which is no text",
-)
-@pytest.mark.vllm_known_defect(
-    THOUGHTS, versions=">=0.22", models=["qwen3"], why="so they do not join to the text"
-)
+@pytest.mark.vllm_known_defect("log-probabilities-end-token-stand-on-message")
+@pytest.mark.vllm_known_defect("log-probabilities-thoughts-stand-on-message")
 def test_tokens_join_to_the_text(responses: Responses, script: ScriptWriter) -> None:
     script(SAID)
     response = responses.create(ASK, **INCLUDE, top_logprobs=1)
@@ -102,9 +94,7 @@ def test_streamed_on_every_delta(responses: Responses, script: ScriptWriter) -> 
 
 
 @pytest.mark.covers("VR-011", "LS-005")
-@pytest.mark.vllm_known_defect(
-    "unreported (output_text.done has no logprobs)", versions=">=0.22", why="its list is always empty"
-)
+@pytest.mark.vllm_known_defect("output-text-done-has-no-logprobs")
 def test_streamed_on_the_done_event(responses: Responses, script: ScriptWriter) -> None:
     script(SAID)
     stream = responses.stream(ASK, **INCLUDE, top_logprobs=1, max_output_tokens=24)
@@ -113,15 +103,8 @@ def test_streamed_on_the_done_event(responses: Responses, script: ScriptWriter) 
 
 
 @pytest.mark.covers("VR-011", "VR-066")
-@pytest.mark.vllm_known_defect(
-    THOUGHTS, versions=">=0.22", models=["qwen3"], why="in the body, not in the stream"
-)
-@pytest.mark.vllm_known_defect(
-    "unreported (log-probabilities of the end token only in the body)",
-    versions=">=0.22",
-    models=["llama3.1", "smollm2-135m"],
-    why="the body's last entry is the token that ends the turn, the stream has none for it",
-)
+@pytest.mark.vllm_known_defect("log-probabilities-thoughts-stand-on-message")
+@pytest.mark.vllm_known_defect("log-probabilities-end-token-only-in-body")
 def test_body_and_stream_agree(responses: Responses, script: ScriptWriter) -> None:
     script(SAID, times=2)
     body, stream = responses.both(ASK, **INCLUDE, top_logprobs=2, max_output_tokens=24)

@@ -21,12 +21,7 @@ from vllm_harness.testing.session import Server
 pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_needs("structured_output")]
 
 ASK = "Plan something. Answer in JSON."
-ECHO = pytest.mark.vllm_known_defect(
-    "unreported (a Harmony answer does not echo text.format)",
-    versions=">=0.32",
-    models=["gpt-oss", "gpt-oss-120b"],
-    why="the format is moved into the grammar and taken out of the request",
-)
+ECHO = pytest.mark.vllm_known_defect("harmony-does-not-echo-text-format")
 
 
 class Trip(BaseModel):

@@ -89,12 +89,7 @@ def test_parallel_turn(case: dict[str, Any], responses: Responses, script: Scrip
 
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VR-012", "VR-066")
-@pytest.mark.vllm_known_defect(
-    "unreported (tokens that are a part of a character are no thoughts in a stream)",
-    versions=">=0.32",
-    models=["qwen3"],
-    why="reasoning_tokens of a stream lack the tokens that come without text, those of the body do not",
-)
+@pytest.mark.vllm_known_defect("partial-characters-are-no-thoughts-in-a-stream")
 def test_split_characters_count_as_thoughts(responses: Responses, script: ScriptWriter) -> None:
     """Thoughts of characters that take several tokens each cost the same as body and stream."""
     script(Meaning.of("Yes.", reasoning="Animals: 🦊 🐉 🦩 🦚 🦭 🐙 🦔."), constrained=True, times=2)

@@ -37,17 +37,8 @@ JOB = {
 }
 # LangChain reads no `reasoning` of Chat Completions (langchain#35059), and summaries alone of Responses
 SHOWS_NO_REASONING = {"langchain"}
-NAMED_COMPLETED = pytest.mark.vllm_known_defect(
-    "vllm#45386",
-    versions=">=0.22,<0.33",
-    why="a stream that the budget cuts ends with response.completed",
-)
-BLANKS = pytest.mark.vllm_known_defect(
-    "vllm#36445",
-    versions=">=0.22",
-    models=["qwen3"],
-    why="the stream has the blank lines between thoughts and call as text",
-)
+NAMED_COMPLETED = pytest.mark.vllm_known_defect("vllm-45386")
+BLANKS = pytest.mark.vllm_known_defect("vllm-36445", models=["qwen3"])
 
 
 # clients that join the text of all turns, or show what came before a call

@@ -76,9 +76,7 @@ def test_id_and_name_of_a_call_come_once(
     [{"guided_choice": ["yes"]}, {"guided_json": {"type": "object"}}, {"guided_regex": "yes"}],
     ids=["choice", "json", "regex"],
 )
-@pytest.mark.vllm_known_defect(
-    "vllm#53975", versions=">=0.22", why="taken and ignored, with a line in the server's log only"
-)
+@pytest.mark.vllm_known_defect("vllm-53975")
 def test_removed_constraint_is_not_ignored_in_silence(removed: Json, wire: Wire) -> None:
     """OpenAI's API refuses parameters that it does not know; one that binds the model must not vanish."""
     refused(wire.post("chat/completions", messages=[{"role": "user", "content": "Yes?"}], **removed))
@@ -104,9 +102,7 @@ def test_without_thinking_all_is_content(stream: bool, wire: Wire, script: Scrip
 
 
 @pytest.mark.covers("vllm-47137")
-@pytest.mark.vllm_known_defect(
-    "vllm#47137", versions=">=0.22", why="hermes: the opener is content of the body"
-)
+@pytest.mark.vllm_known_defect("vllm-47137")
 @pytest.mark.vllm_standard
 @pytest.mark.vllm_model("qwen3")
 def test_cut_opener_of_a_call_is_the_same_streamed_and_not(wire: Wire, script: ScriptWriter) -> None:

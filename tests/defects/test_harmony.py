@@ -35,11 +35,7 @@ CALL = ToolCall("get_weather", {"city": "Paris"})
 FINAL = "<|channel|>final<|message|>"
 START = "<|start|>assistant"
 TO_WEATHER = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
-PREAMBLE_KEPT = pytest.mark.vllm_known_defect(
-    "unreported (Harmony follow-up turn keeps the first turn's preamble)",
-    versions=">=0.22",
-    why="with previous_response_id the stored system and developer messages are taken as they are",
-)
+PREAMBLE_KEPT = pytest.mark.vllm_known_defect("harmony-follow-up-keeps-the-first-preamble")
 
 
 def follow_up(wire: Wire, script: ScriptWriter, first: Json, second: Json) -> str:
@@ -76,11 +72,7 @@ def test_follow_up_turn_drops_old_instructions(wire: Wire, script: ScriptWriter)
 
 
 @pytest.mark.covers("CO-05", "vllm-40418")
-@pytest.mark.vllm_known_defect(
-    "unreported (a background job that raises)",
-    versions=">=0.22",
-    why="the exception ends the task unseen, and the stored response stays queued",
-)
+@pytest.mark.vllm_known_defect("background-job-raises")
 @pytest.mark.timeout(30)
 def test_background_job_that_fails_says_so(wire: Wire, script: ScriptWriter) -> None:
     """The model calls a browser tool that does not exist, on which vLLM raises: a failed response then."""
@@ -94,9 +86,7 @@ def test_background_job_that_fails_says_so(wire: Wire, script: ScriptWriter) -> 
 
 
 @pytest.mark.covers("CO-09")
-@pytest.mark.vllm_known_defect(
-    "unreported (parallel_tool_calls on Harmony Responses)", versions=">=0.22", why="not looked at"
-)
+@pytest.mark.vllm_known_defect("parallel-tool-calls-on-harmony-responses")
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_no_parallel_calls_where_they_are_not_wanted(stream: bool, wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, parallel_tool_calls false: no more than one call."""
@@ -108,9 +98,7 @@ def test_no_parallel_calls_where_they_are_not_wanted(stream: bool, wire: Wire, s
 
 
 @pytest.mark.covers("CO-09")
-@pytest.mark.vllm_known_defect(
-    "unreported (include_reasoning on Harmony Responses)", versions=">=0.22", why="not looked at"
-)
+@pytest.mark.vllm_known_defect("include-reasoning-on-harmony-responses")
 def test_reasoning_is_left_out_where_asked(wire: Wire, script: ScriptWriter) -> None:
     """vLLM's own `include_reasoning: false`: reasoning is generated and not shown."""
     script("Hello.", reasoning="A greeting.")
@@ -118,9 +106,7 @@ def test_reasoning_is_left_out_where_asked(wire: Wire, script: ScriptWriter) -> 
 
 
 @pytest.mark.covers("CO-11", "vllm-41902")
-@pytest.mark.vllm_known_defect(
-    "vllm#41902", versions=">=0.22", why="what goes to another recipient than a function is dropped"
-)
+@pytest.mark.vllm_known_defect("vllm-41902")
 @pytest.mark.parametrize("recipient", ["python", "browser.search", "container.exec"])
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_chat_shows_what_goes_to_another_recipient(
@@ -147,11 +133,7 @@ ODD = {
         "World",
     ),
 }
-LOST = pytest.mark.vllm_known_defect(
-    "vllm#46464",
-    versions=">=0.24",
-    why="a token that the Harmony parser refuses is skipped, and with it all that follows",
-)
+LOST = pytest.mark.vllm_known_defect("vllm-46464")
 
 
 @pytest.mark.covers("CO-12", "vllm-46464")
@@ -184,11 +166,7 @@ MALFORMED = {
     "no channel": "<|message|>Hello<|return|>",
     "unknown channel": "<|channel|>thoughts<|message|>Hello<|return|>",
 }
-UNKNOWN_CHANNEL = pytest.mark.vllm_known_defect(
-    "unreported (a channel that vLLM does not know)",
-    versions=">=0.22",
-    why="raised when the response is made: a 400 for what the model said, and the stream breaks",
-)
+UNKNOWN_CHANNEL = pytest.mark.vllm_known_defect("unknown-harmony-channel")
 
 
 def malformed() -> Iterator[Any]:
@@ -219,11 +197,7 @@ def test_odd_harmony_ends_in_an_answer(
 
 
 @pytest.mark.covers("CO-14")
-@pytest.mark.vllm_known_defect(
-    "unreported (arguments are written anew)",
-    versions=">=0.22",
-    why="json.dumps(json.loads(...)) in the body, raw in the stream",
-)
+@pytest.mark.vllm_known_defect("arguments-are-written-anew")
 @pytest.mark.parametrize(
     "arguments", ['{"city":"Zürich"}', '{"city": "a",  "days": 1e2}'], ids=["ü", "blanks"]
 )
@@ -240,11 +214,7 @@ def test_chat_arguments_are_the_same_streamed_and_not(
 
 
 @pytest.mark.covers("CO-15")
-@pytest.mark.vllm_known_defect(
-    "unreported (item.done of a streamed Harmony call)",
-    versions=">=0.22",
-    why="the event's output_index and sequence_number are put into the item as well",
-)
+@pytest.mark.vllm_known_defect("harmony-item-done-carries-event-fields")
 def test_streamed_call_has_only_the_fields_of_a_call(wire: Wire, script: ScriptWriter) -> None:
     """Source: OpenAPI, FunctionToolCall."""
     script(calls=[CALL])
@@ -284,11 +254,7 @@ BUILT_IN: dict[str, Json] = {
 
 
 @pytest.mark.covers("CO-17")
-@pytest.mark.vllm_known_defect(
-    "unreported (Harmony takes few types of input items)",
-    versions=">=0.22",
-    why="400 Unknown input type, also for items that vLLM itself puts out",
-)
+@pytest.mark.vllm_known_defect("harmony-takes-few-kinds-of-input")
 @pytest.mark.parametrize("kind", BUILT_IN)
 def test_output_items_of_tools_may_come_back(kind: str, wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, `input`: all output items may be sent back."""
@@ -297,9 +263,7 @@ def test_output_items_of_tools_may_come_back(kind: str, wire: Wire, script: Scri
 
 
 @pytest.mark.covers("CO-17")
-@pytest.mark.vllm_known_defect(
-    "unreported (Harmony takes few types of input items)", versions=">=0.22", why="400 Unknown input type"
-)
+@pytest.mark.vllm_known_defect("harmony-takes-few-kinds-of-input")
 def test_item_reference_is_looked_up(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, item_reference: an item of a stored response by its id."""
     script("Rome.")
@@ -374,9 +338,7 @@ def test_replayed_reasoning_and_calls_keep_their_channels(wire: Wire, script: Sc
 
 
 @pytest.mark.covers("vllm-28262")
-@pytest.mark.vllm_known_defect(
-    "vllm#28262", versions=">=0.22", why="every replayed message of the assistant goes to final"
-)
+@pytest.mark.vllm_known_defect("vllm-28262")
 def test_replayed_preamble_stays_a_preamble(wire: Wire, script: ScriptWriter) -> None:
     """Source: Harmony format, "Preambles": commentary; OpenAI's items tell them by `phase`."""
     script(Meaning((Text("I shall look."), CALL)))
@@ -412,9 +374,7 @@ def test_reasoning_of_finished_turns_leaves_the_prompt(wire: Wire, script: Scrip
 
 
 @pytest.mark.covers("vllm-49493")
-@pytest.mark.vllm_known_defect(
-    "vllm#49493", versions=">=0.22", why="400: tool type 'namespace' is not supported"
-)
+@pytest.mark.vllm_known_defect("vllm-49493")
 def test_namespaces_of_tools_are_taken(wire: Wire, script: ScriptWriter) -> None:
     """Source: OpenAPI, NamespaceTool; Codex sends such."""
     script("Hello.")
@@ -431,11 +391,7 @@ def test_logprobs_come_or_are_refused(wire: Wire) -> None:
 
 
 @pytest.mark.covers("vllm-40418")
-@pytest.mark.vllm_known_defect(
-    "unreported (python call: an item of another type at the end)",
-    versions=">=0.22",
-    why="streamed as code_interpreter_call, in the body and the terminal response a reasoning item",
-)
+@pytest.mark.vllm_known_defect("python-call-changes-its-type-at-the-end")
 def test_python_call_is_the_same_streamed_and_not(wire: Wire, script: ScriptWriter) -> None:
     """One answer has one shape; to=python without a tool server is no reasoning."""
     script(Raw("<|channel|>analysis to=python<|message|>print(1)<|call|>"), times=2)

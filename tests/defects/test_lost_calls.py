@@ -11,7 +11,7 @@ import psutil
 import pytest
 from openai import OpenAI
 
-from tests.lost_calls import LOST, lost_calls_excused
+from tests.lost_calls import lost_calls_excused
 from tests.messages_api import messages_on
 from tests.own_server import OwnServer
 from vllm_harness.scripted.book import ScriptBook
@@ -67,7 +67,7 @@ def standing_still(process: psutil.Process, after_s: float) -> Iterator[None]:
 
 
 @pytest.mark.covers("vllm-31501")
-@pytest.mark.vllm_known_defect(LOST.reference, versions=">=0.22", why=LOST.why)
+@pytest.mark.vllm_known_defect("vllm-31501")
 @pytest.mark.parametrize("ask", [ask_chat, ask_responses, ask_messages])
 def test_a_call_in_one_delta(ask: Ask, own_server: OwnServer) -> None:
     """The moment at which the server has to stand still is found by trying."""

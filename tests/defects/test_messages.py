@@ -19,12 +19,7 @@ TOOL = {
 
 def unguarded(*models: str) -> pytest.MarkDecorator:
     """The defect of these entries, or of all."""
-    return pytest.mark.vllm_known_defect(
-        "vllm#48273",
-        versions=">=0.22",
-        models=list(models),
-        why="json.loads of the arguments, unguarded: 400 or 500",
-    )
+    return pytest.mark.vllm_known_defect("vllm-48273", models=list(models))
 
 
 @pytest.mark.covers("vllm-48273")

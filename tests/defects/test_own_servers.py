@@ -39,9 +39,7 @@ def test_server_without_thinking_sends_content(stream: bool, own_server: OwnServ
 
 
 @pytest.mark.covers("CO-24")
-@pytest.mark.vllm_known_defect(
-    "unreported (parser context cannot stream)", versions=">=0.22", why="an assertion wants a SimpleContext"
-)
+@pytest.mark.vllm_known_defect("parser-context-cannot-stream")
 @pytest.mark.timeout(120)
 def test_parser_context_streams(own_server: OwnServer, talk: Talk) -> None:
     """An experiment of vLLM's, but a switch that is offered: events, or a refusal; no broken stream."""
@@ -52,11 +50,7 @@ def test_parser_context_streams(own_server: OwnServer, talk: Talk) -> None:
 
 
 @pytest.mark.covers("CO-25")
-@pytest.mark.vllm_known_defect(
-    "unreported (input of failed requests is kept)",
-    versions=">=0.22",
-    why="messages are stored before the answer is made, and nothing takes them out",
-)
+@pytest.mark.vllm_known_defect("input-of-failed-requests-is-kept")
 @pytest.mark.timeout(180)
 def test_failed_requests_leave_nothing(own_server: OwnServer, talk: Talk) -> None:
     """20 requests of 5 MB that end in an error; the thoughts of old turns do not go into qwen3's prompt."""
@@ -82,9 +76,7 @@ def test_failed_requests_leave_nothing(own_server: OwnServer, talk: Talk) -> Non
 
 
 @pytest.mark.covers("vllm-40418", "vllm-38190")
-@pytest.mark.vllm_known_defect(
-    "vllm#40418", versions=">=0.22", why="the error of a dead engine ends the body without an event"
-)
+@pytest.mark.vllm_known_defect("vllm-40418")
 @pytest.mark.timeout(120)
 def test_stream_tells_that_the_engine_died(own_server: OwnServer, talk: Talk) -> None:
     """Source: API reference, streaming events: response.failed, or an error event; not a broken body."""

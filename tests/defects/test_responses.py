@@ -58,11 +58,7 @@ def wait_until_running(wire: Wire, response_id: str) -> str:
 
 
 @pytest.mark.covers("CO-02")
-@pytest.mark.vllm_known_defect(
-    "unreported (reader of a cancelled background stream)",
-    versions=">=0.22",
-    why="the reader leaves only at a terminal event, and a cancelled job sends none",
-)
+@pytest.mark.vllm_known_defect("cancelled-background-stream-never-ends")
 @pytest.mark.timeout(30)
 def test_stream_of_a_cancelled_response_ends(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, POST /responses/{id}/cancel; a cancelled response is over, so is its stream."""
@@ -75,11 +71,7 @@ def test_stream_of_a_cancelled_response_ends(wire: Wire, script: ScriptWriter) -
 
 
 @pytest.mark.covers("CO-03")
-@pytest.mark.vllm_known_defect(
-    "unreported (replay after the last event)",
-    versions=">=0.22",
-    why="the reader waits for an event that cannot come",
-)
+@pytest.mark.vllm_known_defect("replay-after-last-event")
 @pytest.mark.timeout(30)
 def test_replay_after_the_last_event_ends(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, GET /responses/{id}, `starting_after`: nothing comes after the last event."""
@@ -90,11 +82,7 @@ def test_replay_after_the_last_event_ends(wire: Wire, script: ScriptWriter) -> N
 
 
 @pytest.mark.covers("CO-04")
-@pytest.mark.vllm_known_defect(
-    "unreported (replay of a response that was not in background)",
-    versions=">=0.22",
-    why="raises after the headers, so the client sees 200 and a broken body",
-)
+@pytest.mark.vllm_known_defect("replay-of-a-foreground-response")
 @pytest.mark.timeout(30)
 def test_replay_of_a_foreground_response_is_refused(wire: Wire, script: ScriptWriter) -> None:
     """Source: background mode guide: a stream can be taken up again if created with background and stream."""
@@ -104,11 +92,7 @@ def test_replay_of_a_foreground_response_is_refused(wire: Wire, script: ScriptWr
 
 
 @pytest.mark.covers("CO-05")
-@pytest.mark.vllm_known_defect(
-    "unreported (status of a running background job)",
-    versions=">=0.22",
-    why="the stored response says queued until it is finished",
-)
+@pytest.mark.vllm_known_defect("background-job-stays-queued")
 @pytest.mark.timeout(30)
 def test_running_background_job_is_in_progress(wire: Wire, script: ScriptWriter) -> None:
     """Source: background mode guide: `queued`, then `in_progress` while it runs."""
@@ -122,11 +106,7 @@ def test_running_background_job_is_in_progress(wire: Wire, script: ScriptWriter)
 
 @pytest.mark.covers("CO-06")
 @pytest.mark.parametrize("field", ["background", "truncation"])
-@pytest.mark.vllm_known_defect(
-    "unreported (null where the request allows it)",
-    versions=">=0.22",
-    why="accepted, generated, and then refused when the response is built",
-)
+@pytest.mark.vllm_known_defect("null-where-request-allows-it")
 def test_null_is_as_omitted(field: str, wire: Wire, script: ScriptWriter) -> None:
     """Source: OpenAPI, CreateResponse: nullable."""
     script("Hello.")
@@ -134,9 +114,7 @@ def test_null_is_as_omitted(field: str, wire: Wire, script: ScriptWriter) -> Non
 
 
 @pytest.mark.covers("CO-07")
-@pytest.mark.vllm_known_defect(
-    "unreported (service_tier null)", versions=">=0.22", why="not nullable in vLLM's request"
-)
+@pytest.mark.vllm_known_defect("service-tier-null")
 def test_service_tier_may_be_null(wire: Wire, script: ScriptWriter) -> None:
     """Source: OpenAPI, CreateResponse: nullable."""
     script("Hello.")
@@ -149,11 +127,7 @@ def test_service_tier_may_be_null(wire: Wire, script: ScriptWriter) -> None:
     [
         pytest.param(
             wanted,
-            marks=pytest.mark.vllm_known_defect(
-                "unreported (include lacks values of the API)",
-                versions=">=0.22",
-                why="vLLM's list of values is older than the API's",
-            ),
+            marks=pytest.mark.vllm_known_defect("include-lacks-values"),
         )
         for wanted in ("web_search_call.action.sources", "web_search_call.results")
     ]
@@ -180,11 +154,7 @@ def test_null_where_the_api_has_no_null(field: str, wire: Wire) -> None:
 
 
 @pytest.mark.covers("CO-08")
-@pytest.mark.vllm_known_defect(
-    "unreported (conversation is ignored)",
-    versions=">=0.22",
-    why="extra fields are dropped, so the answer silently lacks the conversation",
-)
+@pytest.mark.vllm_known_defect("conversation-is-ignored")
 def test_unknown_conversation_is_refused(wire: Wire) -> None:
     """Source: API reference: items of the conversation are prepended; one that does not exist is an error."""
     refused(wire.post("responses", input="Hi", conversation="conv_68f0c0ffee"))
@@ -218,9 +188,7 @@ ECHOED: dict[str, Any] = {
     "tools": [],
 }
 NOT_ECHOED = ("max_output_tokens", "error", "store", "metadata")
-MISSING_FIELDS = pytest.mark.vllm_known_defect(
-    "vllm#33381", versions=">=0.22", why="not in the response, or not as OpenAI sends it"
-)
+MISSING_FIELDS = pytest.mark.vllm_known_defect("vllm-33381")
 
 
 @pytest.mark.covers("CO-21")
@@ -254,9 +222,7 @@ def test_completed_response_says_when(wire: Wire, script: ScriptWriter) -> None:
 
 
 @pytest.mark.covers("CO-22")
-@pytest.mark.vllm_known_defect(
-    "unreported (cancelling twice)", versions=">=0.22", why="400: Cannot cancel a synchronous response."
-)
+@pytest.mark.vllm_known_defect("vllm-57999")
 @pytest.mark.timeout(30)
 def test_cancelling_twice_gives_the_response(wire: Wire, script: ScriptWriter) -> None:
     """Source: background mode guide: cancelling twice is idempotent, the final Response comes back."""
@@ -282,13 +248,11 @@ def test_cancelling_a_finished_response(wire: Wire, script: ScriptWriter) -> Non
         assert answer.json()["status"] == "completed"
 
 
-ABSENT = pytest.mark.vllm_known_defect(
-    "vllm#33381", versions=">=0.22", why="only POST, GET and POST cancel are routed"
-)
+ABSENT = pytest.mark.vllm_known_defect("vllm-33381-routes")
 
 
 @pytest.mark.covers("CO-26")
-@pytest.mark.vllm_known_defect("vllm#39624", versions=">=0.22", why="DELETE is not routed")
+@pytest.mark.vllm_known_defect("vllm-39624")
 def test_response_can_be_deleted(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, DELETE /responses/{id}."""
     script("Hello.")
@@ -334,9 +298,7 @@ def test_assistant_messages_come_back_in_any_shape(shape: str, wire: Wire, scrip
 
 
 @pytest.mark.covers("vllm-45276", "CO-16")
-@pytest.mark.vllm_known_defect(
-    "vllm#45276", versions=">=0.22", models=["qwen3", "llama3.1"], why="IndexError: content[0] of nothing"
-)
+@pytest.mark.vllm_known_defect("vllm-45276")
 def test_assistant_message_without_content(wire: Wire, script: ScriptWriter) -> None:
     """Source: OpenAPI, OutputMessage: `content` is a list without a least length; vLLM itself sends such."""
     script("Hello.")
@@ -364,7 +326,7 @@ def test_error_is_not_larger_than_the_request_deserves(wire: Wire) -> None:
 
 
 @pytest.mark.covers("vllm-57222")
-@pytest.mark.vllm_known_defect("vllm#57222", versions="<0.31", why="not in usage")
+@pytest.mark.vllm_known_defect("vllm-57222")
 def test_usage_tells_cache_writes(wire: Wire, script: ScriptWriter) -> None:
     """Source: OpenAPI, ResponseUsage.input_tokens_details."""
     script("Hello.")
@@ -374,7 +336,7 @@ def test_usage_tells_cache_writes(wire: Wire, script: ScriptWriter) -> None:
 
 @pytest.mark.covers("vllm-46940")
 @pytest.mark.vllm_needs("tools")
-@pytest.mark.vllm_known_defect("vllm#46940", versions="<0.26", models=["gpt-oss"], why="status null")
+@pytest.mark.vllm_known_defect("vllm-46940")
 def test_function_call_is_completed(wire: Wire, script: ScriptWriter) -> None:
     """Source: OpenAPI, FunctionToolCall.status."""
     script(calls=[CALL])
@@ -395,9 +357,7 @@ def test_call_though_no_tools_were_offered(wire: Wire, script: ScriptWriter) -> 
 
 @pytest.mark.covers("CO-18")
 @pytest.mark.vllm_needs("reasoning")
-@pytest.mark.vllm_known_defect(
-    "unreported (status of a reasoning item)", versions=">=0.22", why="null where it is not streamed"
-)
+@pytest.mark.vllm_known_defect("reasoning-item-has-no-status")
 def test_reasoning_has_the_same_status_streamed_and_not(wire: Wire, script: ScriptWriter) -> None:
     """Source: OpenAPI, ReasoningItem.status: one of three words, and no null."""
     script("Hello.", reasoning="A greeting.", times=2)

@@ -30,13 +30,10 @@ pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("responses", "to
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve"
 LONG_CALL = ToolCall("get_weather", {"city": "Paris, " * 40})
-RIGHT_SINCE = "<0.33"
 
 
 @pytest.mark.covers("vllm-45386")
-@pytest.mark.vllm_known_defect(
-    "vllm#45386", versions=RIGHT_SINCE, why="response.completed, with status incomplete"
-)
+@pytest.mark.vllm_known_defect("vllm-45386")
 def test_cut_stream_ends_incomplete(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, streaming events: response.incomplete."""
     script(WORDS, expect="cut")
@@ -62,18 +59,8 @@ def test_replay_of_a_cut_stream_ends(wire: Wire, script: ScriptWriter) -> None:
             stream,
             id=f"{what}-{'stream' if stream else 'body'}",
             marks=[
-                pytest.mark.vllm_known_defect(
-                    "vllm#57998", versions=RIGHT_SINCE, models=["qwen3", "llama3.1"], why="always completed"
-                ),
-                *(
-                    [
-                        pytest.mark.vllm_known_defect(
-                            "vllm#57998", versions=">=0.22", models=["gpt-oss"], why="its item.done is fixed"
-                        )
-                    ]
-                    if stream
-                    else []
-                ),
+                pytest.mark.vllm_known_defect("vllm-57998", models=["qwen3", "llama3.1"]),
+                *([pytest.mark.vllm_known_defect("vllm-57998-harmony")] if stream else []),
             ],
         )
         for what in ("text", "call")
@@ -93,9 +80,7 @@ def test_cut_item_is_incomplete(what: str, stream: bool, wire: Wire, script: Scr
 
 
 @pytest.mark.covers("vllm-53255", "vllm-58228")
-@pytest.mark.vllm_known_defect(
-    "vllm#53255", versions=RIGHT_SINCE, models=["gpt-oss"], why="tool_calls, though it was cut"
-)
+@pytest.mark.vllm_known_defect("vllm-53255")
 def test_cut_call_finishes_by_length(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, finish_reason: `length`, the limit was reached."""
     script(calls=[LONG_CALL], expect="cut")
@@ -115,7 +100,7 @@ ECHOED: list[tuple[str, Any, Any]] = [
 @pytest.mark.parametrize(
     ("field", "sent", "echoed"), ECHOED, ids=["key", "options", "retention", "old retention", "safety"]
 )
-@pytest.mark.vllm_known_defect("vllm#33381", versions=RIGHT_SINCE, why="taken, and not echoed")
+@pytest.mark.vllm_known_defect("vllm-33381-echo")
 def test_response_echoes_what_was_set(
     field: str, sent: Any, echoed: Any, wire: Wire, script: ScriptWriter
 ) -> None:
@@ -128,11 +113,7 @@ def test_response_echoes_what_was_set(
 
 
 @pytest.mark.vllm_harmony
-@pytest.mark.vllm_known_defect(
-    "unreported (tool_choice none is not for streams)",
-    versions=RIGHT_SINCE,
-    why="the body leaves the call out, the stream sends it",
-)
+@pytest.mark.vllm_known_defect("tool-choice-none-is-not-for-streams")
 def test_chat_streams_no_call_where_none_is_wanted(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, tool_choice none: the model will not call any tool; body and stream agree."""
     script(calls=[ToolCall("get_weather", {"city": "Paris"})], times=2)
@@ -142,9 +123,7 @@ def test_chat_streams_no_call_where_none_is_wanted(wire: Wire, script: ScriptWri
     assert not [d for c in chunks if c["choices"] for d in c["choices"][0]["delta"].get("tool_calls") or []]
 
 
-@pytest.mark.vllm_known_defect(
-    "unreported (data-parallel rank on Responses)", versions=RIGHT_SINCE, why="the header is not read"
-)
+@pytest.mark.vllm_known_defect("data-parallel-rank-on-responses")
 def test_header_of_the_data_parallel_rank_counts(vllm_server: Server, wire: Wire) -> None:
     """vLLM's own header: a rank that the server does not have is refused, as Chat Completions does."""
     book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
@@ -158,9 +137,7 @@ def test_header_of_the_data_parallel_rank_counts(vllm_server: Server, wire: Wire
 
 @pytest.mark.vllm_standard
 @pytest.mark.vllm_model("qwen3")
-@pytest.mark.vllm_known_defect(
-    "unreported (skip_special_tokens of the server)", versions=">=0.22", why="the request's default wins"
-)
+@pytest.mark.vllm_known_defect("skip-special-tokens-of-the-server")
 def test_server_says_whether_special_tokens_show(own_server: OwnServer, talk: Talk) -> None:
     """`--override-generation-config` sets the default, for Responses and Chat alike."""
     server = own_server(["--override-generation-config", json.dumps({"skip_special_tokens": False})])
@@ -171,9 +148,7 @@ def test_server_says_whether_special_tokens_show(own_server: OwnServer, talk: Ta
 
 
 @pytest.mark.vllm_harmony
-@pytest.mark.vllm_known_defect(
-    "0.33.0's --reasoning-effort-map", versions=RIGHT_SINCE, why="there is no such flag", raises=Exception
-)
+@pytest.mark.vllm_known_defect("reasoning-effort-map")
 def test_server_maps_reasoning_efforts(own_server: OwnServer, talk: Talk) -> None:
     """`minimal` is an effort of OpenAI's API and none of Harmony's; the server may say what it is there."""
     server = own_server(["--reasoning-effort-map", json.dumps({"minimal": "low"})])
@@ -188,7 +163,7 @@ MESSAGES = {"max_tokens": 64, "messages": [{"role": "user", "content": "Hi"}]}
 
 @pytest.mark.covers("vllm-57997")
 @pytest.mark.vllm_needs("messages")
-@pytest.mark.vllm_known_defect("vllm#57997", versions=RIGHT_SINCE, why="NotFoundError, vLLM's own name")
+@pytest.mark.vllm_known_defect("vllm-57997")
 def test_messages_name_errors_as_anthropic_does(vllm_server: Server, wire: Wire) -> None:
     """Source: Anthropic API, Errors: 404 is not_found_error."""
     answer = wire.http.post("messages", json={"model": "nobody", **MESSAGES})

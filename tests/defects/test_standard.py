@@ -38,9 +38,7 @@ CUSTOM = {
 
 
 @pytest.mark.covers("vllm-43244")
-@pytest.mark.vllm_known_defect(
-    "vllm#43244", versions=">=0.22", why="of the previous output only messages are put into the prompt"
-)
+@pytest.mark.vllm_known_defect("vllm-43244")
 def test_previous_call_is_in_the_prompt(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, previous_response_id: all items of the previous response are input."""
     script(calls=[CALL])
@@ -76,9 +74,7 @@ def test_message_and_call_are_one_turn(wire: Wire, script: ScriptWriter) -> None
 
 
 @pytest.mark.covers("CO-16")
-@pytest.mark.vllm_known_defect(
-    "unreported (only the first part of a replayed item is used)", versions=">=0.22", why="content[0]"
-)
+@pytest.mark.vllm_known_defect("only-the-first-part-of-a-replayed-item-is-used")
 @pytest.mark.parametrize("kind", ["message", "easy message", "reasoning"])
 def test_all_parts_of_a_replayed_item_are_used(kind: str, wire: Wire, script: ScriptWriter) -> None:
     """Source: OpenAPI: `content` is a list, and every part of it is content."""
@@ -115,9 +111,7 @@ def test_all_parts_of_a_replayed_item_are_used(kind: str, wire: Wire, script: Sc
         pytest.param(
             True,
             id="stream",
-            marks=pytest.mark.vllm_known_defect(
-                "vllm#36445", versions=">=0.22", why="the stream has a message of the blank lines between"
-            ),
+            marks=pytest.mark.vllm_known_defect("vllm-36445"),
         ),
     ],
 )
@@ -179,9 +173,7 @@ def test_arguments_are_done_before_their_item(wire: Wire, script: ScriptWriter, 
 
 
 @pytest.mark.covers("vllm-28173")
-@pytest.mark.vllm_known_defect(
-    "vllm#28173", versions=">=0.22", why="tools of type mcp are dropped in silence"
-)
+@pytest.mark.vllm_known_defect("vllm-28173")
 def test_mcp_server_that_is_not_there_is_told(wire: Wire, script: ScriptWriter) -> None:
     """Source: MCP guide: a server that cannot be reached is an error; an answer without it is a lie."""
     script("I have no tools.")

@@ -207,11 +207,7 @@ def test_code_interpreter_streamed(talk: Talk, tools: Tools) -> None:
 
 
 @pytest.mark.covers("VM-005", "VR-047")
-@pytest.mark.vllm_known_defect(
-    "unreported (a code interpreter call becomes reasoning)",
-    versions=">=0.22",
-    why="the body and the terminal event have the code as reasoning, the stream as code_interpreter_call",
-)
+@pytest.mark.vllm_known_defect("code-interpreter-call-becomes-reasoning")
 def test_code_interpreter_in_both_ways(talk: Talk) -> None:
     talk.says(runs(CODE), ANSWER, times=2)
     body = talk.api.create("What is six times seven?", tools=[INTERPRETER])
@@ -250,11 +246,7 @@ def test_calls_one_after_the_other(talk: Talk, tools: Tools) -> None:
 
 
 @pytest.mark.covers("VM-010", "LS-025", "VR-075")
-@pytest.mark.vllm_known_defect(
-    "unreported (max_tool_calls is ignored)",
-    versions=">=0.22,<0.33",
-    why="every call is run; 0.33 stops at the limit",
-)
+@pytest.mark.vllm_known_defect("max-tool-calls-is-ignored")
 def test_max_tool_calls(talk: Talk, tools: Tools) -> None:
     talk.says(runs("print(1)"), runs("print(2)"), ANSWER)
     response = talk.api.create("Count", tools=[INTERPRETER], max_tool_calls=1)
@@ -368,11 +360,7 @@ def test_tool_that_was_not_asked_for_is_not_run(talk: Talk, tools: Tools) -> Non
 
 
 @pytest.mark.covers("VM-008", "vllm-41902")
-@pytest.mark.vllm_known_defect(
-    "unreported (Chat drops calls of built-in tools)",
-    versions=">=0.22",
-    why="the message has neither content nor reasoning nor call, with tokens counted",
-)
+@pytest.mark.vllm_known_defect("vllm-41902")
 def test_built_in_call_over_chat_leaves_a_sign(talk: Talk) -> None:
     """Nobody runs it there; what the model said must not vanish."""
     talk.script(runs(CODE))
@@ -383,11 +371,7 @@ def test_built_in_call_over_chat_leaves_a_sign(talk: Talk) -> None:
 
 
 @pytest.mark.covers("VR-039", "VM-010")
-@pytest.mark.vllm_known_defect(
-    "unreported (indices and query of a streamed web search)",
-    versions=">=0.22",
-    why="its output_index is that of the item before, and the terminal response has cursor: before the query",
-)
+@pytest.mark.vllm_known_defect("streamed-web-search-indices-and-query")
 def test_web_search_streamed(talk: Talk, tools: Tools) -> None:
     talk.says(calls("browser.search", '{"query": "capital: Paris?"}'), "Paris it is.")
     stream = talk.api.stream("Search", tools=[SEARCH])
@@ -398,11 +382,7 @@ def test_web_search_streamed(talk: Talk, tools: Tools) -> None:
 
 
 @pytest.mark.covers("VR-039")
-@pytest.mark.vllm_known_defect(
-    "unreported (web search query of a body)",
-    versions=">=0.22",
-    why="the body's action.query is the query with cursor: before it",
-)
+@pytest.mark.vllm_known_defect("web-search-query-in-the-body")
 def test_web_search_in_one_piece(talk: Talk) -> None:
     talk.says(calls("browser.search", '{"query": "Paris"}'), "Paris it is.")
     response = talk.api.create("Search", tools=[SEARCH])
@@ -429,11 +409,7 @@ def test_bad_json_in_one_piece(talk: Talk) -> None:
 
 
 @pytest.mark.covers("VM-010")
-@pytest.mark.vllm_known_defect(
-    "vllm#40418",
-    versions=">=0.22",
-    why="an exception within a stream breaks the connection off, without response.failed",
-)
+@pytest.mark.vllm_known_defect("vllm-40418")
 def test_bad_json_streamed(talk: Talk) -> None:
     talk.may_say(calls("container.exec", BAD_JSON), ANSWER)
     assert failed_cleanly(talk.api.stream("Go", tools=[container()]))
@@ -475,11 +451,7 @@ def test_tool_server_down(talk: Talk, tools: Tools) -> None:
 
 
 @pytest.mark.covers("VM-010")
-@pytest.mark.vllm_known_defect(
-    "unreported (a tool server that is down breaks the stream)",
-    versions=">=0.22",
-    why="the connection is broken off after HTTP 200, without response.failed or an error event",
-)
+@pytest.mark.vllm_known_defect("tool-server-is-down-breaks-stream")
 def test_tool_server_down_streamed(talk: Talk, tools: Tools) -> None:
     talk.may_say(runs(CODE), ANSWER)
     tools.python.stop()
@@ -510,11 +482,7 @@ def test_request_without_the_key_is_refused(headers: dict[str, str], talk: Talk,
 
 
 @pytest.mark.covers("VM-010", "LS-021")
-@pytest.mark.vllm_known_defect(
-    "unreported (refusal of a tool server)",
-    versions=">=0.22",
-    why="the client is told `unhandled errors in a TaskGroup` with HTTP 500, not that there was a 401",
-)
+@pytest.mark.vllm_known_defect("tool-server-refusal")
 def test_refusal_of_the_tool_server_is_told(talk: Talk) -> None:
     """OpenAI: HTTP 424, `Error retrieving tool list from MCP server: ... 401 (Unauthorized)`."""
     talk.may_say(calls("container.exec", '{"cmd": ["echo", "hello"]}'), "It said hello.")
@@ -525,11 +493,7 @@ def test_refusal_of_the_tool_server_is_told(talk: Talk) -> None:
 
 
 @pytest.mark.covers("VR-068", "LS-021")
-@pytest.mark.vllm_known_defect(
-    "unreported (MCP tools with other labels are ignored)",
-    versions=">=0.22",
-    why="an MCP tool whose label is not on vLLM's list is passed over in silence",
-)
+@pytest.mark.vllm_known_defect("mcp-tools-with-other-labels-are-ignored")
 def test_mcp_server_of_the_request(talk: Talk, tools: Tools) -> None:
     """The tool server that the request names is used, or the request refused."""
     talk.script(ANSWER)
@@ -539,11 +503,7 @@ def test_mcp_server_of_the_request(talk: Talk, tools: Tools) -> None:
 
 
 @pytest.mark.covers("VM-001")
-@pytest.mark.vllm_known_defect(
-    "unreported (built-in tools without a tool server are ignored)",
-    versions=">=0.22",
-    why="a server without --tool-server takes the tool and passes over it in silence",
-)
+@pytest.mark.vllm_known_defect("built-in-tools-without-tool-server-are-ignored")
 def test_built_in_tool_without_a_tool_server(
     vllm_server: Server, responses: Responses, script: ScriptWriter
 ) -> None:

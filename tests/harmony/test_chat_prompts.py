@@ -88,11 +88,7 @@ def test_call_and_output_have_their_channels(chat: Chat, script: ScriptWriter) -
 
 
 @pytest.mark.covers("VC-022")
-@pytest.mark.vllm_known_defect(
-    "unreported (a replayed preamble comes before its reasoning)",
-    versions=">=0.22",
-    why="of reasoning, preamble and call in one message the preamble is put first, not as it was said",
-)
+@pytest.mark.vllm_known_defect("replayed-preamble-comes-before-its-reasoning")
 def test_replayed_turn_keeps_its_order(chat: Chat, script: ScriptWriter) -> None:
     """Reasoning, preamble, call: as Harmony has it, and as the model said it."""
     turn = {**HISTORY[1], "reasoning": "marker thought", "content": "marker preamble"}

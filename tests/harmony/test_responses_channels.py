@@ -20,11 +20,7 @@ CALLED = ("function_call", "get_weather", ARGUMENTS)
 NEXT = "<|end|><|start|>assistant"
 FINAL = "<|channel|>final<|message|>"
 LOOSE = {**RESPONSES_TOOL, "strict": False}  # a strict tool puts a grammar on every Harmony header
-UNSTREAMED = pytest.mark.vllm_known_defect(
-    "unreported (a Harmony message without content is not streamed)",
-    versions=">=0.22",
-    why="an item of the final response had no event (a TODO in vLLM's code, a strict xfail of its tests)",
-)
+UNSTREAMED = pytest.mark.vllm_known_defect("harmony-message-without-content-is-not-streamed")
 
 
 @pytest.mark.covers("VR-063", "VR-061")
@@ -102,22 +98,14 @@ def test_other_recipients_are_mcp_calls(responses: Responses, script: ScriptWrit
 
 
 @pytest.mark.covers("VR-061")
-@pytest.mark.vllm_known_defect(
-    "unreported (an MCP recipient is split in the body, and whole in the stream)",
-    versions=">=0.22",
-    why="server label and name of the call differ between item.done and the final response",
-)
+@pytest.mark.vllm_known_defect("builtin-call-is-named-otherwise-in-the-stream")
 def test_mcp_call_is_the_same_streamed(responses: Responses, script: ScriptWriter) -> None:
     script(Raw(f"<|channel|>commentary to=files.list<|message|>{ARGUMENTS}<|call|>"), times=2)
     responses.both(ASK, tools=[LOOSE])
 
 
 @pytest.mark.covers("VR-046", "VR-061")
-@pytest.mark.vllm_known_defect(
-    "unreported (python without a tool server is a code_interpreter_call only in the stream)",
-    versions=">=0.22",
-    why="the body and the final response have a reasoning item in its place",
-)
+@pytest.mark.vllm_known_defect("python-call-changes-its-type-at-the-end")
 def test_call_of_python_without_a_tool_server_is_the_same_streamed(
     responses: Responses, script: ScriptWriter
 ) -> None:
@@ -172,9 +160,7 @@ def test_reasoning_tokens_of_thoughts_are_exact(
 
 
 @pytest.mark.covers("VR-043", "VR-031")
-@pytest.mark.vllm_known_defect(
-    "vllm#49493", versions=">=0.21", why="tool type 'namespace' is not supported on Harmony: 400"
-)
+@pytest.mark.vllm_known_defect("vllm-49493")
 def test_tools_in_a_namespace(responses: Responses, script: ScriptWriter) -> None:
     namespace: Any = {
         "type": "namespace",

@@ -13,11 +13,7 @@ from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses"), pytest.mark.vllm_scripted]
 
-HALF_A_HEADER = pytest.mark.vllm_known_defect(
-    "unreported (half a Harmony header comes back as text)",
-    versions=">=0.32",
-    why="the recovery of cut output hands out the header's special tokens as a final message",
-)
+HALF_A_HEADER = pytest.mark.vllm_known_defect("half-harmony-header-comes-back-as-text")
 WORDS = " ".join(f"word{number}" for number in range(40))
 THOUGHTS = f"<|channel|>analysis<|message|>{WORDS}"
 HEADERS = {

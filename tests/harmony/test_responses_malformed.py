@@ -52,11 +52,7 @@ def test_malformed_output_has_a_defined_end(
 
 
 @pytest.mark.covers("VT-015", "VR-061")
-@pytest.mark.vllm_known_defect(
-    "unreported (words outside Harmony's format come back with the special tokens around them)",
-    versions=">=0.32",
-    why="and as an incomplete item of a completed response",
-)
+@pytest.mark.vllm_known_defect("words-outside-harmony-show-special-tokens")
 def test_recovered_words_are_a_plain_message(responses: Responses, script: ScriptWriter) -> None:
     script(Raw("<|channel|>final<|message|>No end follows.<|endoftext|>"))
     assert responses.create("Weather?").output_text == "No end follows."

@@ -269,11 +269,7 @@ def test_streamed_messages_come_with_the_terminal_event(responses: Responses, sc
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-049", "VR-048")
-@pytest.mark.vllm_known_defect(
-    "unreported (messages that vLLM shows lose channel and recipient when they come back)",
-    versions=">=0.32",
-    why="they are shown with a flat role, and only those with an author are read as Harmony",
-)
+@pytest.mark.vllm_known_defect("shown-messages-lose-channel-and-recipient")
 def test_round_trip_by_previous_input_messages(
     harmony: Any, responses: Responses, script: ScriptWriter
 ) -> None:

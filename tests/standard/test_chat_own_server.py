@@ -79,11 +79,7 @@ def test_no_entry_without_the_key(path: str, header: str | None, server: RemoteS
 
 
 @pytest.mark.covers("VC-030")
-@pytest.mark.vllm_known_defect(
-    "unreported (401 without the error object)",
-    versions=">=0.22",
-    why="the body is {error: Unauthorized}: a text where OpenAI has an object",
-)
+@pytest.mark.vllm_known_defect("401-without-error-object")
 def test_refused_entry_says_so_as_openai_does(server: RemoteServer) -> None:
     answer = requests.get(server.url_for("/v1/models"), timeout=30)
     assert answer.status_code == 401

@@ -86,11 +86,7 @@ def test_choices_are_drawn_apart(chat: Chat) -> None:
 @pytest.mark.vllm_greedy
 @pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VC-010")
-@pytest.mark.vllm_known_defect(
-    "unreported (n > 1 at temperature 0)",
-    versions=">=0.22",
-    why="400: n must be 1 when using greedy sampling; OpenAI answers with n choices",
-)
+@pytest.mark.vllm_known_defect("several-choices-at-temperature-0")
 def test_greedy_choices_are_the_same(chat: Chat) -> None:
     body = chat.body(ASK, n=2, temperature=0, max_tokens=12)
     assert said(body, 0).content == said(body, 1).content

@@ -123,11 +123,7 @@ def test_loop_over_chat(chat: Chat) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("responses")
 @pytest.mark.covers("VR-027")
-@pytest.mark.vllm_known_defect(
-    "unreported (strict left out of a Responses tool)",
-    versions=">=0.31",
-    why="OpenAI's Responses hold a function to its schema unless `strict` is false, vLLM where it is true",
-)
+@pytest.mark.vllm_known_defect("strict-is-left-out-of-a-tool")
 def test_unsaid_strict_holds_a_call_to_its_schema(responses: Responses, script: ScriptWriter) -> None:
     """Responses: `strict` defaults to true (FunctionTool.strict in OpenAI's published specification)."""
     script(calls=[WRONG], constrained=True, expect="refused")
@@ -148,12 +144,7 @@ def test_said_strict_holds_a_call_to_its_schema(responses: Responses, script: Sc
 @pytest.mark.vllm_live
 @pytest.mark.vllm_needs("responses")
 @pytest.mark.covers("VR-027")
-@pytest.mark.vllm_known_defect(
-    "unreported (strict left out of a Responses tool)",
-    versions=">=0.31",
-    models=["smollm2-135m"],
-    why="held to the frame of a call only, this model says its schema again in place of arguments",
-)
+@pytest.mark.vllm_known_defect("strict-is-left-out-of-a-tool", models=["smollm2-135m"])
 def test_unsaid_strict_on_a_model_that_needs_it(responses: Responses) -> None:
     body = responses.create(WEATHER, tools=[UNSAID], tool_choice="required", max_output_tokens=96)
     check_arguments([call.arguments for call in items(body, "function_call")])

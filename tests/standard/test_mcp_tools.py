@@ -27,9 +27,7 @@ INTERPRETER = {"type": "code_interpreter", "container": {"type": "auto"}}
 
 
 @pytest.mark.covers("VM-007", "vllm-28173")
-@pytest.mark.vllm_known_defect(
-    "vllm#28173", versions=">=0.22", why="an MCP tool of the request is passed over in silence"
-)
+@pytest.mark.vllm_known_defect("vllm-28173")
 def test_mcp_tool_of_the_request(responses: Responses, script: ScriptWriter, tmp_path: Path) -> None:
     """The tool server that the request names is asked for its tools, or the request refused."""
     script("Hello.")

@@ -13,7 +13,6 @@ from vllm_harness.errors import UsageError
 from vllm_harness.files.located_yaml import Location, YamlFileError, read_yaml
 from vllm_harness.files.paths import data_path
 from vllm_harness.files.strict import StrictModel
-from vllm_harness.protocol.known import KnownDeviation
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
@@ -151,7 +150,6 @@ class ModelEntry(_EntryModel):
     limits: Limits = Limits()
     lanes: tuple[Lane, ...] = Field(min_length=1)
     capabilities: frozenset[Capability] = frozenset()
-    known_deviations: tuple[KnownDeviation, ...] = ()
     expected_skips: frozenset[str] = frozenset()
     stand_in: StandIn | None = None
 
@@ -208,28 +206,12 @@ class ModelEntry(_EntryModel):
         given = tuple(part for flag, value in named.items() if value for part in (flag, str(value)))
         return ("--enable-auto-tool-choice", *given) if tool_call_parser else given
 
-    def deviations_for(self, version: str) -> tuple[KnownDeviation, ...]:
-        """The known deviations that hold for a vLLM version such as `0.32.0`."""
-        return tuple(known for known in self.known_deviations if known.holds_for(version))
-
 
 class ModelsFile(_EntryModel):
-    """All model entries of one models.yaml, in its order.
-
-    Attributes:
-        known_deviations: those that every entry shows; the list of each entry has them too.
-    """
+    """All model entries of one models.yaml, in its order."""
 
     path: Path
     models: dict[str, ModelEntry]
-    known_deviations: tuple[KnownDeviation, ...] = ()
-
-    @model_validator(mode="after")
-    def _entries_share_deviations(self) -> ModelsFile:
-        for name, entry in self.models.items():
-            shared = (*self.known_deviations, *entry.known_deviations)
-            self.models[name] = entry.model_copy(update={"known_deviations": shared})
-        return self
 
     def __iter__(self) -> Iterator[ModelEntry]:  # type: ignore[override]
         return iter(self.models.values())
@@ -266,7 +248,7 @@ def load_models(path: Path | None = None) -> ModelsFile:
             f"{path}:1: a top-level key 'models' with a mapping of entries is missing",
             hint="write the entries below `models:`, as `vllm-harness init` does",
         )
-    if unknown := set(data) - {"models", "known_deviations"}:
+    if unknown := set(data) - {"models"}:
         key = min(map(str, unknown))
         raise ModelsFileError(
             f"{path}:{document.line((key,))}: {key}: unknown key",
@@ -292,8 +274,6 @@ def _named(models: dict[str, Any]) -> dict[str, Any]:
 def _keys_at(location: Location) -> Collection[str]:
     """The keys of the mapping at `models.<entry>` or in one of its parts."""
     match location:
-        case ("known_deviations", *_):
-            return KnownDeviation.model_fields
         case ("models", _):
             return ModelEntry.model_fields
         case ("models", _, str(part), *_) if part in _PARTS:
@@ -308,6 +288,5 @@ _PARTS: dict[str, type[BaseModel]] = {
     "cuda": Flags,
     "hardware": Hardware,
     "limits": Limits,
-    "known_deviations": KnownDeviation,
     "stand_in": StandIn,
 }

@@ -40,7 +40,7 @@ def validate_body(
         not checked.
     """
     report = Report()
-    value = plain(body)
+    value = report.body = plain(body)
     try:
         _check(report, value, api, dict(request) if request is not None else None)
     except RecursionError:

@@ -26,6 +26,7 @@ class KnownDeviation(BaseModel):
         note: one sentence.
         path: JSON path, `*` for any part of it; empty for any path.
         expected: what the finding says was expected, as JSON, `*` for any part of it; empty for anything.
+        kind: type of the object that the path lies in, such as `reasoning`; empty for any.
 
     Raises:
         ValidationError: `versions` is no specifier, or no rule has the code.
@@ -39,6 +40,7 @@ class KnownDeviation(BaseModel):
     note: str
     path: str = ""
     expected: str = ""
+    kind: str = ""
 
     @field_validator("code")
     @classmethod
@@ -73,6 +75,7 @@ class KnownDeviation(BaseModel):
             finding.code == self.code
             and (not self.path or fnmatchcase(_plain_path(finding.path), _plain_path(self.path)))
             and (not self.expected or fnmatchcase(finding.expected, self.expected))
+            and self.kind in ("", finding.kind)
         )
 
 

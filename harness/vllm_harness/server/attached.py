@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NoReturn
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.endpoint import Endpoint, EndpointError
 from vllm_harness.errors import UsageError
-from vllm_harness.protocol.known import KnownDeviation
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
@@ -32,11 +31,6 @@ class AttachedServer:
         self.entry = entry
         self.model = _served(endpoint.models(), entry, model)
         self.vllm_version = endpoint.vllm_version() or "0"
-
-    @property
-    def known_deviations(self) -> tuple[KnownDeviation, ...]:
-        """The entry's known deviations; none where the server is not vLLM."""
-        return self.entry.deviations_for(self.vllm_version)
 
     def url_for(self, path: str) -> str:
         """Absolute URL of a path such as `/v1/models`."""

@@ -23,7 +23,6 @@ from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.machine import gpus
 from vllm_harness.machine.oom import oom_kills
-from vllm_harness.protocol.known import KnownDeviation
 from vllm_harness.scripted.book import Script, ScriptBook
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.server import blocks, errors, fork_server, kept
@@ -206,11 +205,6 @@ class RemoteServer:
     def script(self, *say: Any, **options: Any) -> Script:
         """Adds a script to the default book; see `ScriptBook.script`."""
         return self.book().script(*say, **options)
-
-    @property
-    def known_deviations(self) -> tuple[KnownDeviation, ...]:
-        """The entry's known deviations that hold for this server's vLLM."""
-        return self.entry.deviations_for(self.environment.vllm_version)
 
     def alive(self) -> bool:
         """Whether the server still runs."""

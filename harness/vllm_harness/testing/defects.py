@@ -1,19 +1,21 @@
-"""Known defects: tests that state what is right and fail for a reason that has been analysed."""
+"""Known defects in tests: a test that states what is right, and fails as an entry of the registry says."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import openai
 import pytest
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import Version
 
+from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.registry import Defects, DefectsError, find
 from vllm_harness.errors import UsageError
 
+MARK = "vllm_known_defect"
+DEFECT_OF = "vllm_harness_defect"  # of a report: id of the defect, and how the test failed
 # how a wrong server shows itself; a NameError, for example, is a wrong test
 SHOWN_BY: tuple[type[BaseException], ...] = (
     AssertionError,
@@ -27,93 +29,77 @@ SHOWN_BY: tuple[type[BaseException], ...] = (
 
 @dataclass(frozen=True)
 class KnownDefect:
-    """A defect that a test is known to show.
+    """A defect that a test is marked with.
 
     Attributes:
-        reference: upstream issue (`vllm#12345`), or `unreported (short words)`.
-        versions: vLLM versions that have it.
-        models: entries that show it; empty for all.
-        why: one line.
-        raises: what the test fails with.
+        defect: the entry.
+        models: model entries on which the test shows it; none: those of the entry.
     """
 
-    reference: str
-    versions: SpecifierSet
-    models: Collection[str]
-    why: str
-    raises: tuple[type[BaseException], ...]
-
-    @classmethod
-    def of(
-        cls,
-        reference: str,
-        *,
-        versions: str,
-        why: str,
-        models: Iterable[str] = (),
-        raises: type[BaseException] | tuple[type[BaseException], ...] = SHOWN_BY,
-    ) -> KnownDefect:
-        """The defect of a mark's arguments. Raises UsageError where `versions` is no specifier."""
-        try:
-            specifier = SpecifierSet(versions)
-        except InvalidSpecifier as error:
-            raise UsageError(
-                f"known_defect({reference!r}): {versions!r} is no version specifier",
-                hint="write it as in PEP 440: >=0.22,<0.33",
-            ) from error
-        return cls(
-            reference, specifier, tuple(models), why, raises if isinstance(raises, tuple) else (raises,)
-        )
+    defect: Defect
+    models: tuple[str, ...] = ()
 
     def holds_for(self, version: str, model: str) -> bool:
-        """Whether a server of this version and entry is to show it."""
-        return (not self.models or model in self.models) and self.versions.contains(
-            Version(version), prereleases=True
-        )
-
-    def __str__(self) -> str:
-        return f"{self.reference}: {self.why}"
+        """Whether the test is to show it on a server of this version and model entry."""
+        return (not self.models or model in self.models) and self.defect.holds_for(version, model)
 
 
 class DefectShown(AssertionError):
     """A test recognised a defect that shows by chance, as where it depends on how tokens fall into deltas.
 
     Args:
-        defect: which; it must hold for the server's version and entry.
+        defect_id: which; its entry must hold for the server's version and model entry.
     """
 
-    def __init__(self, defect: KnownDefect) -> None:
-        super().__init__(str(defect))
-        self.defect = defect
+    def __init__(self, defect_id: str) -> None:
+        super().__init__(f"known defect {defect_id}")
+        self.defect_id = defect_id
 
 
-def defect_of(item: pytest.Item, version: str, model: str) -> KnownDefect | None:
-    """The known defect that a test is to show on a server of this version and entry."""
-    return next((defect for defect in marked(item) if defect.holds_for(version, model)), None)
+def defect_of(item: pytest.Item, version: str, model: str, defects: Defects) -> Defect | None:
+    """The known defect that a test is to show on a server of this version and model entry."""
+    known = marked(item, defects)
+    return next((each.defect for each in known if each.holds_for(version, model)), None)
 
 
-def marked(item: pytest.Item) -> list[KnownDefect]:
-    """All that a test is marked with. Raises UsageError where a mark is wrong."""
-    return [_read(mark.args, mark.kwargs) for mark in item.iter_markers("vllm_known_defect")]
+def marked(item: pytest.Item, defects: Defects) -> Iterator[KnownDefect]:
+    """All that a test is marked with. Raises UsageError, naming the test, where a mark is wrong."""
+    for mark in item.iter_markers(MARK):
+        try:
+            yield _read(mark.args, mark.kwargs, defects)
+        except DefectsError as error:
+            raise UsageError(f"{item.nodeid}: {error.message}", hint=error.hint) from error
 
 
-def _read(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> KnownDefect:
-    try:
-        return KnownDefect.of(*args, **kwargs)
-    except TypeError as error:
-        raise UsageError(f"@pytest.mark.vllm_known_defect: {error}") from error
+def _read(args: tuple[Any, ...], settings: Mapping[str, Any], defects: Defects) -> KnownDefect:
+    if len(args) != 1 or not isinstance(args[0], str) or set(settings) - {"models"}:
+        raise DefectsError(
+            f"@pytest.mark.{MARK} takes the id of a defect, and models",
+            hint='write it as @pytest.mark.vllm_known_defect("vllm-46940", models=["qwen3"])',
+        )
+    return KnownDefect(find(args[0], defects), tuple(settings.get("models", ())))
 
 
-def judge(report: pytest.TestReport, raised: BaseException | None, defect: KnownDefect) -> None:
+def judge(report: pytest.TestReport, raised: BaseException | None, defect: Defect) -> None:
     """Turns the failure that a defect explains into an expected one, and a pass into a failure."""
     if report.passed:
         report.outcome = "failed"
-        report.longrepr = f"known defect {defect} does not show any more; fixed: remove the mark"
-    elif report.failed and isinstance(raised, defect.raises):
-        expect(report, defect)
+        report.longrepr = (
+            f"known defect {defect.id} does not show any more ({defect.title}); "
+            "fixed: bound the versions of its entry, or remove the mark"
+        )
+    elif report.failed and raised is not None and (defect.pattern or isinstance(raised, SHOWN_BY)):
+        if defect.shown_by(raised):
+            expect(report, raised, defect)
+        else:
+            note = (
+                f"the test is to show {defect.id} ({defect.title}) by a failure that matches {defect.pattern}"
+            )
+            report.sections.append(("another failure than the known defect's", note))
 
 
-def expect(report: pytest.TestReport, defect: KnownDefect) -> None:
+def expect(report: pytest.TestReport, raised: BaseException, defect: Defect) -> None:
     """Turns a failure into the expected one of a defect."""
     report.outcome = "skipped"
-    report.wasxfail = str(defect)
+    report.wasxfail = f"{defect.id}: {defect.title}"
+    setattr(report, DEFECT_OF, (defect.id, f"{type(raised).__name__}: {raised}"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
 
 from vllm_harness.configuration.targets import Target
+from vllm_harness.errors import UsageError
 from vllm_harness.server.leases.idle import offered
 from vllm_harness.server.records import run_folder
 from vllm_harness.terminal import notices
@@ -17,7 +19,7 @@ from vllm_harness.testing import progress, with_xdist
 from vllm_harness.testing.at_once import AtOnce
 from vllm_harness.testing.attempts import attempts_of, limit
 from vllm_harness.testing.capture import uncaptured
-from vllm_harness.testing.defects import defect_of
+from vllm_harness.testing.defects import DEFECT_OF, defect_of, marked
 from vllm_harness.testing.fixtures import SEED_FIXTURE, TARGET_FIXTURE
 from vllm_harness.testing.quality import write_reference
 from vllm_harness.testing.recorder import TARGET_OF, TRIAL_OF, settle
@@ -25,7 +27,7 @@ from vllm_harness.testing.report import REPORT, write_report
 from vllm_harness.testing.resources import replayable
 from vllm_harness.testing.results import MISSED, write
 from vllm_harness.testing.servers import reserved
-from vllm_harness.testing.session import BODY, RUN, SEED, TARGET, case_of, is_for, is_repeated, the_run
+from vllm_harness.testing.session import BODY, RUN, SEED, SHOWN, TARGET, case_of, is_for, is_repeated, the_run
 from vllm_harness.testing.summary import show
 
 
@@ -59,6 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.option.vllm_replay_tokens:
         _leave_out(items, lambda item: not replayable(item))
     if RUN in config.stash:
+        _check_marks(config, items)
         order = [target.id for target in config.stash[RUN].choice.targets]
         items.sort(key=lambda item: order.index(item.stash[TARGET].id) if TARGET in item.stash else -1)
 
@@ -76,6 +79,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     progress.follow(session, lambda item: item.stash[TARGET].id if TARGET in item.stash else "")
     if forks := session.config.option.vllm_at_once:
         session.config.pluginmanager.register(AtOnce(forks))
+
+
+def _check_marks(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuses the id of a defect that there is not, before anything runs."""
+    defects = config.stash[RUN].defects
+    try:
+        for item in items:
+            deque(marked(item, defects), maxlen=0)
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from error
 
 
 def _is_for(item: pytest.Item, target: Target) -> bool:
@@ -130,13 +143,16 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report: pytest.TestReport = outcome.get_result()
     run, target = the_run(item.config), item.stash[TARGET]
     repeated = is_repeated(item)
-    defect = defect_of(item, run.version(target), target.entry.name)
+    defect = defect_of(item, run.version(target), target.entry.name, run.defects)
     raised = call.excinfo.value if call.excinfo else None
-    settle(report, raised, defect, run.expected_skips(target), repeated)
+    settle(report, raised, defect, run.defects, run.expected_skips(target), repeated)
     setattr(report, TARGET_OF, target.id)
     setattr(report, TRIAL_OF, (case_of(item), item.stash[SEED]) if repeated else None)
     if report.when == "call":
-        item.stash[BODY] = "defect" if hasattr(report, "wasxfail") else report.outcome
+        shown = getattr(report, DEFECT_OF, None)
+        item.stash[BODY] = "defect" if shown else report.outcome
+        if shown:
+            item.stash[SHOWN] = run.defects[shown[0]]
 
 
 def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
@@ -152,7 +168,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput[with_xdist.RESULTS] = str(run_folder())
     write(run.results, run_folder() / "results.json")
-    write_report(run.results, run_folder() / REPORT)
+    write_report(run.results, run.defects, run_folder() / REPORT)
     if path := run.config.option.vllm_write_quality_reference:
         for name, result in run.results.items():
             write_reference(path, {"target": name, "vllm": result.vllm}, result.tally)

@@ -19,7 +19,7 @@ MARKERS = (
     "vllm_servers(n): uses n servers at once (default: the target's), whose memory is set aside before it",
     "vllm_alone: no other test may run meanwhile (--vllm-at-once)",
     "vllm_slow: takes minutes; run with --vllm-slow",
-    "vllm_known_defect(reference, *, versions, why, models=(), raises=...): shows a fault of vLLM",
+    "vllm_known_defect(id, *, models=()): shows a defect of the registry, or of --vllm-defects",
 )
 
 _FLAG: dict[str, Any] = {"action": "store_true"}
@@ -48,6 +48,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         **_FILE,
         "help": "another models.yaml (ini option: vllm_models_file)",
     },
+    "--vllm-defects": {**_FOLDER, "help": "a folder with an entry ID.yaml for each further known defect"},
     "--vllm-server-arg": {
         **_MANY,
         "metavar": "FLAG",

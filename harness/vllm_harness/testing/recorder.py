@@ -6,9 +6,11 @@ from collections.abc import Callable, Collection
 
 import pytest
 
+from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.registry import Defects, find
 from vllm_harness.testing import skips
 from vllm_harness.testing.content import UnexpectedContent
-from vllm_harness.testing.defects import DefectShown, KnownDefect, expect, judge
+from vllm_harness.testing.defects import DEFECT_OF, DefectShown, expect, judge
 from vllm_harness.testing.results import MISSED, TargetResult, outcome_of, reason_of
 
 TARGET_OF = "vllm_harness_target"
@@ -45,13 +47,15 @@ class Recorder:
             result.skips[skips.code_of(reason) or "none"] += 1
             result.skipped.setdefault(reason, []).append(report.nodeid)
         if kind == "xfailed":
-            result.defects.setdefault(str(report.wasxfail), []).append(report.nodeid)
+            defect_id, shown = getattr(report, DEFECT_OF)
+            result.defects.setdefault(defect_id, {})[report.nodeid] = shown
 
 
 def settle(
     report: pytest.TestReport,
     raised: BaseException | None,
-    defect: KnownDefect | None,
+    defect: Defect | None,
+    defects: Defects,
     expected_skips: Collection[str],
     repeated: bool,
 ) -> None:
@@ -62,7 +66,7 @@ def settle(
         if why := skips.objection(report.longrepr[2], expected_skips):
             fail(report, why)
     elif isinstance(raised, DefectShown):
-        expect(report, raised.defect)
+        expect(report, raised, find(raised.defect_id, defects))
     elif defect is not None and report.when == "call":
         judge(report, raised, defect)
     elif repeated and report.when == "call" and isinstance(raised, UnexpectedContent):

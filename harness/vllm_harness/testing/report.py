@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from vllm_harness.defects.registry import Defects
 from vllm_harness.terminal.tables import one_line
 from vllm_harness.testing.results import TargetResult
 from vllm_harness.testing.summary import HEADINGS, counts
@@ -13,17 +14,18 @@ from vllm_harness.testing.summary import HEADINGS, counts
 REPORT = "report.md"
 
 
-def write_report(results: Mapping[str, TargetResult], path: Path) -> None:
+def write_report(results: Mapping[str, TargetResult], defects: Defects, path: Path) -> None:
     """Writes the report of a run.
 
     Args:
         results: what was seen, by target.
+        defects: those that are known.
         path: of the file.
     """
-    path.write_text("\n".join(_lines(results)) + "\n", errors="backslashreplace")
+    path.write_text("\n".join(_lines(results, defects)) + "\n", errors="backslashreplace")
 
 
-def _lines(results: Mapping[str, TargetResult]) -> Iterator[str]:
+def _lines(results: Mapping[str, TargetResult], defects: Defects) -> Iterator[str]:
     yield "# vLLM servers"
     yield ""
     for environment in dict.fromkeys(result.environment for result in results.values()):
@@ -34,7 +36,7 @@ def _lines(results: Mapping[str, TargetResult]) -> Iterator[str]:
     for name, result in results.items():
         yield f"| {' | '.join(counts(name, result))} |"
     yield from _failures(results)
-    yield from _section("Known defects", _by_reason({name: each.defects for name, each in results.items()}))
+    yield from _defects(results, defects)
     yield from _section("Skipped", _by_reason({name: each.skipped for name, each in results.items()}))
     yield from _deviations(results)
 
@@ -65,6 +67,18 @@ def _section(title: str, found: Mapping[str, list[str]]) -> Iterator[str]:
     for reason, tests_of_reason in found.items():
         yield from ("", f"### {one_line(reason)}", "")
         yield from (f"- {_code(test)}" for test in tests_of_reason)
+
+
+def _defects(results: Mapping[str, TargetResult], defects: Defects) -> Iterator[str]:
+    shown: dict[str, dict[str, str]] = {}
+    for result in results.values():
+        for defect, tests in result.defects.items():
+            shown.setdefault(defect, {}).update(tests)
+    if shown:
+        yield from ("", f"## Known defects ({len(shown)}, tests: {sum(map(len, shown.values()))})")
+    for defect, tests in sorted(shown.items()):
+        yield from ("", f"### {defect}: {defects[defect].title}", "")
+        yield from (f"- {_code(test)}: {_code(why)}" for test, why in tests.items())
 
 
 def _deviations(results: Mapping[str, TargetResult]) -> Iterator[str]:

@@ -10,6 +10,7 @@ import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
 
 from vllm_harness.configuration.targets import Target
+from vllm_harness.defects.registry import known_deviations
 from vllm_harness.endpoint import tls
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.server.remote import RemoteServer
@@ -21,6 +22,7 @@ from vllm_harness.testing.servers import make_ready, serve
 from vllm_harness.testing.session import (
     BODY,
     REFUSED,
+    SHOWN,
     TARGET,
     Server,
     case_anywhere,
@@ -69,9 +71,15 @@ def book(server: Server, item: pytest.Item) -> Iterator[ScriptBook | None]:
         tokens.script_recording(tokens.read(replayed), opened)
     yield opened
     if server.alive():
-        if not replayed and item.stash.get(BODY, None) in {"passed", "failed"}:
+        if not replayed and _is_to_use_its_scripts(item):
             opened.verify()
         opened.close()
+
+
+def _is_to_use_its_scripts(item: pytest.Item) -> bool:
+    if item.stash.get(BODY, None) == "defect":
+        return item.stash[SHOWN].scripts == "used"
+    return item.stash.get(BODY, None) in {"passed", "failed"}
 
 
 def tap(seed: int, item: pytest.Item) -> Iterator[WireTap]:
@@ -104,7 +112,8 @@ def async_client(server: Server, book: ScriptBook | None, tap: WireTap) -> Async
 def checker(server: Server, item: pytest.Item) -> Iterator[Checker]:
     """A test's checks; their findings go into the record of its target."""
     exact = server.lane == "scripted" and not item.config.option.vllm_replay_tokens
-    made = Checker(server.known_deviations, server.vllm_version, exact)
+    known = known_deviations(server.entry.name, server.vllm_version, the_run(item.config).defects)
+    made = Checker(known, server.vllm_version, exact)
     yield made
     result_of(item).add(made.findings)
 

@@ -56,7 +56,7 @@ class TargetResult:
         failures: the message of each test that failed, in one line.
         skips: number of skips by reason code.
         skipped: the tests that were skipped: reason, with its code -> tests.
-        defects: known defects that were seen: reference -> tests.
+        defects: known defects that were seen: id -> test -> how it failed.
         findings: one finding of each code and path.
         gone: known deviations that were exercised and did not occur.
         trials: with --vllm-repeat: case -> seed -> whether it passed.
@@ -77,7 +77,7 @@ class TargetResult:
     failures: dict[str, str] = field(default_factory=dict)
     skips: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, list[str]] = field(default_factory=dict)
-    defects: dict[str, list[str]] = field(default_factory=dict)
+    defects: dict[str, dict[str, str]] = field(default_factory=dict)
     findings: dict[tuple[str, str], Finding] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
     trials: dict[str, dict[int, bool]] = field(default_factory=dict)

@@ -9,6 +9,8 @@ from rich.console import Console
 
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.configuration.targets import Choice, Machine, RunLane, Target, choose
+from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.registry import Defects, load_defects
 from vllm_harness.endpoint import API_PATHS
 from vllm_harness.environments.planned import PlannedEnvironment, plan
 from vllm_harness.environments.resolve import resolve, spec_of
@@ -36,6 +38,7 @@ class PytestRun:
     Attributes:
         config: pytest's.
         choice: its targets.
+        defects: those that are known.
         planned: the environment of the servers that it starts; None for an attached server.
         reference: decisions to call tools that this run's are held against.
         results: what was seen of each target, by its id.
@@ -45,6 +48,7 @@ class PytestRun:
 
     config: pytest.Config
     choice: Choice
+    defects: Defects
     planned: PlannedEnvironment | None
     reference: Decisions | None = None
     results: dict[str, TargetResult] = field(default_factory=dict)
@@ -101,6 +105,7 @@ REFUSED = pytest.StashKey[HarnessError]()  # why no memory was set aside for a t
 TARGET = pytest.StashKey[Target]()
 SEED = pytest.StashKey[int]()
 BODY = pytest.StashKey[str]()  # what became of a test's own code
+SHOWN = pytest.StashKey[Defect]()  # the known defect by which it failed
 
 
 def the_run(config: pytest.Config) -> PytestRun:
@@ -178,9 +183,10 @@ def _prepare(config: pytest.Config) -> PytestRun:
     refuse_more(option)
     reference = read_reference(option.vllm_quality_reference) if option.vllm_quality_reference else None
     entries = load_models(models_file(config))
+    defects = load_defects(*([option.vllm_defects] if option.vllm_defects else []))
     if option.vllm_server_url:
         choice = choose(entries, Machine("cpu"), models=_one_model(option.vllm_model), lane="attached")
-        return PytestRun(config, choice, None, reference)
+        return PytestRun(config, choice, defects, None, reference)
     planned = plan(spec_of(option.vllm_spec, option.vllm_python), option.vllm_device)
     memory = tuple(gpu.total_bytes / 2**30 for gpu in visible_gpus()) if planned.device == "cuda" else ()
     machine = Machine(planned.device, memory, option.vllm_frontend)
@@ -191,7 +197,7 @@ def _prepare(config: pytest.Config) -> PytestRun:
             "--vllm-write-quality-reference keeps one target's run",
             hint="add --vllm-model and --vllm-lane live",
         )
-    return PytestRun(config, choice, planned, reference)
+    return PytestRun(config, choice, defects, planned, reference)
 
 
 def _one_model(models: list[str]) -> list[str]:

@@ -98,7 +98,7 @@ def _about_tests(results: Mapping[str, TargetResult]) -> list[str]:
     if defects:
         lines.append(f"{_seen(len(defects), 'known defect', 'vLLM')}, in {_number(tests, 'test')}")
     if known := {reference for result in results.values() for reference in result.known}:
-        lines.append(_seen(len(known), "known deviation", "models.yaml"))
+        lines.append(_seen(len(known), "known deviation", "vLLM"))
     skips = sum((result.skips for result in results.values()), Counter[str]())
     if skips:
         lines.append(f"skipped: {_first([f'{code} {count}' for code, count in skips.most_common()])}")

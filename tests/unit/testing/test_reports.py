@@ -6,14 +6,21 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.errors import UsageError
+from vllm_harness.defects.entry import Defect
 from vllm_harness.testing.content import UnexpectedContent, expect_content
 from vllm_harness.testing.defects import DefectShown, KnownDefect
 from vllm_harness.testing.recorder import TARGET_OF, TRIAL_OF, Recorder, settle
 from vllm_harness.testing.results import MISSED, TargetResult
 from vllm_harness.testing.skips import code_of, coded, objection, skip
 
-DEFECT = KnownDefect.of("vllm#12345", versions=">=0.22,<0.33", why="it is wrong", models=["qwen3"])
+DEFECT = Defect(
+    id="vllm-12345",
+    title="It is wrong",
+    kind="defect",
+    versions=">=0.22,<0.33",
+    models=("qwen3",),
+    pattern="AssertionError: wrong|Timeout",
+)
 
 
 def report(outcome: Any, longrepr: Any = None, when: Any = "call") -> pytest.TestReport:
@@ -28,42 +35,30 @@ def skipped(reason: str, when: str = "call") -> pytest.TestReport:
 
 def settled(given: pytest.TestReport, raised: BaseException | None = None, **more: Any) -> pytest.TestReport:
     """The report after it was settled; no defect, no expected skips and no repeats unless said."""
-    settle(given, raised, **{"defect": None, "expected_skips": (), "repeated": False, **more})
+    defects = {DEFECT.id: DEFECT}
+    settle(
+        given, raised, **{"defect": None, "defects": defects, "expected_skips": (), "repeated": False, **more}
+    )
     return given
 
 
-@pytest.mark.parametrize(
-    ("version", "model", "holds"),
-    [
-        ("0.32.0", "qwen3", True),
-        ("0.33.0", "qwen3", False),
-        ("0.32.1rc1", "qwen3", True),
-        ("0.32.0", "gpt-oss", False),
-    ],
-)
-def test_a_defect_holds_for_its_versions_and_models(version: str, model: str, holds: bool) -> None:
-    assert DEFECT.holds_for(version, model) is holds
-
-
-def test_a_defect_without_models_holds_for_all() -> None:
-    assert KnownDefect.of("vllm#1", versions="", why="").holds_for("0.32.0", "any")
-
-
-def test_a_wrong_specifier_is_told() -> None:
-    with pytest.raises(UsageError, match="no version specifier"):
-        KnownDefect.of("vllm#1", versions="up to 0.32", why="")
+def test_a_mark_may_narrow_the_models() -> None:
+    broad = DEFECT.model_copy(update={"models": ()})
+    assert KnownDefect(broad).holds_for("0.32.0", "gpt-oss")
+    assert not KnownDefect(broad, models=("qwen3",)).holds_for("0.32.0", "gpt-oss")
+    assert not KnownDefect(broad, models=("qwen3",)).holds_for("0.33.0", "qwen3")
 
 
 def test_a_known_defect_is_expected_to_fail() -> None:
     given = settled(report("failed", "wrong"), AssertionError("wrong"), defect=DEFECT)
     assert given.skipped
-    assert given.wasxfail == "vllm#12345: it is wrong"
+    assert given.wasxfail == "vllm-12345: It is wrong"
 
 
 def test_a_known_defect_that_is_gone_fails() -> None:
     given = settled(report("passed"), defect=DEFECT)
     assert given.failed
-    assert "fixed: remove the mark" in str(given.longrepr)
+    assert "fixed: bound the versions" in str(given.longrepr)
 
 
 @pytest.mark.parametrize("error", [NameError("x"), KeyError("x"), ImportError("x")])
@@ -71,21 +66,22 @@ def test_a_wrong_test_is_no_known_defect(error: Exception) -> None:
     assert settled(report("failed", "wrong"), error, defect=DEFECT).failed
 
 
-def test_a_defect_says_what_it_raises() -> None:
-    defect = KnownDefect.of("vllm#1", versions="", why="", raises=IndexError)
-    assert settled(report("failed", "x"), IndexError(), defect=defect).skipped
-    assert settled(report("failed", "x"), AssertionError(), defect=defect).failed
+def test_another_failure_than_the_defect_s_is_a_failure() -> None:
+    assert settled(report("failed", "x"), AssertionError("wrong"), defect=DEFECT).skipped
+    given = settled(report("failed", "x"), AssertionError("no script matches"), defect=DEFECT)
+    assert given.failed
+    assert any("vllm-12345" in text for _, text in given.sections)
 
 
 @pytest.mark.parametrize("when", ["setup", "teardown"])
 def test_a_defect_is_shown_by_the_test_s_own_code_only(when: str) -> None:
-    assert settled(report("failed", "x", when), AssertionError(), defect=DEFECT).failed
+    assert settled(report("failed", "x", when), AssertionError("wrong"), defect=DEFECT).failed
 
 
 def test_a_defect_that_shows_by_chance_is_expected_where_it_shows() -> None:
-    given = settled(report("failed", "x"), DefectShown(DEFECT))
+    given = settled(report("failed", "x"), DefectShown(DEFECT.id))
     assert given.skipped
-    assert given.wasxfail == "vllm#12345: it is wrong"
+    assert given.wasxfail == "vllm-12345: It is wrong"
 
 
 def test_pytest_s_own_xfail_is_refused() -> None:
@@ -142,7 +138,7 @@ def counted(*reports: pytest.TestReport, trial: tuple[str, int] | None = None) -
 
 
 def test_outcomes_are_counted() -> None:
-    defect = settled(report("failed", "x"), AssertionError(), defect=DEFECT)
+    defect = settled(report("failed", "x"), AssertionError("wrong"), defect=DEFECT)
     result = counted(
         report("passed", when="setup"),
         report("passed"),
@@ -158,7 +154,7 @@ def test_outcomes_are_counted() -> None:
     assert result.skips == {"slow": 1}
     assert result.skipped == {"[slow] x": ["tests/t.py::test_t"]}
     assert result.failures == {"tests/t.py::test_t": "x"}
-    assert result.defects == {"vllm#12345: it is wrong": ["tests/t.py::test_t"]}
+    assert result.defects == {"vllm-12345": {"tests/t.py::test_t": "AssertionError: wrong"}}
 
 
 def test_other_tests_are_not_counted() -> None:

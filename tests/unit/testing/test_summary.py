@@ -10,6 +10,7 @@ import pytest
 from tests.screens import Screen
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.configuration.targets import Target
+from vllm_harness.defects.entry import Defect
 from vllm_harness.protocol import Finding, Severity
 from vllm_harness.terminal.tables import plain_console
 from vllm_harness.testing.report import REPORT, write_report
@@ -17,6 +18,9 @@ from vllm_harness.testing.results import TargetResult
 from vllm_harness.testing.summary import SHOWN, show
 
 MODELS = ("qwen3", "gpt-oss")
+KNOWN = {
+    f"qwen3-{number}": Defect(id=f"qwen3-{number}", title="It is wrong", kind="defect") for number in range(2)
+}
 FOLDER = Path("/state/runs/20261122-001200-4242")
 
 
@@ -34,7 +38,7 @@ def result(
 
     found = TargetResult(environment="release vllm 0.32.0 (cpu)", startup_s=16.4, restarts=restarts)
     found.outcomes = Counter(passed=1000, failed=failures, skipped=skips, xfailed=2 * defects)
-    found.defects = {f"vllm#{n}: {name} is wrong": [test(n, "a"), test(n, "b")] for n in range(defects)}
+    found.defects = {f"{name}-{n}": {test(n, "a"): "x", test(n, "b"): "x"} for n in range(defects)}
     found.skipped = {f"[code-{n}] a reason": [test(n, "skip")] for n in range(skips)}
     found.skips = Counter({f"code-{n}": 1 for n in range(skips)})
     found.failures = {test(n, "failed"): f"AssertionError: {'wrong ' * 50}" for n in range(failures)}
@@ -83,7 +87,7 @@ def test_the_worst_run_ends_with_one_screen(failures: int, terminal: bool) -> No
     assert len(lines) <= 25
     assert "servers that died and were started again: scripted-qwen3 5, scripted-gpt-oss 5" in lines
     assert "188 known defects of vLLM were seen, in 376 tests" in lines
-    assert "14 known deviations of models.yaml were seen" in lines
+    assert "14 known deviations of vLLM were seen" in lines
 
 
 def test_the_first_failures_are_listed_and_the_others_counted() -> None:
@@ -127,13 +131,13 @@ def test_what_a_test_said_cannot_write_to_the_terminal(tmp_path: Path) -> None:
 
 def report(folder: Path, **results: TargetResult) -> list[str]:
     """The lines of the report."""
-    write_report(by_target(**results), folder / REPORT)
+    write_report(by_target(**results), KNOWN, folder / REPORT)
     return (folder / REPORT).read_text().splitlines()
 
 
 def test_the_report_has_each_test_under_its_reason(tmp_path: Path) -> None:
     one, other = result("qwen3", defects=2, skips=1, failures=1), result("gpt-oss", defects=1)
-    other.defects = {"vllm#0: qwen3 is wrong": ["tests/t.py::test_t[scripted-gpt-oss]"]}
+    other.defects = {"qwen3-0": {"tests/t.py::test_t[scripted-gpt-oss]": "y"}}
     finding = Finding("RS101", Severity.ERROR, 1, "$.a", "it is wrong", known="vllm#9")
     one.add([finding])
     lines = report(tmp_path, qwen3=one, gpt_oss=other)
@@ -142,12 +146,12 @@ def test_the_report_has_each_test_under_its_reason(tmp_path: Path) -> None:
     assert known[:6] == [
         "## Known defects (2, tests: 5)",
         "",
-        "### vllm#0: qwen3 is wrong",
+        "### qwen3-0: It is wrong",
         "",
-        "- `tests/behaviours/test_chat_calls.py::test_a_0[scripted-qwen3]`",
-        "- `tests/behaviours/test_chat_calls.py::test_b_0[scripted-qwen3]`",
+        "- `tests/behaviours/test_chat_calls.py::test_a_0[scripted-qwen3]`: `x`",
+        "- `tests/behaviours/test_chat_calls.py::test_b_0[scripted-qwen3]`: `x`",
     ]
-    assert known[6] == "- `tests/t.py::test_t[scripted-gpt-oss]`"
+    assert known[6] == "- `tests/t.py::test_t[scripted-gpt-oss]`: `y`"
     assert "### [code-0] a reason" in known
     assert "- scripted-qwen3: vllm#9" in known
     assert any("it is wrong" in line for line in known[known.index("- scripted-qwen3: vllm#9") :])

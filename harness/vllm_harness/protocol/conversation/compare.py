@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel
@@ -12,6 +13,7 @@ from vllm_harness.protocol.conversation import rules
 from vllm_harness.protocol.core.differences import Difference, differences
 from vllm_harness.protocol.core.events import AnyEvent, Json, as_json, plain
 from vllm_harness.protocol.core.findings import ABSENT, Finding, brief
+from vllm_harness.protocol.core.places import kind_at
 from vllm_harness.protocol.messages.accumulate import MessageAccumulator
 from vllm_harness.protocol.messages.objects import EVENTS as MESSAGES_EVENTS
 from vllm_harness.protocol.responses.accumulate import ResponseAccumulator
@@ -68,10 +70,12 @@ def compare_responses(
     """
     aside = RESEALED_FIELDS if same_answer else OF_ONE_ANSWER | OF_THE_REQUEST
     findings: list[Finding] = []
-    for difference in differences(plain(left), plain(right), ignore={*aside, *ignore}):
+    first, second = plain(left), plain(right)
+    for difference in differences(first, second, ignore={*aside, *ignore}):
         if len(findings) == MAX_DIFFERENCES:
             break
-        findings.append(_finding(difference, *labels))
+        kind = kind_at(second if difference.left is ABSENT else first, difference.path)
+        findings.append(replace(_finding(difference, *labels), kind=kind))
     return findings
 
 

@@ -31,6 +31,8 @@ class Finding:
         actual: what stood there, as text.
         context: the events up to and including this one, one line each.
         known: reference of the known deviation it belongs to; empty where there is none.
+        kind: `type` of the innermost object below the event or the body that the path lies in, such as
+            `reasoning`; empty where none has one.
     """
 
     code: str
@@ -42,6 +44,7 @@ class Finding:
     actual: str = ""
     context: tuple[str, ...] = ()
     known: str = ""
+    kind: str = ""
 
     @property
     def counts(self) -> bool:

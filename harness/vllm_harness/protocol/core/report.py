@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from vllm_harness.protocol.core.findings import Finding, Severity, brief
+from vllm_harness.protocol.core.places import kind_at
 from vllm_harness.protocol.core.rule import Rule
 
 MAX_FINDINGS = 1000
@@ -24,6 +25,7 @@ class Report:
         self.dropped = 0
         self.index: int | None = None
         self.recent: deque[Mapping[str, Any]] = deque(maxlen=3)
+        self.body: Mapping[str, Any] | None = None
         self._limit = limit
         self._once: set[Hashable] = set()
 
@@ -65,6 +67,7 @@ class Report:
                 expected,
                 actual if isinstance(actual, str) else brief(actual),
                 tuple(map(_line, self.recent)),
+                kind=kind_at(self.recent[-1] if self.recent else self.body, path),
             )
         )
 

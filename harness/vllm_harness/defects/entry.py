@@ -1,0 +1,186 @@
+"""A defect of vLLM: one root cause, as its file in the registry has it."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import Any, Literal
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import Version
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from vllm_harness.files.strict import StrictModel
+from vllm_harness.protocol.known import KnownDeviation
+from vllm_harness.protocol.rules import RULES
+
+DefectClass = Literal["defect", "deviation", "feature gap", "arguable"]
+DefectApi = Literal["responses", "chat", "messages", "other"]
+ID = re.compile(r"[a-z0-9][a-z0-9.-]{2,79}")
+
+
+class _Entry(StrictModel):
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+
+class Upstream(_Entry):
+    """Where vLLM's project knows of it.
+
+    Attributes:
+        reference: issue or pull request, such as `vllm#46940`; none where it is not reported, which a
+            judged entry says only with what was searched for.
+        state: of the reference.
+        searched: the queries put to upstream's issues and pull requests.
+        on: the day of the search.
+    """
+
+    reference: str | None = None
+    state: Literal["open", "closed", "merged"] | None = None
+    searched: tuple[str, ...] = ()
+    on: date | None = None
+
+
+class Expected(_Entry):
+    """What is right.
+
+    Attributes:
+        text: one sentence.
+        source: section of the contract, or of the family's published format, that says so.
+    """
+
+    text: str
+    source: str
+
+
+class Place(_Entry):
+    """A finding of the validator by which a defect shows.
+
+    Attributes:
+        code, path, expected, kind: as of `KnownDeviation`.
+        models: model entries that show it here; none: those of the entry.
+        versions: versions that show it here; empty: those of the entry.
+    """
+
+    code: str
+    path: str
+    expected: str = ""
+    kind: str = ""
+    models: tuple[str, ...] = ()
+    versions: str = ""
+
+    @field_validator("code")
+    @classmethod
+    def _is_of_a_rule(cls, code: str) -> str:
+        if code not in RULES:
+            raise ValueError(f"no rule has the code {code!r}; vllm-harness explain lists all codes")
+        return code
+
+
+class Defect(_Entry):
+    """One root cause.
+
+    Attributes:
+        id: `vllm-46940` where it is reported, else a short name; the name of its file.
+        title: one sentence: what goes wrong.
+        kind: `class` in the file. `defect`: wrong by vLLM's own contract, or data lost or changed;
+            `deviation`: from OpenAI's or Anthropic's contract; `feature gap`: not there; `arguable`: the
+            contract leaves it open.
+        component: file and function of vLLM, `path: function`.
+        apis, frontends: where it shows.
+        models: model entries that show it; none: all.
+        versions: versions that show it, as in PEP 440; empty: all.
+        upstream: where vLLM's project knows of it.
+        request: the smallest request that shows it.
+        says: what the model says: raw text, or a meaning.
+        delivery: how the tokens have to arrive, where that matters.
+        expected, actual: what is right, and what comes instead.
+        pattern: regular expression that a failure must match to be this defect: the exception's type and
+            message, `AssertionError: ...`.
+        scripts: `used`: a test that shows it has used all its scripts; `any`: the defect comes before that.
+        deviations: findings of the validator by which it shows.
+        evidence: what was seen, where, or the lines of vLLM's source.
+        judged: the day it was judged by the contract and by vLLM's source; none: not yet.
+    """
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    id: str
+    title: str
+    kind: DefectClass = Field(alias="class")
+    component: tuple[str, ...] = ()
+    apis: tuple[DefectApi, ...] = ()
+    frontends: tuple[Literal["python", "rust"], ...] = ("python",)
+    models: tuple[str, ...] = ()
+    versions: str = ""
+    upstream: Upstream = Upstream()
+    request: dict[str, Any] | None = None
+    says: Any = None
+    delivery: str = ""
+    expected: Expected | None = None
+    actual: str = ""
+    pattern: str = ""
+    scripts: Literal["used", "any"] = "used"
+    deviations: tuple[Place, ...] = ()
+    evidence: str = ""
+    judged: date | None = None
+
+    @field_validator("id")
+    @classmethod
+    def _is_an_id(cls, text: str) -> str:
+        if not ID.fullmatch(text):
+            raise ValueError("an id is lower-case letters, digits, dots and hyphens, such as vllm-46940")
+        return text
+
+    @field_validator("pattern")
+    @classmethod
+    def _is_a_pattern(cls, text: str) -> str:
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise ValueError(f"no regular expression: {error}") from error
+        return text
+
+    @field_validator("versions")
+    @classmethod
+    def _is_a_specifier(cls, text: str) -> str:
+        try:
+            SpecifierSet(text)
+        except InvalidSpecifier as error:
+            raise ValueError(f"not a version specifier such as '>=0.22,<0.26': {text!r}") from error
+        return text
+
+    @model_validator(mode="after")
+    def _says_how_it_searched(self) -> Defect:
+        if self.judged and not self.upstream.reference and not (self.upstream.searched and self.upstream.on):
+            raise ValueError("an entry without a reference says how upstream was searched: searched, and on")
+        return self
+
+    def holds_for(self, version: str, model: str = "") -> bool:
+        """Whether a server of this version, and of this model entry, shows it."""
+        return (not model or not self.models or model in self.models) and _holds(self.versions, version)
+
+    def shown_by(self, raised: BaseException) -> bool:
+        """Whether a failure is this defect."""
+        return re.search(self.pattern, f"{type(raised).__name__}: {raised}", re.DOTALL) is not None
+
+    def known_deviations(self, version: str, model: str = "") -> tuple[KnownDeviation, ...]:
+        """The findings of the validator by which a server of this version and model entry shows it."""
+        if not self.holds_for(version, model):
+            return ()
+        return tuple(
+            KnownDeviation(
+                code=place.code,
+                path=place.path,
+                expected=place.expected,
+                kind=place.kind,
+                reference=self.id,
+                versions=place.versions or self.versions,
+                note=self.title,
+            )
+            for place in self.deviations
+            if (not model or not place.models or model in place.models) and _holds(place.versions, version)
+        )
+
+
+def _holds(versions: str, version: str) -> bool:
+    return SpecifierSet(versions).contains(Version(version), prereleases=True)

@@ -1,0 +1,95 @@
+"""All defects that are known, by their ids: the package's own, and those of a project's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
+
+from vllm_harness.defects.entry import Defect, Expected, Place, Upstream
+from vllm_harness.errors import UsageError
+from vllm_harness.files.located_yaml import Location, read_yaml
+from vllm_harness.protocol.known import KnownDeviation
+
+ENTRIES = Path(__file__).with_name("entries")
+Defects = Mapping[str, Defect]
+
+
+class DefectsError(UsageError):
+    """A file of the registry is wrong, or an id is unknown; file, line and key are named."""
+
+
+@cache
+def load_defects(*more: Path) -> Defects:
+    """The defects of the package, and of further folders.
+
+    Args:
+        more: folders with a file `ID.yaml` for each defect.
+
+    Raises:
+        DefectsError: naming file, line and key.
+    """
+    found: dict[str, Defect] = {}
+    for folder in (ENTRIES, *more):
+        if not folder.is_dir():
+            raise DefectsError(
+                f"there is no folder {folder} of defects", hint="name a folder with a file ID.yaml for each"
+            )
+        for path in sorted(folder.glob("*.yaml")):
+            defect = _read(path)
+            if defect.id in found:
+                raise DefectsError(f"{path}:1: id: {defect.id} is an entry already", hint="choose another id")
+            found[defect.id] = defect
+    return found
+
+
+def find(wanted: str, defects: Defects) -> Defect:
+    """The defect of an id. Raises DefectsError with the nearest ids otherwise."""
+    if wanted in defects:
+        return defects[wanted]
+    near = get_close_matches(wanted.replace("#", "-"), defects, n=3, cutoff=0.5)
+    raise DefectsError(
+        f"no defect has the id {wanted!r}",
+        hint=f"did you mean {', '.join(near)}?" if near else "`vllm-harness defects` lists all ids",
+    )
+
+
+def known_deviations(model: str, version: str, defects: Defects | None = None) -> tuple[KnownDeviation, ...]:
+    """The findings of the validator that are known of a model entry on a version of vLLM.
+
+    Args:
+        model: name of the entry, empty for what any of them shows.
+        version: such as `0.32.0`.
+        defects: by default the package's.
+    """
+    every: Iterable[Defect] = (load_defects() if defects is None else defects).values()
+    return tuple(known for defect in every for known in defect.known_deviations(version, model))
+
+
+def _read(path: Path) -> Defect:
+    document = read_yaml(path)
+    try:
+        defect = Defect.model_validate(document.data)
+    except ValidationError as error:
+        raise DefectsError(document.problems(error, _keys_at)) from error
+    if defect.id != path.stem:
+        raise DefectsError(f"{path}:{document.line(('id',))}: id: {defect.id} is not the name of the file")
+    return defect
+
+
+def _keys_at(location: Location) -> Collection[str]:
+    match location:
+        case ():
+            part: type[BaseModel] = Defect
+        case ("upstream",):
+            part = Upstream
+        case ("expected",):
+            part = Expected
+        case ("deviations", int()):
+            part = Place
+        case _:
+            return ()
+    return [field.alias or name for name, field in part.model_fields.items()]
