@@ -134,10 +134,8 @@ def models_page() -> str:
     lines = [
         "# models.yaml",
         "",
-        "The top-level keys are `models`, a mapping of names to entries, and `known_deviations`, which",
-    ]
-    lines += [
-        "hold for every entry. An unknown key is an error that names the file, the line and the key.",
+        "The only top-level key is `models`, a mapping of names to entries. An unknown key is an error that",
+        "names the file, the line and the key.",
         "",
     ]
     for model in _models(ModelEntry):

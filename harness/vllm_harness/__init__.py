@@ -72,7 +72,7 @@ Tests with the fixtures of the pytest plugin:
 
     from vllm_harness import ScriptWriter, expect_content, known_defect, skip
 
-    @known_defect("vllm#12345", versions=">=0.22,<0.33", why="the usage is missing")
+    @known_defect("vllm-46940")
     def test_usage(vllm_server, openai_client, script: ScriptWriter, check_body) -> None:
         script("Hello!")
         body = openai_client.responses.create(model=vllm_server.model, input="Hi")

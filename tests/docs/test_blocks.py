@@ -15,6 +15,7 @@ from tests.docs import commands
 from tests.docs.blocks import BLOCKS, PAGES, ROOT, Block, blocks_of, written_in
 from vllm_harness.cli.main import app
 from vllm_harness.configuration.model_entries import load_models
+from vllm_harness.defects.entry import Defect
 from vllm_harness.environments.spec import parse
 from vllm_harness.scripted.book_file import load_book
 
@@ -73,6 +74,8 @@ def test_yaml_loads_as_what_it_is(block: Block, tmp_path: Path) -> None:
             assert load_book(file)
         case {"models": _}:
             assert load_models(file)
+        case {"id": _, "class": _} as entry:
+            assert Defect.model_validate(entry)
         case {"steps": steps}:
             for step in steps:
                 commands.check(step["run"])

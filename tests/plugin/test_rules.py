@@ -36,13 +36,15 @@ def results(result: pytest.RunResult) -> dict[str, Any]:
 
 
 def test_nothing_passes_on_nothing(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
-    result = run(pytester, pytestconfig, "test_rules.py", "--vllm-model=qwen3", "--vllm-lane=scripted", "-ra")
-    result.assert_outcomes(passed=3, failed=4, errors=1, xfailed=1, skipped=1)
+    options = ("--vllm-model=qwen3", "--vllm-lane=scripted", f"--vllm-defects={EXAMPLE / 'defects'}", "-ra")
+    result = run(pytester, pytestconfig, "test_rules.py", *options)
+    result.assert_outcomes(passed=3, failed=5, errors=1, xfailed=1, skipped=1)
     assert result.ret == 1
     result.stdout.fnmatch_lines_random(
         [
             "E *CP101 error *stream and body differ*Rome*France*",
-            "known defect vllm#2: it was wrong does not show any more; fixed: remove the mark",
+            "known defect vllm-2 does not show any more (It was wrong); fixed: bound the versions *",
+            "the test is to show vllm-1 (It is wrong) by a failure that matches AssertionError: wrong",
             "an expected failure without a reference: mark it vllm_known_defect(...) instead",
             "a skip that models.yaml does not expect of this entry*[[]no-reason[]] the test would rather not",
             "*the test has the fixture check_body and never called it*",
@@ -50,7 +52,7 @@ def test_nothing_passes_on_nothing(pytester: pytest.Pytester, pytestconfig: pyte
     )
     counted = results(result)
     assert counted["skips"] == {"slow": 1}
-    assert [*counted["defects"]] == ["vllm#1: it is wrong"]
+    assert [*counted["defects"]] == ["vllm-1"]
     result.stdout.fnmatch_lines(
         [
             "*short test summary info*",
@@ -61,7 +63,8 @@ def test_nothing_passes_on_nothing(pytester: pytest.Pytester, pytestconfig: pyte
         ]
     )
     report = (folder(result) / "report.md").read_text()
-    shows = "### vllm#1: it is wrong\n\n- `test_rules.py::test_a_defect_that_shows[scripted-qwen3]`\n"
+    test = "test_rules.py::test_a_defect_that_shows[scripted-qwen3]"
+    shows = f"### vllm-1: It is wrong\n\n- `{test}`: `AssertionError: wrong`\n"
     assert shows in report
 
 

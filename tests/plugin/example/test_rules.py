@@ -28,18 +28,23 @@ def test_a_check_that_is_never_called(vllm_server, check_body):
     assert vllm_server.model
 
 
-@pytest.mark.vllm_known_defect("vllm#1", versions=">=0.1", why="it is wrong", models=["qwen3"])
+@pytest.mark.vllm_known_defect("vllm-1")
 def test_a_defect_that_shows(vllm_server, script):
     script("never asked for, since the defect comes first")
     raise AssertionError("wrong")
 
 
-@pytest.mark.vllm_known_defect("vllm#2", versions=">=0.1", why="it was wrong")
+@pytest.mark.vllm_known_defect("vllm-1")
+def test_another_failure_than_the_defect_s(vllm_server):
+    raise AssertionError("something else")
+
+
+@pytest.mark.vllm_known_defect("vllm-2", models=["qwen3"])
 def test_a_defect_that_is_fixed(vllm_server):
     assert vllm_server.model
 
 
-@pytest.mark.vllm_known_defect("vllm#3", versions="<0.1", why="of old")
+@pytest.mark.vllm_known_defect("vllm-3")
 def test_a_defect_of_other_versions(vllm_server):
     assert vllm_server.model
 
