@@ -72,10 +72,10 @@ def test_yaml_loads_as_what_it_is(block: Block, tmp_path: Path) -> None:
     match yaml.safe_load(block.text):
         case {"rules": _}:
             assert load_book(file)
-        case {"models": _}:
-            assert load_models(file)
         case {"id": _, "class": _} as entry:
             assert Defect.model_validate(entry)
+        case {"models": _}:
+            assert load_models(file)
         case {"steps": steps}:
             for step in steps:
                 commands.check(step["run"])
