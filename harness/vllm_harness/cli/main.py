@@ -13,6 +13,7 @@ from vllm_harness.cli import (
     assets,
     bundle,
     check_weights,
+    defects,
     doctor,
     env,
     init,
@@ -40,6 +41,7 @@ app.command()(check_weights.check_weights)
 app.command()(ps.ps)
 app.command()(ps.stop)
 app.add_typer(regression.app, name="regression")
+app.add_typer(defects.app, name="defects")
 app.add_typer(models.app, name="models")
 app.add_typer(env.app, name="env")
 app.add_typer(assets.app, name="assets")

@@ -1,0 +1,72 @@
+"""The entries of the registry: each is named by something that shows it, and nothing names another id."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.case_files import FOLDER as CASES
+from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.defects.registry import load_defects
+
+TESTS = Path(__file__).parents[2]
+
+
+def marked() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Id and models of each mark in the tests that use servers."""
+    for path in sorted(TESTS.rglob("*.py")):
+        if path.relative_to(TESTS).parts[0] not in {"unit", "plugin"}:
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("known_defect"):
+                    yield from _mark(node)
+
+
+def _mark(node: ast.Call) -> Iterator[tuple[str, tuple[str, ...]]]:
+    models = [keyword.value for keyword in node.keywords if keyword.arg == "models"]
+    if isinstance(node.args[0], ast.Constant):
+        literal = models and isinstance(models[0], ast.List)
+        yield str(node.args[0].value), tuple(ast.literal_eval(models[0])) if literal else ()
+
+
+def in_cases() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Id and models of each known defect of the test cases that are data."""
+    for path in sorted(CASES.glob("*.yaml")):
+        yield from _in_data(yaml.safe_load(path.read_text()))
+
+
+def _in_data(data: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+    if isinstance(data, list):
+        for each in data:
+            yield from _in_data(each)
+    elif isinstance(data, dict):
+        for key, value in data.items():
+            if str(key).startswith("known"):
+                for each in value:
+                    yield (each, ()) if isinstance(each, str) else (each["id"], tuple(each["models"]))
+            else:
+                yield from _in_data(value)
+
+
+NAMED = [*marked(), *in_cases()]
+
+
+def test_what_is_named_is_an_entry() -> None:
+    assert {defect for defect, _ in NAMED} <= set(load_defects())
+
+
+def test_each_entry_is_shown_by_something() -> None:
+    named = {defect for defect, _ in NAMED}
+    assert [each.id for each in load_defects().values() if each.id not in named and not each.deviations] == []
+
+
+@pytest.mark.parametrize("defect", load_defects().values(), ids=lambda defect: defect.id)
+def test_an_entry_names_models_that_there_are(defect: Any) -> None:
+    models = set(load_registry().models)
+    named = {*defect.models, *(model for place in defect.deviations for model in place.models)}
+    named |= {model for each, models in NAMED if each == defect.id for model in models}
+    assert named <= models
