@@ -10,7 +10,6 @@ import typer
 import yaml
 from packaging.version import InvalidVersion, Version
 
-from vllm_harness.cli.counting import counted
 from vllm_harness.defects.entry import Defect, DefectApi, DefectClass
 from vllm_harness.defects.registry import Defects, find, load_defects
 from vllm_harness.errors import UsageError
@@ -56,7 +55,7 @@ def list_(
         return
     headings = ("id", "class", "versions", "upstream", "what goes wrong")
     show_table(plain_console(), headings, [_row(defect) for defect in chosen])
-    print(counted(len(chosen), "defect"))
+    print("1 defect" if len(chosen) == 1 else f"{len(chosen)} defects")
 
 
 @app.command()
