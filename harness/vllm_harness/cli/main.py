@@ -20,6 +20,7 @@ from vllm_harness.cli import (
     models,
     ps,
     regression,
+    repro,
     run,
     serve,
     validate,
@@ -40,6 +41,7 @@ app.command()(doctor.doctor)
 app.command()(check_weights.check_weights)
 app.command()(ps.ps)
 app.command()(ps.stop)
+app.command()(repro.repro)
 app.add_typer(regression.app, name="regression")
 app.add_typer(defects.app, name="defects")
 app.add_typer(models.app, name="models")

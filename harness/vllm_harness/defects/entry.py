@@ -6,6 +6,7 @@ import re
 from datetime import date
 from typing import Any, Literal
 
+import jmespath
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -76,6 +77,56 @@ class Place(_Entry):
         return code
 
 
+class Step(_Entry):
+    """A request of a reproduction, and what the model says to it.
+
+    Attributes:
+        path: such as `/v1/chat/completions`; here and in the body `{steps[0].body.id}` is a JMESPath over the
+            answers so far.
+        method: of HTTP.
+        body: JSON; the model's name is put in.
+        say: what the model says, in the words of a script book's rule: a text, or a mapping with `raw`, or
+            with `text`, `reasoning` and `calls`; several where the server generates several times.
+    """
+
+    path: str
+    method: Literal["POST", "GET", "DELETE"] = "POST"
+    body: dict[str, Any] | None = None
+    say: tuple[str | dict[str, Any], ...] = ()
+
+
+class Repro(_Entry):
+    """How to see a defect on a real server.
+
+    The two conditions are JMESPath over the last answer: `status` (of HTTP), `body` (JSON), `events` (of a
+    stream, as JSON), `stream` (the body that the events add up to), `text` (where it is no JSON), and
+    `steps`, the answers to all requests in order.
+
+    Attributes:
+        model: the model entry, on the scripted lane.
+        args, env: flags of `vllm serve` and variables beyond the entry's own.
+        steps: the requests in order.
+        expected: holds where vLLM is right.
+        actual: holds where the defect shows.
+    """
+
+    model: str
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict)
+    steps: tuple[Step, ...] = Field(min_length=1)
+    expected: str
+    actual: str
+
+    @field_validator("expected", "actual")
+    @classmethod
+    def _is_a_condition(cls, text: str) -> str:
+        try:
+            jmespath.compile(text)
+        except jmespath.exceptions.JMESPathError as error:
+            raise ValueError(f"no JMESPath: {error}") from error
+        return text
+
+
 class Defect(_Entry):
     """One root cause.
 
@@ -98,6 +149,7 @@ class Defect(_Entry):
             message, `AssertionError: ...`.
         scripts: `used`: a test that shows it has used all its scripts; `any`: the defect comes before that.
         deviations: findings of the validator by which it shows.
+        repro: how to see it with one command.
         evidence: what was seen, where, or the lines of vLLM's source.
         judged: the day it was judged by the contract and by vLLM's source; none: not yet.
     """
@@ -121,6 +173,7 @@ class Defect(_Entry):
     pattern: str = ""
     scripts: Literal["used", "any"] = "used"
     deviations: tuple[Place, ...] = ()
+    repro: Repro | None = None
     evidence: str = ""
     judged: date | None = None
 

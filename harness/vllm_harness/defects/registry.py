@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from vllm_harness.defects.entry import Defect, Expected, Place, Upstream
+from vllm_harness.defects.entry import Defect, Expected, Place, Repro, Step, Upstream
 from vllm_harness.errors import UsageError
 from vllm_harness.files.located_yaml import Location, read_yaml
 from vllm_harness.protocol.known import KnownDeviation
@@ -84,6 +84,10 @@ def _keys_at(location: Location) -> Collection[str]:
     match location:
         case ():
             part: type[BaseModel] = Defect
+        case ("repro",):
+            part = Repro
+        case ("repro", "steps", int()):
+            part = Step
         case ("upstream",):
             part = Upstream
         case ("expected",):

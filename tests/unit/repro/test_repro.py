@@ -1,0 +1,90 @@
+"""Reproductions: an answer as a document, values of earlier answers, and what the conditions come to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from vllm_harness.defects.entry import Defect
+from vllm_harness.errors import UsageError
+from vllm_harness.repro.answer import document
+from vllm_harness.repro.run import filled, plan_of, verdict_of
+
+
+def defect(expected: str, actual: str) -> Defect:
+    """A defect with these conditions."""
+    plan = {"model": "qwen3", "steps": [{"path": "/v1/responses"}], "expected": expected, "actual": actual}
+    return Defect.model_validate({"id": "vllm-1", "title": "Wrong", "class": "defect", "repro": plan})
+
+
+def sse(*events: dict[str, Any]) -> list[bytes]:
+    """A stream of chat chunks."""
+    return [*(f"data: {json.dumps(event)}\n\n".encode() for event in events), b"data: [DONE]\n\n"]
+
+
+def chunk(**delta: Any) -> dict[str, Any]:
+    """A chat chunk."""
+    choice = {"index": 0, "delta": delta, "finish_reason": None}
+    return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+
+
+def test_a_stream_is_its_events_and_what_they_add_up_to() -> None:
+    chunks = sse(chunk(role="assistant", content=""), chunk(content="It is"), chunk(content=" noon."))
+    answer = document(200, "text/event-stream; charset=utf-8", chunks)
+    assert answer["status"] == 200
+    assert len(answer["events"]) == 3
+    assert answer["stream"]["choices"][0]["message"]["content"] == "It is noon."
+
+
+def test_a_body_is_json_or_text() -> None:
+    assert document(404, "application/json", [b'{"a', b'": 1}']) == {"status": 404, "body": {"a": 1}}
+    assert document(500, "text/plain", [b"Internal"]) == {"status": 500, "text": "Internal"}
+    assert document(200, "application/json", [b"\xff{"])["text"] == "\ufffd{"
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        ({"status": 200, "body": {"status": "in_progress"}}, "fixed"),
+        ({"status": 200, "body": {"status": "queued"}}, "reproduced"),
+        ({"status": 200, "body": {"status": "failed"}}, "other failure"),
+        ({"status": 400, "body": {"error": {"message": "no"}}}, "other failure"),
+        ({"status": 500, "text": "Internal"}, "other failure"),
+    ],
+)
+def test_the_conditions_decide(answer: dict[str, Any], verdict: str) -> None:
+    conditions = defect("body.status == 'in_progress'", "body.status == 'queued'")
+    assert verdict_of(conditions, [{}, answer]) == verdict
+
+
+def test_a_condition_may_be_over_all_answers() -> None:
+    conditions = defect("steps[0].body.id == steps[1].body.id", "steps[0].body.id != steps[1].body.id")
+    assert verdict_of(conditions, [{"body": {"id": 1}}, {"body": {"id": 1}}]) == "fixed"
+    assert verdict_of(conditions, [{"body": {"id": 1}}, {"body": {"id": 2}}]) == "reproduced"
+
+
+def test_conditions_that_hold_at_once_are_an_error() -> None:
+    with pytest.raises(UsageError, match="meets both conditions"):
+        verdict_of(defect("status == `200`", "body == null"), [{"status": 200}])
+
+
+def test_a_condition_that_is_no_condition_is_refused() -> None:
+    with pytest.raises(ValueError, match="no JMESPath"):
+        defect("body.[", "body")
+
+
+def test_requests_name_parts_of_earlier_answers() -> None:
+    answers = [{"body": {"id": "resp_1", "output": [{"type": "message"}]}}]
+    body = {"previous_response_id": "{steps[0].body.id}", "input": ["{steps[0].body.output[0]}", "a {b} c"]}
+    assert filled(body, answers) == {
+        "previous_response_id": "resp_1",
+        "input": [{"type": "message"}, "a {b} c"],
+    }
+    assert filled("/v1/responses/{steps[0].body.id}/cancel", answers) == "/v1/responses/resp_1/cancel"
+
+
+def test_an_entry_without_steps_names_what_to_do() -> None:
+    with pytest.raises(UsageError, match="does not say how to reproduce"):
+        plan_of(Defect(id="vllm-1", title="Wrong", kind="defect"))
