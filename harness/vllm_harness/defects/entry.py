@@ -32,13 +32,13 @@ class Upstream(_Entry):
             judged entry says only with what was searched for.
         state: of the reference.
         searched: the queries put to upstream's issues and pull requests.
-        on: the day of the search.
+        searched_on: the day of the search.
     """
 
     reference: str | None = None
     state: Literal["open", "closed", "merged"] | None = None
     searched: tuple[str, ...] = ()
-    on: date | None = None
+    searched_on: date | None = None
 
 
 class Expected(_Entry):
@@ -204,8 +204,9 @@ class Defect(_Entry):
 
     @model_validator(mode="after")
     def _says_how_it_searched(self) -> Defect:
-        if self.judged and not self.upstream.reference and not (self.upstream.searched and self.upstream.on):
-            raise ValueError("an entry without a reference says how upstream was searched: searched, and on")
+        upstream = self.upstream
+        if self.judged and not upstream.reference and not (upstream.searched and upstream.searched_on):
+            raise ValueError("without a reference it says how upstream was searched: searched, searched_on")
         return self
 
     def holds_for(self, version: str, model: str = "") -> bool:

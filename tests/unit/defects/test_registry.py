@@ -80,7 +80,7 @@ BAD = {
         r"vllm-1.yaml:4: versions: not a version specifier",
     ),
     "wrong pattern": (MINIMAL + "pattern: '('\n", r"vllm-1.yaml:4: pattern: no regular expression"),
-    "judged without a search": (MINIMAL + "judged: 2026-11-23\n", r"says how upstream was searched"),
+    "judged without a search": (MINIMAL + "judged: 2026-11-23\n", r"it says how upstream was searched"),
     "unknown rule": (
         MINIMAL + "deviations:\n- {code: XX999, path: $}\n",
         r"vllm-1.yaml:5: deviations.0.code: no rule has the code 'XX999'",
