@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.case_files import FOLDER as CASES
-from vllm_harness.configuration.model_entries import load_registry
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.defects.registry import load_defects
 
 TESTS = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ def test_each_entry_is_shown_by_something() -> None:
 
 @pytest.mark.parametrize("defect", load_defects().values(), ids=lambda defect: defect.id)
 def test_an_entry_names_models_that_there_are(defect: Any) -> None:
-    models = set(load_registry().models)
+    models = set(load_models().models)
     named = {*defect.models, *(model for place in defect.deviations for model in place.models)}
     named |= {model for each, models in NAMED if each == defect.id for model in models}
     assert named <= models
