@@ -14,7 +14,7 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.both_ways import both_ways
-from tests.lost_calls import lost_calls_excused
+from tests.lost_calls import checks_for
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.content import expect_content
@@ -332,5 +332,5 @@ def chat(
     vllm_server: Server, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
 ) -> Chat:
     """The server's Chat Completions."""
-    check = lost_calls_excused(request.getfixturevalue, vllm_server)
+    check = checks_for(request, vllm_server)
     return Chat(vllm_server, openai_client, check, script)

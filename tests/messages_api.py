@@ -16,7 +16,7 @@ from openai import OpenAI
 
 from tests.behaviours.tools import DESCRIPTION, PARAMETERS
 from tests.both_ways import both_ways
-from tests.lost_calls import lost_calls_excused
+from tests.lost_calls import checks_for
 from vllm_harness.endpoint import tls
 from vllm_harness.protocol import MessageAccumulator, SSEEvent, parse_sse
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
@@ -183,6 +183,6 @@ def messages(
     """The server's Messages API."""
     header = openai_client.default_headers.get(BOOK_HEADER)
     book = header if isinstance(header, str) else None
-    check = lost_calls_excused(request.getfixturevalue, vllm_server)
+    check = checks_for(request, vllm_server)
     with messages_on(vllm_server, book, check, exact=script.exact) as api:
         yield api

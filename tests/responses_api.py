@@ -13,7 +13,7 @@ from openai import OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 
 from tests.both_ways import both_ways
-from tests.lost_calls import lost_calls_excused
+from tests.lost_calls import checks_for
 from vllm_harness.endpoint import tls
 from vllm_harness.testing.fixtures import ScriptWriter
 from vllm_harness.testing.session import Server
@@ -125,7 +125,7 @@ def responses(
     vllm_server: Server, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
 ) -> Responses:
     """The server's Responses API."""
-    check = lost_calls_excused(request.getfixturevalue, vllm_server)
+    check = checks_for(request, vllm_server)
     return Responses(openai_client, vllm_server.model, check, script.exact)
 
 

@@ -109,7 +109,6 @@ def test_no_call_when_none_is_allowed(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-008", "VC-043")
 @pytest.mark.parametrize("request_", [{"tools": [FREE], "tool_choice": "none"}, {}], ids=["none", "no tools"])
-@pytest.mark.vllm_known_defect("harmony-streams-calls-not-allowed")
 @pytest.mark.vllm_known_defect("harmony-drops-calls-not-allowed")
 def test_call_that_is_not_allowed_is_no_call(
     request_: dict[str, Any], chat: Chat, script: ScriptWriter
@@ -245,7 +244,7 @@ def test_text_before_a_call(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("tools", "reasoning")
 @pytest.mark.covers("VT-013", "VC-015", "VT-016")
-@pytest.mark.vllm_known_defect("vllm-36445", models=["qwen3"])
+@pytest.mark.vllm_known_defect("blank-lines-before-a-call-are-streamed", models=["qwen3"])
 def test_reasoning_then_call(chat: Chat, script: ScriptWriter) -> None:
     """Blanks between the thoughts and the call are no content."""
     script(reasoning="Which tool? The weather.", calls=[PARIS], times=2)
@@ -459,13 +458,13 @@ def test_stop_string_that_does_not_occur(chat: Chat, script: ScriptWriter) -> No
     [
         pytest.param(
             "auto",
-            marks=pytest.mark.vllm_known_defect("vllm-53255"),
+            marks=pytest.mark.vllm_known_defect("vllm-58228"),
         ),
         "required",
         "named",
     ],
 )
-@pytest.mark.vllm_known_defect("vllm-53255-markup", models=["qwen3", "llama3.1"])
+@pytest.mark.vllm_known_defect("vllm-47903", models=["qwen3", "llama3.1"])
 def test_call_cut_by_the_limit(choice: str, chat: Chat, script: ScriptWriter) -> None:
     """finish_reason length, in the body as in the stream, and no markup as text."""
     taken = script(calls=[PARIS], constrained=not chat.rust, times=2, expect="cut")
@@ -481,7 +480,7 @@ def test_call_cut_by_the_limit(choice: str, chat: Chat, script: ScriptWriter) ->
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VC-019")
 @pytest.mark.parametrize("choice", ["required", named("get_weather")], ids=["required", "named"])
-@pytest.mark.vllm_known_defect("vllm-53255-markup", models=["smollm2-135m", "llama3.1"])
+@pytest.mark.vllm_known_defect("vllm-47903", models=["smollm2-135m", "llama3.1"])
 def test_no_room_for_a_call(choice: Any, chat: Chat, script: ScriptWriter) -> None:
     """Too few tokens even for the name: finish_reason length, no call, streamed and not."""
     script(calls=[PARIS], constrained=not chat.rust, times=2, expect="cut")

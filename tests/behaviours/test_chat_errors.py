@@ -63,7 +63,7 @@ def test_wrong_content_type(kind: str, chat: Chat, script: ScriptWriter) -> None
 
 
 @pytest.mark.covers("VC-029")
-@pytest.mark.vllm_known_defect("undecodable-json-without-error-object")
+@pytest.mark.vllm_known_defect("framework-errors-without-error-object")
 def test_body_that_is_not_utf8(chat: Chat) -> None:
     chat.refused(b'{"messages": [{"role": "user", "content": "\xff"}]}', "utf|decode|JSON")
 
@@ -73,7 +73,7 @@ def test_body_that_is_not_utf8(chat: Chat) -> None:
     ("method", "path", "status"),
     [("GET", "/v1/chat/completions", 405), ("PUT", "/v1/models", 405), ("POST", "/v1/chat/nothing", 404)],
 )
-@pytest.mark.vllm_known_defect("404-and-405-router-without-error-object")
+@pytest.mark.vllm_known_defect("framework-errors-without-error-object")
 def test_unknown_path_or_method(method: str, path: str, status: int, chat: Chat) -> None:
     answer = requests.request(method, chat.server.endpoint.url_for(path), timeout=30)
     assert answer.status_code == status, answer.text
@@ -115,7 +115,7 @@ def test_prompt_longer_than_the_context(stream: bool, chat: Chat) -> None:
 
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VC-018", "VT-010", "VC-029")
-@pytest.mark.vllm_known_defect("keyerror-tool-without-function")
+@pytest.mark.vllm_known_defect("vllm-44138")
 def test_named_function_among_tools_without_one(chat: Chat) -> None:
     chat.refused({"tools": [{"type": "function"}], "tool_choice": named("get_weather")}, "function")
 

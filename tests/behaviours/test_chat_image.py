@@ -53,7 +53,7 @@ def test_image_that_is_none(chat: Chat) -> None:
 
 
 @pytest.mark.covers("VC-041")
-@pytest.mark.vllm_known_defect("harmony-drops-images-without-word")
+@pytest.mark.vllm_known_defect("harmony-drops-parts-without-text")
 def test_image_is_read_or_refused(chat: Chat) -> None:
     if "image" in chat.server.entry.capabilities:
         chat.body(about(red_square()), max_tokens=5)

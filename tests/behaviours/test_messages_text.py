@@ -97,7 +97,7 @@ def test_token_limit(messages: Messages, script: ScriptWriter) -> None:
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-018", "LS-041")
-@pytest.mark.vllm_known_defect("harmony-keeps-stop-string")
+@pytest.mark.vllm_known_defect("vllm-52599")
 def test_stop_sequence(messages: Messages, script: ScriptWriter) -> None:
     script(f"We count: one two STOP{AND_ON}", expect="cut", times=2)
     body, stream = messages.both("Count", stop_sequences=["never said", "STOP"])

@@ -92,7 +92,7 @@ def test_background_ends_as_the_foreground_does(
 def test_background_is_seen_in_progress(
     responses: Responses, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
-    script(SHORTER)
+    script(LONG)  # so that it is seen
     created = responses.create(STORY, background=True)
     seen: list[str | None] = []
 
@@ -227,7 +227,7 @@ def test_background_stream_goes_on_without_its_reader(
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-019")
-@pytest.mark.vllm_known_defect("cancelled-background-stream-never-ends")
+@pytest.mark.vllm_known_defect("vllm-49721")
 def test_cancel_ends_the_stream(responses: Responses, openai_client: OpenAI, script: ScriptWriter) -> None:
     script(LONG, expect="cut")
     request = responses.request(STORY, {"background": True, "stream": True})

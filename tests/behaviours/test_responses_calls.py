@@ -370,7 +370,7 @@ def test_tool_with_references_in_its_schema(responses: Responses, script: Script
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VR-028", "VR-065")
-@pytest.mark.vllm_known_defect("vllm-36445", models=["qwen3"])
+@pytest.mark.vllm_known_defect("blank-lines-before-a-call-are-streamed", models=["qwen3"])
 def test_blanks_between_thoughts_and_call_are_no_message(responses: Responses, script: ScriptWriter) -> None:
     """Qwen3 writes an empty line there, as its template does."""
     script(reasoning="I need the weather.", calls=[CALL])

@@ -38,7 +38,7 @@ JOB = {
 # LangChain reads no `reasoning` of Chat Completions (langchain#35059), and summaries alone of Responses
 SHOWS_NO_REASONING = {"langchain"}
 NAMED_COMPLETED = pytest.mark.vllm_known_defect("vllm-45386")
-BLANKS = pytest.mark.vllm_known_defect("vllm-36445", models=["qwen3"])
+BLANKS = pytest.mark.vllm_known_defect("blank-lines-before-a-call-are-streamed", models=["qwen3"])
 
 
 # clients that join the text of all turns, or show what came before a call

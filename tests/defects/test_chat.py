@@ -102,7 +102,7 @@ def test_without_thinking_all_is_content(stream: bool, wire: Wire, script: Scrip
 
 
 @pytest.mark.covers("vllm-47137")
-@pytest.mark.vllm_known_defect("vllm-47137")
+@pytest.mark.vllm_known_defect("vllm-47903")
 @pytest.mark.vllm_standard
 @pytest.mark.vllm_model("qwen3")
 def test_cut_opener_of_a_call_is_the_same_streamed_and_not(wire: Wire, script: ScriptWriter) -> None:

@@ -92,7 +92,8 @@ def test_no_parallel_calls_where_they_are_not_wanted(stream: bool, wire: Wire, s
     """Source: API reference, parallel_tool_calls false: no more than one call."""
     one = json.dumps({"city": "Paris"})
     script(Raw(f"{TO_WEATHER}{one}<|end|>{START}{TO_WEATHER}{one}<|call|>"))
-    request: Json = {"tools": [TOOL], "parallel_tool_calls": False}
+    # a strict tool puts a grammar on the answer, which holds the limit
+    request: Json = {"tools": [{**TOOL, "strict": False}], "parallel_tool_calls": False}
     response = terminal(wire.stream("Weather?", **request)) if stream else wire.respond("Weather?", **request)
     assert len(items(response, "function_call")) == 1
 
@@ -106,7 +107,7 @@ def test_reasoning_is_left_out_where_asked(wire: Wire, script: ScriptWriter) -> 
 
 
 @pytest.mark.covers("CO-11", "vllm-41902")
-@pytest.mark.vllm_known_defect("vllm-41902")
+@pytest.mark.vllm_known_defect("chat-drops-other-harmony-recipients")
 @pytest.mark.parametrize("recipient", ["python", "browser.search", "container.exec"])
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_chat_shows_what_goes_to_another_recipient(
@@ -166,7 +167,7 @@ MALFORMED = {
     "no channel": "<|message|>Hello<|return|>",
     "unknown channel": "<|channel|>thoughts<|message|>Hello<|return|>",
 }
-UNKNOWN_CHANNEL = pytest.mark.vllm_known_defect("unknown-harmony-channel")
+UNKNOWN_CHANNEL = pytest.mark.vllm_known_defect("unplaceable-harmony-is-blamed-on-the-client")
 
 
 def malformed() -> Iterator[Any]:
@@ -338,7 +339,7 @@ def test_replayed_reasoning_and_calls_keep_their_channels(wire: Wire, script: Sc
 
 
 @pytest.mark.covers("vllm-28262")
-@pytest.mark.vllm_known_defect("vllm-28262")
+@pytest.mark.vllm_known_defect("vllm-50975")
 def test_replayed_preamble_stays_a_preamble(wire: Wire, script: ScriptWriter) -> None:
     """Source: Harmony format, "Preambles": commentary; OpenAI's items tell them by `phase`."""
     script(Meaning((Text("I shall look."), CALL)))
@@ -391,7 +392,7 @@ def test_logprobs_come_or_are_refused(wire: Wire) -> None:
 
 
 @pytest.mark.covers("vllm-40418")
-@pytest.mark.vllm_known_defect("python-call-changes-its-type-at-the-end")
+@pytest.mark.vllm_known_defect("code-interpreter-call-becomes-reasoning")
 def test_python_call_is_the_same_streamed_and_not(wire: Wire, script: ScriptWriter) -> None:
     """One answer has one shape; to=python without a tool server is no reasoning."""
     script(Raw("<|channel|>analysis to=python<|message|>print(1)<|call|>"), times=2)

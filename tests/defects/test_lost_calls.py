@@ -67,7 +67,7 @@ def standing_still(process: psutil.Process, after_s: float) -> Iterator[None]:
 
 
 @pytest.mark.covers("vllm-31501")
-@pytest.mark.vllm_known_defect("vllm-31501")
+@pytest.mark.vllm_known_defect("vllm-48294")
 @pytest.mark.parametrize("ask", [ask_chat, ask_responses, ask_messages])
 def test_a_call_in_one_delta(ask: Ask, own_server: OwnServer) -> None:
     """The moment at which the server has to stand still is found by trying."""

@@ -27,7 +27,7 @@ def unguarded(*models: str) -> pytest.MarkDecorator:
     "what",
     [
         pytest.param("cut", marks=unguarded("gpt-oss")),  # hermes leaves a cut call as text
-        pytest.param("malformed", marks=unguarded()),
+        pytest.param("malformed", marks=unguarded("gpt-oss")),
     ],
 )
 def test_call_with_bad_arguments_is_an_answer(what: str, wire: Wire, script: ScriptWriter) -> None:
@@ -44,4 +44,5 @@ def test_call_with_bad_arguments_is_an_answer(what: str, wire: Wire, script: Scr
         tool_choice={"type": "auto"},
     )
     message = accepted(answer)
-    assert message["stop_reason"] == ("max_tokens" if what == "cut" else "tool_use")
+    # a call that is no JSON may be text instead
+    assert message["stop_reason"] in ({"max_tokens"} if what == "cut" else {"tool_use", "end_turn"})

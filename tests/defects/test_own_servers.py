@@ -76,7 +76,7 @@ def test_failed_requests_leave_nothing(own_server: OwnServer, talk: Talk) -> Non
 
 
 @pytest.mark.covers("vllm-40418", "vllm-38190")
-@pytest.mark.vllm_known_defect("vllm-40418")
+@pytest.mark.vllm_known_defect("vllm-38190")
 @pytest.mark.timeout(120)
 def test_stream_tells_that_the_engine_died(own_server: OwnServer, talk: Talk) -> None:
     """Source: API reference, streaming events: response.failed, or an error event; not a broken body."""

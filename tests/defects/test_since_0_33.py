@@ -80,7 +80,7 @@ def test_cut_item_is_incomplete(what: str, stream: bool, wire: Wire, script: Scr
 
 
 @pytest.mark.covers("vllm-53255", "vllm-58228")
-@pytest.mark.vllm_known_defect("vllm-53255")
+@pytest.mark.vllm_known_defect("vllm-58228")
 def test_cut_call_finishes_by_length(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, finish_reason: `length`, the limit was reached."""
     script(calls=[LONG_CALL], expect="cut")

@@ -111,7 +111,7 @@ def test_all_parts_of_a_replayed_item_are_used(kind: str, wire: Wire, script: Sc
         pytest.param(
             True,
             id="stream",
-            marks=pytest.mark.vllm_known_defect("vllm-36445"),
+            marks=pytest.mark.vllm_known_defect("blank-lines-before-a-call-are-streamed"),
         ),
     ],
 )

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("responses")]
 
 
 @pytest.mark.covers("VR-005", "LS-005")
-@pytest.mark.vllm_known_defect("vllm-34417")
+@pytest.mark.vllm_known_defect("vllm-23225")
 def test_logprobs_of_a_text(responses: Responses, script: ScriptWriter) -> None:
     script("Paris.")
     response = responses.create("Capital?", include=["message.output_text.logprobs"], top_logprobs=2)

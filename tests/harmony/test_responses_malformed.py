@@ -52,7 +52,7 @@ def test_malformed_output_has_a_defined_end(
 
 
 @pytest.mark.covers("VT-015", "VR-061")
-@pytest.mark.vllm_known_defect("words-outside-harmony-show-special-tokens")
+@pytest.mark.vllm_known_defect("stop-string-leaves-harmony-message-incomplete")
 def test_recovered_words_are_a_plain_message(responses: Responses, script: ScriptWriter) -> None:
     script(Raw("<|channel|>final<|message|>No end follows.<|endoftext|>"))
     assert responses.create("Weather?").output_text == "No end follows."

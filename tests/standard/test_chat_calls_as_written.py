@@ -42,7 +42,7 @@ def test_llama(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VT-014")
 @pytest.mark.parametrize("cut", [1, 2, 5, 9])
-@pytest.mark.vllm_known_defect("vllm-47137")
+@pytest.mark.vllm_known_defect("vllm-47903")
 def test_opener_cut_by_the_limit(cut: int, chat: Chat, script: ScriptWriter) -> None:
     """No markup as text, in the body as in the stream."""
     text = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call><|im_end|>'

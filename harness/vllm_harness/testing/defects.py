@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,10 +56,9 @@ class DefectShown(AssertionError):
         self.defect_id = defect_id
 
 
-def defect_of(item: pytest.Item, version: str, model: str, defects: Defects) -> Defect | None:
-    """The known defect that a test is to show on a server of this version and model entry."""
-    known = marked(item, defects)
-    return next((each.defect for each in known if each.holds_for(version, model)), None)
+def defects_of(item: pytest.Item, version: str, model: str, defects: Defects) -> list[Defect]:
+    """The known defects of which a test is to show one on a server of this version and model entry."""
+    return [each.defect for each in marked(item, defects) if each.holds_for(version, model)]
 
 
 def marked(item: pytest.Item, defects: Defects) -> Iterator[KnownDefect]:
@@ -80,22 +79,29 @@ def _read(args: tuple[Any, ...], settings: Mapping[str, Any], defects: Defects) 
     return KnownDefect(find(args[0], defects), tuple(settings.get("models", ())))
 
 
-def judge(report: pytest.TestReport, raised: BaseException | None, defect: Defect) -> None:
-    """Turns the failure that a defect explains into an expected one, and a pass into a failure."""
+def judge(report: pytest.TestReport, raised: BaseException | None, known: Sequence[Defect]) -> None:
+    """Turns a failure that a defect of the test explains into an expected one, and a pass into a failure."""
     if report.passed:
         report.outcome = "failed"
-        report.longrepr = (
+        report.longrepr = "\n".join(
             f"known defect {defect.id} does not show any more ({defect.title}); "
             "fixed: bound the versions of its entry, or remove the mark"
+            for defect in known
         )
-    elif report.failed and raised is not None and (defect.pattern or isinstance(raised, SHOWN_BY)):
-        if defect.shown_by(raised):
-            expect(report, raised, defect)
+    elif report.failed and raised is not None:
+        if shown := next((defect for defect in known if is_shown(defect, raised)), None):
+            expect(report, raised, shown)
         else:
-            note = (
-                f"the test is to show {defect.id} ({defect.title}) by a failure that matches {defect.pattern}"
-            )
-            report.sections.append(("another failure than the known defect's", note))
+            report.sections += [("another failure than the known defect's", _wanted(each)) for each in known]
+
+
+def is_shown(defect: Defect, raised: BaseException) -> bool:
+    """Whether a failure is the defect: as its pattern says; without a pattern, what a server can cause."""
+    return defect.shown_by(raised) if defect.pattern else isinstance(raised, SHOWN_BY)
+
+
+def _wanted(defect: Defect) -> str:
+    return f"the test is to show {defect.id} ({defect.title}) by a failure that matches {defect.pattern}"
 
 
 def expect(report: pytest.TestReport, raised: BaseException, defect: Defect) -> None:

@@ -19,7 +19,7 @@ from vllm_harness.testing import progress, with_xdist
 from vllm_harness.testing.at_once import AtOnce
 from vllm_harness.testing.attempts import attempts_of, limit
 from vllm_harness.testing.capture import uncaptured
-from vllm_harness.testing.defects import DEFECT_OF, defect_of, marked
+from vllm_harness.testing.defects import DEFECT_OF, defects_of, marked
 from vllm_harness.testing.fixtures import SEED_FIXTURE, TARGET_FIXTURE
 from vllm_harness.testing.quality import write_reference
 from vllm_harness.testing.recorder import TARGET_OF, TRIAL_OF, settle
@@ -143,9 +143,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report: pytest.TestReport = outcome.get_result()
     run, target = the_run(item.config), item.stash[TARGET]
     repeated = is_repeated(item)
-    defect = defect_of(item, run.version(target), target.entry.name, run.defects)
+    known = defects_of(item, run.version(target), target.entry.name, run.defects)
     raised = call.excinfo.value if call.excinfo else None
-    settle(report, raised, defect, run.defects, run.expected_skips(target), repeated)
+    settle(report, raised, known, run.defects, run.expected_skips(target), repeated)
     setattr(report, TARGET_OF, target.id)
     setattr(report, TRIAL_OF, (case_of(item), item.stash[SEED]) if repeated else None)
     if report.when == "call":

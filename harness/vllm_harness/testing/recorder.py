@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import pytest
 
@@ -54,7 +54,7 @@ class Recorder:
 def settle(
     report: pytest.TestReport,
     raised: BaseException | None,
-    defect: Defect | None,
+    known: Sequence[Defect],
     defects: Defects,
     expected_skips: Collection[str],
     repeated: bool,
@@ -67,8 +67,8 @@ def settle(
             fail(report, why)
     elif isinstance(raised, DefectShown):
         expect(report, raised, find(raised.defect_id, defects))
-    elif defect is not None and report.when == "call":
-        judge(report, raised, defect)
+    elif known and report.when == "call":
+        judge(report, raised, known)
     elif repeated and report.when == "call" and isinstance(raised, UnexpectedContent):
         report.outcome = MISSED  # type: ignore[assignment]
 

@@ -37,7 +37,7 @@ def settled(given: pytest.TestReport, raised: BaseException | None = None, **mor
     """The report after it was settled; no defect, no expected skips and no repeats unless said."""
     defects = {DEFECT.id: DEFECT}
     settle(
-        given, raised, **{"defect": None, "defects": defects, "expected_skips": (), "repeated": False, **more}
+        given, raised, **{"known": (), "defects": defects, "expected_skips": (), "repeated": False, **more}
     )
     return given
 
@@ -50,32 +50,38 @@ def test_a_mark_may_narrow_the_models() -> None:
 
 
 def test_a_known_defect_is_expected_to_fail() -> None:
-    given = settled(report("failed", "wrong"), AssertionError("wrong"), defect=DEFECT)
+    given = settled(report("failed", "wrong"), AssertionError("wrong"), known=[DEFECT])
     assert given.skipped
     assert given.wasxfail == "vllm-12345: It is wrong"
 
 
 def test_a_known_defect_that_is_gone_fails() -> None:
-    given = settled(report("passed"), defect=DEFECT)
+    given = settled(report("passed"), known=[DEFECT])
     assert given.failed
     assert "fixed: bound the versions" in str(given.longrepr)
 
 
 @pytest.mark.parametrize("error", [NameError("x"), KeyError("x"), ImportError("x")])
 def test_a_wrong_test_is_no_known_defect(error: Exception) -> None:
-    assert settled(report("failed", "wrong"), error, defect=DEFECT).failed
+    assert settled(report("failed", "wrong"), error, known=[DEFECT]).failed
 
 
 def test_another_failure_than_the_defect_s_is_a_failure() -> None:
-    assert settled(report("failed", "x"), AssertionError("wrong"), defect=DEFECT).skipped
-    given = settled(report("failed", "x"), AssertionError("no script matches"), defect=DEFECT)
+    assert settled(report("failed", "x"), AssertionError("wrong"), known=[DEFECT]).skipped
+    given = settled(report("failed", "x"), AssertionError("no script matches"), known=[DEFECT])
     assert given.failed
     assert any("vllm-12345" in text for _, text in given.sections)
 
 
+def test_one_of_several_defects_shows() -> None:
+    other = DEFECT.model_copy(update={"id": "vllm-2", "pattern": "KeyError: 'x'"})
+    given = settled(report("failed", "x"), KeyError("x"), known=[DEFECT, other])
+    assert given.wasxfail == "vllm-2: It is wrong"
+
+
 @pytest.mark.parametrize("when", ["setup", "teardown"])
 def test_a_defect_is_shown_by_the_test_s_own_code_only(when: str) -> None:
-    assert settled(report("failed", "x", when), AssertionError("wrong"), defect=DEFECT).failed
+    assert settled(report("failed", "x", when), AssertionError("wrong"), known=[DEFECT]).failed
 
 
 def test_a_defect_that_shows_by_chance_is_expected_where_it_shows() -> None:
@@ -138,7 +144,7 @@ def counted(*reports: pytest.TestReport, trial: tuple[str, int] | None = None) -
 
 
 def test_outcomes_are_counted() -> None:
-    defect = settled(report("failed", "x"), AssertionError("wrong"), defect=DEFECT)
+    defect = settled(report("failed", "x"), AssertionError("wrong"), known=[DEFECT])
     result = counted(
         report("passed", when="setup"),
         report("passed"),
