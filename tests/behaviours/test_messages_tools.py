@@ -186,6 +186,7 @@ def test_stop_sequence_after_a_call(messages: Messages, script: ScriptWriter) ->
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VA-019")
 @pytest.mark.vllm_known_defect("stop-sequence-after-streamed-call")
+@pytest.mark.vllm_known_defect("stop-string-shifts-what-hermes-streams")
 def test_stop_sequence_after_a_streamed_call(messages: Messages, script: ScriptWriter) -> None:
     """However the stream is cut: with the call and the stop in one piece it is right."""
     script(Meaning((CALL, Text(STOPPED))), expect="cut", times=TRIES)

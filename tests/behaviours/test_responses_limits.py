@@ -159,7 +159,7 @@ def test_stop_string_ends_the_text(stop: Any, responses: Responses, script: Scri
 @pytest.mark.vllm_standard
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VT-012")
-@pytest.mark.vllm_known_defect("stop-string-shifts-what-hermes-streams")
+@pytest.mark.vllm_known_defect("reasoning-tokens-stream-beside-stop-string")
 def test_thoughts_count_the_same_beside_a_stop_string(responses: Responses, script: ScriptWriter) -> None:
     """However the stream is cut: what an engine has ready while a client reads comes as one piece."""
     script(LONG, expect="cut", times=2 * TRIES)

@@ -87,7 +87,7 @@ def test_background_job_that_fails_says_so(wire: Wire, script: ScriptWriter) -> 
 
 @pytest.mark.covers("CO-09")
 def test_no_parallel_calls_where_they_are_not_wanted(wire: Wire, script: ScriptWriter) -> None:
-    """Source: API reference, parallel_tool_calls false: no more than one call; a grammar refuses the second."""
+    """Source: API reference, parallel_tool_calls false: one call at most; a grammar refuses more."""
     one = json.dumps({"city": "Paris"})
     script(Raw(f"{TO_WEATHER}{one}<|end|>{START}{TO_WEATHER}{one}<|call|>"), expect="refused")
     answer = wire.post("responses", input="Weather?", tools=[TOOL], parallel_tool_calls=False)
