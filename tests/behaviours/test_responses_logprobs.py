@@ -68,7 +68,6 @@ def test_none_without_include(responses: Responses, script: ScriptWriter) -> Non
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-005")
 @pytest.mark.vllm_known_defect("log-probabilities-of-other-tokens-stand-on-the-message")
-@pytest.mark.vllm_known_defect("log-probabilities-of-other-tokens-stand-on-the-message")
 def test_tokens_join_to_the_text(responses: Responses, script: ScriptWriter) -> None:
     script(SAID)
     response = responses.create(ASK, **INCLUDE, top_logprobs=1)
@@ -103,7 +102,7 @@ def test_streamed_on_the_done_event(responses: Responses, script: ScriptWriter) 
 
 
 @pytest.mark.covers("VR-011", "VR-066")
-@pytest.mark.vllm_known_defect("log-probabilities-of-other-tokens-stand-on-the-message")
+@pytest.mark.vllm_known_defect("log-probabilities-of-other-tokens-stand-on-the-message", models=["qwen3"])
 @pytest.mark.vllm_known_defect("log-probabilities-of-tokens-without-text-are-not-streamed")
 def test_body_and_stream_agree(responses: Responses, script: ScriptWriter) -> None:
     script(SAID, times=2)
