@@ -60,7 +60,7 @@ def list_(
 
 @app.command()
 def show(
-    defect_id: Annotated[str, typer.Argument(metavar="ID", help="The id of the entry, such as vllm-46940.")],
+    defect_id: Annotated[str, typer.Argument(help="The id of the entry, such as vllm-46940.")],
     folder: FOLDER = None,
     as_json: AS_JSON = False,
 ) -> None:

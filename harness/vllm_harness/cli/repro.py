@@ -24,7 +24,7 @@ HEADINGS = ("id", "vLLM", "verdict", "the entry says", "")
 
 
 def repro(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="The ids of entries.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(help="The ids of entries.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All entries that say how.")] = False,
     vllm: Annotated[
         list[str] | None, typer.Option(help="A server environment; may be repeated. By default one.")
