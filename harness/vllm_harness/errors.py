@@ -27,6 +27,7 @@
                 LeaseTimeout, NotEnoughHardware, WaitCannotEnd      server.leases.lease
         UsageError                        exit code 2: bad input
             ModelsFileError                 configuration.model_entries
+            DefectsError                    defects.registry
             UntrustedFolder               files.folders
             YamlFileError                 files.located_yaml
             ProtocolInputError            protocol.errors
