@@ -8,6 +8,7 @@ from functools import cache
 from tests.screens import Screen
 from vllm_harness.cli.regression_table import FAILURES, show_explained
 from vllm_harness.regression.cases.case import Group
+from vllm_harness.regression.cases.delivery import deliveries
 from vllm_harness.regression.cases.groups import case_set
 from vllm_harness.regression.cases.meanings import load_meanings
 from vllm_harness.regression.engines.plan import planned
@@ -54,6 +55,15 @@ def test_a_failure_over_http_is_explained_by_what_explains_it_in_process() -> No
         ("in-process", "all", "call_lost"),
         ("http", "tokens_1", "text_lost"),
     ]
+
+
+def test_tokens_that_a_server_joined_are_explained_by_what_explains_other_cuts() -> None:
+    cuts = FINDING.model_copy(update={"deliveries": deliveries("random_cuts")})
+    served = cell("http", {"chat:tokens_1": ("call_lost",), "chat:whole": ("call_lost",)})
+    parsed = cell("in-process", {"tokens_1": ("call_lost",)})
+    explained = explain([cuts], [served, parsed])
+    assert explained.counts == {"lost": {("0.32.0", "http"): 1}}
+    assert [failure.delivery.code for _, _, failure in explained.unexplained] == ["chat:whole", "tokens_1"]
 
 
 def test_a_failure_that_is_known_of_another_family_is_told() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.regression.cases.case import DEFAULT_GROUPS, Group
-from vllm_harness.regression.cases.delivery import Delivery, DeliveryField
+from vllm_harness.regression.cases.delivery import Delivery, DeliveryField, Shape
 from vllm_harness.regression.cases.groups import unforced
 from vllm_harness.regression.engines.plan import Engine, like_in_process
 from vllm_harness.regression.results.cells import Cell
@@ -116,6 +116,16 @@ class Failure:
         """The delivery in process that its own is like."""
         return like_in_process(self.delivery)
 
+    @property
+    def ways(self) -> Iterator[Failure]:
+        """The failure, and where a server streamed it, the same with its tokens in other cuts.
+
+        A server's API process that lags behind the engine, as under load, has several tokens in one delta.
+        """
+        yield self
+        if self.delivery.api is not None and self.delivery.is_streamed:
+            yield replace(self, delivery=Delivery(Shape.RANDOM_CUTS))
+
 
 @dataclass
 class ExplainedFailures:
@@ -143,7 +153,8 @@ def explain(findings: Iterable[ParserFinding], cells: Iterable[Cell]) -> Explain
     for cell in cells:
         place = (cell.environment, cell.engine)
         for failure in _failures(cell):
-            finding = next((finding for finding in known if finding.explains(failure)), None)
+            explaining = (finding for way in failure.ways for finding in known if finding.explains(way))
+            finding = next(explaining, None)
             if finding is None:
                 explained.unexplained.append((*place, failure))
             else:
