@@ -45,10 +45,10 @@ def repro(
         with shown() as progress:
             environment = resolve(spec, create=True, progress=progress)
         for defect, outcome in reproduce_all(defects, environment, progress=ConsoleProgress()):
-            said = "reproduced" if defect.holds_for(environment.vllm_version) else "fixed"
-            agrees = outcome.verdict in (said, "not applicable")
+            expected = "reproduced" if defect.holds_for(environment.vllm_version) else "fixed"
+            agrees = outcome.verdict in (expected, "not applicable")
             wrong += not agrees
-            rows.append(_row(defect, environment, outcome, said if not agrees else ""))
+            rows.append(_row(defect, environment, outcome, expected if not agrees else ""))
             records.append(
                 {"id": defect.id, "vllm": environment.describe(), "agrees": agrees, **asdict(outcome)}
             )
@@ -73,8 +73,8 @@ def _chosen(ids: list[str], every: bool, defects: Defects) -> list[Defect]:
     return chosen
 
 
-def _row(defect: Defect, environment: Environment, outcome: Reproduction, said: str) -> tuple[str, ...]:
-    return defect.id, environment.vllm_version, outcome.verdict, said, outcome.why
+def _row(defect: Defect, environment: Environment, outcome: Reproduction, expected: str) -> tuple[str, ...]:
+    return defect.id, environment.vllm_version, outcome.verdict, expected, outcome.why
 
 
 def _evidence(defect: Defect, answers: list[object]) -> Iterator[str]:

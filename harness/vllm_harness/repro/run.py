@@ -18,7 +18,7 @@ from vllm_harness.errors import UsageError
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.repro.answer import document
 from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.book_file import said
+from vllm_harness.scripted.book_file import take_of
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.server.errors import UnknownFlag, UnknownParser, UnsupportedArchitecture
 from vllm_harness.server.progress import StartProgress
@@ -80,7 +80,7 @@ def on_server(defect: Defect, server: RemoteServer) -> Reproduction:
     for step in plan.steps:
         book = ScriptBook(server.endpoint, server.entry)
         if step.say:
-            book.script(turns=[said(each) for each in step.say])
+            book.script(turns=[take_of(each) for each in step.say])
         try:
             answers.append(send(step, server.endpoint, server.model, book.name, answers))
         except httpx.HTTPError as error:

@@ -85,7 +85,7 @@ class BookFile(StrictModel):
     rules: tuple[RuleSpec, ...] = Field(min_length=1)
 
 
-def said(spec: str | dict[str, Any]) -> Say:
+def take_of(spec: str | dict[str, Any]) -> Say:
     """What a rule's `say` means: a text, or a mapping. Raises pydantic's ValidationError."""
     return spec if isinstance(spec, str) else SaySpec.model_validate(spec).as_say()
 

@@ -117,7 +117,7 @@ class Failure:
         return like_in_process(self.delivery)
 
     @property
-    def ways(self) -> Iterator[Failure]:
+    def alternatives(self) -> Iterator[Failure]:
         """The failure, and where a server streamed it, the same with its tokens in other cuts.
 
         A server's API process that lags behind the engine, as under load, has several tokens in one delta.
@@ -153,7 +153,9 @@ def explain(findings: Iterable[ParserFinding], cells: Iterable[Cell]) -> Explain
     for cell in cells:
         place = (cell.environment, cell.engine)
         for failure in _failures(cell):
-            explaining = (finding for way in failure.ways for finding in known if finding.explains(way))
+            explaining = (
+                finding for each in failure.alternatives for finding in known if finding.explains(each)
+            )
             finding = next(explaining, None)
             if finding is None:
                 explained.unexplained.append((*place, failure))
