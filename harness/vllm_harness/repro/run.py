@@ -74,7 +74,7 @@ def _server_of(plan: Repro) -> tuple[str, tuple[str, ...], tuple[tuple[str, str]
 
 
 def on_server(defect: Defect, server: RemoteServer) -> Reproduction:
-    """Sends a defect's requests to a server that runs; it is the caller's that the server has its flags."""
+    """Sends a defect's requests to a running server, which has to have the entry's flags."""
     plan = plan_of(defect)
     answers: list[Json] = []
     for step in plan.steps:
