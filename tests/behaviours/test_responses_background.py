@@ -92,7 +92,7 @@ def test_background_ends_as_the_foreground_does(
 def test_background_is_seen_in_progress(
     responses: Responses, openai_client: OpenAI, script: ScriptWriter
 ) -> None:
-    script(LONG)  # so that it is seen
+    script(" ".join(f"word{number}" for number in range(150)))  # long enough to be seen
     created = responses.create(STORY, background=True)
     seen: list[str | None] = []
 
