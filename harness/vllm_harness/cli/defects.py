@@ -11,7 +11,7 @@ import yaml
 from packaging.version import InvalidVersion, Version
 
 from vllm_harness.defects.entry import Defect, DefectApi, DefectClass
-from vllm_harness.defects.registry import Defects, find, load_defects
+from vllm_harness.defects.registry import find, load_defects
 from vllm_harness.errors import UsageError
 from vllm_harness.terminal.tables import plain_console, show_table
 
@@ -42,7 +42,7 @@ def list_(
     _check(vllm)
     chosen = [
         defect
-        for defect in entries_of(folder).values()
+        for defect in load_defects(folder).values()
         if kind in (None, defect.kind)
         and (api is None or api in defect.apis)
         and (not model or not defect.models or model in defect.models)
@@ -65,16 +65,11 @@ def show(
     as_json: AS_JSON = False,
 ) -> None:
     """Show all that is known of a defect: request, expected, actual, where in vLLM, and upstream."""
-    plain = _plain(find(defect_id, entries_of(folder)))
+    plain = _plain(find(defect_id, load_defects(folder)))
     if as_json:
         print(json.dumps(plain, indent=2))
     else:
         print(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100), end="")
-
-
-def entries_of(folder: Path | None) -> Defects:
-    """The defects of the package, and those of a folder."""
-    return load_defects(folder) if folder else load_defects()
 
 
 def _check(version: str) -> None:

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness.cli.defects import AS_JSON, FOLDER, entries_of
+from vllm_harness.cli.defects import AS_JSON, FOLDER
 from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.registry import Defects, find
+from vllm_harness.defects.registry import Defects, find, load_defects
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
@@ -37,7 +37,7 @@ def repro(
     The exit code is 0 where each verdict is what the entry's versions say,
     1 where one is not, and 2 for an unknown id or an entry without steps.
     """
-    defects = _chosen(ids or [], every, entries_of(folder))
+    defects = _chosen(ids or [], every, load_defects(folder))
     rows, wrong = [], 0
     records = []
     specs: list[str | None] = list(vllm) if vllm else [None]

@@ -7,13 +7,10 @@ from datetime import date
 from typing import Any, Literal
 
 import jmespath
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import Version
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from vllm_harness.files.strict import StrictModel
-from vllm_harness.protocol.known import KnownDeviation
-from vllm_harness.protocol.rules import RULES
+from vllm_harness.protocol.known import KnownDeviation, RuleCode, Versions, holds
 
 DefectClass = Literal["defect", "deviation", "feature gap", "arguable"]
 DefectApi = Literal["responses", "chat", "messages", "other"]
@@ -62,19 +59,12 @@ class Place(_Entry):
         versions: versions that show it here; empty: those of the entry.
     """
 
-    code: str
+    code: RuleCode
     path: str
     expected: str = ""
     kind: str = ""
     models: tuple[str, ...] = ()
-    versions: str = ""
-
-    @field_validator("code")
-    @classmethod
-    def _is_of_a_rule(cls, code: str) -> str:
-        if code not in RULES:
-            raise ValueError(f"no rule has the code {code!r}; vllm-harness explain lists all codes")
-        return code
+    versions: Versions = ""
 
 
 class Step(_Entry):
@@ -163,7 +153,7 @@ class Defect(_Entry):
     apis: tuple[DefectApi, ...] = ()
     frontends: tuple[Literal["python", "rust"], ...] = ("python",)
     models: tuple[str, ...] = ()
-    versions: str = ""
+    versions: Versions = ""
     upstream: Upstream = Upstream()
     request: dict[str, Any] | None = None
     says: Any = None
@@ -193,15 +183,6 @@ class Defect(_Entry):
             raise ValueError(f"no regular expression: {error}") from error
         return text
 
-    @field_validator("versions")
-    @classmethod
-    def _is_a_specifier(cls, text: str) -> str:
-        try:
-            SpecifierSet(text)
-        except InvalidSpecifier as error:
-            raise ValueError(f"not a version specifier such as '>=0.22,<0.26': {text!r}") from error
-        return text
-
     @model_validator(mode="after")
     def _says_how_it_searched(self) -> Defect:
         upstream = self.upstream
@@ -211,7 +192,7 @@ class Defect(_Entry):
 
     def holds_for(self, version: str, model: str = "") -> bool:
         """Whether a server of this version, and of this model entry, shows it."""
-        return (not model or not self.models or model in self.models) and _holds(self.versions, version)
+        return (not model or not self.models or model in self.models) and holds(self.versions, version)
 
     def shown_by(self, raised: BaseException) -> bool:
         """Whether a failure is this defect."""
@@ -232,9 +213,5 @@ class Defect(_Entry):
                 note=self.title,
             )
             for place in self.deviations
-            if (not model or not place.models or model in place.models) and _holds(place.versions, version)
+            if (not model or not place.models or model in place.models) and holds(place.versions, version)
         )
-
-
-def _holds(versions: str, version: str) -> bool:
-    return SpecifierSet(versions).contains(Version(version), prereleases=True)

@@ -23,22 +23,22 @@ class DefectsError(UsageError):
 
 
 @cache
-def load_defects(*more: Path) -> Defects:
-    """The defects of the package, and of further folders.
+def load_defects(folder: Path | None = None) -> Defects:
+    """The defects of the package, and of a further folder.
 
     Args:
-        more: folders with a file `ID.yaml` for each defect.
+        folder: with a file `ID.yaml` for each defect.
 
     Raises:
         DefectsError: naming file, line and key.
     """
     found: dict[str, Defect] = {}
-    for folder in (ENTRIES, *more):
-        if not folder.is_dir():
+    for each in (ENTRIES, folder) if folder else (ENTRIES,):
+        if not each.is_dir():
             raise DefectsError(
-                f"there is no folder {folder} of defects", hint="name a folder with a file ID.yaml for each"
+                f"there is no folder {each} of defects", hint="name a folder with a file ID.yaml for each"
             )
-        for path in sorted(folder.glob("*.yaml")):
+        for path in sorted(each.glob("*.yaml")):
             defect = _read(path)
             if defect.id in found:
                 raise DefectsError(f"{path}:1: id: {defect.id} is an entry already", hint="choose another id")

@@ -5,15 +5,49 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import cache
+from typing import Annotated
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from vllm_harness.protocol.core.errors import ProtocolInputError
 from vllm_harness.protocol.core.findings import Finding
 from vllm_harness.protocol.core.rules import KD101
 from vllm_harness.protocol.rules import RULES
+
+
+def _of_a_rule(code: str) -> str:
+    if code not in RULES:
+        raise ValueError(f"no rule has the code {code!r}; vllm-harness explain lists all codes")
+    return code
+
+
+def _a_specifier(versions: str) -> str:
+    try:
+        SpecifierSet(versions)
+    except InvalidSpecifier as error:
+        raise ValueError(f"not a version specifier such as '>=0.22,<0.26': {versions!r}") from error
+    return versions
+
+
+RuleCode = Annotated[str, AfterValidator(_of_a_rule)]
+Versions = Annotated[str, AfterValidator(_a_specifier)]
+"""A PEP 440 specifier of versions (`>=0.22,<0.26`); empty for all."""
+
+
+@cache
+def holds(versions: str, version: str) -> bool:
+    """Whether a specifier holds for a version, such as `0.32.0`.
+
+    Raises:
+        ProtocolInputError: `version` is no version.
+    """
+    try:
+        return SpecifierSet(versions).contains(Version(version), prereleases=True)
+    except InvalidVersion as error:
+        raise ProtocolInputError(f"{version!r} is no version") from error
 
 
 class KnownDeviation(BaseModel):
@@ -34,40 +68,17 @@ class KnownDeviation(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
-    code: str
+    code: RuleCode
     reference: str
-    versions: str
+    versions: Versions
     note: str
     path: str = ""
     expected: str = ""
     kind: str = ""
 
-    @field_validator("code")
-    @classmethod
-    def _is_of_a_rule(cls, code: str) -> str:
-        if code not in RULES:
-            raise ValueError(f"no rule has the code {code!r}; vllm-harness explain lists all codes")
-        return code
-
-    @field_validator("versions")
-    @classmethod
-    def _is_a_specifier(cls, versions: str) -> str:
-        try:
-            SpecifierSet(versions)
-        except InvalidSpecifier as error:
-            raise ValueError(f"not a version specifier such as '>=0.22,<0.26': {versions!r}") from error
-        return versions
-
     def holds_for(self, version: str) -> bool:
-        """Whether it is expected on a version.
-
-        Raises:
-            ProtocolInputError: `version` is no version.
-        """
-        try:
-            return SpecifierSet(self.versions).contains(Version(version), prereleases=True)
-        except InvalidVersion as error:
-            raise ProtocolInputError(f"{version!r} is no version", hint="give one such as 0.32.0") from error
+        """Whether it is expected on a version; raises as `holds`."""
+        return holds(self.versions, version)
 
     def covers(self, finding: Finding) -> bool:
         """Whether a finding is this deviation."""

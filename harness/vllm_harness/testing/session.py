@@ -183,7 +183,7 @@ def _prepare(config: pytest.Config) -> PytestRun:
     refuse_more(option)
     reference = read_reference(option.vllm_quality_reference) if option.vllm_quality_reference else None
     entries = load_models(models_file(config))
-    defects = load_defects(*([option.vllm_defects] if option.vllm_defects else []))
+    defects = load_defects(option.vllm_defects)
     if option.vllm_server_url:
         choice = choose(entries, Machine("cpu"), models=_one_model(option.vllm_model), lane="attached")
         return PytestRun(config, choice, defects, None, reference)
