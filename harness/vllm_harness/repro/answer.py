@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 from vllm_harness.protocol.chat.accumulate import ChatAccumulator
+from vllm_harness.protocol.conversation.compare import accumulate
 from vllm_harness.protocol.core.events import Json, as_json
 from vllm_harness.protocol.core.sse import parse_sse
 from vllm_harness.protocol.messages.accumulate import MessageAccumulator
@@ -35,21 +36,10 @@ def document(status: int, content_type: str, content: Iterable[bytes]) -> Json:
 
 def added_up(events: Sequence[Json]) -> Json:
     """The body that the events of a stream add up to, of any API."""
-    if any("choices" in event for event in events):
-        chat = ChatAccumulator()
-        _feed(chat, events)
-        return chat.completion
-    if any(event.get("type") == "message_start" for event in events):
-        message = MessageAccumulator()
-        _feed(message, events)
-        return message.message
-    response = ResponseAccumulator()
-    _feed(response, events)
-    return response.response
-
-
-def _feed(
-    accumulator: ChatAccumulator | MessageAccumulator | ResponseAccumulator, events: Sequence[Json]
-) -> None:
-    for event in events:
-        accumulator.feed(event)
+    match accumulate(events):
+        case ChatAccumulator() as chat:
+            return chat.completion
+        case MessageAccumulator() as message:
+            return message.message
+        case ResponseAccumulator() as response:
+            return response.response

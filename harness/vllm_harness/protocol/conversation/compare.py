@@ -105,32 +105,32 @@ def compare_stream(
         The differences; empty where all agree.
     """
     values = [value for event in events if (value := as_json(event)) is not None]
+    match accumulate(values):
+        case ChatAccumulator() as chat:
+            return _with_body(chat.completion, body, {*ignore, *(() if chat.usage else ("usage",))})
+        case MessageAccumulator() as message:
+            return _with_body(message.message, body, ignore)
+        case ResponseAccumulator() as response:
+            return _compare_response(response, body, ignore)
+
+
+def accumulate(values: Sequence[Json]) -> ChatAccumulator | MessageAccumulator | ResponseAccumulator:
+    """What the events of a stream, of any of the APIs, add up to."""
+    accumulated: ChatAccumulator | MessageAccumulator | ResponseAccumulator
     if any("choices" in value for value in values):
-        return _compare_chat(values, body, ignore)
-    if any(value.get("type") in MESSAGES_EVENTS for value in values):
-        return _compare_message(values, body, ignore)
-    return _compare_response(values, body, ignore)
-
-
-def _compare_chat(values: Sequence[Json], body: Body | None, ignore: Collection[str]) -> list[Finding]:
-    chat = ChatAccumulator()
-    for value in values:
-        chat.feed(value)
-    aside = {*ignore, *(() if chat.usage else ("usage",))}
-    return _with_body(chat.completion, body, aside)
-
-
-def _compare_message(values: Sequence[Json], body: Body | None, ignore: Collection[str]) -> list[Finding]:
-    accumulated = MessageAccumulator()
+        accumulated = ChatAccumulator()
+    elif any(value.get("type") in MESSAGES_EVENTS for value in values):
+        accumulated = MessageAccumulator()
+    else:
+        accumulated = ResponseAccumulator()
     for value in values:
         accumulated.feed(value)
-    return _with_body(accumulated.message, body, ignore)
+    return accumulated
 
 
-def _compare_response(values: Sequence[Json], body: Body | None, ignore: Collection[str]) -> list[Finding]:
-    accumulated = ResponseAccumulator()
-    for value in values:
-        accumulated.feed(value)
+def _compare_response(
+    accumulated: ResponseAccumulator, body: Body | None, ignore: Collection[str]
+) -> list[Finding]:
     response, terminal = accumulated.response, accumulated.terminal
     if terminal is None:
         return _with_body(response, body, ignore)
