@@ -13,8 +13,17 @@ from vllm_harness.files.strict import StrictModel
 from vllm_harness.protocol.known import KnownDeviation, RuleCode, Versions, holds
 
 DefectClass = Literal["defect", "deviation", "feature gap", "arguable"]
+Frontend = Literal["python", "rust"]
 DefectApi = Literal["responses", "chat", "messages", "other"]
 ID = re.compile(r"[a-z0-9][a-z0-9.-]{2,79}")
+
+
+def _condition(text: str) -> str:
+    try:
+        jmespath.compile(text)
+    except jmespath.exceptions.JMESPathError as error:
+        raise ValueError(f"no JMESPath: {error}") from error
+    return text
 
 
 class _Entry(StrictModel):
@@ -74,26 +83,45 @@ class Step(_Entry):
         path: such as `/v1/chat/completions`; here and in the body `{steps[0].body.id}` is a JMESPath over the
             answers so far.
         method: of HTTP.
+        headers: beside those of a JSON request.
         body: JSON; the model's name is put in.
+        content: the request's body as text, in place of `body`, with `{model}` for the model's name.
         say: what the model says, in the words of a script book's rule: a text, or a mapping with `raw`, or
             with `text`, `reasoning` and `calls`; several where the server generates several times.
+        hang_up_after: so many events of the stream are read, then the client leaves.
+        until: JMESPath over the answer: the request is sent again until it holds, for `limit_s` at most.
+        meanwhile: the next step is sent at once; the answer to this one is read after the last.
+        limit_s: seconds that the whole answer may take; where it does not end, that is in `broken`.
     """
 
     path: str
     method: Literal["POST", "GET", "DELETE"] = "POST"
+    headers: dict[str, str] = Field(default_factory=dict)
     body: dict[str, Any] | None = None
+    content: str | None = None
     say: tuple[str | dict[str, Any], ...] = ()
+    hang_up_after: int | None = Field(default=None, gt=0)
+    until: str | None = None
+    meanwhile: bool = False
+    limit_s: float = Field(default=30.0, gt=0)
+
+    @field_validator("until")
+    @classmethod
+    def _is_a_condition(cls, text: str | None) -> str | None:
+        return None if text is None else _condition(text)
 
 
 class Repro(_Entry):
     """How to see a defect on a real server.
 
-    The two conditions are JMESPath over the last answer: `status` (of HTTP), `body` (JSON), `events` (of a
-    stream, as JSON), `stream` (the body that the events add up to), `text` (where it is no JSON), and
-    `steps`, the answers to all requests in order.
+    The two conditions are JMESPath over the last answer: `status` and `headers` of HTTP (their names in
+    lower case), `body` (JSON), `events` (of a stream, as JSON), `stream` (the body that the events add up
+    to), `text` (where it is no JSON), `broken` (how it ended, where it did not end well), and `steps`, the
+    answers to all requests in order.
 
     Attributes:
         model: the model entry, on the scripted lane.
+        frontend: the one that answers.
         args, env: flags of `vllm serve` and variables beyond the entry's own.
         steps: the requests in order.
         expected: holds where vLLM is right.
@@ -101,6 +129,7 @@ class Repro(_Entry):
     """
 
     model: str
+    frontend: Frontend = "python"
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
     steps: tuple[Step, ...] = Field(min_length=1)
@@ -110,11 +139,7 @@ class Repro(_Entry):
     @field_validator("expected", "actual")
     @classmethod
     def _is_a_condition(cls, text: str) -> str:
-        try:
-            jmespath.compile(text)
-        except jmespath.exceptions.JMESPathError as error:
-            raise ValueError(f"no JMESPath: {error}") from error
-        return text
+        return _condition(text)
 
 
 class Defect(_Entry):
@@ -151,7 +176,7 @@ class Defect(_Entry):
     kind: DefectClass = Field(alias="class")
     component: tuple[str, ...] = ()
     apis: tuple[DefectApi, ...] = ()
-    frontends: tuple[Literal["python", "rust"], ...] = ("python",)
+    frontends: tuple[Frontend, ...] = ("python",)
     models: tuple[str, ...] = ()
     versions: Versions = ""
     upstream: Upstream = Upstream()

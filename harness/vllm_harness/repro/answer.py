@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from vllm_harness.protocol.chat.accumulate import ChatAccumulator
 from vllm_harness.protocol.conversation.compare import accumulate
@@ -13,25 +13,28 @@ from vllm_harness.protocol.messages.accumulate import MessageAccumulator
 from vllm_harness.protocol.responses.accumulate import ResponseAccumulator
 
 
-def document(status: int, content_type: str, content: Iterable[bytes]) -> Json:
+def document(status: int, headers: Mapping[str, str], content: Iterable[bytes], broken: str = "") -> Json:
     """What came back.
 
     Args:
-        status: of HTTP.
-        content_type: of the answer.
+        status: of HTTP; 0: no answer.
+        headers: of the answer.
         content: its bytes, in any chunks.
+        broken: how it ended, where it did not end well.
 
     Returns:
-        `status`; and `events` and `stream` of a stream, `body` of JSON, else `text`.
+        `status`, `headers`, `broken` if so; `events` and `stream` of a stream; `body` of JSON, else `text`.
     """
-    if content_type.startswith("text/event-stream"):
+    known = {name.lower(): value for name, value in headers.items()}
+    begin = {"status": status, "headers": known, **({"broken": broken} if broken else {})}
+    if known.get("content-type", "").startswith("text/event-stream"):
         events = [value for event in parse_sse(content) if (value := as_json(event)) is not None]
-        return {"status": status, "events": events, "stream": added_up(events)}
+        return {**begin, "events": events, "stream": added_up(events)}
     raw = b"".join(content)
     try:
-        return {"status": status, "body": json.loads(raw)}
+        return {**begin, "body": json.loads(raw)}
     except ValueError:
-        return {"status": status, "text": raw.decode("utf-8", "replace")}
+        return {**begin, "text": raw.decode("utf-8", "replace")}
 
 
 def added_up(events: Sequence[Json]) -> Json:

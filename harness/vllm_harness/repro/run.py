@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Literal
+from typing import Literal
 
-import httpx
 import jmespath
 
-from vllm_harness.defects.entry import Defect, Repro, Step
-from vllm_harness.endpoint import Endpoint, tls
+from vllm_harness.defects.entry import Defect, Frontend, Repro
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.protocol.core.events import Json
-from vllm_harness.repro.answer import document
-from vllm_harness.scripted.book import ScriptBook
-from vllm_harness.scripted.book_file import take_of
-from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
+from vllm_harness.repro.send import answers_to
 from vllm_harness.server.errors import UnknownFlag, UnknownParser, UnsupportedArchitecture
 from vllm_harness.server.progress import StartProgress
 from vllm_harness.server.remote import RemoteServer
 
 Verdict = Literal["reproduced", "fixed", "not applicable", "other failure"]
-REFERENCE = re.compile(r"\{(steps\[.+?\][^{}]*)\}")
 
 
 @dataclass(frozen=True)
@@ -58,7 +51,13 @@ def reproduce_all(
         group = list(alike)
         plan = plan_of(group[0])
         server = RemoteServer(
-            plan.model, lane="scripted", vllm=environment, args=plan.args, env=plan.env, progress=progress
+            plan.model,
+            lane="scripted",
+            vllm=environment,
+            frontend=plan.frontend,
+            args=plan.args,
+            env=plan.env,
+            progress=progress,
         )
         try:
             with server:
@@ -69,25 +68,17 @@ def reproduce_all(
                 yield defect, Reproduction("not applicable", error.message)
 
 
-def _server_of(plan: Repro) -> tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]:
-    return plan.model, plan.args, tuple(sorted(plan.env.items()))
+def _server_of(plan: Repro) -> tuple[str, Frontend, tuple[str, ...], tuple[tuple[str, str], ...]]:
+    return plan.model, plan.frontend, plan.args, tuple(sorted(plan.env.items()))
 
 
 def on_server(defect: Defect, server: RemoteServer) -> Reproduction:
     """Sends a defect's requests to a running server, which has to have the entry's flags."""
     plan = plan_of(defect)
-    answers: list[Json] = []
-    for step in plan.steps:
-        book = ScriptBook(server.endpoint, server.entry)
-        if step.say:
-            book.script(turns=[take_of(each) for each in step.say])
-        try:
-            answers.append(send(step, server.endpoint, server.model, book.name, answers))
-        except httpx.HTTPError as error:
-            return Reproduction("other failure", f"{type(error).__name__}: {error}", answers)
-        finally:
-            book.close()
-    return Reproduction(verdict_of(defect, answers), answers=answers)
+    answers = answers_to(plan.steps, server.endpoint, server.entry, server.model)
+    verdict = verdict_of(defect, answers)
+    broken = next((str(answer["broken"]) for answer in answers if "broken" in answer), "")
+    return Reproduction(verdict, broken if verdict == "other failure" else "", answers)
 
 
 def plan_of(defect: Defect) -> Repro:
@@ -100,17 +91,6 @@ def plan_of(defect: Defect) -> Repro:
     return defect.repro
 
 
-def send(step: Step, endpoint: Endpoint, model: str, book: str, answers: list[Json]) -> Json:
-    """Sends one request; returns its answer as a document."""
-    body = None if step.body is None else {"model": model, **filled(step.body, answers)}
-    url = endpoint.url_for(str(filled(step.path, answers)))
-    with (
-        httpx.Client(timeout=endpoint.request_s, verify=tls()) as client,
-        client.stream(step.method, url, json=body, headers={BOOK_HEADER: book}) as answer,
-    ):
-        return document(answer.status_code, answer.headers.get("content-type", ""), answer.iter_raw())
-
-
 def verdict_of(defect: Defect, answers: list[Json]) -> Verdict:
     """What the answers say. Raises UsageError where both conditions of the entry hold."""
     plan = plan_of(defect)
@@ -119,16 +99,3 @@ def verdict_of(defect: Defect, answers: list[Json]) -> Verdict:
     if right and wrong:
         raise UsageError(f"{defect.id}: the answer meets both conditions of its entry, expected and actual")
     return "fixed" if right else "reproduced" if wrong else "other failure"
-
-
-def filled(value: Any, answers: list[Json]) -> Any:
-    """A JSON value whose texts name parts of earlier answers, with these in their place."""
-    if isinstance(value, Mapping):
-        return {key: filled(each, answers) for key, each in value.items()}
-    if isinstance(value, list):
-        return [filled(each, answers) for each in value]
-    if not isinstance(value, str):
-        return value
-    if whole := REFERENCE.fullmatch(value):
-        return jmespath.search(whole[1], {"steps": answers})
-    return REFERENCE.sub(lambda match: str(jmespath.search(match[1], {"steps": answers})), value)

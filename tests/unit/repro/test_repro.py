@@ -10,7 +10,8 @@ import pytest
 from vllm_harness.defects.entry import Defect
 from vllm_harness.errors import UsageError
 from vllm_harness.repro.answer import document
-from vllm_harness.repro.run import filled, plan_of, verdict_of
+from vllm_harness.repro.references import filled
+from vllm_harness.repro.run import plan_of, verdict_of
 
 
 def defect(expected: str, actual: str) -> Defect:
@@ -32,16 +33,24 @@ def chunk(**delta: Any) -> dict[str, Any]:
 
 def test_a_stream_is_its_events_and_what_they_add_up_to() -> None:
     chunks = sse(chunk(role="assistant", content=""), chunk(content="It is"), chunk(content=" noon."))
-    answer = document(200, "text/event-stream; charset=utf-8", chunks)
+    answer = document(200, {"Content-Type": "text/event-stream; charset=utf-8"}, chunks)
     assert answer["status"] == 200
     assert len(answer["events"]) == 3
     assert answer["stream"]["choices"][0]["message"]["content"] == "It is noon."
 
 
 def test_a_body_is_json_or_text() -> None:
-    assert document(404, "application/json", [b'{"a', b'": 1}']) == {"status": 404, "body": {"a": 1}}
-    assert document(500, "text/plain", [b"Internal"]) == {"status": 500, "text": "Internal"}
-    assert document(200, "application/json", [b"\xff{"])["text"] == "\ufffd{"
+    assert document(404, {}, [b'{"a', b'": 1}']) == {"status": 404, "headers": {}, "body": {"a": 1}}
+    assert document(500, {"X-A": "b"}, [b"No"]) == {"status": 500, "headers": {"x-a": "b"}, "text": "No"}
+    assert document(200, {}, [b"\xff{"])["text"] == "\ufffd{"
+
+
+def test_an_answer_that_broke_off_keeps_what_came() -> None:
+    answer = document(
+        200, {"content-type": "text/event-stream"}, sse(chunk(content="It"))[:1], "ReadError: gone"
+    )
+    assert answer["broken"] == "ReadError: gone"
+    assert answer["stream"]["choices"][0]["message"]["content"] == "It"
 
 
 @pytest.mark.parametrize(
