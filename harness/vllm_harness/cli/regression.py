@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from vllm_harness.cli.counting import counted
+from vllm_harness.cli.defects import FOLDER
 from vllm_harness.cli.regression_mutants import mutants
 from vllm_harness.cli.regression_options import (
     AS_JSON,
@@ -40,6 +41,7 @@ from vllm_harness.cli.regression_table import (
     show_explained,
     show_smallest_failures,
 )
+from vllm_harness.defects.registry import load_defects
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.regression.cases.groups import Generation
 from vllm_harness.regression.cases.meanings import FILE as MEANINGS
@@ -48,7 +50,7 @@ from vllm_harness.regression.listing import case_record, family_record
 from vllm_harness.regression.mutation.coverage import measure
 from vllm_harness.regression.results import compare
 from vllm_harness.regression.results.cells import CaseVerdict, Cell, RegressionRun
-from vllm_harness.regression.results.findings import explain, load_findings
+from vllm_harness.regression.results.explained import explain, parser_defects
 from vllm_harness.regression.run import VllmUnderTest, run_batches, unfinished
 from vllm_harness.regression.search import SmallestFailure, search
 from vllm_harness.regression.selection import (
@@ -245,23 +247,24 @@ def engines(run: Annotated[str, typer.Argument(help="A run with cells of both en
 
 
 @app.command()
-def findings(
+def defects(
     run: Annotated[str, typer.Argument(help="A run, by name or folder.")],
     every: Annotated[
         bool,
         typer.Option(
-            "--all", help="List the findings that do not show too, and every failure without a finding."
+            "--all", help="List the defects that do not show too, and every failure without a defect."
         ),
     ] = False,
     commands: Annotated[
         bool,
         typer.Option(
-            "--commands", help="Print the families of each finding, and the command that shows it again."
+            "--commands", help="Print the families of each defect, and the command that shows it again."
         ),
     ] = False,
+    folder: FOLDER = None,
 ) -> None:
-    """Sort a run's failures by root cause (findings.yaml); exit 1 where one has no finding."""
-    known = load_findings()
+    """Sort a run's failures by known defect; exit 1 where one has none."""
+    known = parser_defects(load_defects(folder))
     explained = explain(known, RegressionRun.named(run).cells())
     show_explained(console, known, explained, every=every, commands=commands)
     raise typer.Exit(1 if explained.unexplained else 0)

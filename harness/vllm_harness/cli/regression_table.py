@@ -1,4 +1,4 @@
-"""What `vllm-harness regression` prints: the table of cells, and lists of changes, failures and findings."""
+"""What `vllm-harness regression` prints: the table of cells, and lists of changes, failures and defects."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from vllm_harness.defects.entry import Defect
 from vllm_harness.regression.cases.case import GROUPS, Group
 from vllm_harness.regression.engines.plan import Engine
 from vllm_harness.regression.mutation.coverage import FileCoverage
@@ -19,10 +20,10 @@ from vllm_harness.regression.results.compare import (
     EngineDifference,
     against,
 )
-from vllm_harness.regression.results.findings import (
+from vllm_harness.regression.results.explained import (
     ExplainedFailures,
     Failure,
-    ParserFinding,
+    ParserDefect,
     known_elsewhere,
 )
 from vllm_harness.regression.results.mismatches import Mismatch
@@ -214,37 +215,36 @@ def show_coverage(console: Console, files: Sequence[FileCoverage]) -> None:
 
 def show_explained(
     console: Console,
-    known: Sequence[ParserFinding],
+    known: Sequence[ParserDefect],
     explained: ExplainedFailures,
     *,
     every: bool,
     commands: bool,
 ) -> None:
-    """Prints the findings that a run shows, and the failures without a finding.
+    """Prints the known defects that a run shows, and the failures without one.
 
     Args:
         console: where to.
-        known: all findings.
+        known: all defects of parsers.
         explained: the run's failures.
-        every: whether to list findings that do not show too, and all failures without one.
-        commands: whether to print what shows each finding again.
+        every: whether to list defects that do not show too, and all failures without one.
+        commands: whether to print what shows each again.
     """
     places = list(dict.fromkeys(place for counts in explained.counts.values() for place in counts))
-    listed = [finding for finding in known if every or finding.name in explained.counts]
+    listed = [each for each in known if every or each.id in explained.counts]
     columns = ["\n".join(place) for place in places]
-    rows = [_finding_row(finding, explained, places) for finding in listed]
-    headings = (*columns, "families", "verdict", "finding (reference)")
+    rows = [_defect_row(each.defect, explained, places) for each in listed]
+    headings = (*columns, "families", "class", "defect", "")
     show_table(console, headings, rows, [*columns, "families"], whole=len(places) > 3)
     if commands:
-        for finding in listed:
-            place = f"{', '.join(finding.versions)}; {', '.join(finding.families)}"
-            console.print(f"{finding.name} ({finding.verdict}; {place})")
-            console.print(finding.command, style="dim")
+        for each in listed:
+            console.print(f"{each.id} ({each.defect.versions or 'all'}; {', '.join(each.defect.families)})")
+            for selection in each.selections:
+                console.print(selection.command, style="dim")
     console.print(FAILURES)
-    defects = sum(finding.verdict == "defect" for finding in known)
     console.print(
-        f"{len(explained.counts)} of {len(known)} findings show ({defects} of all are defects, the others "
-        f"arguable); {len(explained.unexplained)} failures are without a finding"
+        f"{len(explained.counts)} of {len(known)} known defects of parsers show; "
+        f"{len(explained.unexplained)} failures are without one"
     )
     _show_unexplained(console, explained, None if every else UNEXPLAINED_SHOWN)
     _show_alike(console, known, [failure for _, _, failure in explained.unexplained])
@@ -260,21 +260,21 @@ def _show_unexplained(console: Console, explained: ExplainedFailures, limit: int
         console.print(f"... and {more} more; --all lists them")
 
 
-def _show_alike(console: Console, known: Sequence[ParserFinding], failures: Sequence[Failure]) -> None:
-    """Prints the findings of other families that may have the cause of failures."""
-    alike = known_elsewhere(known, failures)
-    for finding, found in alike[:ALIKE_SHOWN]:
-        others = ", ".join(finding.families[:3]) + (", ..." if len(finding.families) > 3 else "")
+def _show_alike(console: Console, known: Sequence[ParserDefect], failures: Sequence[Failure]) -> None:
+    """Prints the defects of other families that may have the cause of failures."""
+    for each, found in known_elsewhere(known, failures)[:ALIKE_SHOWN]:
+        families = each.defect.families
+        others = ", ".join(families[:3]) + (", ..." if len(families) > 3 else "")
         own = ", ".join(dict.fromkeys(failure.plain_family for failure in found))
         console.print(
-            f"of the failures of {own}, {len(found)} are like {finding.name!r} in findings.yaml, the same "
-            f"mismatch of {others}: where the cause is the same, add the family there"
+            f"of the failures of {own}, {len(found)} are like {each.id}, the same mismatch of {others}: "
+            "where the code at fault is the same, add the family to that entry, else an entry"
         )
 
 
-def _finding_row(
-    finding: ParserFinding, explained: ExplainedFailures, places: Sequence[tuple[str, Engine]]
+def _defect_row(
+    defect: Defect, explained: ExplainedFailures, places: Sequence[tuple[str, Engine]]
 ) -> tuple[str, ...]:
-    counts = explained.counts.get(finding.name, {})
+    counts = explained.counts.get(defect.id, {})
     numbers = (str(counts.get(place, "-")) for place in places)
-    return (*numbers, str(len(finding.families)), finding.verdict, f"{finding.name} ({finding.reference})")
+    return (*numbers, str(len(defect.families)), defect.kind, defect.id, defect.title)

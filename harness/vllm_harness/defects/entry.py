@@ -76,6 +76,28 @@ class Place(_Entry):
     versions: Versions = ""
 
 
+class FailureSelector(_Entry):
+    """Failures of parser regression by which a defect shows.
+
+    Attributes:
+        families: whose failures they are.
+        case: the smallest one that shows it, of the first of the groups.
+        groups: of cases; none: all but `forced`.
+        cases, deliveries, mismatches: which failures, cases by shell patterns, for those of the group forced
+            without what the request forces; none: any. A delivery in process stands for the one that is like
+            it over HTTP, too.
+        served: whether only servers show it.
+    """
+
+    families: tuple[str, ...] = Field(min_length=1)
+    case: str
+    groups: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
+    deliveries: tuple[str, ...] = ()
+    mismatches: tuple[str, ...] = ()
+    served: bool = False
+
+
 class Step(_Entry):
     """A request of a reproduction, and what the model says to it.
 
@@ -154,6 +176,9 @@ class Defect(_Entry):
         component: file and function of vLLM, `path: function`.
         apis, frontends: where it shows.
         models: model entries that show it; none: all.
+        parser: vLLM's name of the parser, where it is one parser's.
+        like: name of the common text (`defects/common`) that the entry is made from, where many parsers have
+            the same fault for reasons of their own; `{parser}` in it is this entry's.
         versions: versions that show it, as in PEP 440; empty: all.
         upstream: where vLLM's project knows of it.
         request: the smallest request that shows it.
@@ -164,6 +189,7 @@ class Defect(_Entry):
             message, `AssertionError: ...`.
         scripts: `used`: a test that shows it has used all its scripts; `any`: the defect comes before that.
         deviations: findings of the validator by which it shows.
+        failures: those of parser regression by which it shows.
         repro: how to see it with one command.
         evidence: what was seen, where, or the lines of vLLM's source.
         judged: the day it was judged by the contract and by vLLM's source; none: not yet.
@@ -178,6 +204,8 @@ class Defect(_Entry):
     apis: tuple[DefectApi, ...] = ()
     frontends: tuple[Frontend, ...] = ("python",)
     models: tuple[str, ...] = ()
+    parser: str = ""
+    like: str = ""
     versions: Versions = ""
     upstream: Upstream = Upstream()
     request: dict[str, Any] | None = None
@@ -188,6 +216,7 @@ class Defect(_Entry):
     pattern: str = ""
     scripts: Literal["used", "any"] = "used"
     deviations: tuple[Place, ...] = ()
+    failures: tuple[FailureSelector, ...] = ()
     repro: Repro | None = None
     evidence: str = ""
     judged: date | None = None
@@ -214,6 +243,11 @@ class Defect(_Entry):
         if self.judged and not upstream.reference and not (upstream.searched and upstream.searched_on):
             raise ValueError("without a reference it says how upstream was searched: searched, searched_on")
         return self
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The families whose parser shows it."""
+        return tuple(dict.fromkeys(family for each in self.failures for family in each.families))
 
     def holds_for(self, version: str, model: str = "") -> bool:
         """Whether a server of this version, and of this model entry, shows it."""

@@ -6,15 +6,18 @@ from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from vllm_harness.defects.entry import Defect, Expected, Place, Repro, Step, Upstream
+from vllm_harness.defects.entry import Defect, Expected, FailureSelector, Place, Repro, Step, Upstream
 from vllm_harness.errors import UsageError
 from vllm_harness.files.located_yaml import Location, read_yaml
 from vllm_harness.protocol.known import KnownDeviation
 
 ENTRIES = Path(__file__).with_name("entries")
+COMMON = "common"
+"""Folder beside that of the entries, with the texts that several are made from."""
 Defects = Mapping[str, Defect]
 
 
@@ -72,12 +75,34 @@ def known_deviations(model: str, version: str, defects: Defects | None = None) -
 def _read(path: Path) -> Defect:
     document = read_yaml(path)
     try:
-        defect = Defect.model_validate(document.data)
+        defect = Defect.model_validate(_with_common_text(document.data, path))
     except ValidationError as error:
         raise DefectsError(document.problems(error, _keys_at)) from error
     if defect.id != path.stem:
         raise DefectsError(f"{path}:{document.line(('id',))}: id: {defect.id} is not the name of the file")
     return defect
+
+
+def _with_common_text(entry: Any, path: Path) -> Any:
+    """The entry with what the text says that it is like, and it does not say itself."""
+    if not isinstance(entry, dict) or "like" not in entry:
+        return entry
+    text = path.parent.parent / COMMON / f"{entry['like']}.yaml"
+    if not text.is_file():
+        raise DefectsError(f"{path}: like: there is no common text {text}", hint="name a file of that folder")
+    common = read_yaml(text).data
+    if not isinstance(common, dict):
+        raise DefectsError(f"{text}:1: a common text has keys of an entry")
+    return {**_named(common, str(entry.get("parser", ""))), **entry}
+
+
+def _named(value: Any, parser: str) -> Any:
+    """A text, and those within a value, with the parser's name in its place."""
+    if isinstance(value, dict):
+        return {key: _named(each, parser) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_named(each, parser) for each in value]
+    return value.replace("{parser}", parser) if isinstance(value, str) else value
 
 
 def _keys_at(location: Location) -> Collection[str]:
@@ -94,6 +119,8 @@ def _keys_at(location: Location) -> Collection[str]:
             part = Expected
         case ("deviations", int()):
             part = Place
+        case ("failures", int()):
+            part = FailureSelector
         case _:
             return ()
     return [field.alias or name for name, field in part.model_fields.items()]
