@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "harness" / "vllm_harness"
-ROW = re.compile(r"^\| (\d) \| `(\w+)` \| [^|]+ \|([^|]*)\|$", re.MULTILINE)
+ROW = re.compile(r"^\| (\d+) \| `(\w+)` \| [^|]+ \|([^|]*)\|$", re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -3,89 +3,184 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Annotated
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any
 
 import typer
 
+from vllm_harness.cli.counting import counted
 from vllm_harness.cli.defects import AS_JSON, FOLDER
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import Defects, find, load_defects
+from vllm_harness.endpoint import attach
 from vllm_harness.environments.resolve import resolve
-from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
-from vllm_harness.repro.run import Reproduction, plan_of, reproduce_all
-from vllm_harness.server.progress import ConsoleProgress
+from vllm_harness.files.paths import state_dir
+from vllm_harness.repro.measured import Measured, MeasuredRun, VllmUnderTest, agrees, measure
+from vllm_harness.repro.run import checked, is_reproducible, jobs_of, on_server, run_job
+from vllm_harness.repro.verdict import Reproduction
+from vllm_harness.server.attached import AttachedServer
+from vllm_harness.server.leases.allocation import interpreters
+from vllm_harness.server.progress import ConsoleProgress, NoProgress
 from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import plain_console, show_table
 
 HEADINGS = ("id", "vLLM", "verdict", "the entry says", "")
+RUNS = "repro"
 
 
-def repro(
+class _RunByDefault(typer.core.TyperGroup):
+    """`repro ID` is `repro run ID`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_RunByDefault, no_args_is_help=True, help="Reproduce known defects on real servers: `repro ID...`."
+)
+VLLM = Annotated[
+    list[str] | None,
+    typer.Option(help="A server environment, or several with commas; may be repeated. By default one."),
+]
+
+
+@app.command("run")
+def run(
     ids: Annotated[list[str] | None, typer.Argument(help="The ids of entries.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All entries that say how.")] = False,
-    vllm: Annotated[
-        list[str] | None, typer.Option(help="A server environment; may be repeated. By default one.")
-    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All entries that a server can show.")] = False,
+    vllm: VLLM = None,
+    server_url: Annotated[
+        str, typer.Option(help="A server that runs already, in place of one with the entry's flags.")
+    ] = "",
+    run_name: Annotated[
+        str, typer.Option("--run", help="The name of the run: with that of another it goes on.")
+    ] = "",
+    parallel: Annotated[int | None, typer.Option(min=1, help="How many servers at a time.")] = None,
     folder: FOLDER = None,
     as_json: AS_JSON = False,
 ) -> None:
-    """Reproduce known defects on real servers.
+    """Reproduce known defects on real servers (`repro ID` is `repro run ID`).
 
     The exit code is 0 where each verdict is what the entry's versions say,
     1 where one is not, and 2 for an unknown id or an entry without steps.
     """
     defects = _chosen(ids or [], every, load_defects(folder))
-    rows, wrong = [], 0
-    records = []
-    specs: list[str | None] = list(vllm) if vllm else [None]
-    for spec in specs:
-        with shown() as progress:
-            environment = resolve(spec, create=True, progress=progress)
-        for defect, outcome in reproduce_all(defects, environment, progress=ConsoleProgress()):
-            expected = "reproduced" if defect.holds_for(environment.vllm_version) else "fixed"
-            agrees = outcome.verdict in (expected, "not applicable")
-            wrong += not agrees
-            rows.append(_row(defect, environment, outcome, expected if not agrees else ""))
-            records.append(
-                {"id": defect.id, "vllm": environment.describe(), "agrees": agrees, **asdict(outcome)}
-            )
-    if as_json:
-        print(json.dumps(records, indent=2))
-    else:
-        show_table(plain_console(), HEADINGS, rows)
-        if len(records) == 1:
-            print(*_evidence(defects[0], records[0]["answers"]), sep="\n")
-    if wrong:
-        raise typer.Exit(1)
+    if server_url:
+        records = [_record(each, *_on(server_url, each)) for each in defects]
+        _show(records, defects, as_json)
+        return
+    if len(defects) == 1:
+        records = [_record(defects[0], *_alone(defects[0], each)) for each in _environments(vllm)]
+        _show(records, defects, as_json)
+        return
+    measured = _measured(defects, _environments(vllm), run_name, parallel)
+    by_id = {each.id: each for each in defects}
+    _show([_record(by_id[each.id], each) for each in measured], defects, as_json)
 
 
 def _chosen(ids: list[str], every: bool, defects: Defects) -> list[Defect]:
     if bool(ids) == every:
         raise UsageError("repro wants ids, or --all", hint="`vllm-harness defects` lists the ids")
     if every:
-        return [defect for defect in defects.values() if defect.repro]
-    chosen = [find(each, defects) for each in ids]
-    for defect in chosen:
-        plan_of(defect)
-    return chosen
+        return [defect for defect in defects.values() if is_reproducible(defect)]
+    return [checked(find(each, defects)) for each in ids]
 
 
-def _row(defect: Defect, environment: Environment, outcome: Reproduction, expected: str) -> tuple[str, ...]:
-    return defect.id, environment.vllm_version, outcome.verdict, expected, outcome.why
+def _environments(specs: list[str] | None) -> list[VllmUnderTest]:
+    every = [spec for given in specs or [] for spec in given.split(",") if spec]
+    with shown() as progress:
+        if not every:
+            return [VllmUnderTest("", resolve(None, create=True, progress=progress))]
+        return [VllmUnderTest(spec, resolve(spec, create=True, progress=progress)) for spec in every]
+
+
+def _alone(defect: Defect, vllm: VllmUnderTest) -> tuple[Measured, list[Any]]:
+    (job,) = jobs_of([defect])
+    ((_, outcome),) = run_job(job, vllm.environment, progress=ConsoleProgress())
+    return _as_measured(defect, outcome, vllm.environment.vllm_version, vllm.spec), outcome.answers
+
+
+def _on(url: str, defect: Defect) -> tuple[Measured, list[Any]]:
+    if defect.repro is None:
+        outcome = Reproduction("not applicable", "a parser's case wants a server of its family")
+        return _as_measured(defect, outcome, "0", url), []
+    server = AttachedServer(attach(url), load_models().get(defect.repro.model))
+    outcome = on_server(defect, server.endpoint, server.entry, server.model)
+    return _as_measured(defect, outcome, server.vllm_version, url), outcome.answers
+
+
+def _as_measured(defect: Defect, outcome: Reproduction, version: str, vllm: str) -> Measured:
+    return Measured(id=defect.id, vllm=vllm, version=version, verdict=outcome.verdict, why=outcome.why)
+
+
+def _measured(
+    defects: Sequence[Defect], environments: Sequence[VllmUnderTest], name: str, parallel: int | None
+) -> list[Measured]:
+    run = MeasuredRun(state_dir() / RUNS / (name or time.strftime("%Y%m%d-%H%M%S")))
+    before = run.verdicts()
+    wanted = {(defect.id, vllm.spec) for vllm in environments for defect in defects}
+    console = plain_console(stderr=True)
+    if finished := len(wanted & before.keys()):
+        console.print(f"{finished} verdicts of this run are there")
+    with counted("defects", len(wanted - before.keys())) as advance:
+        errors = measure(
+            run,
+            defects,
+            environments,
+            parallel=parallel or interpreters(),
+            progress=NoProgress(),
+            done=lambda _: advance(),
+        )
+    console.print(f"run: {run.path}")
+    if errors:
+        raise errors[0]
+    return [verdict for key, verdict in sorted(run.verdicts().items()) if key in wanted]
+
+
+def _record(defect: Defect, measured: Measured, answers: Iterable[Any] = ()) -> dict[str, Any]:
+    says = "reproduced" if defect.holds_for(measured.version) else "fixed"
+    return {
+        **measured.model_dump(),
+        "entry_says": says,
+        "agrees": agrees(defect, measured),
+        "answers": list(answers),
+    }
+
+
+def _show(records: list[dict[str, Any]], defects: Sequence[Defect], as_json: bool) -> None:
+    """Prints the verdicts. Raises Exit(1) where one is not what the entry says."""
+    if as_json:
+        print(json.dumps(records, indent=2))
+    else:
+        show_table(plain_console(), HEADINGS, [_row(record) for record in records])
+        if len(records) == 1:
+            print(*_evidence(defects[0], records[0]["answers"]), sep="\n")
+    if not all(record["agrees"] for record in records):
+        raise typer.Exit(1)
+
+
+def _row(record: dict[str, Any]) -> tuple[str, ...]:
+    says = "" if record["agrees"] else record["entry_says"]
+    return record["id"], record["version"], record["verdict"], says, record["why"]
 
 
 def _evidence(defect: Defect, answers: list[object]) -> Iterator[str]:
-    plan = plan_of(defect)
     yield f"\n{defect.title}"
-    for step, answer in zip(plan.steps, answers, strict=False):
+    if defect.repro is None:
+        for answer in answers:
+            yield f"answer: {json.dumps(answer, indent=2, ensure_ascii=False)}"
+        return
+    for step, answer in zip(defect.repro.steps, answers, strict=False):
         yield f"\n{step.method} {step.path}"
         if step.body is not None:
             yield json.dumps(step.body, indent=2, ensure_ascii=False)
         for each in step.say:
             yield f"the model says: {json.dumps(each, ensure_ascii=False)}"
         yield f"answer: {json.dumps(answer, indent=2, ensure_ascii=False)}"
-    yield f"\nright where    {plan.expected}"
-    yield f"the defect is  {plan.actual}"
+    yield f"\nright where    {defect.repro.expected}"
+    yield f"the defect is  {defect.repro.actual}"

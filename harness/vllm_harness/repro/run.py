@@ -1,101 +1,176 @@
-"""The steps of a defect's reproduction on a real server, and the verdict."""
+"""Reproduces defects of the registry on real servers of one environment, as many to a server as it serves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import groupby
-from typing import Literal
+from dataclasses import dataclass
 
 import jmespath
 
+from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.defects.entry import Defect, Frontend, Repro
+from vllm_harness.endpoint import Endpoint
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.protocol.core.events import Json
+from vllm_harness.regression.results.explained import parser_defects
+from vllm_harness.repro.parser_cases import ServedCase, reproduce_on, served_case
 from vllm_harness.repro.send import answers_to
+from vllm_harness.repro.verdict import Reproduction, Verdict
+from vllm_harness.scripted.book import BookError
 from vllm_harness.server.errors import UnknownFlag, UnknownParser, UnsupportedArchitecture
 from vllm_harness.server.progress import StartProgress
 from vllm_harness.server.remote import RemoteServer
 
-Verdict = Literal["reproduced", "fixed", "not applicable", "other failure"]
+LACKING = (UnknownFlag, UnknownParser, UnsupportedArchitecture)
+NEEDS_TOKENS = "no server can be asked for this case: it is of single tokens or cuts"
+ServerKey = tuple[str, Frontend, tuple[str, ...], tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True)
-class Reproduction:
-    """What a defect's steps came to.
+class Job:
+    """Defects that share a server.
 
     Attributes:
-        verdict: `reproduced`: the entry's condition `actual` holds; `fixed`: `expected` does;
-            `other failure`: neither does; `not applicable`: this vLLM knows no such flag, parser or model.
-        why: a sentence, where there is no answer.
-        answers: to the steps, as `repro.answer.document` has them.
+        name: of the server, for people.
+        steps: those whose entry has steps.
+        cases: those of a family's parsers, each with what is requested for it.
     """
 
-    verdict: Verdict
-    why: str = ""
-    answers: list[Json] = field(default_factory=list)
+    name: str
+    steps: tuple[Defect, ...] = ()
+    cases: tuple[tuple[Defect, ServedCase], ...] = ()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of its defects."""
+        return tuple(defect.id for defect in (*self.steps, *(defect for defect, _ in self.cases)))
 
 
-def reproduce_all(
-    defects: Iterable[Defect], environment: Environment, *, progress: StartProgress
+def jobs_of(defects: Iterable[Defect]) -> list[Job]:
+    """The servers that defects need, in a stable order; those that no request shows are in none."""
+    by_server: dict[ServerKey, list[Defect]] = {}
+    by_family: dict[str, list[tuple[Defect, ServedCase]]] = {}
+    for defect in sorted(defects, key=lambda defect: defect.id):
+        if defect.repro:
+            by_server.setdefault(_server_of(defect.repro), []).append(defect)
+        elif found := _case_of(defect):
+            by_family.setdefault(found.family.name, []).append((defect, found))
+    steps = [Job(_named(key), steps=tuple(alike)) for key, alike in sorted(by_server.items())]
+    return [*steps, *(Job(f"family {name}", cases=tuple(alike)) for name, alike in sorted(by_family.items()))]
+
+
+def is_reproducible(defect: Defect) -> bool:
+    """Whether requests to one server show it."""
+    return defect.repro is not None or _case_of(defect) is not None
+
+
+def checked(defect: Defect) -> Defect:
+    """The defect. Raises UsageError where its entry does not say how to reproduce it."""
+    if is_reproducible(defect):
+        return defect
+    if defect.failures:
+        hint = f"parser regression drives the parser with such tokens: {_command(defect)}"
+        raise UsageError(f"{defect.id}: {NEEDS_TOKENS}", hint=hint)
+    raise UsageError(
+        f"the entry of {defect.id} does not say how to reproduce it",
+        hint=f"run the tests that show it: pytest tests -k ..., found by grep -r {defect.id} tests",
+    )
+
+
+def run_job(
+    job: Job, environment: Environment, *, progress: StartProgress
 ) -> Iterator[tuple[Defect, Reproduction]]:
-    """Reproduces defects on servers of one environment; those of the same model and flags share a server.
+    """Reproduces the defects of a job.
 
     Raises:
-        UsageError: an entry says not how to reproduce it, or its two conditions hold at once.
-        StartupError: a server does not start, and the cause is not that this vLLM lacks something.
+        UsageError: the two conditions of an entry hold at once.
+        StartupError: the server does not start, and the cause is not that this vLLM lacks something.
     """
-    ordered = sorted(defects, key=lambda defect: (_server_of(plan_of(defect)), defect.id))
-    for _, alike in groupby(ordered, key=lambda defect: _server_of(plan_of(defect))):
-        group = list(alike)
-        plan = plan_of(group[0])
-        server = RemoteServer(
-            plan.model,
-            lane="scripted",
-            vllm=environment,
-            frontend=plan.frontend,
-            args=plan.args,
-            env=plan.env,
-            progress=progress,
-        )
-        try:
-            with server:
-                for defect in group:
-                    yield defect, on_server(defect, server)
-        except (UnknownFlag, UnknownParser, UnsupportedArchitecture) as error:
-            for defect in group:
-                yield defect, Reproduction("not applicable", error.message)
+    try:
+        if job.cases:
+            yield from reproduce_on(environment, job.cases)
+        else:
+            yield from _by_steps(job.steps, environment, progress)
+    except LACKING as error:
+        for defect in (*job.steps, *(defect for defect, _ in job.cases)):
+            yield defect, Reproduction("not applicable", error.message)
 
 
-def _server_of(plan: Repro) -> tuple[str, Frontend, tuple[str, ...], tuple[tuple[str, str], ...]]:
-    return plan.model, plan.frontend, plan.args, tuple(sorted(plan.env.items()))
+def _by_steps(
+    defects: tuple[Defect, ...], environment: Environment, progress: StartProgress
+) -> Iterator[tuple[Defect, Reproduction]]:
+    plan = defects[0].repro
+    assert plan is not None
+    with RemoteServer(
+        plan.model,
+        lane="scripted",
+        vllm=environment,
+        frontend=plan.frontend,
+        args=plan.args,
+        env=plan.env,
+        progress=progress,
+    ) as server:
+        for defect in defects:
+            yield defect, on_server(defect, server.endpoint, server.entry, server.model)
 
 
-def on_server(defect: Defect, server: RemoteServer) -> Reproduction:
-    """Sends a defect's requests to a running server, which has to have the entry's flags."""
-    plan = plan_of(defect)
-    answers = answers_to(plan.steps, server.endpoint, server.entry, server.model)
-    verdict = verdict_of(defect, answers)
+def on_server(defect: Defect, endpoint: Endpoint, entry: ModelEntry, model: str) -> Reproduction:
+    """Sends a defect's requests to a running server, which has to have the entry's flags.
+
+    Args:
+        defect: with steps.
+        endpoint: of the server.
+        entry: the model entry, by whose dialect a meaning is written.
+        model: the name that the server goes by.
+    """
+    plan = checked(defect).repro
+    if plan is None:
+        return Reproduction("not applicable", "its case is requested of servers that the harness starts")
+    try:
+        answers = answers_to(plan.steps, endpoint, entry, model)
+    except BookError as error:
+        return Reproduction("not applicable", error.message)
+    verdict = verdict_of(defect.id, plan, answers)
     broken = next((str(answer["broken"]) for answer in answers if "broken" in answer), "")
     return Reproduction(verdict, broken if verdict == "other failure" else "", answers)
 
 
-def plan_of(defect: Defect) -> Repro:
-    """How to reproduce a defect. Raises UsageError where its entry does not say."""
-    if defect.repro is None:
-        raise UsageError(
-            f"the entry of {defect.id} does not say how to reproduce it",
-            hint=f"run the tests that show it: pytest tests -k ..., found by grep -r {defect.id} tests",
-        )
-    return defect.repro
-
-
-def verdict_of(defect: Defect, answers: list[Json]) -> Verdict:
+def verdict_of(defect: str, plan: Repro, answers: list[Json]) -> Verdict:
     """What the answers say. Raises UsageError where both conditions of the entry hold."""
-    plan = plan_of(defect)
     whole = {**answers[-1], "steps": answers}
-    right, wrong = (jmespath.search(condition, whole) is True for condition in (plan.expected, plan.actual))
+    right, wrong = (_holds(condition, whole) for condition in (plan.expected, plan.actual))
     if right and wrong:
-        raise UsageError(f"{defect.id}: the answer meets both conditions of its entry, expected and actual")
+        raise UsageError(f"{defect}: the answer meets both conditions of its entry, expected and actual")
     return "fixed" if right else "reproduced" if wrong else "other failure"
+
+
+def _holds(condition: str, answer: Json) -> bool:
+    try:
+        return jmespath.search(condition, answer) is True
+    except jmespath.exceptions.JMESPathTypeError:
+        return False
+
+
+def _case_of(defect: Defect) -> ServedCase | None:
+    return next((found for each in parser_defects({defect.id: defect}) if (found := served_case(each))), None)
+
+
+def _command(defect: Defect) -> str:
+    (known,) = parser_defects({defect.id: defect})
+    return known.selections[0].command
+
+
+def _server_of(plan: Repro) -> ServerKey:
+    return plan.model, plan.frontend, plan.args, tuple(sorted(plan.env.items()))
+
+
+def _named(key: ServerKey) -> str:
+    model, frontend, args, env = key
+    words = [
+        model,
+        *(["rust"] if frontend == "rust" else []),
+        *args,
+        *(f"{name}={value}" for name, value in env),
+    ]
+    return " ".join(words)

@@ -11,13 +11,19 @@ from vllm_harness.defects.entry import Defect
 from vllm_harness.errors import UsageError
 from vllm_harness.repro.answer import document
 from vllm_harness.repro.references import filled
-from vllm_harness.repro.run import plan_of, verdict_of
+from vllm_harness.repro.run import checked, verdict_of
 
 
 def defect(expected: str, actual: str) -> Defect:
     """A defect with these conditions."""
     plan = {"model": "qwen3", "steps": [{"path": "/v1/responses"}], "expected": expected, "actual": actual}
     return Defect.model_validate({"id": "vllm-1", "title": "Wrong", "class": "defect", "repro": plan})
+
+
+def verdict(of: Defect, answers: list[dict[str, Any]]) -> str:
+    """What the answers say."""
+    assert of.repro
+    return verdict_of(of.id, of.repro, answers)
 
 
 def sse(*events: dict[str, Any]) -> list[bytes]:
@@ -54,7 +60,7 @@ def test_an_answer_that_broke_off_keeps_what_came() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "verdict"),
+    ("answer", "decided"),
     [
         ({"status": 200, "body": {"status": "in_progress"}}, "fixed"),
         ({"status": 200, "body": {"status": "queued"}}, "reproduced"),
@@ -63,20 +69,20 @@ def test_an_answer_that_broke_off_keeps_what_came() -> None:
         ({"status": 500, "text": "Internal"}, "other failure"),
     ],
 )
-def test_the_conditions_decide(answer: dict[str, Any], verdict: str) -> None:
+def test_the_conditions_decide(answer: dict[str, Any], decided: str) -> None:
     conditions = defect("body.status == 'in_progress'", "body.status == 'queued'")
-    assert verdict_of(conditions, [{}, answer]) == verdict
+    assert verdict(conditions, [{}, answer]) == decided
 
 
 def test_a_condition_may_be_over_all_answers() -> None:
     conditions = defect("steps[0].body.id == steps[1].body.id", "steps[0].body.id != steps[1].body.id")
-    assert verdict_of(conditions, [{"body": {"id": 1}}, {"body": {"id": 1}}]) == "fixed"
-    assert verdict_of(conditions, [{"body": {"id": 1}}, {"body": {"id": 2}}]) == "reproduced"
+    assert verdict(conditions, [{"body": {"id": 1}}, {"body": {"id": 1}}]) == "fixed"
+    assert verdict(conditions, [{"body": {"id": 1}}, {"body": {"id": 2}}]) == "reproduced"
 
 
 def test_conditions_that_hold_at_once_are_an_error() -> None:
     with pytest.raises(UsageError, match="meets both conditions"):
-        verdict_of(defect("status == `200`", "body == null"), [{"status": 200}])
+        verdict(defect("status == `200`", "body == null"), [{"status": 200}])
 
 
 def test_a_condition_that_is_no_condition_is_refused() -> None:
@@ -96,4 +102,4 @@ def test_requests_name_parts_of_earlier_answers() -> None:
 
 def test_an_entry_without_steps_names_what_to_do() -> None:
     with pytest.raises(UsageError, match="does not say how to reproduce"):
-        plan_of(Defect(id="vllm-1", title="Wrong", kind="defect"))
+        checked(Defect(id="vllm-1", title="Wrong", kind="defect"))
