@@ -86,10 +86,10 @@ def collect(root: Path = ROOT) -> dict[str, set[str]]:
     """Ids and the tests that are marked with them. Raises CoverageError where tests cannot be collected."""
     collector = Collector()
     command = ["--collect-only", "-q", "-p", "no:vllm_harness", "-p", "no:cacheprovider"]
-    with redirect_stdout(StringIO()) as said:
+    with redirect_stdout(StringIO()) as output:
         code = pytest.main([*command, f"--rootdir={root}", str(root / "tests")], plugins=[collector])
     if code:
-        errors = [line for line in said.getvalue().splitlines() if line.startswith("ERROR")]
+        errors = [line for line in output.getvalue().splitlines() if line.startswith("ERROR")]
         raise CoverageError("\n".join(["pytest cannot collect the tests", *errors]))
     return collector.covered
 

@@ -13,7 +13,7 @@ import requests
 from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from tests.both_ways import both_ways
+from tests.body_and_stream import body_and_stream
 from tests.lost_calls import checks_for
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server.remote import RemoteServer
@@ -74,7 +74,7 @@ HISTORY: list[Any] = [
 
 
 @dataclass(frozen=True)
-class Said:
+class ChoiceOutput:
     """What one choice says, whichever way it came.
 
     Attributes:
@@ -99,7 +99,7 @@ class Said:
         return [name for name, _ in self.calls]
 
     @property
-    def meant(self) -> Said:
+    def meant(self) -> ChoiceOutput:
         """The same with each call's arguments written in one way, whichever way the model wrote them."""
         return replace(self, calls=tuple((name, _rewritten(arguments)) for name, arguments in self.calls))
 
@@ -111,17 +111,17 @@ def _rewritten(arguments: str) -> str:
         return arguments
 
 
-def said(completion: ChatCompletion, choice: int = 0) -> Said:
+def output_of(completion: ChatCompletion, index: int = 0) -> ChoiceOutput:
     """What a choice of a body says."""
-    one = completion.choices[choice]
+    choice = completion.choices[index]
     calls = tuple(
         (call.function.name, call.function.arguments)
-        for call in one.message.tool_calls or []
+        for call in choice.message.tool_calls or []
         if call.type == "function"
     )
-    reasoning = getattr(one.message, "reasoning", None) or ""
-    stop = getattr(one, "stop_reason", None)
-    return Said(one.message.content or "", reasoning, calls, one.finish_reason, stop)
+    reasoning = getattr(choice.message, "reasoning", None) or ""
+    stop = getattr(choice, "stop_reason", None)
+    return ChoiceOutput(choice.message.content or "", reasoning, calls, choice.finish_reason, stop)
 
 
 @dataclass
@@ -132,28 +132,28 @@ class _Streamed:
     finish: str | None = None
     stop: int | str | None = None
 
-    def add(self, chunk: ChatCompletionChunk, choice: int) -> None:
-        for one in chunk.choices:
-            if one.index != choice:
+    def add(self, chunk: ChatCompletionChunk, index: int) -> None:
+        for choice in chunk.choices:
+            if choice.index != index:
                 continue
-            self.content += one.delta.content or ""
-            self.reasoning += getattr(one.delta, "reasoning", None) or ""
-            for call in one.delta.tool_calls or []:
+            self.content += choice.delta.content or ""
+            self.reasoning += getattr(choice.delta, "reasoning", None) or ""
+            for call in choice.delta.tool_calls or []:
                 pieces = self.calls.setdefault(call.index, ["", ""])
                 if call.function is not None:
                     pieces[0] += call.function.name or ""
                     pieces[1] += call.function.arguments or ""
-            self.finish = one.finish_reason or self.finish
-            self.stop = getattr(one, "stop_reason", None) or self.stop
+            self.finish = choice.finish_reason or self.finish
+            self.stop = getattr(choice, "stop_reason", None) or self.stop
 
 
-def streamed(chunks: Iterable[ChatCompletionChunk], choice: int = 0) -> Said:
+def streamed(chunks: Iterable[ChatCompletionChunk], index: int = 0) -> ChoiceOutput:
     """What a choice of a stream says."""
     whole = _Streamed()
     for chunk in chunks:
-        whole.add(chunk, choice)
+        whole.add(chunk, index)
     calls = tuple((name, arguments) for _, (name, arguments) in sorted(whole.calls.items()))
-    return Said(whole.content, whole.reasoning, calls, whole.finish, whole.stop)
+    return ChoiceOutput(whole.content, whole.reasoning, calls, whole.finish, whole.stop)
 
 
 @dataclass(frozen=True)
@@ -164,12 +164,12 @@ class Answers:
     chunks: list[ChatCompletionChunk]
 
     @property
-    def said(self) -> Said:
+    def output(self) -> ChoiceOutput:
         """What the body says."""
-        return said(self.body)
+        return output_of(self.body)
 
     @property
-    def streamed(self) -> Said:
+    def streamed(self) -> ChoiceOutput:
         """What the stream says."""
         return streamed(self.chunks)
 
@@ -218,7 +218,7 @@ class Chat:
         """
         to_stream = _for_stream(request)
         answers = Answers(
-            *both_ways(
+            *body_and_stream(
                 lambda: self._body(messages, request),
                 lambda: self._chunks(messages, to_stream),
                 exact=self.script.exact,
@@ -226,7 +226,7 @@ class Chat:
         )
         self.check("check_body")(answers.body, request=request)
         self.check("check_stream")(answers.chunks, request=to_stream)
-        body, stream = answers.said, answers.streamed
+        body, stream = answers.output, answers.streamed
         same = stream == body if self.script.exact else stream.meant == body.meant
         expect_content(same, f"body: {body}, stream: {stream}")
         self.check("check_same")(answers.chunks, answers.body, ignore=(*_COMPARED, *but))
@@ -271,13 +271,13 @@ class Chat:
 
     def tokens(self, text: str) -> list[int]:
         """A text's token ids, by the server's own tokenizer."""
-        asked = {"model": self.server.model, "prompt": text, "add_special_tokens": False}
-        return [int(token) for token in self.post("/tokenize", asked).json()["tokens"]]
+        request = {"model": self.server.model, "prompt": text, "add_special_tokens": False}
+        return [int(token) for token in self.post("/tokenize", request).json()["tokens"]]
 
     def text(self, tokens: Sequence[int]) -> str:
         """The text of token ids, special tokens included."""
-        asked = {"model": self.server.model, "tokens": list(tokens)}
-        return str(self.post("/detokenize", asked).json()["prompt"])
+        request = {"model": self.server.model, "tokens": list(tokens)}
+        return str(self.post("/detokenize", request).json()["prompt"])
 
     def prompt(self, messages: Sequence[Any], **request: Any) -> str:
         """The prompt that vLLM made of a request, special tokens included; it uses a script once."""
@@ -306,7 +306,7 @@ def _for_stream(request: dict[str, Any]) -> dict[str, Any]:
     return {"stream_options": {"include_usage": True}, **request, "stream": True}
 
 
-# compared as Said, where empty is as absent; the ids and metrics of vLLM are no part of what is said
+# compared as ChoiceOutput, where empty is as absent; the ids and metrics of vLLM are no part of what is said
 _COMPARED = ("content", "stop_reason", "token_ids", "prompt_token_ids", "prompt_text", "metrics")
 _OPENAI = frozenset(
     {

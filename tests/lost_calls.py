@@ -17,7 +17,7 @@ from vllm_harness.testing.session import Server
 
 Check = Callable[..., None]
 LOST = "vllm-48294"
-SAYING = {
+INFORMATIVE = {
     *("response.output_item.added", "response.incomplete", "response.failed", "error"),
     "content_block_start",
 }
@@ -46,7 +46,7 @@ def lost_calls_excused(check: Callable[[str], Check], server: Server) -> Callabl
 
         def stream(events: Sequence[Any], **more: Any) -> None:
             checked(events, **more)
-            if not any(map(_says_something, events)):
+            if not any(map(_is_informative, events)):
                 raise DefectShown(LOST)
 
         return stream if name == "check_stream" else checked
@@ -54,13 +54,13 @@ def lost_calls_excused(check: Callable[[str], Check], server: Server) -> Callabl
     return named
 
 
-def _says_something(event: Any) -> bool:
+def _is_informative(event: Any) -> bool:
     """Whether an event of any API says more than that an answer has begun, or has ended by itself."""
     if isinstance(event, dict):
-        return event.get("type") in SAYING
+        return event.get("type") in INFORMATIVE
     if (choices := getattr(event, "choices", None)) is not None:
         return any(_of_choice(choice) for choice in choices)
-    return (getattr(event, "type", None) or getattr(event, "event", None)) in SAYING
+    return (getattr(event, "type", None) or getattr(event, "event", None)) in INFORMATIVE
 
 
 def _of_choice(choice: Any) -> bool:

@@ -15,7 +15,7 @@ import pytest
 from openai import OpenAI
 
 from tests.behaviours.tools import DESCRIPTION, PARAMETERS
-from tests.both_ways import both_ways
+from tests.body_and_stream import body_and_stream
 from tests.lost_calls import checks_for
 from vllm_harness.endpoint import tls
 from vllm_harness.protocol import MessageAccumulator, SSEEvent, parse_sse
@@ -71,22 +71,22 @@ class Messages:
     check: Callable[[str], Callable[..., None]]
     exact: bool = True
 
-    def create(self, said: Any, **more: Any) -> Message:
+    def create(self, messages: Any, **more: Any) -> Message:
         """The body of one request, checked."""
-        message = self._body(said, more)
+        message = self._body(messages, more)
         self.check("check_body")(message)
         return message
 
-    def stream(self, said: Any, **more: Any) -> Stream:
+    def stream(self, messages: Any, **more: Any) -> Stream:
         """The stream of one request, its framing checked with the rest."""
-        stream = self._stream(said, more)
+        stream = self._stream(messages, more)
         self.check("check_stream")(stream.events, api="messages")
         return stream
 
-    def both(self, said: Any, **more: Any) -> tuple[Message, Stream]:
+    def both(self, messages: Any, **more: Any) -> tuple[Message, Stream]:
         """The same request as a body and as a stream, which must say the same; it uses a script twice."""
-        body, stream = both_ways(
-            lambda: self._body(said, more), lambda: self._stream(said, more), exact=self.exact
+        body, stream = body_and_stream(
+            lambda: self._body(messages, more), lambda: self._stream(messages, more), exact=self.exact
         )
         self.check("check_body")(body)
         self.check("check_stream")(stream.events, api="messages")
@@ -94,23 +94,29 @@ class Messages:
         self.check("check_same")(stream.events, body, ignore=ignore)
         return body, stream
 
-    def _body(self, said: Any, more: dict[str, Any]) -> Message:
-        message: Message = self.client.messages.create(**for_sdk(self.request(said, more)))
+    def _body(self, messages: Any, more: dict[str, Any]) -> Message:
+        message: Message = self.client.messages.create(**for_sdk(self.request(messages, more)))
         return message
 
-    def _stream(self, said: Any, more: dict[str, Any]) -> Stream:
+    def _stream(self, messages: Any, more: dict[str, Any]) -> Stream:
         raw = self.client.messages.with_streaming_response
-        with raw.create(**for_sdk(self.request(said, more)), stream=True) as response:
+        with raw.create(**for_sdk(self.request(messages, more)), stream=True) as response:
             return Stream(list(parse_sse(response.iter_bytes())))
 
-    def count(self, said: Any, **more: Any) -> int:
+    def count(self, messages: Any, **more: Any) -> int:
         """What count_tokens says."""
-        request = for_sdk({"model": self.model, "messages": asked(said), **more})
+        request = for_sdk({"model": self.model, "messages": message_list(messages), **more})
         return self.client.messages.count_tokens(**request).input_tokens
 
-    def request(self, said: Any, more: dict[str, Any]) -> dict[str, Any]:
+    def request(self, messages: Any, more: dict[str, Any]) -> dict[str, Any]:
         """A request as JSON."""
-        return {"model": self.model, "messages": asked(said), "max_tokens": 200, "temperature": 0, **more}
+        return {
+            "model": self.model,
+            "messages": message_list(messages),
+            "max_tokens": 200,
+            "temperature": 0,
+            **more,
+        }
 
     def post(self, body: Any, *, path: str = "", raw: bytes | None = None) -> httpx.Response:
         """An answer as HTTP has it, of a body that the SDK might not send."""
@@ -121,7 +127,7 @@ class Messages:
 
     def refused(self, status: int, **more: Any) -> dict[str, Any]:
         """The error that a request gets, which must have this status and Anthropic's shape and names."""
-        answer = self.post(self.request(more.pop("said", "Hi"), more))
+        answer = self.post(self.request("Hi", more))
         assert answer.status_code == status, answer.text
         error: dict[str, Any] = answer.json()
         self.check("check_body")(error, api="messages")
@@ -142,9 +148,9 @@ def _of_sdk() -> frozenset[str]:
     return frozenset(signature(Messages.create).parameters)
 
 
-def asked(said: Any) -> list[Any]:
+def message_list(messages: Any) -> list[Any]:
     """The messages of a request; a string is one user message."""
-    return [{"role": "user", "content": said}] if isinstance(said, str) else list(said)
+    return [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
 
 
 def text_of(message: Message) -> str:

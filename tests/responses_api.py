@@ -12,7 +12,7 @@ import pytest
 from openai import OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 
-from tests.both_ways import both_ways
+from tests.body_and_stream import body_and_stream
 from tests.lost_calls import checks_for
 from vllm_harness.endpoint import tls
 from vllm_harness.testing.fixtures import ScriptWriter
@@ -66,44 +66,44 @@ class Responses:
     check: Callable[[str], Callable[..., None]]
     exact: bool = True
 
-    def create(self, said: Any, **more: Any) -> Response:
+    def create(self, input: Any, **more: Any) -> Response:
         """The body of one request, checked."""
-        response = self._body(said, more)
+        response = self._body(input, more)
         self.check("check_body")(response)
         return response
 
-    def stream(self, said: Any, **more: Any) -> Stream:
+    def stream(self, input: Any, **more: Any) -> Stream:
         """The stream of one request, checked."""
-        stream = self._stream(said, more)
+        stream = self._stream(input, more)
         self.check("check_stream")(stream.events)
         return stream
 
-    def both(self, said: Any, *, but: Sequence[str] = (), **more: Any) -> tuple[Response, Stream]:
+    def both(self, input: Any, *, but: Sequence[str] = (), **more: Any) -> tuple[Response, Stream]:
         """The same request twice, as a body and as a stream, which must mean the same.
 
         Args:
-            said: the input.
+            input: what the model is asked.
             but: fields that a test of their own compares.
             more: further arguments of `responses.create`.
         """
-        body, stream = both_ways(
-            lambda: self._body(said, more), lambda: self._stream(said, more), exact=self.exact
+        body, stream = body_and_stream(
+            lambda: self._body(input, more), lambda: self._stream(input, more), exact=self.exact
         )
         self.check("check_body")(body)
         self.check("check_stream")(stream.events)
         self.check("check_same")(stream.events, body, ignore=but)
         return body, stream
 
-    def _body(self, said: Any, more: dict[str, Any]) -> Response:
-        response: Response = self.client.responses.create(**self.request(said, more))
+    def _body(self, input: Any, more: dict[str, Any]) -> Response:
+        response: Response = self.client.responses.create(**self.request(input, more))
         return response
 
-    def _stream(self, said: Any, more: dict[str, Any]) -> Stream:
-        return Stream(list(self.client.responses.create(**self.request(said, more), stream=True)))
+    def _stream(self, input: Any, more: dict[str, Any]) -> Stream:
+        return Stream(list(self.client.responses.create(**self.request(input, more), stream=True)))
 
-    def request(self, said: Any, more: dict[str, Any]) -> dict[str, Any]:
+    def request(self, input: Any, more: dict[str, Any]) -> dict[str, Any]:
         """The arguments of `responses.create`."""
-        return {"model": self.model, "input": said, "temperature": 0, **more}
+        return {"model": self.model, "input": input, "temperature": 0, **more}
 
     def post(self, body: Any = None, *, raw: bytes | None = None, timeout: float = 20) -> httpx.Response:
         """An answer as HTTP has it, of a body that the SDK might not send."""
@@ -160,10 +160,10 @@ def items(response: Response, kind: str) -> list[Any]:
 
 def shape(response: Response) -> list[tuple[str, ...]]:
     """What the response says, item by item, without ids and the like."""
-    return [_said(item) for item in response.output]
+    return [_item_shape(item) for item in response.output]
 
 
-def _said(item: Any) -> tuple[str, ...]:
+def _item_shape(item: Any) -> tuple[str, ...]:
     match item.type:
         case "reasoning":
             return ("reasoning", "".join(part.text for part in item.content or ()))
@@ -175,7 +175,7 @@ def _said(item: Any) -> tuple[str, ...]:
             return (other,)
 
 
-def expect_shape(script: ScriptWriter, response: Response, *said: tuple[str, ...]) -> None:
+def expect_shape(script: ScriptWriter, response: Response, *expected: tuple[str, ...]) -> None:
     """On the scripted lane: the response says exactly this, blanks at the ends of texts aside."""
     if script.exact:
-        assert [tuple(part.strip() for part in item) for item in shape(response)] == list(said)
+        assert [tuple(part.strip() for part in item) for item in shape(response)] == list(expected)

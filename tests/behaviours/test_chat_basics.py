@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chat_api import Chat, said
+from tests.chat_api import Chat, output_of
 from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
 
@@ -16,7 +16,7 @@ FRANCE = [{"role": "user", "content": "What is the capital of France? Answer in 
 def test_chat_answer(chat: Chat, script: ScriptWriter) -> None:
     script(PARIS, times=2)
     answers = chat.both(FRANCE)
-    assert answers.said.finish == "stop"
+    assert answers.output.finish == "stop"
     assert "tool_calls" not in answers.body.choices[0].message.model_fields_set, (
         "left out where there are none"
     )
@@ -24,13 +24,13 @@ def test_chat_answer(chat: Chat, script: ScriptWriter) -> None:
     assert last.usage is not None
     assert answers.body.usage is not None
     assert last.usage.completion_tokens == answers.body.usage.completion_tokens
-    expect_content("Paris" in answers.said.content, f"Paris, not {answers.said.content!r}")
+    expect_content("Paris" in answers.output.content, f"Paris, not {answers.output.content!r}")
 
 
 @pytest.mark.covers("VR-050")
 def test_chat_length_limit(chat: Chat, script: ScriptWriter) -> None:
     script("one two three four five six seven eight nine ten eleven twelve", expect="cut")
     body = chat.body(FRANCE, max_tokens=4)
-    assert said(body).finish == "length"
+    assert output_of(body).finish == "length"
     assert body.usage is not None
     assert body.usage.completion_tokens == 4

@@ -58,9 +58,9 @@ def test_auto_call(explicit: bool, chat: Chat, script: ScriptWriter) -> None:
     script(calls=[PARIS], times=2, constrained=True)
     choice = {"tool_choice": "auto"} if explicit else {}
     answers = chat.both(tools=[FREE, FORECAST], **choice)
-    assert answers.said.calls == (("get_weather", PARIS.arguments_json),)
-    assert answers.said.finish == "tool_calls"
-    assert not answers.said.content
+    assert answers.output.calls == (("get_weather", PARIS.arguments_json),)
+    assert answers.output.finish == "tool_calls"
+    assert not answers.output.content
     assert all(len(identifier) >= 9 for identifier in call_ids(answers))
 
 
@@ -69,13 +69,13 @@ def test_auto_call(explicit: bool, chat: Chat, script: ScriptWriter) -> None:
 def test_required_call(chat: Chat, script: ScriptWriter) -> None:
     script(calls=[PARIS], constrained=not chat.rust, times=2)
     answers = chat.both(tools=[WEATHER], tool_choice="required", max_tokens=100)
-    assert answers.said.names == ["get_weather"] * len(answers.said.calls)
-    assert answers.said.calls
-    assert all(arguments["city"] in CITY["enum"] for arguments in answers.said.arguments)
-    assert answers.said.finish == "tool_calls"
-    assert not answers.said.content
+    assert answers.output.names == ["get_weather"] * len(answers.output.calls)
+    assert answers.output.calls
+    assert all(arguments["city"] in CITY["enum"] for arguments in answers.output.arguments)
+    assert answers.output.finish == "tool_calls"
+    assert not answers.output.content
     if script.exact:
-        assert answers.said.calls == (("get_weather", PARIS.arguments_json),)
+        assert answers.output.calls == (("get_weather", PARIS.arguments_json),)
 
 
 @pytest.mark.vllm_needs("tools")
@@ -84,12 +84,12 @@ def test_named_call(chat: Chat, script: ScriptWriter) -> None:
     """A forced function ends with `stop`, as on OpenAI; no content, no JSON beside the call."""
     script(calls=[PARIS], constrained=not chat.rust, times=2)
     answers = chat.both(tools=[NOW, WEATHER], tool_choice=named("get_weather"), max_tokens=100)
-    assert answers.said.names == ["get_weather"]
-    assert answers.said.arguments[0]["city"] in CITY["enum"]
-    assert not answers.said.content
-    assert answers.said.finish == "stop"
+    assert answers.output.names == ["get_weather"]
+    assert answers.output.arguments[0]["city"] in CITY["enum"]
+    assert not answers.output.content
+    assert answers.output.finish == "stop"
     if script.exact:
-        assert answers.said.calls == (("get_weather", PARIS.arguments_json),)
+        assert answers.output.calls == (("get_weather", PARIS.arguments_json),)
 
 
 @pytest.mark.vllm_needs("tools")
@@ -97,12 +97,12 @@ def test_named_call(chat: Chat, script: ScriptWriter) -> None:
 def test_no_call_when_none_is_allowed(chat: Chat, script: ScriptWriter) -> None:
     script("No tool will help here.", times=2)
     answers = chat.both(tools=[WEATHER], tool_choice="none", max_tokens=20)
-    assert not answers.said.calls
-    assert answers.said.finish in ("stop", "length")
-    expect_content(answers.said.content.strip(), "some text, not nothing")
+    assert not answers.output.calls
+    assert answers.output.finish in ("stop", "length")
+    expect_content(answers.output.content.strip(), "some text, not nothing")
     if script.exact:
-        assert answers.said.content.strip() == "No tool will help here."
-        assert answers.said.finish == "stop"
+        assert answers.output.content.strip() == "No tool will help here."
+        assert answers.output.finish == "stop"
 
 
 @pytest.mark.vllm_scripted
@@ -117,8 +117,8 @@ def test_call_that_is_not_allowed_is_no_call(
     script(calls=[PARIS], times=2, constrained=True)
     answers = chat.both(**request_)
     assert not answers.streamed.calls
-    assert not answers.said.calls
-    assert answers.said.finish == answers.streamed.finish == "stop"
+    assert not answers.output.calls
+    assert answers.output.finish == answers.streamed.finish == "stop"
 
 
 @pytest.mark.vllm_scripted
@@ -138,8 +138,8 @@ def test_tool_output_reaches_the_model(content: Any, chat: Chat, script: ScriptW
     script("It rains: 98 percent humid.", times=3)
     messages = [*HISTORY[:-1], {**HISTORY[-1], "content": content}]
     answers = chat.both(messages, tools=[FREE])
-    assert answers.said.content.strip() == "It rains: 98 percent humid."
-    assert not answers.said.calls
+    assert answers.output.content.strip() == "It rains: 98 percent humid."
+    assert not answers.output.calls
     prompt = chat.prompt(messages, tools=[FREE])
     assert "98 percent humid" in prompt
     assert prompt.index("rain, ") < prompt.index("98 percent humid")
@@ -159,7 +159,7 @@ def test_call_without_arguments_in_the_history(arguments: str, chat: Chat, scrip
         {"role": "tool", "tool_call_id": "call_now_1", "content": "12:00"},
     ]
     answers = chat.both(messages, tools=[NOW])
-    assert answers.said.content.strip() == "Noon."
+    assert answers.output.content.strip() == "Noon."
 
 
 @pytest.mark.vllm_scripted
@@ -169,8 +169,8 @@ def test_call_without_arguments_in_the_history(arguments: str, chat: Chat, scrip
 def test_call_without_arguments(chat: Chat, script: ScriptWriter) -> None:
     script(calls=[ToolCall("now", {})], times=2, constrained=True)
     answers = chat.both(tools=[NOW, FREE])
-    assert answers.said.calls == (("now", "{}"),)
-    assert answers.said.finish == "tool_calls"
+    assert answers.output.calls == (("now", "{}"),)
+    assert answers.output.finish == "tool_calls"
 
 
 @pytest.mark.vllm_scripted
@@ -180,11 +180,11 @@ def test_arguments_arrive_whole(case: dict[str, Any], chat: Chat, script: Script
     """The same JSON value in the body and in the stream, whatever it holds."""
     script(calls=[ToolCall("store", case["arguments"])], times=2, constrained=True)
     answers = Answers(chat.body(tools=[ANYTHING]), chat.stream(tools=[ANYTHING]))
-    for said in (answers.said, answers.streamed):
-        assert said.names == ["store"]
-        assert said.arguments == [case["arguments"]]
-        assert said.finish == "tool_calls"
-    assert replace(answers.streamed, calls=()) == replace(answers.said, calls=())
+    for output in (answers.output, answers.streamed):
+        assert output.names == ["store"]
+        assert output.arguments == [case["arguments"]]
+        assert output.finish == "tool_calls"
+    assert replace(answers.streamed, calls=()) == replace(answers.output, calls=())
 
 
 @pytest.mark.vllm_scripted
@@ -214,8 +214,8 @@ def test_arguments_arrive_as_written(case: dict[str, Any], chat: Chat, script: S
 def test_function_whose_name_begins_with_another(chat: Chat, script: ScriptWriter) -> None:
     script(calls=[ToolCall("get_weather_forecast", {"city": "Rome", "days": 3})], times=2, constrained=True)
     answers = chat.both(tools=[FREE, FORECAST])
-    assert answers.said.names == ["get_weather_forecast"]
-    assert answers.said.arguments == [{"city": "Rome", "days": 3}]
+    assert answers.output.names == ["get_weather_forecast"]
+    assert answers.output.arguments == [{"city": "Rome", "days": 3}]
 
 
 @pytest.mark.vllm_scripted
@@ -224,9 +224,9 @@ def test_function_whose_name_begins_with_another(chat: Chat, script: ScriptWrite
 def test_text_without_call_on_auto(chat: Chat, script: ScriptWriter) -> None:
     script("I need no tool for that.", times=2)
     answers = chat.both(tools=[FREE], tool_choice="auto")
-    assert answers.said.content.strip() == "I need no tool for that."
-    assert answers.said.finish == "stop"
-    assert not answers.said.calls
+    assert answers.output.content.strip() == "I need no tool for that."
+    assert answers.output.finish == "stop"
+    assert not answers.output.calls
 
 
 @pytest.mark.vllm_scripted
@@ -236,9 +236,9 @@ def test_text_without_call_on_auto(chat: Chat, script: ScriptWriter) -> None:
 def test_text_before_a_call(chat: Chat, script: ScriptWriter) -> None:
     script(Meaning((Text("I shall look."), PARIS)), times=2)
     answers = chat.both(tools=[FREE])
-    assert answers.said.content.strip() == "I shall look."
-    assert answers.said.arguments == [PARIS.arguments]
-    assert answers.said.finish == "tool_calls"
+    assert answers.output.content.strip() == "I shall look."
+    assert answers.output.arguments == [PARIS.arguments]
+    assert answers.output.finish == "tool_calls"
 
 
 @pytest.mark.vllm_scripted
@@ -249,9 +249,9 @@ def test_reasoning_then_call(chat: Chat, script: ScriptWriter) -> None:
     """Blanks between the thoughts and the call are no content."""
     script(reasoning="Which tool? The weather.", calls=[PARIS], times=2)
     answers = chat.both(tools=[FREE])
-    assert answers.said.reasoning.strip() == "Which tool? The weather."
-    assert answers.said.content == ""
-    assert answers.said.arguments == [PARIS.arguments]
+    assert answers.output.reasoning.strip() == "Which tool? The weather."
+    assert answers.output.content == ""
+    assert answers.output.arguments == [PARIS.arguments]
 
 
 @pytest.mark.vllm_scripted
@@ -260,10 +260,10 @@ def test_reasoning_then_call(chat: Chat, script: ScriptWriter) -> None:
 def test_reasoning_then_text_then_call(chat: Chat, script: ScriptWriter) -> None:
     script("I shall look.", reasoning="Which tool? The weather.", calls=[PARIS], times=2)
     answers = chat.both(tools=[FREE])
-    assert answers.said.reasoning.strip() == "Which tool? The weather."
-    assert answers.said.content.strip() == "I shall look."
-    assert answers.said.arguments == [PARIS.arguments]
-    assert answers.said.finish == "tool_calls"
+    assert answers.output.reasoning.strip() == "Which tool? The weather."
+    assert answers.output.content.strip() == "I shall look."
+    assert answers.output.arguments == [PARIS.arguments]
+    assert answers.output.finish == "tool_calls"
 
 
 @pytest.mark.vllm_scripted
@@ -275,9 +275,9 @@ def test_parallel_calls(count: int, chat: Chat, script: ScriptWriter) -> None:
     calls = [ToolCall("get_weather", {"city": f"City {number}"}) for number in range(count - 1)]
     script(calls=[*calls, ToolCall("now", {})], times=2, constrained=True)
     answers = chat.both(tools=[FREE, NOW])
-    assert answers.said.names == ["get_weather"] * (count - 1) + ["now"]
-    assert answers.said.arguments == [*(call.arguments for call in calls), {}]
-    assert answers.said.finish == "tool_calls"
+    assert answers.output.names == ["get_weather"] * (count - 1) + ["now"]
+    assert answers.output.arguments == [*(call.arguments for call in calls), {}]
+    assert answers.output.finish == "tool_calls"
     assert len(set(call_ids(answers))) == 2 * count
 
 
@@ -302,7 +302,7 @@ def test_outputs_of_parallel_calls(chat: Chat, script: ScriptWriter) -> None:
         {"role": "tool", "tool_call_id": "call_Paris_123", "content": "Paris has 98 degrees"},
     ]
     answers = chat.both(messages, tools=[FREE])
-    assert answers.said.content.strip() == "98 there, 78 here."
+    assert answers.output.content.strip() == "98 there, 78 here."
     prompt = chat.prompt(messages, tools=[FREE])
     assert prompt.count("Rome has 78 degrees") == prompt.count("Paris has 98 degrees") == 1
 
@@ -313,8 +313,8 @@ def test_outputs_of_parallel_calls(chat: Chat, script: ScriptWriter) -> None:
 def test_one_call_where_parallel_calls_are_forbidden(chat: Chat, script: ScriptWriter) -> None:
     script(calls=[PARIS], constrained=not chat.rust, times=2)
     answers = chat.both(tools=[FREE], parallel_tool_calls=False)
-    assert answers.said.arguments == [PARIS.arguments]
-    assert answers.said.finish == "tool_calls"
+    assert answers.output.arguments == [PARIS.arguments]
+    assert answers.output.finish == "tool_calls"
 
 
 @pytest.mark.vllm_scripted
@@ -336,8 +336,8 @@ def test_several_calls_where_one_is_required(chat: Chat, script: ScriptWriter) -
     pair = render(chat.server.entry.dialect or "", Meaning((PARIS, ROME)), constrained=not chat.rust)
     script(Raw(pair if chat.rust else pair.replace("</tool_call>\n", "</tool_call>")), times=2)
     answers = chat.both(tools=[WEATHER], tool_choice="required")
-    assert answers.said.arguments == [PARIS.arguments, ROME.arguments]
-    assert answers.said.finish == "tool_calls"
+    assert answers.output.arguments == [PARIS.arguments, ROME.arguments]
+    assert answers.output.finish == "tool_calls"
 
 
 @pytest.mark.vllm_scripted
@@ -361,8 +361,8 @@ def test_required_call_beside_a_response_format(chat: Chat, script: ScriptWriter
     answers = chat.both(
         tools=[WEATHER], tool_choice="required", response_format={"type": "json_object"}, max_tokens=200
     )
-    assert answers.said.arguments == [PARIS.arguments]
-    assert answers.said.finish == "tool_calls"
+    assert answers.output.arguments == [PARIS.arguments]
+    assert answers.output.finish == "tool_calls"
 
 
 def kept(message: ChatCompletionMessage, form: str) -> Any:
@@ -434,7 +434,7 @@ def test_stop_string_inside_arguments(chat: Chat, script: ScriptWriter) -> None:
     call = ToolCall("store", {"text": f"alpha beta{AND_ON}"})
     script(calls=[call], times=2, expect="cut", constrained=True)
     answers = chat.both(tools=[ANYTHING], stop=["beta"])
-    assert answers.said.finish == "stop"
+    assert answers.output.finish == "stop"
     assert "beta" not in answers.streamed.content + str(answers.streamed.calls)
 
 
@@ -447,7 +447,7 @@ def test_stop_string_that_does_not_occur(chat: Chat, script: ScriptWriter) -> No
     script(calls=[PARIS], times=2 * len(CUTS), constrained=True)
     for tokens in CUTS:
         answers = chat.both(tools=[FREE], stop=["Observation:", "###"], stream_interval=tokens)
-        assert answers.said.calls == (("get_weather", PARIS.arguments_json),)
+        assert answers.output.calls == (("get_weather", PARIS.arguments_json),)
 
 
 @pytest.mark.vllm_scripted
@@ -472,8 +472,8 @@ def test_call_cut_by_the_limit(choice: str, chat: Chat, script: ScriptWriter) ->
     within = len(taken.takes[0]) - 6
     tool_choice = named("get_weather") if choice == "named" else choice
     answers = chat.both(tools=[FREE], tool_choice=tool_choice, max_tokens=within)
-    assert answers.said.finish == answers.streamed.finish == "length"
-    assert "get_weather" not in answers.said.content
+    assert answers.output.finish == answers.streamed.finish == "length"
+    assert "get_weather" not in answers.output.content
     assert "get_weather" not in answers.streamed.content
 
 
@@ -485,8 +485,8 @@ def test_no_room_for_a_call(choice: Any, chat: Chat, script: ScriptWriter) -> No
     """Too few tokens even for the name: finish_reason length, no call, streamed and not."""
     script(calls=[PARIS], constrained=not chat.rust, times=2, expect="cut")
     answers = chat.both(tools=[WEATHER], tool_choice=choice, max_tokens=1)
-    assert answers.said.finish == "length"
-    assert not answers.said.calls
+    assert answers.output.finish == "length"
+    assert not answers.output.calls
 
 
 @pytest.mark.vllm_scripted
@@ -501,7 +501,7 @@ def test_own_answer_is_taken_back(form: str, chat: Chat, script: ScriptWriter) -
     script("Rain.", times=2)
     output = {"role": "tool", "tool_call_id": answer.tool_calls[0].id, "content": "rain"}
     answers = chat.both([*ASK, kept(answer, form), output], tools=[FREE])
-    assert answers.said.content.strip() == "Rain."
+    assert answers.output.content.strip() == "Rain."
 
 
 @pytest.mark.covers("VC-004", "VC-022")

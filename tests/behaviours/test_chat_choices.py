@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.chat_api import FREE, Answers, Chat, said, streamed
+from tests.chat_api import FREE, Answers, Chat, output_of, streamed
 from vllm_harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
 from vllm_harness.testing.fixtures import ScriptWriter
 from vllm_harness.testing.skips import NOT_SERVED, skip
@@ -23,7 +23,7 @@ def many(chat: Chat) -> Chat:
 def by_choice(answers: Answers, number: int) -> list[Any]:
     """What each choice of the body says; the stream must say the same."""
     assert [choice.index for choice in answers.body.choices] == list(range(number))
-    bodies = [said(answers.body, choice) for choice in range(number)]
+    bodies = [output_of(answers.body, choice) for choice in range(number)]
     assert [streamed(answers.chunks, choice) for choice in range(number)] == bodies
     return bodies
 

@@ -18,7 +18,9 @@ from vllm_harness.testing.fixtures import ScriptWriter
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 def test_wrong_request(stream: bool, case: dict[str, Any], chat: Chat) -> None:
     """An error is a body with a status, also where a stream was asked for."""
-    error = chat.refused({**case["request"], "stream": stream}, case["says"], status=case.get("status", 400))
+    error = chat.refused(
+        {**case["request"], "stream": stream}, case["pattern"], status=case.get("status", 400)
+    )
     assert error["code"] == case.get("status", 400)
     if "param" in case:
         assert error["param"] == case["param"]
@@ -29,12 +31,12 @@ def test_wrong_request(stream: bool, case: dict[str, Any], chat: Chat) -> None:
 @pytest.mark.covers("VC-018", "VT-009", "VT-010")
 @pytest.mark.parametrize("case", cases("chat_wrong_tools"))
 def test_wrong_tools(case: dict[str, Any], chat: Chat) -> None:
-    chat.refused(case["request"], case["says"])
+    chat.refused(case["request"], case["pattern"])
 
 
 @pytest.mark.covers("VC-029", "VC-037")
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "pattern"),
     [
         (b"{", "JSON"),
         (b"", "body|JSON|required"),
@@ -45,8 +47,8 @@ def test_wrong_tools(case: dict[str, Any], chat: Chat) -> None:
     ],
     ids=["cut", "empty", "array", "text", "null", "number"],
 )
-def test_body_that_is_no_object(body: bytes, says: str, chat: Chat) -> None:
-    chat.refused(body, says)
+def test_body_that_is_no_object(body: bytes, pattern: str, chat: Chat) -> None:
+    chat.refused(body, pattern)
 
 
 @pytest.mark.covers("VC-029", "VC-037")

@@ -41,7 +41,7 @@ def about(url: str) -> list[Any]:
 @pytest.mark.covers("VC-041")
 def test_image(chat: Chat) -> None:
     answers = chat.both(about(red_square()), max_tokens=20)
-    expect_content("red" in answers.said.content.lower(), f"red, not {answers.said.content!r}")
+    expect_content("red" in answers.output.content.lower(), f"red, not {answers.output.content!r}")
 
 
 @pytest.mark.vllm_live

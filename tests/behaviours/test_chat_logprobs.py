@@ -46,20 +46,20 @@ def test_no_logprobs_unless_asked_for(chat: Chat, script: ScriptWriter) -> None:
 
 
 @pytest.mark.covers("VC-001")
-@pytest.mark.parametrize("asked", [0, 1, 5, 20])
-def test_number_of_top_logprobs(asked: int, chat: Chat, script: ScriptWriter) -> None:
+@pytest.mark.parametrize("top_logprobs", [0, 1, 5, 20])
+def test_number_of_top_logprobs(top_logprobs: int, chat: Chat, script: ScriptWriter) -> None:
     """Exactly as many as asked for, each a probability, an entry for every token."""
     script(TEXT, times=2)
-    answers = chat.both(logprobs=True, top_logprobs=asked, max_tokens=20)
+    answers = chat.both(logprobs=True, top_logprobs=top_logprobs, max_tokens=20)
     content = entries(answers.body)
-    assert [len(entry.top_logprobs) for entry in content] == [asked] * len(content)
+    assert [len(entry.top_logprobs) for entry in content] == [top_logprobs] * len(content)
     assert answers.body.usage is not None
     assert len(content) == answers.body.usage.completion_tokens
     for entry in content:
         assert entry.logprob <= 0
         assert all(top.logprob <= 0 for top in entry.top_logprobs)
         assert sum(math.exp(top.logprob) for top in entry.top_logprobs) <= 1.001
-        assert len({top.token for top in entry.top_logprobs}) >= min(asked, 1)
+        assert len({top.token for top in entry.top_logprobs}) >= min(top_logprobs, 1)
     assert len(streamed(answers.chunks)) == len(content)
 
 
@@ -72,9 +72,9 @@ def test_streamed_logprobs_equal_the_body(tokens: int, chat: Chat, script: Scrip
     answers = chat.both(logprobs=True, top_logprobs=3, stream_interval=tokens)
     expected, got = entries(answers.body), streamed(answers.chunks)
     assert [(e.token, e.bytes) for e in got] == [(e.token, e.bytes) for e in expected]
-    for one, other in zip(got, expected, strict=True):
-        assert one.logprob == pytest.approx(other.logprob, abs=0.05)
-        assert {top.token for top in one.top_logprobs} == {top.token for top in other.top_logprobs}
+    for entry, other in zip(got, expected, strict=True):
+        assert entry.logprob == pytest.approx(other.logprob, abs=0.05)
+        assert {top.token for top in entry.top_logprobs} == {top.token for top in other.top_logprobs}
 
 
 @pytest.mark.vllm_scripted
@@ -119,7 +119,7 @@ def test_the_most_likely_token_is_said_at_temperature_0(chat: Chat) -> None:
 @pytest.mark.covers("VC-002", "VC-027", "VC-003")
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 @pytest.mark.parametrize(
-    ("request_", "says"),
+    ("request_", "pattern"),
     [
         ({"logprobs": True, "top_logprobs": -2}, "top_logprobs"),
         ({"top_logprobs": 2}, "logprobs"),
@@ -130,8 +130,8 @@ def test_the_most_likely_token_is_said_at_temperature_0(chat: Chat) -> None:
         ({"prompt_logprobs": 1000}, "prompt.logprobs"),
     ],
 )
-def test_wrong_logprobs_are_refused(request_: dict[str, Any], says: str, stream: bool, chat: Chat) -> None:
-    chat.refused({"stream": stream, **request_}, says)
+def test_wrong_logprobs_are_refused(request_: dict[str, Any], pattern: str, stream: bool, chat: Chat) -> None:
+    chat.refused({"stream": stream, **request_}, pattern)
 
 
 @pytest.mark.covers("VC-002", "VC-027")
@@ -151,18 +151,18 @@ def test_too_many_top_logprobs_are_refused(stream: bool, chat: Chat) -> None:
 
 
 @pytest.mark.covers("VC-003")
-@pytest.mark.parametrize("asked", [0, 1, 2])
-def test_prompt_logprobs(asked: int, chat: Chat, script: ScriptWriter) -> None:
-    """One entry a prompt token, null for the first; each holds the token itself and the `asked` likeliest."""
+@pytest.mark.parametrize("prompt_logprobs", [0, 1, 2])
+def test_prompt_logprobs(prompt_logprobs: int, chat: Chat, script: ScriptWriter) -> None:
+    """One entry a prompt token, null for the first; each holds the token itself and the likeliest."""
     script(TEXT)
-    body = chat.body(prompt_logprobs=asked, return_token_ids=True, max_tokens=20)
+    body = chat.body(prompt_logprobs=prompt_logprobs, return_token_ids=True, max_tokens=20)
     found: list[Any] = body.prompt_logprobs  # type: ignore[attr-defined]
     prompt: list[int] = body.prompt_token_ids  # type: ignore[attr-defined]
     assert len(found) == len(prompt)
     assert found[0] is None
     for token, logprobs in zip(prompt[1:], found[1:], strict=True):
         assert str(token) in logprobs
-        assert asked <= len(logprobs) <= asked + 1
+        assert prompt_logprobs <= len(logprobs) <= prompt_logprobs + 1
         assert all(-9999 <= each["logprob"] <= 0 for each in logprobs.values())
 
 
@@ -186,8 +186,8 @@ def test_logprobs_of_chosen_tokens(chat: Chat, script: ScriptWriter) -> None:
     wanted = [11, 500, 4321]
     body = chat.body(logprobs=True, logprob_token_ids=wanted, return_tokens_as_token_ids=True, max_tokens=20)
     for entry in entries(body):
-        told = {top.token for top in entry.top_logprobs}
-        assert told == {f"token_id:{token}" for token in wanted} | {entry.token}
+        returned = {top.token for top in entry.top_logprobs}
+        assert returned == {f"token_id:{token}" for token in wanted} | {entry.token}
 
 
 @pytest.mark.vllm_scripted
@@ -215,7 +215,7 @@ def test_chosen_tokens_of_one_request_are_not_another_s(chat: Chat, script: Scri
 
 @pytest.mark.covers("VC-031")
 @pytest.mark.parametrize(
-    ("request_", "says"),
+    ("request_", "pattern"),
     [
         ({"logprobs": True, "logprob_token_ids": [10**9]}, str(10**9)),
         ({"logprobs": True, "logprob_token_ids": [-1]}, "-1"),
@@ -228,9 +228,9 @@ def test_chosen_tokens_of_one_request_are_not_another_s(chat: Chat, script: Scri
         ({"bad_words": [""]}, "bad_words"),
     ],
 )
-def test_wrong_token_ids_are_refused(request_: dict[str, Any], says: str, chat: Chat) -> None:
+def test_wrong_token_ids_are_refused(request_: dict[str, Any], pattern: str, chat: Chat) -> None:
     """The text of the error names what is wrong."""
-    chat.refused(request_, says)
+    chat.refused(request_, pattern)
 
 
 @pytest.mark.vllm_scripted
@@ -256,7 +256,7 @@ def test_token_ids(chat: Chat, script: ScriptWriter) -> None:
     usage = answers.body.usage
     assert usage is not None
     assert (len(prompts[0] or ()), len(ids)) == (usage.prompt_tokens, usage.completion_tokens)
-    assert answers.said.content.strip() in chat.text(ids)
+    assert answers.output.content.strip() in chat.text(ids)
     if taken is not None:
         assert ids == list(taken.takes[0])
 

@@ -30,8 +30,8 @@ def test_reasoning_is_kept_apart(tokens: int, chat: Chat, script: ScriptWriter) 
     """vllm#42691: a delta with the end of the thoughts and the begin of the answer lost one of them."""
     script(ANSWER, reasoning=THOUGHT, times=2)
     answers = chat.both(stream_interval=tokens)
-    assert answers.said.reasoning.strip() == THOUGHT
-    assert answers.said.content.strip() == ANSWER
+    assert answers.output.reasoning.strip() == THOUGHT
+    assert answers.output.content.strip() == ANSWER
     assert reasoning_tokens(answers.body.usage) == reasoning_tokens(answers.chunks[-1].usage)
 
 
@@ -51,9 +51,9 @@ def test_hidden_reasoning(chat: Chat, script: ScriptWriter) -> None:
     """include_reasoning false: the answer alone, but its tokens are still counted."""
     script(ANSWER, reasoning=THOUGHT, times=2)
     answers = chat.both(include_reasoning=False)
-    assert answers.said.reasoning == ""
-    assert answers.said.content.strip() == ANSWER
-    assert answers.said.finish == "stop"
+    assert answers.output.reasoning == ""
+    assert answers.output.content.strip() == ANSWER
+    assert answers.output.finish == "stop"
     assert reasoning_tokens(answers.body.usage) > 0
     assert reasoning_tokens(answers.body.usage) == reasoning_tokens(answers.chunks[-1].usage)
 
@@ -63,10 +63,10 @@ def test_hidden_reasoning_does_not_leak_by_the_side(chat: Chat, script: ScriptWr
     """Neither logprobs nor token ids may tell the thoughts that are hidden."""
     script(ANSWER, reasoning="secret plan", times=2)
     answers = chat.both(include_reasoning=False, logprobs=True, return_token_ids=True)
-    told = answers.body.model_dump_json() + "".join(chunk.model_dump_json() for chunk in answers.chunks)
+    payload = answers.body.model_dump_json() + "".join(chunk.model_dump_json() for chunk in answers.chunks)
     ids = [answers.body.choices[0].token_ids or []]  # type: ignore[attr-defined]
     ids += [getattr(c, "token_ids", None) or [] for chunk in answers.chunks for c in chunk.choices]
-    assert "secret" not in told
+    assert "secret" not in payload
     assert all("secret" not in chat.text(part) for part in ids if part)
 
 
@@ -75,9 +75,9 @@ def test_hidden_reasoning_does_not_leak_by_the_side(chat: Chat, script: ScriptWr
 def test_hidden_reasoning_before_a_call(chat: Chat, script: ScriptWriter) -> None:
     script(reasoning=THOUGHT, calls=[PARIS], constrained=True, times=2)
     answers = chat.both(tools=[FREE], include_reasoning=False)
-    assert answers.said.reasoning == ""
-    assert answers.said.arguments == [PARIS.arguments]
-    assert answers.said.finish == "tool_calls"
+    assert answers.output.reasoning == ""
+    assert answers.output.arguments == [PARIS.arguments]
+    assert answers.output.finish == "tool_calls"
 
 
 @pytest.mark.covers("VC-020", "VT-015", "VT-016")
@@ -86,10 +86,10 @@ def test_reasoning_cut_by_the_limit(stream_interval: int, chat: Chat, script: Sc
     """Thoughts that never end stay thoughts: nothing of them is content."""
     script(ANSWER, reasoning=THOUGHT, times=2, expect="cut")
     answers = chat.both(max_tokens=8, stream_interval=stream_interval)
-    assert answers.said.finish == "length"
-    assert answers.said.content == ""
-    assert answers.said.reasoning.strip()
-    assert THOUGHT.startswith(answers.said.reasoning.strip())
+    assert answers.output.finish == "length"
+    assert answers.output.content == ""
+    assert answers.output.reasoning.strip()
+    assert THOUGHT.startswith(answers.output.reasoning.strip())
 
 
 @pytest.mark.covers("VC-020", "VR-050")
@@ -99,10 +99,10 @@ def test_answer_cut_by_the_limit(chat: Chat, script: ScriptWriter) -> None:
     ids = script(text, reasoning=THOUGHT, times=2, expect="cut")
     assert ids is not None
     answers = chat.both(max_tokens=len(ids.takes[0]) - 5)
-    assert answers.said.finish == "length"
-    assert answers.said.reasoning.strip() == THOUGHT
-    assert answers.said.content.strip()
-    assert text.startswith(answers.said.content.strip())
+    assert answers.output.finish == "length"
+    assert answers.output.reasoning.strip() == THOUGHT
+    assert answers.output.content.strip()
+    assert text.startswith(answers.output.content.strip())
 
 
 @pytest.mark.covers("VC-022", "VT-009")
@@ -150,8 +150,8 @@ def test_reasoning_switched_off(off: dict[str, Any], chat: Chat, script: ScriptW
     """vllm#40466: the whole stream came as reasoning. The prompt closes the thoughts by itself."""
     script(Raw("It rains.<|im_end|>"), times=3)
     answers = chat.both(**off)
-    assert answers.said.content == "It rains."
-    assert answers.said.reasoning == ""
+    assert answers.output.content == "It rains."
+    assert answers.output.reasoning == ""
     assert reasoning_tokens(answers.body.usage) == reasoning_tokens(answers.chunks[-1].usage) == 0
     assert chat.prompt(ASK, **off).endswith("</think>\n\n")
 
@@ -162,8 +162,8 @@ def test_call_with_reasoning_switched_off(chat: Chat, script: ScriptWriter) -> N
     text = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call><|im_end|>'
     script(Raw(text), times=2)
     answers = chat.both(tools=[FREE], chat_template_kwargs={"enable_thinking": False})
-    assert answers.said.arguments == [{"city": "Rome"}]
-    assert answers.said.content == answers.said.reasoning == ""
+    assert answers.output.arguments == [{"city": "Rome"}]
+    assert answers.output.content == answers.output.reasoning == ""
 
 
 @pytest.mark.vllm_model("qwen3")
@@ -210,8 +210,8 @@ def test_thinking_budget(end: str, budget: int, chat: Chat, script: ScriptWriter
     for tokens in CUTS:
         answers = chat.both(thinking_token_budget=budget, stream_interval=tokens)
         assert reasoning_tokens(answers.body.usage) == budget
-        assert answers.said.content.endswith("Rain.")
-        assert len(answers.said.reasoning) < len(thought) / 2
+        assert answers.output.content.endswith("Rain.")
+        assert len(answers.output.reasoning) < len(thought) / 2
 
 
 @pytest.mark.vllm_model("qwen3")
@@ -220,5 +220,5 @@ def test_thinking_budget(end: str, budget: int, chat: Chat, script: ScriptWriter
 def test_budget_that_is_not_reached(budget: int | None, chat: Chat, script: ScriptWriter) -> None:
     script(ANSWER, reasoning=THOUGHT, times=2)
     answers = chat.both(thinking_token_budget=budget)
-    assert answers.said.reasoning.strip() == THOUGHT
-    assert answers.said.content.strip() == ANSWER
+    assert answers.output.reasoning.strip() == THOUGHT
+    assert answers.output.content.strip() == ANSWER

@@ -29,8 +29,8 @@ def test_it_answers(path: str, chat: Chat) -> None:
 @pytest.mark.parametrize("text", ["Zürich 🏔 日本語", "", "two  blanks\nand a line", "<|im_end|><|end|>"])
 def test_tokens_there_and_back(text: str, chat: Chat) -> None:
     """/tokenize and /detokenize are each other's inverse, special tokens included."""
-    asked = {"model": chat.server.model, "prompt": text, "add_special_tokens": False}
-    answer = chat.post("/tokenize", {**asked, "return_token_strs": True}).json()
+    request = {"model": chat.server.model, "prompt": text, "add_special_tokens": False}
+    answer = chat.post("/tokenize", {**request, "return_token_strs": True}).json()
     assert answer["count"] == len(answer["tokens"]) == len(answer["token_strs"])
     assert chat.text(answer["tokens"]) == text
 
@@ -135,7 +135,7 @@ def test_batch_of_conversations(chat: Chat) -> None:
 
 @pytest.mark.covers("VC-028")
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "expected"),
     [
         ({"n": 2}, "n"),
         ({"messages": []}, "messages"),
@@ -144,11 +144,11 @@ def test_batch_of_conversations(chat: Chat) -> None:
     ],
     ids=["n", "nothing", "one conversation", "beam search"],
 )
-def test_wrong_batch(wrong: dict[str, Any], says: str, chat: Chat) -> None:
+def test_wrong_batch(wrong: dict[str, Any], expected: str, chat: Chat) -> None:
     answer = chat.post(
         "/v1/chat/completions/batch",
         {"model": chat.server.model, "messages": [ASK], "max_tokens": 3, **wrong},
     )
     assert answer.status_code == 400, answer.text
     chat.check("check_body")(answer.json())
-    assert says in answer.json()["error"]["message"]
+    assert expected in answer.json()["error"]["message"]

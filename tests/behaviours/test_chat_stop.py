@@ -27,8 +27,8 @@ def test_stop_string(stop: Any, tokens: int, chat: Chat, script: ScriptWriter) -
     """The text ends before it, no part of it is shown, finish_reason is stop, stop_reason tells which."""
     script(LONG, times=2, expect="cut")
     answers = chat.both(but=COUNTED, stop=stop, stream_interval=tokens)
-    assert answers.said.content.strip() == "alpha beta"
-    assert answers.said.finish == "stop"
+    assert answers.output.content.strip() == "alpha beta"
+    assert answers.output.finish == "stop"
     wanted = "gamma" if "gamma" in stop else " gam"
     assert answers.body.choices[0].stop_reason == wanted  # type: ignore[attr-defined]
 
@@ -39,8 +39,8 @@ def test_stop_string(stop: Any, tokens: int, chat: Chat, script: ScriptWriter) -
 def test_stop_string_is_shown_on_demand(tokens: int, chat: Chat, script: ScriptWriter) -> None:
     script(LONG, times=2, expect="cut")
     answers = chat.both(but=COUNTED, stop=["gamma"], include_stop_str_in_output=True, stream_interval=tokens)
-    assert answers.said.content.strip() == "alpha beta gamma"
-    assert answers.said.finish == "stop"
+    assert answers.output.content.strip() == "alpha beta gamma"
+    assert answers.output.finish == "stop"
 
 
 @pytest.mark.vllm_scripted
@@ -49,7 +49,7 @@ def test_stop_string_is_shown_on_demand(tokens: int, chat: Chat, script: ScriptW
 def test_first_of_several_stop_strings(chat: Chat, script: ScriptWriter) -> None:
     script(LONG, times=2, expect="cut")
     answers = chat.both(but=COUNTED, stop=["delta", "beta"])
-    assert answers.said.content.strip() == "alpha"
+    assert answers.output.content.strip() == "alpha"
 
 
 @pytest.mark.vllm_scripted
@@ -58,8 +58,8 @@ def test_stop_string_that_begins_and_does_not_come(chat: Chat, script: ScriptWri
     """A text that looks like a stop string is held back, then shown whole."""
     script(TEXT, times=2)
     answers = chat.both(but=COUNTED, stop=["gamma delta zeta", "epsilonx"])
-    assert answers.said.content.strip() == TEXT
-    assert answers.said.finish == "stop"
+    assert answers.output.content.strip() == TEXT
+    assert answers.output.finish == "stop"
 
 
 @pytest.mark.vllm_scripted
@@ -70,9 +70,9 @@ def test_stop_string_in_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
     """What was thought before it stays thought."""
     script("Never said.", reasoning=f"first halt{AND_ON}", times=2, expect="cut")
     answers = chat.both(but=COUNTED, stop=["halt"])
-    assert answers.said.reasoning.strip() == "first"
-    assert answers.said.content == ""
-    assert answers.said.finish == "stop"
+    assert answers.output.reasoning.strip() == "first"
+    assert answers.output.content == ""
+    assert answers.output.finish == "stop"
 
 
 @pytest.mark.vllm_scripted
@@ -85,11 +85,11 @@ def test_stop_token(tokens: int, chat: Chat, script: ScriptWriter) -> None:
     token = chat.tokens(" gamma")[0]
     assert token in taken.takes[0]
     answers = chat.both(stop_token_ids=[token], return_token_ids=True, stream_interval=tokens)
-    assert answers.said.finish == "stop"
+    assert answers.output.finish == "stop"
     assert answers.body.choices[0].stop_reason == token  # type: ignore[attr-defined]
     ids: list[int] = answers.body.choices[0].token_ids  # type: ignore[attr-defined]
     assert ids == list(taken.takes[0][: taken.takes[0].index(token) + 1])
-    assert answers.said.content.strip() in ("alpha beta", "alpha beta gamma")
+    assert answers.output.content.strip() in ("alpha beta", "alpha beta gamma")
 
 
 @pytest.mark.vllm_scripted
@@ -99,8 +99,8 @@ def test_stop_tokens_of_the_model_hold_beside_the_clients(chat: Chat, script: Sc
     """The client's list adds to the model's own ends of a turn (`<|call|>`, `<|im_end|>`)."""
     script(calls=[PARIS], constrained=True, times=2)
     answers = chat.both(tools=[FREE], stop_token_ids=[chat.tokens(" never")[0]])
-    assert answers.said.arguments == [PARIS.arguments]
-    assert answers.said.finish == "tool_calls"
+    assert answers.output.arguments == [PARIS.arguments]
+    assert answers.output.finish == "tool_calls"
 
 
 @pytest.mark.vllm_scripted
@@ -114,7 +114,7 @@ def test_nothing_stops_before_min_tokens(chat: Chat, script: ScriptWriter) -> No
 
 @pytest.mark.covers("VC-035", "VC-027")
 @pytest.mark.parametrize(
-    ("request_", "says"),
+    ("request_", "pattern"),
     [
         ({"stop": ["a", "b", "c", "d", "e"]}, "stop"),
         ({"stop": [""]}, "stop"),
@@ -126,8 +126,8 @@ def test_nothing_stops_before_min_tokens(chat: Chat, script: ScriptWriter) -> No
         ({"min_tokens": 9, "max_tokens": 3}, "min_tokens"),
     ],
 )
-def test_wrong_stops_are_refused(request_: dict[str, Any], says: str, chat: Chat) -> None:
-    chat.refused(request_, says)
+def test_wrong_stops_are_refused(request_: dict[str, Any], pattern: str, chat: Chat) -> None:
+    chat.refused(request_, pattern)
 
 
 @pytest.mark.covers("VC-035")
@@ -136,7 +136,7 @@ def test_stop_that_stops_nothing(stop: Any, chat: Chat, script: ScriptWriter) ->
     script("Rain in Rome.", times=2)
     answers = chat.both(but=COUNTED, stop=stop, max_tokens=20)
     if script.exact:
-        assert answers.said.content.strip() == "Rain in Rome."
+        assert answers.output.content.strip() == "Rain in Rome."
 
 
 @pytest.mark.vllm_scripted

@@ -46,10 +46,10 @@ def holds(script: ScriptWriter, chat: Chat, text: str, *, as_json: bool = True, 
 def test_schema(chat: Chat, script: ScriptWriter) -> None:
     holds(script, chat, TRIP)
     answers = chat.both(response_format=BY_SCHEMA, max_tokens=100)
-    jsonschema.validate(json.loads(answers.said.content), SCHEMA)
-    assert answers.said.finish == "stop"
+    jsonschema.validate(json.loads(answers.output.content), SCHEMA)
+    assert answers.output.finish == "stop"
     if script.exact:
-        assert answers.said.content == TRIP
+        assert answers.output.content == TRIP
 
 
 @pytest.mark.covers("VC-008")
@@ -86,8 +86,8 @@ def test_schema_with_references(chat: Chat, script: ScriptWriter) -> None:
     }
     text = '{"from": "Rome", "to": "Zürich"}'
     holds(script, chat, text)
-    asked = {"type": "json_schema", "json_schema": {"name": "way", "schema": schema}}
-    assert chat.both(response_format=asked).said.content == text
+    response_format = {"type": "json_schema", "json_schema": {"name": "way", "schema": schema}}
+    assert chat.both(response_format=response_format).output.content == text
 
 
 @pytest.mark.covers("VC-008")
@@ -95,11 +95,11 @@ def test_json_object(chat: Chat, script: ScriptWriter) -> None:
     """Whatever is said is the begin of a JSON object, and a whole one where it stops by itself."""
     holds(script, chat, '{"result": 2}')
     answers = chat.both(response_format={"type": "json_object"}, max_tokens=60)
-    assert answers.said.content.lstrip().startswith("{")
-    if answers.said.finish == "stop":
-        assert isinstance(json.loads(answers.said.content), dict)
+    assert answers.output.content.lstrip().startswith("{")
+    if answers.output.finish == "stop":
+        assert isinstance(json.loads(answers.output.content), dict)
     if script.exact:
-        assert answers.said.content == '{"result": 2}'
+        assert answers.output.content == '{"result": 2}'
 
 
 @pytest.mark.covers("VC-008")
@@ -107,7 +107,7 @@ def test_format_text_constrains_nothing(chat: Chat, script: ScriptWriter) -> Non
     script("Just words.", times=2)
     answers = chat.both(response_format={"type": "text"}, max_tokens=20)
     if script.exact:
-        assert answers.said.content.strip() == "Just words."
+        assert answers.output.content.strip() == "Just words."
 
 
 @pytest.mark.covers("VC-007", "VC-011")
@@ -115,10 +115,10 @@ def test_regex(chat: Chat, script: ScriptWriter) -> None:
     pattern = r"(25[0-5]|2[0-4]\d|1?\d?\d)(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3}"
     holds(script, chat, "192.168.17.1", as_json=False)
     answers = chat.both(structured_outputs={"regex": pattern}, max_tokens=40)
-    assert re.fullmatch(pattern, answers.said.content)
-    assert answers.said.finish == "stop"
+    assert re.fullmatch(pattern, answers.output.content)
+    assert answers.output.finish == "stop"
     if script.exact:
-        assert answers.said.content == "192.168.17.1"
+        assert answers.output.content == "192.168.17.1"
 
 
 @pytest.mark.covers("VC-007")
@@ -127,8 +127,8 @@ def test_choice(chat: Chat, script: ScriptWriter) -> None:
     holds(script, chat, "C++", as_json=False)
     choices = ["Python", "C", "C++", "日本語"]
     answers = chat.both(structured_outputs={"choice": choices}, logprobs=True, top_logprobs=2, max_tokens=20)
-    assert answers.said.content in choices
-    assert answers.said.finish == "stop"
+    assert answers.output.content in choices
+    assert answers.output.finish == "stop"
     logprobs = answers.body.choices[0].logprobs
     assert logprobs is not None
     assert logprobs.content
@@ -136,7 +136,7 @@ def test_choice(chat: Chat, script: ScriptWriter) -> None:
         -9999 <= each.logprob <= 0 for entry in logprobs.content for each in [entry, *entry.top_logprobs]
     )
     if script.exact:
-        assert answers.said.content == "C++"
+        assert answers.output.content == "C++"
 
 
 @pytest.mark.covers("VC-007", "VC-011")
@@ -144,10 +144,10 @@ def test_grammar(chat: Chat, script: ScriptWriter) -> None:
     grammar = 'root ::= "SELECT " column " FROM " table\ncolumn ::= "a" | "b"\ntable ::= "t1" | "t2"\n'
     holds(script, chat, "SELECT b FROM t2", as_json=False)
     answers = chat.both(structured_outputs={"grammar": grammar}, max_tokens=30)
-    assert re.fullmatch("SELECT [ab] FROM t[12]", answers.said.content)
-    assert answers.said.finish == "stop"
+    assert re.fullmatch("SELECT [ab] FROM t[12]", answers.output.content)
+    assert answers.output.finish == "stop"
     if script.exact:
-        assert answers.said.content == "SELECT b FROM t2"
+        assert answers.output.content == "SELECT b FROM t2"
 
 
 @pytest.mark.vllm_scripted
@@ -161,7 +161,7 @@ def test_structural_tag(chat: Chat, script: ScriptWriter) -> None:
         "triggers": ["<trip>"],
     }
     script(f"See <trip>{TRIP}</trip> there", times=2)
-    assert chat.both(response_format=tag).said.content.strip() == f"See <trip>{TRIP}</trip> there"
+    assert chat.both(response_format=tag).output.content.strip() == f"See <trip>{TRIP}</trip> there"
     script("See <trip>none</trip>", expect="refused")
     with pytest.raises(openai.APIStatusError, match="was refused at token"):
         chat.body(response_format=tag)
@@ -174,7 +174,7 @@ def test_what_a_constraint_forbids_cannot_be_said(
     case: dict[str, Any], chat: Chat, script: ScriptWriter
 ) -> None:
     """The grammar is at work: a script that breaks it is refused at the token that breaks it."""
-    text = case["says"]
+    text = case["text"]
     if chat.server.entry.harmony:
         constrain = " <|constrain|>json" if case.get("json") else ""
         script(Raw(f"<|channel|>final{constrain}<|message|>{text}<|return|>"), expect="refused")
@@ -197,28 +197,28 @@ def test_reasoning_is_free_before_a_constrained_answer(chat: Chat, script: Scrip
     else:
         script(TRIP, reasoning=thought, constrained=not chat.rust, times=2)
     answers = chat.both(response_format=BY_SCHEMA)
-    assert answers.said.reasoning.strip() == thought
-    assert answers.said.content == TRIP
+    assert answers.output.reasoning.strip() == thought
+    assert answers.output.content == TRIP
 
 
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.vllm_model("qwen3", "gpt-oss")
 @pytest.mark.covers("VT-004", "VC-008")
-@pytest.mark.parametrize("way", ["call", "answer"])
-def test_call_or_constrained_answer(way: str, chat: Chat, script: ScriptWriter) -> None:
+@pytest.mark.parametrize("outcome", ["call", "answer"])
+def test_call_or_constrained_answer(outcome: str, chat: Chat, script: ScriptWriter) -> None:
     """tool_choice auto beside a schema (vllm#39929): either a call, or an answer of the schema."""
     tools = [{**FREE, "function": {**FREE["function"], "strict": True}}]
-    if way == "call":
+    if outcome == "call":
         script(calls=[PARIS], constrained=not chat.rust, times=2)
     else:
         holds(script, chat, TRIP)
     answers = chat.both(tools=tools, response_format=BY_SCHEMA)
-    said = (answers.said.content, answers.said.calls, answers.said.finish)
-    if way == "call":
-        assert said == ("", (("get_weather", PARIS.arguments_json),), "tool_calls")
+    output = (answers.output.content, answers.output.calls, answers.output.finish)
+    if outcome == "call":
+        assert output == ("", (("get_weather", PARIS.arguments_json),), "tool_calls")
     else:
-        assert said == (TRIP, (), "stop")
+        assert output == (TRIP, (), "stop")
 
 
 @pytest.mark.covers("VC-007", "VC-011", "VC-027", "VT-009", "VT-010")
@@ -240,7 +240,7 @@ def refuses(chat: Chat, case: dict[str, Any], *, stream: bool) -> None:
     request = dict(case["request"])
     if request.pop("named", False):
         request |= {"tools": [FREE], "tool_choice": named("get_weather")}
-    error = chat.refused({**request, "stream": stream}, case["says"])
+    error = chat.refused({**request, "stream": stream}, case["pattern"])
     assert not error["message"].endswith(": 'triggers'")
 
 

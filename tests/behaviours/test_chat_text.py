@@ -23,7 +23,7 @@ def test_session(chat: Chat, script: ScriptWriter) -> None:
     script("Yes, again.")
     answers = chat.both(max_tokens=4)
     usage = answers.body.usage
-    assert answers.said.finish == "length"
+    assert answers.output.finish == "length"
     assert usage is not None
     assert usage.completion_tokens == 4
     assert usage.total_tokens == usage.prompt_tokens + 4
@@ -42,7 +42,7 @@ def test_session(chat: Chat, script: ScriptWriter) -> None:
 def test_limit_by_either_name(name: str, chat: Chat, script: ScriptWriter) -> None:
     script("one two three four five six seven eight", expect="cut", times=2)
     answers = chat.both(**{name: 4})
-    assert answers.said.finish == "length"
+    assert answers.output.finish == "length"
     assert answers.body.usage is not None
     assert answers.body.usage.completion_tokens == 4
 
@@ -95,7 +95,7 @@ def test_message_reaches_the_model(case: dict[str, Any], chat: Chat, script: Scr
 def test_unknown_fields_are_ignored(chat: Chat, script: ScriptWriter) -> None:
     script("Good.", times=2)
     answers = chat.both(field_of_tomorrow={"a": [1]}, user="somebody", metadata={"k": "v"}, max_tokens=20)
-    expect_content(answers.said.content, "some text")
+    expect_content(answers.output.content, "some text")
 
 
 @pytest.mark.covers("VC-009")
@@ -132,7 +132,7 @@ def test_text_is_the_same_with_tools_offered(chat: Chat, script: ScriptWriter) -
     """Blanks at either end included."""
     script("Just text.", times=4)
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
-    assert chat.both().said == chat.both(tools=tools).said
+    assert chat.both().output == chat.both(tools=tools).output
 
 
 @pytest.mark.vllm_scripted
@@ -142,7 +142,7 @@ def test_one_token(chat: Chat, script: ScriptWriter) -> None:
     """The smallest budget: finish_reason length, one token, nothing lost between body and stream."""
     script("Good.", times=2, expect="cut")
     answers = chat.both(max_tokens=1)
-    assert answers.said.finish == "length"
+    assert answers.output.finish == "length"
     assert answers.body.usage is not None
     assert answers.body.usage.completion_tokens == 1
 
@@ -157,7 +157,7 @@ def test_long_prompt(chat: Chat, script: ScriptWriter) -> None:
     assert answers.body.usage is not None
     assert answers.body.usage.prompt_tokens == len(answers.body.prompt_token_ids)  # type: ignore[attr-defined]
     assert answers.body.usage.prompt_tokens > 2048
-    assert answers.said.content.strip() == "Good."
+    assert answers.output.content.strip() == "Good."
 
 
 @pytest.mark.vllm_scripted
@@ -188,4 +188,4 @@ def test_sampling_parameters_are_taken(chat: Chat, script: ScriptWriter) -> None
         repetition_penalty=1.1,
         min_tokens=1,
     )
-    assert answers.said.content.strip() == "Good."
+    assert answers.output.content.strip() == "Good."

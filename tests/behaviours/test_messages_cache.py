@@ -46,9 +46,9 @@ def cached(server: RemoteServer, book: ScriptBook, request: pytest.FixtureReques
 def test_cold_and_warm_streams(cached: Messages, book: ScriptBook) -> None:
     """Nothing is read of a cold cache, most of a warm one; the three counts are always the whole prompt."""
     book.script("Yes.", times=2)
-    said = f"cold and warm: {LONG}"
-    total = cached.count(said)
-    cold, warm = (cached.stream(said) for _ in range(2))
+    prompt = f"cold and warm: {LONG}"
+    total = cached.count(prompt)
+    cold, warm = (cached.stream(prompt) for _ in range(2))
     for stream in (cold, warm):
         start = stream.of("message_start")[0]["message"]["usage"]
         assert "cache_read_input_tokens" not in start
@@ -63,11 +63,11 @@ def test_cold_and_warm_streams(cached: Messages, book: ScriptBook) -> None:
 @pytest.mark.covers("VA-011")
 def test_cold_and_warm_bodies(cached: Messages, book: ScriptBook) -> None:
     book.script("Yes.", times=2)
-    said = f"bodies: {LONG}"
-    cold, warm = (cached.create(said).usage for _ in range(2))
+    prompt = f"bodies: {LONG}"
+    cold, warm = (cached.create(prompt).usage for _ in range(2))
     for usage in (cold, warm):
         counted = usage.input_tokens + (usage.cache_read_input_tokens or 0)
-        assert counted + (usage.cache_creation_input_tokens or 0) == cached.count(said)
+        assert counted + (usage.cache_creation_input_tokens or 0) == cached.count(prompt)
     assert cold.cache_read_input_tokens == 0
     assert (warm.cache_read_input_tokens or 0) > 0
 
@@ -76,8 +76,8 @@ def test_cold_and_warm_bodies(cached: Messages, book: ScriptBook) -> None:
 def test_cache_salt_separates(cached: Messages, book: ScriptBook) -> None:
     """The same prompt under another salt finds nothing cached."""
     book.script("Yes.", times=3)
-    said = f"salted: {LONG}"
-    usages = [cached.create(said, cache_salt=salt).usage for salt in ("a", "b", "a")]
+    prompt = f"salted: {LONG}"
+    usages = [cached.create(prompt, cache_salt=salt).usage for salt in ("a", "b", "a")]
     read = [usage.cache_read_input_tokens or 0 for usage in usages]
     assert read[:2] == [0, 0]
     assert read[2] > 0

@@ -178,14 +178,16 @@ def test_system_message_among_the_others(messages: Messages, script: ScriptWrite
     """Claude Code's reminders: merged into the system prompt or kept in place, never lost, never refused."""
     script("Fine.")
     reminder = {"role": "system", "content": "The user opened notes.txt."}
-    said = [*TURNS[:2], reminder, TURNS[2]]
-    message = messages.create(said, system="Be short.")
+    conversation = [*TURNS[:2], reminder, TURNS[2]]
+    message = messages.create(conversation, system="Be short.")
     assert message.usage.input_tokens > messages.count(TURNS, system="Be short.") + 3
-    assert messages.count(said, system="Be short.") == message.usage.input_tokens
+    assert messages.count(conversation, system="Be short.") == message.usage.input_tokens
 
 
 @pytest.mark.vllm_scripted
 def test_empty_text_blocks_are_taken(messages: Messages, script: ScriptWriter) -> None:
     script("Hello.")
-    said = [{"role": "user", "content": [{"type": "text", "text": ""}, {"type": "text", "text": "Hi"}]}]
-    assert messages.create(said).usage.input_tokens == messages.count("Hi")
+    conversation = [
+        {"role": "user", "content": [{"type": "text", "text": ""}, {"type": "text", "text": "Hi"}]}
+    ]
+    assert messages.create(conversation).usage.input_tokens == messages.count("Hi")

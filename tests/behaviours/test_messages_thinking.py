@@ -121,12 +121,12 @@ def test_thinking_in_the_history_is_taken(
     blocks: list[Any], messages: Messages, script: ScriptWriter
 ) -> None:
     script("Rome.")
-    said = [
+    conversation = [
         {"role": "user", "content": FRANCE},
         {"role": "assistant", "content": blocks},
         {"role": "user", "content": "And of Italy?"},
     ]
-    assert text_of(messages.create(said)) == "Rome."
+    assert text_of(messages.create(conversation)) == "Rome."
 
 
 @pytest.mark.vllm_scripted

@@ -25,7 +25,7 @@ NOW = {"name": "now", "description": "The time", "input_schema": {"type": "objec
 ROME = ToolCall("get_weather", {"city": "Rome"})
 TRIES = 4
 STOPPED = f"There STOP it goes{AND_ON}"
-ASKED: list[Any] = [
+PENDING_CALL: list[Any] = [
     {"role": "user", "content": WEATHER},
     {
         "role": "assistant",
@@ -38,13 +38,13 @@ ASKED: list[Any] = [
 
 
 def result(content: Any = "sunny, 21 degrees", **more: Any) -> dict[str, Any]:
-    """A tool's answer to the call in ASKED."""
+    """A tool's answer to the call in PENDING_CALL."""
     return {"type": "tool_result", "tool_use_id": "toolu_1", "content": content, **more}
 
 
 def answered(*blocks: dict[str, Any]) -> list[Any]:
     """The conversation with these blocks as the user's next turn."""
-    return [*ASKED, {"role": "user", "content": list(blocks)}]
+    return [*PENDING_CALL, {"role": "user", "content": list(blocks)}]
 
 
 @pytest.mark.vllm_scripted
@@ -269,12 +269,12 @@ def test_round_trip(vllm_server: Server, messages: Messages, script: ScriptWrite
     assert call.type == "tool_use"
     script("It is 21 degrees and sunny in Paris.", when=When(tool_output="21 degrees", turn=1))
     blocks = [block.model_dump(exclude_unset=True) for block in first.content]
-    said = [
+    conversation = [
         {"role": "user", "content": WEATHER},
         {"role": "assistant", "content": blocks},
         {"role": "user", "content": [{**result(), "tool_use_id": call.id}]},
     ]
-    second = messages.create(said, tools=[FREE])
+    second = messages.create(conversation, tools=[FREE])
     assert second.stop_reason == "end_turn"
     assert "21" in text_of(second)
 
@@ -288,14 +288,14 @@ def test_tools_come_and_go_with_system_messages(messages: Messages, script: Scri
     def changed(*blocks: Any) -> list[Any]:
         return [{"role": "user", "content": "Hi"}, {"role": "system", "content": list(blocks)}]
 
-    def asked(said: Any, *tools: Any) -> int:
-        return messages.create(said, tools=list(tools)).usage.input_tokens
+    def input_tokens(conversation: Any, *tools: Any) -> int:
+        return messages.create(conversation, tools=list(tools)).usage.input_tokens
 
     reference = {"type": "tool_reference", "name": "now"}
     definition = {"type": "tool_definition", "definition": NOW}
     both = messages.count("Hi", tools=[TOOL, NOW])
-    assert asked(changed({"type": "tool_addition", "tool": definition}), TOOL) == both
+    assert input_tokens(changed({"type": "tool_addition", "tool": definition}), TOOL) == both
     deferred = {**NOW, "defer_loading": True}
-    assert asked(changed({"type": "tool_addition", "tool": reference}), TOOL, deferred) == both
-    removed = asked(changed({"type": "tool_removal", "tool": reference}), TOOL, NOW)
+    assert input_tokens(changed({"type": "tool_addition", "tool": reference}), TOOL, deferred) == both
+    removed = input_tokens(changed({"type": "tool_removal", "tool": reference}), TOOL, NOW)
     assert removed == messages.count("Hi", tools=[TOOL])

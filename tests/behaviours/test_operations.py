@@ -62,12 +62,18 @@ PATHS = {
 }
 
 
-def request_of(api: str, model: str, said: str, **more: Any) -> dict[str, Any]:
+def request_of(api: str, model: str, prompt: str, **more: Any) -> dict[str, Any]:
     """A request of an API, as JSON."""
     if api == "responses":
-        return {"model": model, "input": said, "stream": True, **more}
+        return {"model": model, "input": prompt, "stream": True, **more}
     limit = {"max_tokens": 4000} if api == "messages" else {}
-    return {"model": model, "messages": [{"role": "user", "content": said}], "stream": True, **limit, **more}
+    return {
+        "model": model,
+        "messages": [{"role": "user", "content": prompt}],
+        "stream": True,
+        **limit,
+        **more,
+    }
 
 
 @dataclass(frozen=True)
@@ -79,13 +85,13 @@ class Http:
 
     @contextlib.contextmanager
     def open(
-        self, api: str, said: str, *, silent_s: float = DRAIN_S, **more: Any
+        self, api: str, prompt: str, *, silent_s: float = DRAIN_S, **more: Any
     ) -> Iterator[httpx.Response]:
         """An open stream; httpx.ReadTimeout where nothing comes for so many seconds."""
         with httpx.stream(
             "POST",
             self.server.endpoint.url_for(PATHS[api]),
-            json=request_of(api, self.server.model, said, **more),
+            json=request_of(api, self.server.model, prompt, **more),
             headers={BOOK_HEADER: self.book},
             timeout=silent_s,
             verify=tls(),
@@ -246,7 +252,7 @@ def test_many_clients_leave(own: Callable[..., Own]) -> None:
 
 
 @dataclass(frozen=True)
-class Asked:
+class StreamCase:
     """One of many streams at once: what it says and how it is asked for."""
 
     number: int
@@ -275,8 +281,8 @@ class Asked:
 
     def script(self, script: Callable[..., Any]) -> None:
         """Its script, which no other request matches."""
-        say = {"calls": [self.call]} if self.call else {"say": self.text}
-        script(**say, when=When(user=re.escape(self.key)), name=self.key)
+        turn = {"calls": [self.call]} if self.call else {"say": self.text}
+        script(**turn, when=When(user=re.escape(self.key)), name=self.key)
 
     def request(self, model: str) -> dict[str, Any]:
         """The arguments of the SDK's create."""
@@ -296,10 +302,10 @@ class Asked:
         assert json.loads(function["arguments"]) == self.call.arguments
 
 
-async def events_of(client: AsyncOpenAI, asked: Asked, model: str) -> list[Any]:
+async def events_of(client: AsyncOpenAI, case: StreamCase, model: str) -> list[Any]:
     """The events of one stream."""
-    create: Any = client.responses.create if asked.api == "responses" else client.chat.completions.create
-    return [event async for event in await create(**asked.request(model))]
+    create: Any = client.responses.create if case.api == "responses" else client.chat.completions.create
+    return [event async for event in await create(**case.request(model))]
 
 
 @pytest.mark.vllm_alone
@@ -308,9 +314,9 @@ async def test_streams_at_once_do_not_mix(
     vllm_server: Server, async_openai_client: AsyncOpenAI, script: ScriptWriter
 ) -> None:
     """64 at once, Chat and Responses, text and calls: each valid, each its own; /health answers meanwhile."""
-    every = [Asked(number) for number in range(AT_ONCE)]
-    for asked in every:
-        await asyncio.to_thread(asked.script, script)
+    every = [StreamCase(number) for number in range(AT_ONCE)]
+    for case in every:
+        await asyncio.to_thread(case.script, script)
     done = asyncio.Event()
 
     async def watch_health() -> int:
@@ -324,13 +330,13 @@ async def test_streams_at_once_do_not_mix(
 
     health = asyncio.create_task(watch_health())
     streams = await asyncio.gather(
-        *(events_of(async_openai_client, asked, vllm_server.model) for asked in every)
+        *(events_of(async_openai_client, case, vllm_server.model) for case in every)
     )
     done.set()
     assert await health >= 1
-    for asked, events in zip(every, streams, strict=True):
+    for case, events in zip(every, streams, strict=True):
         assert not counting(vllm_server, events)
-        asked.check(events)
+        case.check(events)
 
 
 def counting(server: Server, events: list[Any]) -> list[Finding]:

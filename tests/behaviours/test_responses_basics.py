@@ -86,14 +86,14 @@ def test_three_turns_by_previous_response_id(responses: Responses, script: Scrip
     assert second.previous_response_id == first.id
     assert len({first.id, second.id, third.id}) == 3
     prompt = prompt_of(third)
-    for said in (
+    for text in (
         "capital of France?",
         first.output_text,
         "And of Italy?",
         second.output_text,
         "And of Spain?",
     ):
-        assert said.strip() in prompt, f"{said!r} is missing in the third turn's prompt"
+        assert text.strip() in prompt, f"{text!r} is missing in the third turn's prompt"
     expect_content("Paris" in first.output_text, f"Paris, not {first.output_text!r}")
     expect_content("Rome" in second.output_text, f"Rome, not {second.output_text!r}")
 

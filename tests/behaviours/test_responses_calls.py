@@ -41,9 +41,11 @@ def check_events(stream: Stream) -> None:
     calls = items(stream.terminal, "function_call")
     for call in calls:
         ends = stream.of("output_item.added", "output_item.done")
-        told = [event.item for event in ends if event.item.id == call.id]
-        assert len(told) == 2, f"the stream tells item {call.id} of the terminal response {len(told)} times"
-        added, done = told
+        reported = [event.item for event in ends if event.item.id == call.id]
+        assert len(reported) == 2, (
+            f"the stream tells item {call.id} of the terminal response {len(reported)} times"
+        )
+        added, done = reported
         assert (added.name, added.call_id, added.status) == (call.name, call.call_id, "in_progress")
         assert (done.name, done.call_id, done.arguments) == (call.name, call.call_id, call.arguments)
         deltas = [e.delta for e in stream.of("function_call_arguments.delta") if e.item_id == call.id]
@@ -202,7 +204,7 @@ def test_answer_after_the_whole_history(responses: Responses, script: ScriptWrit
 def test_answer_after_a_stored_call(stream: bool, responses: Responses, script: ScriptWriter) -> None:
     """Call, output by `previous_response_id`, answer, and one more question."""
 
-    def ask(said: Any, previous: Response | None, choice: Any = "none") -> Response:
+    def ask(input: Any, previous: Response | None, choice: Any = "none") -> Response:
         more: dict[str, Any] = {
             "previous_response_id": previous.id if previous else None,
             "tools": [RESPONSES_TOOL],
@@ -210,7 +212,7 @@ def test_answer_after_a_stored_call(stream: bool, responses: Responses, script: 
             "max_output_tokens": 256,
             "extra_body": SHOW,
         }
-        return responses.stream(said, **more).terminal if stream else responses.create(said, **more)
+        return responses.stream(input, **more).terminal if stream else responses.create(input, **more)
 
     script(calls=[CALL], constrained=True)
     first = ask(WEATHER, None, NAMED)
@@ -309,10 +311,10 @@ def test_parallel_calls_forbidden(responses: Responses, script: ScriptWriter) ->
     """A grammar keeps the model from the second call, for a tool that is not strict as well."""
     script(calls=PAIR, times=2, expect="refused")
     tool = {**RESPONSES_TOOL, "strict": False}
-    asked = responses.request("Paris and Oslo?", {"tools": [tool], "parallel_tool_calls": False})
+    request = responses.request("Paris and Oslo?", {"tools": [tool], "parallel_tool_calls": False})
     for stream in (False, True):
         with pytest.raises(openai.APIError, match=r"allowed instead: '[^']*', '<.im_end.>'$"):
-            list(responses.client.responses.create(**asked, stream=stream))
+            list(responses.client.responses.create(**request, stream=stream))
 
 
 @pytest.mark.vllm_scripted

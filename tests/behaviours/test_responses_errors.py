@@ -42,7 +42,7 @@ def check_wrong(responses: Responses, case: dict[str, Any], **more: Any) -> None
     """The case's request is refused as it should be."""
     body = {"model": responses.model, "input": "hi", "max_output_tokens": 16, **more, **case["body"]}
     body = {key: value for key, value in body.items() if value != OMIT}
-    check_refused(responses, responses.post(body), case.get("status", 400), case["says"])
+    check_refused(responses, responses.post(body), case.get("status", 400), case["words"])
 
 
 @pytest.mark.parametrize("case", cases("responses_bad_requests"))

@@ -30,9 +30,9 @@ def test_input_reaches_the_prompt(case: dict[str, Any], responses: Responses, sc
 @pytest.mark.covers("VR-002", "VR-032")
 def test_instructions_come_before_the_input(responses: Responses, script: ScriptWriter) -> None:
     script("Answer.")
-    said = [{"role": "user", "content": "First question."}]
+    input_items = [{"role": "user", "content": "First question."}]
     response = responses.create(
-        said, instructions="Speak of rivers only.", max_output_tokens=16, extra_body=SHOW
+        input_items, instructions="Speak of rivers only.", max_output_tokens=16, extra_body=SHOW
     )
     prompt = prompt_of(response)
     assert prompt.count("Speak of rivers only.") == 1
@@ -47,16 +47,16 @@ def test_instructions_come_before_the_input(responses: Responses, script: Script
 def test_prompt_is_that_of_chat(effort: str | None, responses: Responses, script: ScriptWriter) -> None:
     """The same conversation costs the same tokens on both APIs."""
     script("The Seine.", times=2)
-    said = [
+    conversation = [
         {"role": "user", "content": "Name a river in Egypt."},
         {"role": "assistant", "content": "The Nile."},
         {"role": "user", "content": "And one in France?"},
     ]
     reasoning = {"reasoning": {"effort": effort}} if effort else {}
-    response = responses.create(said, **reasoning, max_output_tokens=32)
+    response = responses.create(conversation, **reasoning, max_output_tokens=32)
     chat = responses.client.chat.completions.create(
         model=responses.model,
-        messages=said,  # type: ignore[arg-type]
+        messages=conversation,  # type: ignore[arg-type]
         temperature=0,
         max_tokens=32,
         **({"reasoning_effort": effort} if effort else {}),  # type: ignore[arg-type]

@@ -21,9 +21,9 @@ TRIES = 4
 TERMINAL_NAME = pytest.mark.vllm_known_defect("vllm-45386")
 
 
-def ask(responses: Responses, stream: bool, said: Any, **more: Any) -> Any:
+def ask(responses: Responses, stream: bool, input: Any, **more: Any) -> Any:
     """One response, as a body or as the end of a stream."""
-    return responses.stream(said, **more).terminal if stream else responses.create(said, **more)
+    return responses.stream(input, **more).terminal if stream else responses.create(input, **more)
 
 
 @pytest.mark.covers("VR-013", "LS-010", "LS-016")
@@ -125,9 +125,9 @@ def test_budget_before_the_thoughts_end(stream: bool, responses: Responses, scri
         response = responses.client.responses.create(**request)
     assert response.status == "incomplete"
     assert [item.type for item in response.output] == ["reasoning"]
-    said = "".join(part.text for part in response.output[0].content).strip()
-    assert said
-    assert TWELVE.startswith(said)
+    reasoning = "".join(part.text for part in response.output[0].content).strip()
+    assert reasoning
+    assert TWELVE.startswith(reasoning)
 
 
 @pytest.mark.vllm_needs("store")

@@ -13,7 +13,7 @@ from vllm_harness.testing.fixtures import ScriptWriter
 pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.vllm_standard]
 
 ASK = "What is the capital of France?"
-SAID = "Paris, où l'été dure: 🦊."
+ANSWER = "Paris, où l'été dure: 🦊."
 INCLUDE: dict[str, Any] = {"include": ["message.output_text.logprobs"]}
 
 
@@ -43,7 +43,7 @@ def text_of(entries: list[Any]) -> str:
 @pytest.mark.covers("VR-005", "LS-005")
 @pytest.mark.parametrize("top", [1, 5])
 def test_each_token_has_its_alternatives(top: int, responses: Responses, script: ScriptWriter) -> None:
-    script(SAID)
+    script(ANSWER)
     response = responses.create(ASK, **INCLUDE, top_logprobs=top, max_output_tokens=24)
     check_entries(logprobs_of(response), top, greedy=not script.exact)
     assert response.top_logprobs == top
@@ -51,14 +51,14 @@ def test_each_token_has_its_alternatives(top: int, responses: Responses, script:
 
 @pytest.mark.covers("VR-005", "LS-005")
 def test_no_alternatives_where_none_are_asked_for(responses: Responses, script: ScriptWriter) -> None:
-    script(SAID)
+    script(ANSWER)
     response = responses.create(ASK, **INCLUDE, max_output_tokens=24)
     check_entries(logprobs_of(response), 0, greedy=not script.exact)
 
 
 @pytest.mark.covers("LS-005")
 def test_none_without_include(responses: Responses, script: ScriptWriter) -> None:
-    script(SAID, times=2)
+    script(ANSWER, times=2)
     body, stream = responses.both(ASK, top_logprobs=3, max_output_tokens=24)
     assert logprobs_of(body) == []
     assert logprobs_of(stream.terminal) == []
@@ -69,7 +69,7 @@ def test_none_without_include(responses: Responses, script: ScriptWriter) -> Non
 @pytest.mark.covers("VR-005")
 @pytest.mark.vllm_known_defect("log-probabilities-of-other-tokens-stand-on-the-message")
 def test_tokens_join_to_the_text(responses: Responses, script: ScriptWriter) -> None:
-    script(SAID)
+    script(ANSWER)
     response = responses.create(ASK, **INCLUDE, top_logprobs=1)
     assert text_of(logprobs_of(response)) == response.output_text
     assert "".join(entry.token for entry in logprobs_of(response)) == response.output_text
@@ -78,7 +78,7 @@ def test_tokens_join_to_the_text(responses: Responses, script: ScriptWriter) -> 
 @pytest.mark.covers("VR-011", "LS-005")
 def test_streamed_on_every_delta(responses: Responses, script: ScriptWriter) -> None:
     """Each delta brings the entries of its tokens, and the final response has them all."""
-    script(SAID)
+    script(ANSWER)
     stream = responses.stream(ASK, **INCLUDE, top_logprobs=3, max_output_tokens=24)
     deltas = stream.of("output_text.delta")
     assert [event.delta for event in deltas if not event.logprobs] == []
@@ -95,7 +95,7 @@ def test_streamed_on_every_delta(responses: Responses, script: ScriptWriter) -> 
 @pytest.mark.covers("VR-011", "LS-005")
 @pytest.mark.vllm_known_defect("output-text-done-has-no-logprobs")
 def test_streamed_on_the_done_event(responses: Responses, script: ScriptWriter) -> None:
-    script(SAID)
+    script(ANSWER)
     stream = responses.stream(ASK, **INCLUDE, top_logprobs=1, max_output_tokens=24)
     done = stream.of("output_text.done")[-1]
     assert [entry.token for entry in done.logprobs] == [entry.token for entry in logprobs_of(stream.terminal)]
@@ -105,7 +105,7 @@ def test_streamed_on_the_done_event(responses: Responses, script: ScriptWriter) 
 @pytest.mark.vllm_known_defect("log-probabilities-of-other-tokens-stand-on-the-message", models=["qwen3"])
 @pytest.mark.vllm_known_defect("log-probabilities-of-tokens-without-text-are-not-streamed")
 def test_body_and_stream_agree(responses: Responses, script: ScriptWriter) -> None:
-    script(SAID, times=2)
+    script(ANSWER, times=2)
     body, stream = responses.both(ASK, **INCLUDE, top_logprobs=2, max_output_tokens=24)
     seen, streamed = logprobs_of(body), logprobs_of(stream.terminal)
     assert [entry.token for entry in seen] == [entry.token for entry in streamed]

@@ -64,7 +64,7 @@ def test_not_stored_cannot_be_retrieved_or_followed(
 def test_chain_of_three_turns_by_its_prompts(responses: Responses, script: ScriptWriter) -> None:
     """Each turn's prompt holds all that was said before it, once and in order, and nothing else."""
     turns = [("First question?", "One."), ("Second question?", "Two."), ("Third question?", "Three.")]
-    said: list[str] = []
+    history: list[str] = []
     previous: Response | None = None
     for question, answer in turns:
         script(answer)
@@ -76,12 +76,12 @@ def test_chain_of_three_turns_by_its_prompts(responses: Responses, script: Scrip
         )
         assert response.previous_response_id == (previous.id if previous else None)
         prompt = prompt_of(response)
-        said.append(question)
-        assert [prompt.count(text) for text in said] == [1] * len(said)
-        assert [prompt.index(text) for text in said] == sorted(prompt.index(text) for text in said)
-        said += [response.output_text.strip()] if script.exact else []
+        history.append(question)
+        assert [prompt.count(text) for text in history] == [1] * len(history)
+        assert [prompt.index(text) for text in history] == sorted(prompt.index(text) for text in history)
+        history += [response.output_text.strip()] if script.exact else []
         previous = response
-    assert len(said) == (6 if script.exact else 3)
+    assert len(history) == (6 if script.exact else 3)
 
 
 @pytest.mark.covers("VR-021")

@@ -37,25 +37,25 @@ def schema_format(schema: dict[str, Any], name: str = "answer") -> dict[str, Any
 
 
 @pytest.fixture
-def say_json(vllm_server: Server, script: ScriptWriter) -> Any:
+def script_json(vllm_server: Server, script: ScriptWriter) -> Any:
     """Scripts JSON under a grammar, which wants Harmony's final message to be marked as JSON."""
 
-    def say(value: Any, **options: Any) -> None:
+    def write(value: Any, **options: Any) -> None:
         text = value if isinstance(value, str) else json.dumps(value)
         if vllm_server.entry.harmony:
             script(Raw(f"<|channel|>final <|constrain|>json<|message|>{text}<|return|>"), **options)
         else:
             script(text, constrained=True, **options)
 
-    return say
+    return write
 
 
 @pytest.mark.parametrize("case", cases("responses_structured"))
 def test_answer_fits_its_schema(
-    case: dict[str, Any], responses: Responses, script: ScriptWriter, say_json: Any
+    case: dict[str, Any], responses: Responses, script: ScriptWriter, script_json: Any
 ) -> None:
     """The body and the stream; on the scripted lane exactly what the model says."""
-    say_json(case["answer"], times=2)
+    script_json(case["answer"], times=2)
     body, stream = responses.both(ASK, text=schema_format(case["schema"]), max_output_tokens=256)
     for response in (body, stream.terminal):
         expect_content(response.status == "completed", "the whole answer within its budget")
@@ -66,8 +66,8 @@ def test_answer_fits_its_schema(
 
 
 @pytest.mark.covers("VR-024", "VR-032")
-def test_parsed_into_a_type(responses: Responses, openai_client: OpenAI, say_json: Any) -> None:
-    say_json({"city": "Rome", "days": 2})
+def test_parsed_into_a_type(responses: Responses, openai_client: OpenAI, script_json: Any) -> None:
+    script_json({"city": "Rome", "days": 2})
     parsed = openai_client.responses.parse(
         model=responses.model, input=ASK, text_format=Trip, temperature=0, max_output_tokens=128
     )
@@ -76,8 +76,8 @@ def test_parsed_into_a_type(responses: Responses, openai_client: OpenAI, say_jso
 
 
 @pytest.mark.covers("VR-024")
-def test_stream_helper_parses(responses: Responses, openai_client: OpenAI, say_json: Any) -> None:
-    say_json({"city": "Rome", "days": 2})
+def test_stream_helper_parses(responses: Responses, openai_client: OpenAI, script_json: Any) -> None:
+    script_json({"city": "Rome", "days": 2})
     with openai_client.responses.stream(
         model=responses.model, input=ASK, text_format=Trip, temperature=0, max_output_tokens=128
     ) as stream:
@@ -90,8 +90,8 @@ def test_stream_helper_parses(responses: Responses, openai_client: OpenAI, say_j
 
 @pytest.mark.covers("LS-031", "VR-023")
 @ECHO
-def test_format_is_echoed(responses: Responses, say_json: Any) -> None:
-    say_json({"sunny": True}, times=2)
+def test_format_is_echoed(responses: Responses, script_json: Any) -> None:
+    script_json({"sunny": True}, times=2)
     schema = {
         "type": "object",
         "properties": {"sunny": {"type": "boolean"}},
@@ -137,10 +137,10 @@ OTHERS = {
 @pytest.mark.parametrize("kind", OTHERS)
 def test_other_grammars(kind: str, responses: Responses, script: ScriptWriter) -> None:
     """vLLM's own `structured_outputs`."""
-    asked, answer, pattern = OTHERS[kind]
+    constraint, answer, pattern = OTHERS[kind]
     script(answer, constrained=True, times=2)
     body, stream = responses.both(
-        "Name a river.", extra_body={"structured_outputs": asked}, max_output_tokens=64
+        "Name a river.", extra_body={"structured_outputs": constraint}, max_output_tokens=64
     )
     for response in (body, stream.terminal):
         assert re.fullmatch(pattern, response.output_text.strip())
@@ -156,11 +156,11 @@ def test_thoughts_are_free_and_the_answer_is_held(
 ) -> None:
     thoughts, answer = "Anything, even {not JSON.", '{"sunny": true}'
     if vllm_server.entry.harmony:
-        said = (
+        raw = (
             f"<|channel|>analysis<|message|>{thoughts}<|end|><|start|>assistant"
             f"<|channel|>final <|constrain|>json<|message|>{answer}<|return|>"
         )
-        script(Raw(said), times=2)
+        script(Raw(raw), times=2)
     else:
         script(answer, reasoning=thoughts, constrained=True, times=2)
     schema = {

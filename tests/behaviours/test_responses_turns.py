@@ -34,15 +34,15 @@ def meaning_of(case: dict[str, Any]) -> Meaning:
     return Meaning.of(case.get("text"), reasoning=case.get("reasoning"), calls=calls)
 
 
-def said_by(case: dict[str, Any]) -> list[tuple[str, ...]]:
+def expected_items(case: dict[str, Any]) -> list[tuple[str, ...]]:
     """The items that the turn is."""
-    said: list[tuple[str, ...]] = []
+    expected: list[tuple[str, ...]] = []
     if "reasoning" in case:
-        said.append(("reasoning", case["reasoning"]))
+        expected.append(("reasoning", case["reasoning"]))
     if "text" in case:
-        said.append(("message", case["text"]))
+        expected.append(("message", case["text"]))
     calls = [ToolCall(call["name"], call["arguments"]) for call in case.get("calls", ())]
-    return said + [("function_call", call.name, call.arguments_json) for call in calls]
+    return expected + [("function_call", call.name, call.arguments_json) for call in calls]
 
 
 def check_turn(responses: Responses, case: dict[str, Any]) -> None:
@@ -51,7 +51,7 @@ def check_turn(responses: Responses, case: dict[str, Any]) -> None:
     for response in (body, stream.terminal):
         found = [tuple(part.strip() for part in item) for item in shape(response)]
         # Qwen3 thinks nothing in an empty block, which is a blank item of its own
-        assert [item for item in found if item != ("reasoning", "")] == said_by(case)
+        assert [item for item in found if item != ("reasoning", "")] == expected_items(case)
     check_reasoning_tokens(body, stream, "reasoning" in case)
 
 

@@ -72,8 +72,8 @@ def test_from_a_bundle_to_an_answer(bundle: Path, bare: dict[str, str], tmp_path
     assert "asset tokenizer-qwen3" in installed.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ask.py", "bin", "home", "vllm-harness"]
 
-    asked = without_network(f"cd {folder} && .venv/bin/python {tmp_path}/ask.py", bare)
-    assert asked.stdout.strip() == "There is no network here.", asked.stderr
+    completed = without_network(f"cd {folder} && .venv/bin/python {tmp_path}/ask.py", bare)
+    assert completed.stdout.strip() == "There is no network here.", completed.stderr
     # the scripts find the environment made, and do not make it again
     checked = without_network(f"{folder}/scripts/test tests/unit/bundles -q", bare)
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -27,7 +27,7 @@ BOOKS = Path(__file__).with_name("books")
 NEEDS = {"parallel": {"parallel_tools"}, "structured": {"structured_output"}, "stateful": {"store"}}
 # what becomes of a case's scripts, where they are not said to their end
 CUT = {"cut"}
-EACH_WAY = 2  # in bodies and streamed
+MODES = 2  # in bodies and streamed
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Visit:
     scripts: dict[str, list[Script]] = field(default_factory=dict)
 
     @cached_property
-    def told(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def outcome(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """What the program printed, and what became of the scripts."""
         entry = self.server.entry
         book = ScriptBook(self.server.endpoint, entry)
@@ -63,24 +63,24 @@ class Visit:
                 rules = [_sayable(rule, entry) for rule in load_book(BOOKS / f"{case}.yaml")]
                 self.scripts[case] = [book.add(rule) for rule in rules]
         try:
-            told = self.client.run(self.api, *self.scripts, environ=_environ(self.server, book))
+            results = self.client.run(self.api, *self.scripts, environ=_environ(self.server, book))
         except ClientFailedError as error:
-            told = {case: {"failed": str(error)} for case in self.scripts}
+            results = {case: {"failed": str(error)} for case in self.scripts}
         uses = book.report()["uses"]
         book.close()
-        return told, uses
+        return results, uses
 
     def case(self, name: str) -> Seen:
         """One case. Raises AssertionError where it failed, or a rule served other than once each way."""
-        told, uses = self.told
-        if failure := told[name].get("failed"):
+        results, uses = self.outcome
+        if failure := results[name].get("failed"):
             raise ClientFailedError(failure)
         scripts = self.scripts[name]
         mine = [use for use in uses if use["script"] in {script.name for script in scripts}]
-        assert Counter(use["script"] for use in mine) == {script.name: EACH_WAY for script in scripts}
+        assert Counter(use["script"] for use in mine) == {script.name: MODES for script in scripts}
         states = {generation["state"] for use in mine for generation in use["generations"]}
         assert states == {"running" if name in CUT else "done"}
-        return Seen(**told[name], tokens=[len(script.takes[0]) for script in scripts])
+        return Seen(**results[name], tokens=[len(script.takes[0]) for script in scripts])
 
 
 See = Callable[[str, str, str], Seen]

@@ -89,7 +89,7 @@ def test_tool_loop(client: str, api: str, vllm_server: Server, see: See) -> None
 
 @pytest.mark.covers("vllm-36445")
 @pytest.mark.parametrize(
-    ("api", "way"),
+    ("api", "mode"),
     [
         pytest.param("responses", "body", marks=pytest.mark.vllm_needs("responses")),
         pytest.param("responses", "stream", marks=[pytest.mark.vllm_needs("responses"), BLANKS]),
@@ -97,9 +97,9 @@ def test_tool_loop(client: str, api: str, vllm_server: Server, see: See) -> None
         pytest.param("chat", "stream", marks=[pytest.mark.vllm_needs("chat"), BLANKS]),
     ],
 )
-def test_no_message_beside_calls(api: str, way: str, see: See) -> None:
+def test_no_message_beside_calls(api: str, mode: str, see: See) -> None:
     """An agent shows its user the final answer and no blank message before a call."""
-    seen = getattr(see("openai-agents", api, "loop"), way)
+    seen = getattr(see("openai-agents", api, "loop"), mode)
     assert [message.strip() for message in seen["messages"]] == [LOOP["text"]]
 
 
@@ -135,12 +135,12 @@ def test_tool_choice(client: str, api: str, see: See) -> None:
     # OpenAI: a call that was named by the client finishes by stop
     finish = {"auto": "tool_calls", "required": "tool_calls", "named": "stop", "none": "stop"}
     ended = finish if api == "chat" else dict.fromkeys(finish, "completed")
-    for told in (seen.body, seen.stream):
+    for result in (seen.body, seen.stream):
         for choice, city in cities.items():
-            status, calls, text = told[choice]
+            status, calls, text = result[choice]
             assert (status, calls) == (ended[choice], [["get_weather", {"city": city}]]), choice
             assert not text.strip(), choice
-        status, calls, text = told["none"]
+        status, calls, text = result["none"]
         assert (status, calls, text.strip()) == (ended["none"], [], "Look out of the window.")
 
 
@@ -150,9 +150,9 @@ def test_tool_choice(client: str, api: str, see: See) -> None:
 def test_conversation_kept_by_the_server(client: str, api: str, see: See) -> None:
     """Five turns by previous_response_id, three of them tool outputs alone, and a branch off the first."""
     seen = see(client, api, "stateful")
-    for told in (seen.body, seen.stream):
-        assert [text.strip() for text in told["texts"]] == JOB["texts"]
-        assert told["calls"] == JOB["calls"]
+    for result in (seen.body, seen.stream):
+        assert [text.strip() for text in result["texts"]] == JOB["texts"]
+        assert result["calls"] == JOB["calls"]
 
 
 @pytest.mark.covers("AG-005")

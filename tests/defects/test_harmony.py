@@ -88,8 +88,8 @@ def test_background_job_that_fails_says_so(wire: Wire, script: ScriptWriter) -> 
 @pytest.mark.covers("CO-09")
 def test_no_parallel_calls_where_they_are_not_wanted(wire: Wire, script: ScriptWriter) -> None:
     """Source: API reference, parallel_tool_calls false: one call at most; a grammar refuses more."""
-    one = json.dumps({"city": "Paris"})
-    script(Raw(f"{TO_WEATHER}{one}<|end|>{START}{TO_WEATHER}{one}<|call|>"), expect="refused")
+    arguments = json.dumps({"city": "Paris"})
+    script(Raw(f"{TO_WEATHER}{arguments}<|end|>{START}{TO_WEATHER}{arguments}<|call|>"), expect="refused")
     answer = wire.post("responses", input="Weather?", tools=[TOOL], parallel_tool_calls=False)
     assert answer.json()["error"]["code"] == "script_refused"
 
@@ -113,13 +113,13 @@ def test_chat_shows_what_goes_to_another_recipient(
     script(Raw(f"<|channel|>commentary to={recipient}<|message|>print(1)<|call|>"))
     if stream:
         deltas = [chunk["choices"][0]["delta"] for chunk in wire.chat_stream("Go") if chunk["choices"]]
-        said = any(
+        has_output = any(
             delta.get("content") or delta.get("reasoning") or delta.get("tool_calls") for delta in deltas
         )
     else:
         message = message_of(wire.chat("Go"))
-        said = bool(message["content"] or message.get("reasoning") or message.get("tool_calls"))
-    assert said, "completion tokens, and neither content nor reasoning nor a call"
+        has_output = bool(message["content"] or message.get("reasoning") or message.get("tool_calls"))
+    assert has_output, "completion tokens, and neither content nor reasoning nor a call"
 
 
 ODD = {
@@ -169,10 +169,10 @@ UNKNOWN_CHANNEL = pytest.mark.vllm_known_defect("unplaceable-harmony-is-blamed-o
 def malformed() -> Iterator[Any]:
     """Every malformed text over every API, streamed and not."""
     for name, raw in MALFORMED.items():
-        for api, way in itertools.product(("chat", "responses"), ("body", "stream")):
+        for api, mode in itertools.product(("chat", "responses"), ("body", "stream")):
             known = api == "responses" and name.endswith("channel")
             yield pytest.param(
-                raw, way == "stream", api, id=f"{name}-{api}-{way}", marks=UNKNOWN_CHANNEL if known else ()
+                raw, mode == "stream", api, id=f"{name}-{api}-{mode}", marks=UNKNOWN_CHANNEL if known else ()
             )
 
 

@@ -33,14 +33,14 @@ def harmony(*arguments: str, before: str = "", between: str = "", after: str = "
     """The same as gpt-oss writes it."""
     header = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
     calls = [f"{header}{each}" for each in arguments]
-    messages = ["<|channel|>analysis<|message|>Hm.", *_said("commentary", before), calls[0]]
+    messages = ["<|channel|>analysis<|message|>Hm.", *_channel_message("commentary", before), calls[0]]
     for call in calls[1:]:
-        messages += [*_said("commentary", between), call]
-    messages += _said("final", after)
+        messages += [*_channel_message("commentary", between), call]
+    messages += _channel_message("final", after)
     return "<|end|><|start|>assistant".join(messages) + ("<|return|>" if after else "<|call|>")
 
 
-def _said(channel: str, words: str) -> list[str]:
+def _channel_message(channel: str, words: str) -> list[str]:
     return [f"<|channel|>{channel}<|message|>{words}"] if words else []
 
 
@@ -58,7 +58,7 @@ CASES: dict[str, dict[str, str]] = {
 }
 
 
-def said(response: Json) -> dict[str, Any]:
+def output_of(response: Json) -> dict[str, Any]:
     """What a response says, blanks at the ends aside."""
     return {
         "reasoning": reasoning_of(response).strip(),
@@ -80,8 +80,8 @@ def test_responses_stream_as_their_body(
         body = wire.respond("Weather?", tools=[TOOL])
         events = wire.stream("Weather?", tools=[TOOL])
     check_stream(events)
-    assert said(terminal(events)) == said(body)
-    assert said(body)["reasoning"] == "Hm."
+    assert output_of(terminal(events)) == output_of(body)
+    assert output_of(body)["reasoning"] == "Hm."
 
 
 @pytest.mark.covers("vllm-27641", "vllm-33520", "vllm-42691", "vllm-60351", "vllm-19056")
@@ -112,8 +112,8 @@ def test_required_calls_in_one_step(own_server: OwnServer, talk: Talk) -> None:
     calls = [ToolCall("get_weather", {"city": city}) for city in ("Paris", "Rome")]
     with talk(own_server(STEPS)) as (book, wire):
         # the grammar leaves no room for the line end between two calls
-        said = render("qwen3", Meaning.of(calls=tuple(calls)), constrained=True)
-        book.script(Raw(said.replace("</tool_call>\n", "</tool_call>")))
+        rendered = render("qwen3", Meaning.of(calls=tuple(calls)), constrained=True)
+        book.script(Raw(rendered.replace("</tool_call>\n", "</tool_call>")))
         response = terminal(wire.stream("Weather?", tools=[TOOL], tool_choice="required"))
     assert [call["arguments"] for call in items(response, "function_call")] == [PARIS, ROME]
 

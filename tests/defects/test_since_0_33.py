@@ -106,10 +106,10 @@ def test_response_echoes_what_was_set(
 ) -> None:
     """Source: OpenAPI, Response: these settings are fields of the response as well."""
     script("Hello.")
-    said = wire.respond("Hi", **{field: sent}).get(field)
+    returned = wire.respond("Hi", **{field: sent}).get(field)
     if isinstance(echoed, dict):
-        said = {key: value for key, value in (said or {}).items() if key in echoed}
-    assert said == echoed
+        returned = {key: value for key, value in (returned or {}).items() if key in echoed}
+    assert returned == echoed
 
 
 @pytest.mark.vllm_harmony
@@ -143,8 +143,8 @@ def test_server_says_whether_special_tokens_show(own_server: OwnServer, talk: Ta
     server = own_server(["--override-generation-config", json.dumps({"skip_special_tokens": False})])
     with talk(server) as (book, wire):
         book.script(Raw("<think>\n\n</think>\n\nA <|box_start|> box.<|im_end|>"), times=2)
-        said = message_of(wire.chat("Go"))["content"], text_of(wire.respond("Go"))
-    assert all("<|box_start|>" in text for text in said)
+        texts = message_of(wire.chat("Go"))["content"], text_of(wire.respond("Go"))
+    assert all("<|box_start|>" in text for text in texts)
 
 
 @pytest.mark.vllm_harmony

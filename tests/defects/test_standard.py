@@ -47,9 +47,9 @@ def test_previous_call_is_in_the_prompt(wire: Wire, script: ScriptWriter) -> Non
     (call,) = items(first, "function_call")
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": "21 degrees"}
     second = wire.respond([output], tools=[TOOL], previous_response_id=first["id"], **SHOW_PROMPT)
-    said = prompt_of(second).rpartition("Weather?")[2]
-    assert "21 degrees" in said
-    assert "Paris" in said, "the output of a call that is not there"
+    after_question = prompt_of(second).rpartition("Weather?")[2]
+    assert "21 degrees" in after_question
+    assert "Paris" in after_question, "the output of a call that is not there"
 
 
 @pytest.mark.covers("vllm-37697")
@@ -83,7 +83,7 @@ def test_all_parts_of_a_replayed_item_are_used(kind: str, wire: Wire, script: Sc
         more = {"annotations": []} if part_type == "output_text" else {}
         return [{"type": part_type, "text": text, **more} for text in ("First half.", "Second half.")]
 
-    said: dict[str, Json] = {
+    assistant_items: dict[str, Json] = {
         "message": {
             "type": "message",
             "role": "assistant",
@@ -97,7 +97,9 @@ def test_all_parts_of_a_replayed_item_are_used(kind: str, wire: Wire, script: Sc
     call = {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": '{"city": "Paris"}'}
     output = {"type": "function_call_output", "call_id": "c1", "output": "21 degrees"}
     script("Sunny.")
-    response = wire.respond([user("Weather?"), said[kind], call, output], tools=[TOOL], **SHOW_PROMPT)
+    response = wire.respond(
+        [user("Weather?"), assistant_items[kind], call, output], tools=[TOOL], **SHOW_PROMPT
+    )
     prompt = prompt_of(response)
     assert "First half." in prompt
     assert "Second half." in prompt

@@ -45,22 +45,22 @@ class Wire:
         """Whatever comes back."""
         return self.http.post(path, json={"model": self.model, **body})
 
-    def respond(self, said: Any, **more: Any) -> Json:
+    def respond(self, input: Any, **more: Any) -> Json:
         """The body of an answer of the Responses API."""
-        return accepted(self.post("responses", input=said, **more))
+        return accepted(self.post("responses", input=input, **more))
 
-    def chat(self, said: str, **more: Any) -> Json:
+    def chat(self, prompt: str, **more: Any) -> Json:
         """The body of an answer of Chat Completions."""
-        return accepted(self.post("chat/completions", messages=[{"role": "user", "content": said}], **more))
+        return accepted(self.post("chat/completions", messages=[{"role": "user", "content": prompt}], **more))
 
-    def stream(self, said: Any, **more: Any) -> list[Json]:
+    def stream(self, input: Any, **more: Any) -> list[Json]:
         """The events of a whole stream of the Responses API."""
-        with self.open(said, **more) as events:
+        with self.open(input, **more) as events:
             return list(events)
 
-    def chat_stream(self, said: str, **more: Any) -> list[Json]:
+    def chat_stream(self, prompt: str, **more: Any) -> list[Json]:
         """The chunks of a whole stream of Chat Completions."""
-        messages = [{"role": "user", "content": said}]
+        messages = [{"role": "user", "content": prompt}]
         with self._events(
             "POST", "chat/completions", QUIET_S, messages=messages, stream=True, **more
         ) as chunks:
@@ -73,9 +73,9 @@ class Wire:
             return list(events)
 
     @contextlib.contextmanager
-    def open(self, said: Any, quiet_s: float = QUIET_S, **more: Any) -> Iterator[Iterator[Json]]:
+    def open(self, input: Any, quiet_s: float = QUIET_S, **more: Any) -> Iterator[Iterator[Json]]:
         """A stream of the Responses API, event by event; it fails when nothing comes for `quiet_s`."""
-        with self._events("POST", "responses", quiet_s, input=said, stream=True, **more) as events:
+        with self._events("POST", "responses", quiet_s, input=input, stream=True, **more) as events:
             yield events
 
     @contextlib.contextmanager

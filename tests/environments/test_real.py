@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(1800)]
 GRAFT = "0.33.0@0.32.0"
 RELEASES = [lock.version for lock in locks.locks() if lock.device == "cpu"]
 PARSER = "vllm/tool_parsers/hermes_tool_parser.py"
-SAID = "match[0] if match[0] else match[1]"
+EXPRESSION = "match[0] if match[0] else match[1]"
 WORKER = "vllm/v1/worker/cpu_worker.py"
 
 
@@ -82,7 +82,9 @@ def test_a_changed_file_is_picked_up(tree: Path) -> None:
     try:
         seen = []
         for city in ("Rome", "Oslo"):
-            parser.write_text(before.replace(SAID, f"(match[0] or match[1]).replace('Paris', '{city}')"))
+            parser.write_text(
+                before.replace(EXPRESSION, f"(match[0] or match[1]).replace('Paris', '{city}')")
+            )
             environment = resolve(f"tree:{tree}@0.32.0", create=True)
             with RemoteServer("qwen3", lane="scripted", vllm=environment) as server:
                 seen.append(called(server))

@@ -143,7 +143,7 @@ def kill(victim: Victim, owners: Owners, moments: random.Random, *, patient: boo
             owner.wait_until_serving()
             pid = wait_for(lambda: victim(owner), owner)
         serving = owner.serving()
-        kill_one(pid, victim, owner)
+        kill_victim(pid, victim, owner)
         if victim in CLEARED:
             left += owner.left(excused={owner.pid})
         if victim in OUTLIVED and (serving or patient):
@@ -154,7 +154,7 @@ def kill(victim: Victim, owners: Owners, moments: random.Random, *, patient: boo
     return left
 
 
-def kill_one(pid: int, victim: Victim, owner: Owner) -> None:
+def kill_victim(pid: int, victim: Victim, owner: Owner) -> None:
     """kill -9; where it has ended meanwhile, as a template does with its base, it is the next one's turn."""
     while True:
         try:

@@ -63,14 +63,16 @@ def user(text: str) -> Message:
     return Message.from_role_and_content(Role.USER, text)
 
 
-def said(text: str, channel: str = "final") -> Message:
+def assistant(text: str, channel: str = "final") -> Message:
     """What the model said on a channel."""
     return Message.from_role_and_content(Role.ASSISTANT, text).with_channel(channel)
 
 
 def called(arguments: str) -> Message:
     """A call of get_weather."""
-    return said(arguments, "commentary").with_recipient("functions.get_weather").with_content_type("json")
+    return (
+        assistant(arguments, "commentary").with_recipient("functions.get_weather").with_content_type("json")
+    )
 
 
 def returned(output: str) -> Message:

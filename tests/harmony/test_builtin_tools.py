@@ -100,12 +100,12 @@ class Talk:
         """What the model says; it must be said at the end."""
         return self.book.script
 
-    def may_say(self, *turns: Say) -> None:
+    def script_if_reached(self, *turns: Say) -> None:
         """What the model would say to `Go`, if the server ever got as far."""
         unheard = ScriptBook(self.server.endpoint, self.server.entry, self.book.name)
         unheard.script(name="unheard", turns=list(turns), times=None, when=When(user="^Go$"))
 
-    def says(self, *turns: Say, times: int = 1) -> None:
+    def script_turns(self, *turns: Say, times: int = 1) -> None:
         """What the model says within one request, a turn a generation."""
         self.script(turns=list(turns), times=times)
 
@@ -163,7 +163,7 @@ def of_usage(response: Response) -> dict[str, Any]:
 
 @pytest.mark.covers("VR-040", "VM-003", "VM-010")
 def test_code_interpreter(talk: Talk, tools: Tools) -> None:
-    talk.says(runs(CODE), ANSWER)
+    talk.script_turns(runs(CODE), ANSWER)
     response = talk.api.create("What is six times seven?", tools=[INTERPRETER], extra_body=SHOW)
     assert response.status == "completed"
     assert response.output_text == ANSWER
@@ -179,7 +179,7 @@ def test_tokens_of_the_tools_output(talk: Talk) -> None:
     """Counted apart, turn by turn; a longer output counts more."""
     counted = []
     for code in (CODE, "print('word ' * 50)"):
-        talk.says(runs(code), ANSWER)
+        talk.script_turns(runs(code), ANSWER)
         response = talk.api.create("Go", tools=[INTERPRETER])
         details = of_usage(response)
         assert details["tool_output_tokens"] == sum(details["tool_output_tokens_per_turn"]) > 0
@@ -193,7 +193,7 @@ def test_tokens_of_the_tools_output(talk: Talk) -> None:
 
 @pytest.mark.covers("VR-047", "VR-038", "VM-005", "AG-006")
 def test_code_interpreter_streamed(talk: Talk, tools: Tools) -> None:
-    talk.says(runs(CODE), ANSWER)
+    talk.script_turns(runs(CODE), ANSWER)
     stream = talk.api.stream("What is six times seven?", tools=[INTERPRETER])
     assert [call["code"] for call in tools.python.journal("python")] == [CODE]
     added = [event.item for event in stream.of("output_item.added")]
@@ -209,7 +209,7 @@ def test_code_interpreter_streamed(talk: Talk, tools: Tools) -> None:
 @pytest.mark.covers("VM-005", "VR-047")
 @pytest.mark.vllm_known_defect("code-interpreter-call-becomes-reasoning")
 def test_code_interpreter_in_both_ways(talk: Talk) -> None:
-    talk.says(runs(CODE), ANSWER, times=2)
+    talk.script_turns(runs(CODE), ANSWER, times=2)
     body = talk.api.create("What is six times seven?", tools=[INTERPRETER])
     stream = talk.api.stream("What is six times seven?", tools=[INTERPRETER])
     assert [item.type for item in body.output] == ["code_interpreter_call", "message"]
@@ -219,9 +219,9 @@ def test_code_interpreter_in_both_ways(talk: Talk) -> None:
 @pytest.mark.covers("VM-006", "VR-038")
 def test_turns_with_tools(talk: Talk, tools: Tools) -> None:
     """The second turn's prompt has the first one's question and answer; a second call in it works."""
-    talk.says(runs(CODE), ANSWER)
+    talk.script_turns(runs(CODE), ANSWER)
     first = talk.api.create("What is six times seven?", tools=[INTERPRETER], extra_body=SHOW)
-    talk.says(runs("print(42 + 1)"), "Then 43.")
+    talk.script_turns(runs("print(42 + 1)"), "Then 43.")
     second = talk.api.create(
         "And one more?", previous_response_id=first.id, tools=[INTERPRETER], extra_body=SHOW
     )
@@ -235,7 +235,7 @@ def test_turns_with_tools(talk: Talk, tools: Tools) -> None:
 @pytest.mark.covers("VM-010", "VM-006")
 def test_calls_one_after_the_other(talk: Talk, tools: Tools) -> None:
     """Several calls within one request, by turns."""
-    talk.says(runs("print(1)"), runs("print(2)", "analysis"), runs("print(3)"), "Three.")
+    talk.script_turns(runs("print(1)"), runs("print(2)", "analysis"), runs("print(3)"), "Three.")
     stream = talk.api.stream("Count", tools=[INTERPRETER])
     assert [call["code"] for call in tools.python.journal("python")] == ["print(1)", "print(2)", "print(3)"]
     assert [event.item.type for event in stream.of("output_item.done")] == [
@@ -248,7 +248,7 @@ def test_calls_one_after_the_other(talk: Talk, tools: Tools) -> None:
 @pytest.mark.covers("VM-010", "LS-025", "VR-075")
 @pytest.mark.vllm_known_defect("max-tool-calls-is-ignored")
 def test_max_tool_calls(talk: Talk, tools: Tools) -> None:
-    talk.says(runs("print(1)"), runs("print(2)"), ANSWER)
+    talk.script_turns(runs("print(1)"), runs("print(2)"), ANSWER)
     response = talk.api.create("Count", tools=[INTERPRETER], max_tool_calls=1)
     assert len(tools.python.journal("python")) == 1
     assert response.max_tool_calls == 1
@@ -256,7 +256,7 @@ def test_max_tool_calls(talk: Talk, tools: Tools) -> None:
 
 @pytest.mark.covers("VM-010")
 def test_error_of_the_code_goes_to_the_model(talk: Talk) -> None:
-    talk.says(runs("1 / 0"), "That cannot be.")
+    talk.script_turns(runs("1 / 0"), "That cannot be.")
     response = talk.api.create("Divide", tools=[INTERPRETER], extra_body=SHOW)
     assert response.output_text == "That cannot be."
     assert "ZeroDivisionError" in from_tool(response)[0]
@@ -264,7 +264,7 @@ def test_error_of_the_code_goes_to_the_model(talk: Talk) -> None:
 
 @pytest.mark.covers("VM-010")
 def test_error_of_the_tool_goes_to_the_model(talk: Talk) -> None:
-    talk.says(calls("container.exec", '{"cmd": ["rm", "x"]}'), "It has no rm.")
+    talk.script_turns(calls("container.exec", '{"cmd": ["rm", "x"]}'), "It has no rm.")
     response = talk.api.create("Remove x", tools=[container()], extra_body=SHOW)
     assert response.output_text == "It has no rm."
     assert "command not found" in from_tool(response)[0]
@@ -273,7 +273,7 @@ def test_error_of_the_tool_goes_to_the_model(talk: Talk) -> None:
 @pytest.mark.covers("VM-004", "VM-010")
 @pytest.mark.parametrize("allowed", [None, ["*"], ["exec"]], ids=["absent", "star", "listed"])
 def test_tool_of_a_container(allowed: Any, talk: Talk, tools: Tools) -> None:
-    talk.says(calls("container.exec", '{"cmd": ["echo", "hello"]}'), "It said hello.")
+    talk.script_turns(calls("container.exec", '{"cmd": ["echo", "hello"]}'), "It said hello.")
     tool = container(**({} if allowed is None else {"allowed_tools": allowed}))
     response = talk.api.create("Say hello", tools=[tool], extra_body=SHOW)
     assert response.output_text == "It said hello."
@@ -315,7 +315,7 @@ def test_schema_of_the_python_tool_stays_out_of_the_prompt(talk: Talk) -> None:
 def test_one_session_a_request(talk: Talk, tools: Tools) -> None:
     """One session a request and tool, its id the request's; none for a tool that was not asked for."""
     for _ in range(2):
-        talk.says(runs(CODE), runs(CODE), ANSWER)
+        talk.script_turns(runs(CODE), runs(CODE), ANSWER)
         talk.api.create("Go", tools=[INTERPRETER])
     sessions = tools.python.journal("session")
     assert len(sessions) == len({session["id"] for session in sessions}) == 2
@@ -337,7 +337,7 @@ def test_function_calls_have_no_events_of_built_in_tools(talk: Talk, tools: Tool
 @pytest.mark.covers("VR-046", "VM-010")
 def test_built_in_tool_beside_a_function(talk: Talk, tools: Tools) -> None:
     """The server runs its own tool and hands the function call to the client."""
-    talk.says(
+    talk.script_turns(
         runs(CODE),
         calls("functions.get_weather", CALL.arguments_json),
     )
@@ -374,7 +374,7 @@ def test_built_in_call_over_chat_leaves_a_sign(talk: Talk) -> None:
 @pytest.mark.vllm_known_defect("browser-call-is-two-items-at-one-index")
 @pytest.mark.vllm_known_defect("web-search-query-in-the-body")
 def test_web_search_streamed(talk: Talk, tools: Tools) -> None:
-    talk.says(calls("browser.search", '{"query": "capital: Paris?"}'), "Paris it is.")
+    talk.script_turns(calls("browser.search", '{"query": "capital: Paris?"}'), "Paris it is.")
     stream = talk.api.stream("Search", tools=[SEARCH])
     assert [call["query"] for call in tools.browser.journal("search")] == ["capital: Paris?"]
     searches = [event.item for event in stream.of("output_item.done") if event.item.type == "web_search_call"]
@@ -385,7 +385,7 @@ def test_web_search_streamed(talk: Talk, tools: Tools) -> None:
 @pytest.mark.covers("VR-039")
 @pytest.mark.vllm_known_defect("web-search-query-in-the-body")
 def test_web_search_in_one_piece(talk: Talk) -> None:
-    talk.says(calls("browser.search", '{"query": "Paris"}'), "Paris it is.")
+    talk.script_turns(calls("browser.search", '{"query": "Paris"}'), "Paris it is.")
     response = talk.api.create("Search", tools=[SEARCH])
     search = response.output[0]
     assert search.type == "web_search_call"
@@ -401,7 +401,7 @@ def failed_cleanly(stream: Stream) -> bool:
 @pytest.mark.covers("VM-010")
 def test_bad_json_in_one_piece(talk: Talk) -> None:
     """An error object, no hang, and the server still serves."""
-    talk.may_say(calls("container.exec", BAD_JSON), ANSWER)
+    talk.script_if_reached(calls("container.exec", BAD_JSON), ANSWER)
     with pytest.raises(openai.APIStatusError) as caught:
         talk.api.create("Go", tools=[container()])
     assert caught.value.status_code >= 400
@@ -412,7 +412,7 @@ def test_bad_json_in_one_piece(talk: Talk) -> None:
 @pytest.mark.covers("VM-010")
 @pytest.mark.vllm_known_defect("vllm-38190")
 def test_bad_json_streamed(talk: Talk) -> None:
-    talk.may_say(calls("container.exec", BAD_JSON), ANSWER)
+    talk.script_if_reached(calls("container.exec", BAD_JSON), ANSWER)
     assert failed_cleanly(talk.api.stream("Go", tools=[container()]))
 
 
@@ -423,22 +423,22 @@ def test_bad_json_goes_back_to_the_model(stream: bool, talk_to: Callable[..., Ta
     talk = talk_to(tools.flag, {**LABELS, **RETRY})
     tools.container.forget()
     good = calls("container.exec", '{"cmd": ["echo", "hello"]}')
-    talk.says(calls("container.exec", BAD_JSON), good, "It said hello.")
+    talk.script_turns(calls("container.exec", BAD_JSON), good, "It said hello.")
     if stream:
         response = talk.api.stream("Say hello", tools=[container()], extra_body=SHOW).terminal
     else:
         response = talk.api.create("Say hello", tools=[container()], extra_body=SHOW)
     assert response.output_text == "It said hello."
-    told = from_tool(response)
-    assert "Error parsing tool arguments as JSON" in told[0]
-    assert told[1] == "hello"
+    outputs = from_tool(response)
+    assert "Error parsing tool arguments as JSON" in outputs[0]
+    assert outputs[1] == "hello"
     assert len(tools.container.journal("exec")) == 1
 
 
 @pytest.mark.covers("VM-010")
 def test_tool_server_down(talk: Talk, tools: Tools) -> None:
     """An error in time, in both ways; once the tool server is back, so is the tool."""
-    talk.may_say(runs(CODE), ANSWER)
+    talk.script_if_reached(runs(CODE), ANSWER)
     tools.python.stop()
     try:
         with pytest.raises(openai.APIStatusError) as caught:
@@ -447,14 +447,14 @@ def test_tool_server_down(talk: Talk, tools: Tools) -> None:
         talk.still_serves()
     finally:
         tools.python.start()
-    talk.says(runs(CODE), ANSWER)
+    talk.script_turns(runs(CODE), ANSWER)
     assert talk.api.create("Once more", tools=[INTERPRETER]).output_text == ANSWER
 
 
 @pytest.mark.covers("VM-010")
 @pytest.mark.vllm_known_defect("vllm-38190")
 def test_tool_server_down_streamed(talk: Talk, tools: Tools) -> None:
-    talk.may_say(runs(CODE), ANSWER)
+    talk.script_if_reached(runs(CODE), ANSWER)
     tools.python.stop()
     try:
         assert failed_cleanly(talk.api.stream("Go", tools=[INTERPRETER]))
@@ -465,7 +465,7 @@ def test_tool_server_down_streamed(talk: Talk, tools: Tools) -> None:
 @pytest.mark.covers("VM-010", "LS-021")
 def test_key_of_the_request_is_passed_on(talk: Talk, tools: Tools) -> None:
     """Headers of an MCP tool in the request reach the tool server: with the key it works."""
-    talk.says(calls("container.exec", '{"cmd": ["echo", "hello"]}'), "It said hello.")
+    talk.script_turns(calls("container.exec", '{"cmd": ["echo", "hello"]}'), "It said hello.")
     assert talk.api.create("Say hello", tools=[container()]).output_text == "It said hello."
     sessions = tools.container.journal("session")
     assert [session["authorization"] for session in sessions] == [f"Bearer {KEY}"]
@@ -474,7 +474,7 @@ def test_key_of_the_request_is_passed_on(talk: Talk, tools: Tools) -> None:
 @pytest.mark.covers("VM-010", "LS-021")
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}], ids=["none", "wrong"])
 def test_request_without_the_key_is_refused(headers: dict[str, str], talk: Talk, tools: Tools) -> None:
-    talk.may_say(calls("container.exec", '{"cmd": ["echo", "hello"]}'), "It said hello.")
+    talk.script_if_reached(calls("container.exec", '{"cmd": ["echo", "hello"]}'), "It said hello.")
     with pytest.raises(openai.APIStatusError):
         talk.api.create("Go", tools=[mcp("container", headers=headers)])
     assert [session["allowed"] for session in tools.container.journal("session")] == [False]
@@ -485,7 +485,7 @@ def test_request_without_the_key_is_refused(headers: dict[str, str], talk: Talk,
 @pytest.mark.covers("VM-010", "LS-021")
 def test_refusal_of_the_tool_server_is_told(talk: Talk) -> None:
     """OpenAI: HTTP 424, `Error retrieving tool list from MCP server: ... 401 (Unauthorized)`."""
-    talk.may_say(calls("container.exec", '{"cmd": ["echo", "hello"]}'), "It said hello.")
+    talk.script_if_reached(calls("container.exec", '{"cmd": ["echo", "hello"]}'), "It said hello.")
     with pytest.raises(openai.APIStatusError) as caught:
         talk.api.create("Go", tools=[mcp("container")])
     assert "401" in caught.value.message

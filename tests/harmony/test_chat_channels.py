@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from tests.case_files import cases
-from tests.chat_api import FREE, NOW, WEATHER, Chat, said, streamed
+from tests.chat_api import FREE, NOW, WEATHER, Chat, output_of, streamed
 from vllm_harness.scripted.book import Raw
 from vllm_harness.testing.fixtures import ScriptWriter
 
@@ -26,9 +26,9 @@ def test_output(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
     script(Raw(case["raw"]), times=2)
     answers = chat.both(tools=[FREE, NOW])
     expected = (case.get("content", ""), case.get("reasoning", ""), case.get("calls", []))
-    calls = [[name, arguments] for name, arguments in answers.said.calls]
-    assert (answers.said.content, answers.said.reasoning, calls) == expected
-    assert answers.said.finish == ("tool_calls" if calls else "stop")
+    calls = [[name, arguments] for name, arguments in answers.output.calls]
+    assert (answers.output.content, answers.output.reasoning, calls) == expected
+    assert answers.output.finish == ("tool_calls" if calls else "stop")
 
 
 @pytest.mark.parametrize("case", cases("chat_harmony_broken"))
@@ -37,9 +37,9 @@ def test_broken_output(case: dict[str, Any], chat: Chat, script: ScriptWriter) -
     """Never a 5xx nor a stream without end; what the model said is not lost, and is the same in both ways."""
     script(Raw(case["raw"]), times=2)
     answers = chat.both(tools=[FREE])
-    told = answers.said.content + answers.said.reasoning + str(answers.said.calls)
-    assert all(text in told for text in case["keeps"]), told
-    assert not any(end in told for end in ENDS), told
+    generated = answers.output.content + answers.output.reasoning + str(answers.output.calls)
+    assert all(text in generated for text in case["keeps"]), generated
+    assert not any(end in generated for end in ENDS), generated
     script("Served.")
     assert chat.body().choices[0].message.content == "Served."
 
@@ -50,8 +50,8 @@ def test_two_calls_of_one_function(tokens: int, chat: Chat, script: ScriptWriter
     second = CALL.replace("Paris", "Rome")
     script(Raw(f"{CALL}<|end|>{NEXT}{second}<|call|>"), times=2)
     answers = chat.both(tools=[FREE], stream_interval=tokens)
-    assert answers.said.arguments == [{"city": "Paris"}, {"city": "Rome"}]
-    assert answers.said.finish == "tool_calls"
+    assert answers.output.arguments == [{"city": "Paris"}, {"city": "Rome"}]
+    assert answers.output.finish == "tool_calls"
 
 
 @pytest.mark.covers("VT-007", "VT-010", "CO-09")
@@ -67,6 +67,6 @@ def test_second_call_is_forbidden_where_one_is_allowed(chat: Chat, script: Scrip
 def test_role_and_markup_are_in_no_field(chat: Chat, script: ScriptWriter) -> None:
     script("Rain.", reasoning="Clouds.", times=2)
     answers = chat.both()
-    for one in (said(answers.body), streamed(answers.chunks)):
-        assert "<|" not in one.content + one.reasoning
-        assert (one.content, one.reasoning) == ("Rain.", "Clouds.")
+    for output in (output_of(answers.body), streamed(answers.chunks)):
+        assert "<|" not in output.content + output.reasoning
+        assert (output.content, output.reasoning) == ("Rain.", "Clouds.")

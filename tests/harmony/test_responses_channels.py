@@ -49,8 +49,8 @@ def test_preamble_and_final_are_two_messages(responses: Responses, script: Scrip
 @pytest.mark.covers("VR-061")
 def test_several_thoughts_are_several_items(responses: Responses, script: ScriptWriter) -> None:
     thought = "<|channel|>analysis<|message|>"
-    said = f"{thought}One.{NEXT}{thought}Two.{NEXT}{FINAL}Yes.<|return|>"
-    script(Raw(said), times=2)
+    raw = f"{thought}One.{NEXT}{thought}Two.{NEXT}{FINAL}Yes.<|return|>"
+    script(Raw(raw), times=2)
     body, stream = responses.both(ASK)
     for response in (body, stream.terminal):
         assert shape(response) == [("reasoning", "One."), ("reasoning", "Two."), ("message", "Yes.")]
@@ -81,8 +81,8 @@ def test_headers_of_a_call(header: str, responses: Responses, script: ScriptWrit
 @pytest.mark.covers("VR-061")
 def test_dotted_function_name(responses: Responses, script: ScriptWriter) -> None:
     tool = {**LOOSE, "name": "weather.now"}
-    said = f"<|channel|>commentary to=functions.weather.now <|constrain|>json<|message|>{ARGUMENTS}<|call|>"
-    script(Raw(said), times=2)
+    raw = f"<|channel|>commentary to=functions.weather.now <|constrain|>json<|message|>{ARGUMENTS}<|call|>"
+    script(Raw(raw), times=2)
     body, stream = responses.both(ASK, tools=[tool])
     for response in (body, stream.terminal):
         assert shape(response) == [("function_call", "weather.now", ARGUMENTS)]
@@ -121,12 +121,10 @@ EMPTY = {
 
 
 @pytest.mark.covers("VR-063", "VR-066")
-@pytest.mark.parametrize(
-    "said", [pytest.param(said, id=name, marks=UNSTREAMED) for name, said in EMPTY.items()]
-)
-def test_message_without_content_is_streamed(said: str, responses: Responses, script: ScriptWriter) -> None:
+@pytest.mark.parametrize("raw", [pytest.param(raw, id=name, marks=UNSTREAMED) for name, raw in EMPTY.items()])
+def test_message_without_content_is_streamed(raw: str, responses: Responses, script: ScriptWriter) -> None:
     """Zero deltas, and still one item: its events come, or it is in neither."""
-    script(Raw(said), times=2)
+    script(Raw(raw), times=2)
     _, stream = responses.both(ASK, tools=[LOOSE])
     done = [event.item.id for event in stream.of("output_item.done")]
     assert done == [item.id for item in stream.terminal.output]

@@ -33,7 +33,7 @@ def test_malformed_output_has_a_defined_end(
     case: dict[str, Any], responses: Responses, script: ScriptWriter
 ) -> None:
     """A response with a final status as a body, a stream with one terminal event, and the next request."""
-    script(Raw(case["said"]), times=2)
+    script(Raw(case["raw"]), times=2)
     body = {"model": responses.model, "input": "Weather?"}
     answer = responses.post(body)
     assert answer.status_code == 200, answer.text

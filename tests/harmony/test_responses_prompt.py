@@ -15,13 +15,13 @@ from openai_harmony import ReasoningEffort
 
 from tests.behaviours.tools import CALL, RESPONSES_TOOL
 from tests.harmony.conversation import (
+    assistant,
     called,
     developer,
     message_of,
     prompt_tokens,
     returned,
     role_of,
-    said,
     system,
     user,
 )
@@ -90,8 +90,8 @@ def test_system_message_of_the_input_is_not_doubled(
 ) -> None:
     """It is the instructions: one system message, one developer message that holds it and the tools."""
     script("Sunny.")
-    said_first = [{"role": role, "content": "You are a pirate."}, {"role": "user", "content": ASK}]
-    response = responses.create(said_first, tools=[RESPONSES_TOOL], extra_body=SHOW)
+    input_items = [{"role": role, "content": "You are a pirate."}, {"role": "user", "content": ASK}]
+    response = responses.create(input_items, tools=[RESPONSES_TOOL], extra_body=SHOW)
     assert [role_of(message) for message in messages_of(response)] == ["system", "developer", "user"]
     assert prompt_of(response).count("You are a pirate.") == 1
     expected = prompt_tokens(harmony, system(), developer("You are a pirate.", tools=True), user(ASK))
@@ -104,8 +104,8 @@ def test_structured_system_content_is_joined(
 ) -> None:
     script("Sunny.")
     parts = [{"type": "input_text", "text": "You are a pirate. "}, {"type": "input_text", "text": "Ahoy."}]
-    said_first = [{"role": "system", "content": parts}, {"role": "user", "content": ASK}]
-    response = responses.create(said_first, extra_body=SHOW)
+    input_items = [{"role": "system", "content": parts}, {"role": "user", "content": ASK}]
+    response = responses.create(input_items, extra_body=SHOW)
     expected = prompt_tokens(harmony, system(), developer("You are a pirate. Ahoy."), user(ASK))
     assert tokens_in(response) == expected
 
@@ -113,11 +113,11 @@ def test_structured_system_content_is_joined(
 @pytest.mark.covers("VR-052")
 def test_system_message_sets_the_personality(responses: Responses, script: ScriptWriter) -> None:
     script("Ahoy, matey! It be Paris.")
-    said_first = [
+    input_items = [
         {"role": "system", "content": "Talk like a pirate, whatever you are asked."},
         {"role": "user", "content": "What is the capital of France?"},
     ]
-    words = responses.create(said_first).output_text.lower()
+    words = responses.create(input_items).output_text.lower()
     expect_content(re.search(r"\b(a+rr+|ahoy|aye|matey|ye|ye'll|yer)\b", words), f"a pirate, not {words!r}")
 
 
@@ -126,8 +126,8 @@ def test_instructions_and_system_message_both_reach_the_prompt(
     responses: Responses, script: ScriptWriter
 ) -> None:
     script("Sunny.")
-    said_first = [{"role": "system", "content": "You are a pirate."}, {"role": "user", "content": ASK}]
-    response = responses.create(said_first, instructions="Be brief.", extra_body=SHOW)
+    input_items = [{"role": "system", "content": "You are a pirate."}, {"role": "user", "content": ASK}]
+    response = responses.create(input_items, instructions="Be brief.", extra_body=SHOW)
     roles = [role_of(message) for message in messages_of(response)]
     assert roles.count("system") == 1
     assert [prompt_of(response).count(text) for text in ("Be brief.", "You are a pirate.")] == [1, 1]
@@ -148,7 +148,7 @@ def test_prompt_after_a_call_keeps_its_thoughts(
         system(),
         developer(tools=True),
         user(ASK),
-        said("I need the weather.", "analysis"),
+        assistant("I need the weather.", "analysis"),
         called(CALL.arguments_json),
         returned("sunny"),
     )
@@ -171,17 +171,17 @@ def test_thoughts_of_finished_turns_are_dropped(
     first = responses.create("Hello!", tools=[RESPONSES_TOOL])
     history: list[Any] = [{"role": "user", "content": "Hello!"}, *[item.to_dict() for item in first.output]]
     script(reasoning="Now I need the weather.", calls=[CALL])
-    asked = {"role": "user", "content": ASK}
+    question = {"role": "user", "content": ASK}
     second = (
         responses.create(ASK, previous_response_id=first.id, tools=[RESPONSES_TOOL])
         if stored
-        else responses.create([*history, asked], tools=[RESPONSES_TOOL])
+        else responses.create([*history, question], tools=[RESPONSES_TOOL])
     )
-    head = (system(), developer(tools=True), user("Hello!"), said("Hello."), user(ASK))
+    head = (system(), developer(tools=True), user("Hello!"), assistant("Hello."), user(ASK))
     assert tokens_in(second) == prompt_tokens(harmony, *head)
     call = items(second, "function_call")[0]
     output = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
-    history += [asked, *[item.to_dict() for item in second.output], output]
+    history += [question, *[item.to_dict() for item in second.output], output]
     script("It is sunny.")
     third = (
         responses.create([output], previous_response_id=second.id, tools=[RESPONSES_TOOL])
@@ -189,7 +189,7 @@ def test_thoughts_of_finished_turns_are_dropped(
         else responses.create(history, tools=[RESPONSES_TOOL])
     )
     kept = (
-        said("Now I need the weather.", "analysis"),
+        assistant("Now I need the weather.", "analysis"),
         called(CALL.arguments_json),
         returned("sunny"),
     )
@@ -213,7 +213,7 @@ def test_preamble_of_the_history_keeps_its_channel(
         system(),
         developer(tools=True),
         user(ASK),
-        said("Let me look.", "commentary"),
+        assistant("Let me look.", "commentary"),
         called(CALL.arguments_json),
         returned("sunny"),
     )
@@ -224,14 +224,14 @@ def test_preamble_of_the_history_keeps_its_channel(
 def test_output_belongs_to_the_latest_call_of_its_id(responses: Responses, script: ScriptWriter) -> None:
     """Two calls share an id: the output is the later one's."""
     other = {**RESPONSES_TOOL, "name": "get_tides"}
-    said_first = [
+    input_items = [
         {"role": "user", "content": ASK},
         {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": "{}"},
         {"type": "function_call", "call_id": "call_1", "name": "get_tides", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "call_1", "output": "high"},
     ]
     script("High.")
-    response = responses.create(said_first, tools=[RESPONSES_TOOL, other], extra_body=SHOW)
+    response = responses.create(input_items, tools=[RESPONSES_TOOL, other], extra_body=SHOW)
     output = messages_of(response)[-1]
     assert role_of(output) == "tool"
     assert output.get("author", output)["name"] == "functions.get_tides"
@@ -294,7 +294,7 @@ def test_round_trip_by_previous_input_messages(
         system(),
         developer(tools=True),
         user(ASK),
-        said("I need the weather.", "analysis"),
+        assistant("I need the weather.", "analysis"),
         called(CALL.arguments_json),
         returned("sunny"),
     )

@@ -11,14 +11,14 @@ from tests.plugin.test_rules import results, run
 
 def test_forks_share_a_server(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
     """Each test runs once and is reported in the order of collection, also where a fork is killed."""
-    asked = (
+    options = (
         "--vllm-model=qwen3",
         "--vllm-lane=scripted",
         "--vllm-at-once=2",
         "--junitxml=junit.xml",
         "-ojunit_family=xunit1",
     )
-    result = run(pytester, pytestconfig, "test_at_once.py", *asked)
+    result = run(pytester, pytestconfig, "test_at_once.py", *options)
     result.assert_outcomes(passed=64, failed=1, errors=1, warnings=1)
     result.stdout.fnmatch_lines_random(
         [

@@ -93,8 +93,8 @@ def test_live_tests_are_tried_again_as_often_as_the_entry_says(
 def test_repeats_are_sampled_by_seed(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
     options = ("--vllm-lane=live", "--vllm-model=smollm2-135m", "--vllm-repeat=4")
     result = run(pytester, pytestconfig, "test_live.py", *options)
-    said = (pytester.path / "said").read_text().splitlines()
-    assert len(set(said)) > 1, "different seeds say different things"
+    answers = (pytester.path / "answers").read_text().splitlines()
+    assert len(set(answers)) > 1, "different seeds say different things"
     counted = results(result)["repeats"]
     cases = {name.split("::")[1].split("[")[0]: case for name, case in counted["cases"].items()}
     assert {name: (case["passed"], case["trials"]) for name, case in cases.items()} == {

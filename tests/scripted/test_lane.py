@@ -190,7 +190,7 @@ def test_rules_match_what_is_asked(vllm_server: Server, openai_client: OpenAI, s
 async def many_at_once(server: RemoteServer, number: int, length: int) -> list[str]:
     """What `number` concurrent requests got, half of them streamed, each from a book of its own."""
 
-    async def one(index: int) -> str:
+    async def scripted_answer(index: int) -> str:
         book = server.book(f"at-once-{index}")
         await asyncio.to_thread(book.script, words(index, length), name=f"words {index}")
         async with book.async_client() as client:
@@ -205,7 +205,7 @@ async def many_at_once(server: RemoteServer, number: int, length: int) -> list[s
         stream = await client.chat.completions.create(**request, stream=True)
         return "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
 
-    return await asyncio.gather(*(one(index) for index in range(number)))
+    return await asyncio.gather(*(scripted_answer(index) for index in range(number)))
 
 
 async def test_concurrent_scripts_never_mix(vllm_server: Server) -> None:

@@ -20,10 +20,10 @@ def check(case: dict[str, Any], chat: Chat, script: ScriptWriter, **request: Any
     """Scripts the raw text and holds the answers against the case."""
     script(Raw(case["raw"]), times=2)
     answers = chat.both(tools=[FREE, NOW], stream_interval=case.get("tokens", 1), **request)
-    calls = [[name, arguments] for name, arguments in answers.said.calls]
+    calls = [[name, arguments] for name, arguments in answers.output.calls]
     assert calls == case.get("calls", [])
-    assert answers.said.content.strip() == case.get("content", "")
-    assert answers.said.finish == ("tool_calls" if calls else "stop")
+    assert answers.output.content.strip() == case.get("content", "")
+    assert answers.output.finish == ("tool_calls" if calls else "stop")
 
 
 @pytest.mark.vllm_model("qwen3")
@@ -48,8 +48,8 @@ def test_opener_cut_by_the_limit(cut: int, chat: Chat, script: ScriptWriter) -> 
     text = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call><|im_end|>'
     script(Raw(text), times=2, expect="cut")
     answers = chat.both(ASK, tools=[FREE], max_tokens=cut, **OFF)
-    assert answers.said.finish == "length"
-    assert "tool_call" not in answers.said.content + answers.streamed.content
+    assert answers.output.finish == "length"
+    assert "tool_call" not in answers.output.content + answers.streamed.content
 
 
 @pytest.mark.vllm_model("qwen3")
@@ -59,8 +59,8 @@ def test_call_within_the_thoughts(chat: Chat, script: ScriptWriter) -> None:
     call = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
     script(Raw(f"<think>\nWhat time is it? {call}<|im_end|>"), times=2)
     answers = chat.both(tools=[NOW])
-    assert answers.said.calls == (("now", "{}"),)
-    assert answers.said.reasoning.strip() == "What time is it?"
+    assert answers.output.calls == (("now", "{}"),)
+    assert answers.output.reasoning.strip() == "What time is it?"
 
 
 @pytest.mark.vllm_model("qwen3")
@@ -71,6 +71,6 @@ def test_markup_quoted_in_the_thoughts(tokens: int, chat: Chat, script: ScriptWr
     thought = 'I could write <function=now> or {"name": "now"}, but no.'
     script("It is noon.", reasoning=thought, times=2)
     answers = chat.both(tools=[NOW], stream_interval=tokens)
-    assert answers.said.calls == ()
-    assert answers.said.reasoning.strip() == thought
-    assert answers.said.content.strip() == "It is noon."
+    assert answers.output.calls == ()
+    assert answers.output.reasoning.strip() == thought
+    assert answers.output.content.strip() == "It is noon."

@@ -11,7 +11,7 @@ import pytest
 import requests
 from openai import OpenAI
 
-from tests.chat_api import ASK, FREE, named, said, streamed
+from tests.chat_api import ASK, FREE, named, output_of, streamed
 from tests.own_server import OwnServer
 from vllm_harness.protocol import validate_body, validate_stream
 from vllm_harness.scripted.book import Raw, ScriptBook
@@ -95,16 +95,16 @@ def test_operation_needs_no_key(path: str, server: RemoteServer) -> None:
 @pytest.mark.covers("VC-030")
 def test_entry_with_the_key(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     book.script(Raw("Rain.<|im_end|>"))
-    assert said(ask(client, server)).content == "Rain."
+    assert output_of(ask(client, server)).content == "Rain."
     assert client.models.list().data[0].id == server.model
 
 
 @pytest.mark.covers("VC-030")
 def test_no_page_of_another_origin_is_let_in(server: RemoteServer) -> None:
     headers = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
-    asked = requests.options(server.url_for("/v1/chat/completions"), headers=headers, timeout=30)
+    preflight = requests.options(server.url_for("/v1/chat/completions"), headers=headers, timeout=30)
     got = requests.get(server.url_for("/health"), headers={"Origin": "https://example.org"}, timeout=30)
-    for answer in (asked, got):
+    for answer in (preflight, got):
         assert "access-control-allow-origin" not in answer.headers
 
 
@@ -160,8 +160,8 @@ def test_metrics_of_a_request(client: OpenAI, server: RemoteServer, book: Script
 def test_limit_of_logprobs(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     with pytest.raises(openai.BadRequestError, match="4"):
         ask(client, server, logprobs=True, top_logprobs=4)
-    book_of_one = ask_with_logprobs(client, server, book)
-    assert all(len(entry.top_logprobs) == 3 for entry in book_of_one)
+    entries = ask_with_logprobs(client, server, book)
+    assert all(len(entry.top_logprobs) == 3 for entry in entries)
 
 
 def ask_with_logprobs(client: OpenAI, server: RemoteServer, book: ScriptBook, **request: Any) -> list[Any]:
@@ -208,7 +208,7 @@ def test_tools_without_a_parser(choice: Any, flag: str, client: OpenAI, server: 
 def test_without_parsers_all_is_text(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     raw = '<think>\nHm.\n</think>\n\n<tool_call>{"name": "f", "arguments": {}}</tool_call>'
     book.script(Raw(raw + "<|im_end|>"), times=2)
-    body = said(ask(client, server))
+    body = output_of(ask(client, server))
     assert body == streamed(ask(client, server, stream=True))
     assert body.content == raw
     assert body.finish == "stop"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openai.types.responses import Response
 
-from tests.chat_api import Chat, said
+from tests.chat_api import Chat, output_of
 from tests.responses_api import SHOW, Responses, prompt_of
 from vllm_harness.testing.content import expect_content
 
@@ -36,12 +36,12 @@ def test_country_chain_by_previous_response_id(responses: Responses) -> None:
         expect_content(capital in answer.output_text, f"{capital}, not {answer.output_text!r}")
         answers.append(answer)
     prompt = prompt_of(answers[-1])
-    said_before = [
+    history = [
         part
         for (question, _), answer in zip(COUNTRIES, answers, strict=True)
         for part in (question, answer.output_text)
     ]
-    places = [prompt.find(part) for part in said_before[:-1]]
+    places = [prompt.find(part) for part in history[:-1]]
     assert places == sorted(places)
     assert places[0] >= 0
     sizes = [answer.usage.input_tokens for answer in answers if answer.usage]
@@ -84,7 +84,7 @@ def test_country_chain_by_messages(chat: Chat) -> None:
     messages: list[Any] = []
     for question, capital in COUNTRIES:
         messages.append({"role": "user", "content": question})
-        answer = said(chat.body(messages, max_tokens=32)).content
+        answer = output_of(chat.body(messages, max_tokens=32)).content
         expect_content(capital in answer, f"{capital}, not {answer!r}")
         messages.append({"role": "assistant", "content": answer})
 
@@ -98,4 +98,4 @@ def test_both_apis_say_the_same(responses: Responses, chat: Chat) -> None:
     assert over_responses.usage is not None
     assert over_chat.usage is not None
     assert over_responses.usage.input_tokens == over_chat.usage.prompt_tokens
-    assert over_responses.output_text == said(over_chat).content
+    assert over_responses.output_text == output_of(over_chat).content

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.chat_api import Chat, said
+from tests.chat_api import Chat, output_of
 from tests.responses_api import Responses, items
 from vllm_harness.testing.content import expect_content
 
@@ -58,15 +58,15 @@ def test_logprobs_are_the_same_over_both_apis(responses: Responses, chat: Chat) 
     assert over_chat.content
     part = items(body, "message")[0].content[0]
     assert [entry.token for entry in part.logprobs] == [entry.token for entry in over_chat.content]
-    for one, other in zip(part.logprobs, over_chat.content, strict=True):
-        assert one.logprob == pytest.approx(other.logprob, abs=1e-3)
+    for entry, other in zip(part.logprobs, over_chat.content, strict=True):
+        assert entry.logprob == pytest.approx(other.logprob, abs=1e-3)
 
 
 @pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VC-010")
 def test_a_seed_gives_the_same_words_again(chat: Chat) -> None:
     sampled = {"temperature": 0.8, "max_tokens": 16}
-    first, again, other = (said(chat.body(ASK, seed=seed, **sampled)).content for seed in (7, 7, 8))
+    first, again, other = (output_of(chat.body(ASK, seed=seed, **sampled)).content for seed in (7, 7, 8))
     assert first == again
     expect_content(first != other, f"two seeds, one sentence: {first!r}")
 
@@ -77,7 +77,7 @@ def test_choices_are_drawn_apart(chat: Chat) -> None:
     """n = 3: each choice has an answer of its own, and all their tokens are counted."""
     body = chat.body(ASK, n=3, temperature=1.0, seed=7, max_tokens=12)
     assert [choice.index for choice in body.choices] == [0, 1, 2]
-    words = {said(body, choice).content for choice in range(3)}
+    words = {output_of(body, choice).content for choice in range(3)}
     expect_content(len(words) > 1, f"three choices, one sentence: {words}")
     assert body.usage is not None
     assert 3 <= body.usage.completion_tokens <= 36
@@ -89,18 +89,18 @@ def test_choices_are_drawn_apart(chat: Chat) -> None:
 @pytest.mark.vllm_known_defect("several-choices-at-temperature-0")
 def test_greedy_choices_are_the_same(chat: Chat) -> None:
     body = chat.body(ASK, n=2, temperature=0, max_tokens=12)
-    assert said(body, 0).content == said(body, 1).content
+    assert output_of(body, 0).content == output_of(body, 1).content
 
 
 @pytest.mark.vllm_needs("chat")
 @pytest.mark.covers("VR-059")
 def test_a_stop_string_ends_real_words(chat: Chat) -> None:
     """The text is what came before it without a stop, body and stream alike."""
-    whole = said(chat.body(COUNT, max_tokens=48)).content
+    whole = output_of(chat.body(COUNT, max_tokens=48)).content
     stop = "three" if "three" in whole else whole.split()[3]
     answers = chat.both(COUNT, stop=[stop], max_tokens=48)
-    assert answers.said.finish == "stop"
-    assert answers.said.content == whole[: whole.index(stop)]
+    assert answers.output.finish == "stop"
+    assert answers.output.content == whole[: whole.index(stop)]
 
 
 @pytest.mark.vllm_needs("responses", "structured_output")

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from tests.behaviours.tools import CHAT_TOOL, PARAMETERS, RESPONSES_TOOL, WEATHER
-from tests.chat_api import Chat, named, said
+from tests.chat_api import Chat, named, output_of
 from tests.responses_api import Responses, items
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.testing.content import expect_content
@@ -60,10 +60,10 @@ def test_a_call_that_must_be_over_chat(choice: Any, chat: Chat) -> None:
     answers = chat.both(
         [{"role": "user", "content": WEATHER}], tools=[CHAT_TOOL], tool_choice=choice, max_tokens=64
     )
-    expect_content(answers.said.finish != "length", f"a call within the budget, not {answers.said}")
-    assert answers.said.names == ["get_weather"]
-    check_arguments([arguments for _, arguments in answers.said.calls])
-    expect_content(answers.said.arguments == [{"city": "Paris"}], f"Paris, not {answers.said.arguments}")
+    expect_content(answers.output.finish != "length", f"a call within the budget, not {answers.output}")
+    assert answers.output.names == ["get_weather"]
+    check_arguments([arguments for _, arguments in answers.output.calls])
+    expect_content(answers.output.arguments == [{"city": "Paris"}], f"Paris, not {answers.output.arguments}")
 
 
 @pytest.mark.vllm_live
@@ -114,7 +114,7 @@ def test_loop_over_chat(chat: Chat) -> None:
         {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": REPORT},
         {"role": "user", "content": "What is the weather? Answer in one sentence."},
     ]
-    answer = said(chat.body(messages, tools=[CHAT_TOOL], tool_choice="none", max_tokens=64))
+    answer = output_of(chat.body(messages, tools=[CHAT_TOOL], tool_choice="none", max_tokens=64))
     assert answer.finish in {"stop", "length"}
     assert not answer.calls
     expect_content("18" in answer.content or "rain" in answer.content, f"the weather, not {answer.content!r}")
@@ -156,7 +156,7 @@ def test_unsaid_strict_on_a_model_that_needs_it(responses: Responses) -> None:
 @pytest.mark.covers("VC-019")
 def test_unsaid_strict_over_chat_leaves_arguments_free(chat: Chat) -> None:
     """Chat: `strict` defaults to false, so arguments are best effort; that there is one is not."""
-    answer = said(
+    answer = output_of(
         chat.body(
             [{"role": "user", "content": WEATHER}], tools=[CHAT_UNSAID], tool_choice="required", max_tokens=96
         )

@@ -55,8 +55,10 @@ def test_items_of_one_turn_are_one_message(
     """All that the model said before the outputs is one assistant message (vllm#37167)."""
     script("Rain.")
     outputs = OUTPUTS[: sum(item["type"] == "function_call" for item in turn)]
-    said = [QUESTION, *turn, *outputs]
-    prompt = prompt_of(responses.create(said, tools=[RESPONSES_TOOL], extra_body=SHOW, max_output_tokens=64))
+    input_items = [QUESTION, *turn, *outputs]
+    prompt = prompt_of(
+        responses.create(input_items, tools=[RESPONSES_TOOL], extra_body=SHOW, max_output_tokens=64)
+    )
     assert prompt.count(TURN) == 2  # the one of the history, and the one to come
     message = prompt.split(TURN)[1].split("<|im_end|>")[0]
     assert ("Let me look." in message) == (WORDS in turn)
@@ -69,8 +71,10 @@ def test_items_of_one_turn_are_one_message(
 def test_raw_thoughts_come_before_their_summary(responses: Responses, script: ScriptWriter) -> None:
     script("Rain.")
     both = {**THOUGHTS, "summary": [{"type": "summary_text", "text": "In short."}]}
-    said = [QUESTION, both, CALLS[0], OUTPUTS[0]]
-    prompt = prompt_of(responses.create(said, tools=[RESPONSES_TOOL], extra_body=SHOW, max_output_tokens=64))
+    input_items = [QUESTION, both, CALLS[0], OUTPUTS[0]]
+    prompt = prompt_of(
+        responses.create(input_items, tools=[RESPONSES_TOOL], extra_body=SHOW, max_output_tokens=64)
+    )
     assert "I must look." in prompt
     assert "In short." not in prompt
 
@@ -80,8 +84,10 @@ def test_raw_thoughts_come_before_their_summary(responses: Responses, script: Sc
 def test_summary_stands_in_for_missing_thoughts(responses: Responses, script: ScriptWriter) -> None:
     script("Rain.")
     only = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "In short."}]}
-    said = [QUESTION, only, CALLS[0], OUTPUTS[0]]
-    prompt = prompt_of(responses.create(said, tools=[RESPONSES_TOOL], extra_body=SHOW, max_output_tokens=64))
+    input_items = [QUESTION, only, CALLS[0], OUTPUTS[0]]
+    prompt = prompt_of(
+        responses.create(input_items, tools=[RESPONSES_TOOL], extra_body=SHOW, max_output_tokens=64)
+    )
     assert "In short." in prompt
 
 

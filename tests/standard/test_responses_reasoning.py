@@ -130,12 +130,12 @@ def test_raw_messages_are_the_tokens(responses: Responses, script: ScriptWriter)
     assert written is not None
     body, stream = responses.both(ASK, extra_body=SHOW)
     for response in (body, stream.terminal):
-        (asked,) = messages_of(response)
-        (said,) = messages_of(response, "output")
-        assert {asked["type"], said["type"]} == {"raw_message_tokens"}
-        assert said["tokens"] == list(written.takes[0])
+        (prompt,) = messages_of(response)
+        (output,) = messages_of(response, "output")
+        assert {prompt["type"], output["type"]} == {"raw_message_tokens"}
+        assert output["tokens"] == list(written.takes[0])
         assert response.usage is not None
-        assert len(asked["tokens"]) == response.usage.input_tokens
-        assert asked["message"].endswith("<|im_start|>assistant\n")
-        assert ASK in asked["message"]
-        assert said["message"].strip().endswith("It is Paris.")
+        assert len(prompt["tokens"]) == response.usage.input_tokens
+        assert prompt["message"].endswith("<|im_start|>assistant\n")
+        assert ASK in prompt["message"]
+        assert output["message"].strip().endswith("It is Paris.")

@@ -73,8 +73,8 @@ class ToolServer:
         deadline = time.monotonic() + READY_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                said = (self.folder / f"{self.name}.log").read_text()[-2000:]
-                raise RuntimeError(f"the tool server {self.name} does not answer: {said}")
+                log_tail = (self.folder / f"{self.name}.log").read_text()[-2000:]
+                raise RuntimeError(f"the tool server {self.name} does not answer: {log_tail}")
             time.sleep(0.1)
 
     def stop(self) -> None:

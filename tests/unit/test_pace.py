@@ -42,10 +42,10 @@ def test_nothing_is_left_at_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(0, "0:00"), (59.6, "1:00"), (70, "1:10"), (3599, "59:59"), (3670, "1:01:10")]
+    ("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (70, "1:10"), (3599, "59:59"), (3670, "1:01:10")]
 )
-def test_durations(seconds: float, told: str) -> None:
-    assert minutes(seconds) == told
+def test_durations(seconds: float, text: str) -> None:
+    assert minutes(seconds) == text
 
 
 def test_a_log_has_a_line_at_the_start_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,14 +58,14 @@ def test_a_log_has_a_line_at_the_start_and_at_the_end(capsys: pytest.CaptureFixt
 
 
 def test_a_log_has_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    told = ""
+    log = ""
     with counted("cells", 3, every_s=0.01) as advance:
         advance()
-        while "cells: 1 of 3, 0:00 elapsed" not in told:  # pytest's timeout ends a test that never sees it
-            told += capsys.readouterr().err
+        while "cells: 1 of 3, 0:00 elapsed" not in log:  # pytest's timeout ends a test that never sees it
+            log += capsys.readouterr().err
         advance()
-        while "cells: 2 of 3, 0:00 elapsed, about 0:00 left" not in told:
-            told += capsys.readouterr().err
+        while "cells: 2 of 3, 0:00 elapsed, about 0:00 left" not in log:
+            log += capsys.readouterr().err
 
 
 def test_work_that_is_given_up_says_how_far_it_came(capsys: pytest.CaptureFixture[str]) -> None:

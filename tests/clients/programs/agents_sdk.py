@@ -73,7 +73,7 @@ def items(result: Any) -> dict[str, Any]:
     return {**seen, "output_tokens": [answer.usage.output_tokens for answer in result.raw_responses]}
 
 
-async def told(case: str) -> dict[str, Any]:
+async def outcome(case: str) -> dict[str, Any]:
     """What it saw: in bodies and streamed, or how it failed."""
     try:
         return {"body": await run(case, False), "stream": await run(case, True)}
@@ -82,7 +82,7 @@ async def told(case: str) -> dict[str, Any]:
 
 
 async def main(cases: list[str]) -> dict[str, Any]:
-    return {case: await told(case) for case in cases}
+    return {case: await outcome(case) for case in cases}
 
 
 set_default_openai_api("responses" if sys.argv[1] == "responses" else "chat_completions")

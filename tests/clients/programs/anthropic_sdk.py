@@ -84,7 +84,7 @@ def run(case: str, stream: bool) -> dict[str, Any]:
     return seen
 
 
-def told(case: str) -> dict[str, Any]:
+def outcome(case: str) -> dict[str, Any]:
     """What it saw: in bodies and streamed, or how it failed."""
     try:
         return {"body": run(case, False), "stream": run(case, True)}
@@ -92,4 +92,4 @@ def told(case: str) -> dict[str, Any]:
         return {"failed": traceback.format_exc()}
 
 
-print(json.dumps({case: told(case) for case in sys.argv[2:]}))
+print(json.dumps({case: outcome(case) for case in sys.argv[2:]}))

@@ -178,8 +178,8 @@ def stateful(stream: bool) -> dict[str, Any]:
     """Five turns that the server keeps, each sent only what is new, and a branch off the first."""
     texts, calls = [], []
 
-    def turn(previous: Any, said: str | None = None, output: str | None = None) -> Any:
-        new = {"role": "user", "content": said}
+    def turn(previous: Any, text: str | None = None, output: str | None = None) -> Any:
+        new = {"role": "user", "content": text}
         if output is not None:
             (call,) = calls_of(previous)
             new = {"type": "function_call_output", "call_id": call.call_id, "output": output}
@@ -234,9 +234,9 @@ def reasoning_of(response: Any) -> list[str]:
     return ["".join(part.text for part in item.content or []) for item in items]
 
 
-def choices(one: Callable[[bool, str], Any], stream: bool) -> dict[str, Any]:
+def choices(send: Callable[[bool, str], Any], stream: bool) -> dict[str, Any]:
     """Every tool_choice."""
-    return {choice: one(stream, choice) for choice in ("auto", "required", "named", "none")}
+    return {choice: send(stream, choice) for choice in ("auto", "required", "named", "none")}
 
 
 CASES: dict[str, dict[str, Callable[[bool], Any]]] = {
@@ -262,7 +262,7 @@ def run(case: str, stream: bool) -> Any:
     return CASES[sys.argv[1]][case](stream)
 
 
-def told(case: str) -> dict[str, Any]:
+def outcome(case: str) -> dict[str, Any]:
     """What it saw: in bodies and streamed, or how it failed."""
     try:
         return {"body": run(case, False), "stream": run(case, True)}
@@ -270,4 +270,4 @@ def told(case: str) -> dict[str, Any]:
         return {"failed": traceback.format_exc()}
 
 
-print(json.dumps({case: told(case) for case in sys.argv[2:]}))
+print(json.dumps({case: outcome(case) for case in sys.argv[2:]}))

@@ -97,7 +97,7 @@ async def run(case: str, stream: bool) -> Any:
     }
 
 
-async def told(case: str) -> dict[str, Any]:
+async def outcome(case: str) -> dict[str, Any]:
     """What it saw: in bodies and streamed, or how it failed."""
     try:
         return {"body": await run(case, False), "stream": await run(case, True)}
@@ -106,7 +106,7 @@ async def told(case: str) -> dict[str, Any]:
 
 
 async def main(cases: list[str]) -> dict[str, Any]:
-    return {case: await told(case) for case in cases}
+    return {case: await outcome(case) for case in cases}
 
 
 print(json.dumps(asyncio.run(main(sys.argv[2:]))))

@@ -22,8 +22,8 @@ def test_the_third_try_is_right(vllm_server, openai_client):
 
 
 def test_what_is_said(vllm_server, openai_client):
-    with Path("said").open("a") as said:
-        said.write(repr(ask(openai_client, vllm_server.model)) + "\n")
+    with Path("answers").open("a") as answers:
+        answers.write(repr(ask(openai_client, vllm_server.model)) + "\n")
 
 
 def test_a_wrong_protocol_is_not_tried_again(vllm_server):

@@ -84,7 +84,7 @@ cp {self.archive} "$out/thing-1.0.0.tgz"
         entry = {"thing": {"description": "a thing", "sources": listed}}
         (self.folder / "assets.yaml").write_text(yaml.safe_dump(entry))
 
-    def times_asked(self) -> int:
+    def request_count(self) -> int:
         return len(self.calls.read_text().splitlines()) if self.calls.exists() else 0
 
 
@@ -109,7 +109,7 @@ def test_an_asset_is_fetched_once(registry: Registry, cache: Path) -> None:
     folder = assets.fetch("thing")
     assert (folder / "tokenizer.json").read_bytes() == CONTENT
     assert assets.fetch("thing") == folder
-    assert registry.times_asked() == 1
+    assert registry.request_count() == 1
     assert left(cache) == WHOLE
 
 
@@ -228,7 +228,7 @@ def test_many_at_once_fetch_once(registry: Registry) -> None:
     with ThreadPoolExecutor(8) as pool:
         folders = set(pool.map(lambda _: assets.fetch("thing"), range(16)))
     assert len(folders) == 1
-    assert registry.times_asked() == 1
+    assert registry.request_count() == 1
 
 
 def test_a_fetch_that_was_killed_leaves_nothing_that_counts(

@@ -66,25 +66,25 @@ class Owner:
         """Its process id."""
         return self.process.pid
 
-    def asks(self, kind: str, amount: float) -> None:
+    def request(self, kind: str, amount: float) -> None:
         """Has it lease something: `memory`, `reserve` (GiB) or `gpus`."""
         self._do(f"{kind} {amount:g}")
 
-    def says(self) -> str:
+    def next_line(self) -> str:
         """The next line it says."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def has(self) -> str:
         """What it has got, skipping its words about waiting."""
-        while not (line := self.says()).startswith("has "):
+        while not (line := self.next_line()).startswith("has "):
             assert line.startswith("waiting"), line or "the owner ended"
         return line.removeprefix("has ")
 
     def release(self) -> None:
         """Has it give back what it leased last."""
         self._do("release")
-        assert self.says() == "released"
+        assert self.next_line() == "released"
 
     def _do(self, line: str) -> None:
         assert self.process.stdin is not None
@@ -146,7 +146,7 @@ def owner() -> Iterator[Callable[[str, float], Owner]]:
 
     def start(kind: str, amount: float) -> Owner:
         owners.append(Owner())
-        owners[-1].asks(kind, amount)
+        owners[-1].request(kind, amount)
         return owners[-1]
 
     yield start

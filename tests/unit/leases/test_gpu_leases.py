@@ -70,7 +70,7 @@ def test_all_or_none_and_waiting_is_shown(table: Table, owner: Start) -> None:
     first = owner("gpus", 1)
     first.has()
     both = owner("gpus", 2)
-    assert both.says().startswith(
+    assert both.next_line().startswith(
         f"waiting for 2 GPUs with 16 GiB (0 s): GPU 0 is leased by pid {first.pid} (-c"
     )
     lease_gpus(1, 16).release()  # the one that waits for two holds none
@@ -81,10 +81,10 @@ def test_all_or_none_and_waiting_is_shown(table: Table, owner: Start) -> None:
 def test_two_who_want_each_other_s_gpu_do_not_wait_for_ever(table: Table, owner: Start) -> None:
     first, second = owner("gpus", 1), owner("gpus", 1)
     assert {first.has(), second.has()} == {"0", "1"}
-    first.asks("gpus", 1)
-    assert first.says().startswith("waiting for 1 GPU")
-    second.asks("gpus", 1)
-    error = second.says()
+    first.request("gpus", 1)
+    assert first.next_line().startswith("waiting for 1 GPU")
+    second.request("gpus", 1)
+    error = second.next_line()
     assert error.startswith("WaitCannotEnd a wait for 1 GPU with 16 GiB would never end: ")
     assert f"is leased by pid {first.pid}" in error
     second.release()

@@ -67,7 +67,9 @@ def test_somebody_can_always_go_on(seed: int, total: int, processes: int) -> Non
             accounts[who] = replace(own, leased=own.leased + 1)
         elif can_end(1, who, accounts.values(), total):
             accounts[who] = replace(own, wanted=1, since=now)
-        for each in sorted((one for one in accounts.values() if one.wanted), key=lambda one: one.since):
+        for each in sorted(
+            (account for account in accounts.values() if account.wanted), key=lambda account: account.since
+        ):
             room = Room(total, total)
             if fits(1, each.who, accounts.values(), room, queue=not each.leased):
                 accounts[each.who] = replace(each, leased=each.leased + 1, wanted=0)

@@ -46,7 +46,7 @@ def test_waiting_ends_when_one_gives_back(owner: Start) -> None:
     first.has()
     second = owner("memory", 6)
     words = f"waiting for 6.0 GiB of memory (0 s): 12.0 GiB are leased by pid {first.pid}"
-    assert second.says().startswith(words)
+    assert second.next_line().startswith(words)
     first.release()
     assert second.has() == "memory"
 
@@ -67,10 +67,10 @@ def test_a_wait_in_a_circle_is_an_error_at_once(owner: Start) -> None:
     first, second = owner("memory", 6), owner("memory", 6)
     first.has()
     second.has()
-    first.asks("memory", 6)
-    assert first.says().startswith("waiting for 6.0 GiB")
-    second.asks("memory", 6)
-    error = second.says()
+    first.request("memory", 6)
+    assert first.next_line().startswith("waiting for 6.0 GiB")
+    second.request("memory", 6)
+    error = second.next_line()
     assert error.startswith("WaitCannotEnd a wait for 6.0 GiB of memory would never end: ")
     assert f"6.0 GiB are leased by pid {first.pid}" in error
     assert "and waits for 6.0 GiB" in error
@@ -105,7 +105,7 @@ def test_idle_servers_are_given_back_before_a_wait(owner: Start) -> None:
 def test_servers_take_from_what_was_reserved(owner: Start) -> None:
     reserved = reserve_memory(12, room=machine())
     other = owner("memory", 6)
-    assert other.says().startswith("waiting for 6.0 GiB")
+    assert other.next_line().startswith("waiting for 6.0 GiB")
     leased = [lease_memory(6, room=machine()), lease_memory(6, room=machine())]
     assert [(each.leased, each.reserved) for each in accounts() if each.held] == [(12, 12)]
     reserved.release()
@@ -118,10 +118,10 @@ def test_who_came_first_gets_it_first(owner: Start) -> None:
     """One that wants little does not slip past one that has waited for much."""
     held = lease_memory(12, room=machine())
     much = owner("reserve", 10)
-    assert much.says().startswith("waiting for 10.0 GiB")
+    assert much.next_line().startswith("waiting for 10.0 GiB")
     assert others_have_waited_s() > 0
     little = owner("reserve", 4)
-    assert f"pid {much.pid}" in little.says()
+    assert f"pid {much.pid}" in little.next_line()
     held.release()
     assert much.has() == "reserve"
     assert little.has() == "reserve"

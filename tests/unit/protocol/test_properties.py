@@ -105,7 +105,7 @@ CALLS = st.one_of(
 )
 
 
-def _said(content: str, reasoning: str, calls: list[Json]) -> Json:
+def _chat_message(content: str, reasoning: str, calls: list[Json]) -> Json:
     message: Json = {"reasoning": reasoning} if reasoning else {}
     if calls:
         message["tool_calls"] = [{**call, "id": f"call_{number}"} for number, call in enumerate(calls)]
@@ -113,7 +113,7 @@ def _said(content: str, reasoning: str, calls: list[Json]) -> Json:
 
 
 MESSAGES = st.lists(
-    st.builds(_said, st.text(max_size=20), st.text(max_size=20), st.lists(CALLS, max_size=3)),
+    st.builds(_chat_message, st.text(max_size=20), st.text(max_size=20), st.lists(CALLS, max_size=3)),
     min_size=1,
     max_size=3,
 )

@@ -82,33 +82,38 @@ def test_each_turn_is_taken_once() -> None:
     assert list(queue.taken()) == []
 
 
-def told(number: int, kind: Literal["begin", "end"]) -> ForkMessage:
+def fork_message(number: int, kind: Literal["begin", "end"]) -> ForkMessage:
     """What a fork says of one of the tests received."""
     return ForkMessage(FIRST + number, kind)
 
 
 def test_reports_keep_the_order_of_collection() -> None:
     heard = received(3)
-    for message in (told(1, "begin"), told(1, "end"), told(0, "begin")):
+    for message in (fork_message(1, "begin"), fork_message(1, "end"), fork_message(0, "begin")):
         heard.take(message)
     assert list(heard.ready()) == []
-    heard.take(told(0, "end"))
+    heard.take(fork_message(0, "end"))
     assert [(item, len(messages)) for item, messages in heard.ready()] == [("0", 2), ("1", 2)]
     assert list(heard.rest()) == [("2", [])]
 
 
 def test_what_was_begun_and_not_ended_is_told_from_what_never_began() -> None:
     heard = received(3)
-    heard.take(told(1, "begin"))
+    heard.take(fork_message(1, "begin"))
     assert list(heard.ready()) == []
-    assert list(heard.rest()) == [("0", []), ("1", [told(1, "begin")]), ("2", [])]
+    assert list(heard.rest()) == [("0", []), ("1", [fork_message(1, "begin")]), ("2", [])]
     assert list(heard.rest()) == []
 
 
 def test_what_this_process_has_run_is_not_reported_again() -> None:
     heard = received(3)
     heard.done.update({0, 2})
-    for message in (ForkMessage(0, "end"), ForkMessage(FIRST + 3, "end"), told(1, "begin"), told(1, "end")):
+    for message in (
+        ForkMessage(0, "end"),
+        ForkMessage(FIRST + 3, "end"),
+        fork_message(1, "begin"),
+        fork_message(1, "end"),
+    ):
         heard.take(message)
     assert [item for item, _ in heard.ready()] == ["1"]
     assert list(heard.rest()) == []

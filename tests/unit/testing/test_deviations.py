@@ -26,9 +26,9 @@ def finding(code: str, path: str) -> Finding:
 
 
 def test_what_was_not_seen_is_gone() -> None:
-    told = gone([STORE, ERROR], "0.32.0", [finding("RO101", "$.response.error")])
-    assert len(told) == 1
-    assert "RO104 (vllm#1) no longer occurs on 0.32.0; fixed: remove it" in told[0]
+    messages = gone([STORE, ERROR], "0.32.0", [finding("RO101", "$.response.error")])
+    assert len(messages) == 1
+    assert "RO104 (vllm#1) no longer occurs on 0.32.0; fixed: remove it" in messages[0]
 
 
 def test_what_was_seen_or_does_not_hold_is_not_gone() -> None:

@@ -51,11 +51,11 @@ def test_a_log_has_whole_lines_between_pytest_s_own(flags: list[str], pytester: 
     pytester.makeconftest(WOUND)
     result = pytester.runpytest_subprocess(*flags)
     result.assert_outcomes(passed=11, failed=1, xfailed=1)
-    told = progress_lines(result.outlines)
-    assert told
-    assert all(line.split(" of 13 tests")[0].isdigit() for line in told)
-    assert told[-1].endswith(" left (scripted-qwen3)")
-    assert ", 1 failed, " in told[-1]
+    lines = progress_lines(result.outlines)
+    assert lines
+    assert all(line.split(" of 13 tests")[0].isdigit() for line in lines)
+    assert lines[-1].endswith(" left (scripted-qwen3)")
+    assert ", 1 failed, " in lines[-1]
     assert sum("[100%]" in line for line in result.outlines) == ("-s" not in flags)  # -s: pytest says none
 
 
@@ -69,8 +69,8 @@ def test_a_line_is_as_old_as_it_may_be(pytester: pytest.Pytester) -> None:
 def test_a_run_says_how_far_it_is_until_its_last_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(TESTS)
     pytester.makeconftest(FOLLOWED)
-    told = progress_lines(pytester.runpytest_subprocess("-q").outlines)
-    assert [line.split(" of ")[0] for line in told] == [str(number) for number in range(1, 13)]
+    lines = progress_lines(pytester.runpytest_subprocess("-q").outlines)
+    assert [line.split(" of ")[0] for line in lines] == [str(number) for number in range(1, 13)]
     assert not progress_lines(pytester.runpytest_subprocess("-qq").outlines)
 
 

@@ -27,16 +27,16 @@ def test_wilson(passed: int, trials: int, low: float, high: float) -> None:
 def test_estimates_are_the_mean_over_all_rows_of_k_tries(passed: int, trials: int, k: int) -> None:
     outcomes = [True] * passed + [False] * (trials - passed)
     rows = list(itertools.product(outcomes, repeat=k))
-    one = wilson(passed, trials)
-    assert pass_at(k, one).value == pytest.approx(sum(map(any, rows)) / len(rows))
-    assert pass_all(k, one).value == pytest.approx(sum(map(all, rows)) / len(rows))
+    interval = wilson(passed, trials)
+    assert pass_at(k, interval).value == pytest.approx(sum(map(any, rows)) / len(rows))
+    assert pass_all(k, interval).value == pytest.approx(sum(map(all, rows)) / len(rows))
 
 
 @pytest.mark.parametrize("passed", range(6))
 def test_intervals_hold_their_estimate(passed: int) -> None:
-    one = wilson(passed, 5)
+    interval = wilson(passed, 5)
     for k in range(1, 6):
-        for estimate in (pass_at(k, one), pass_all(k, one)):
+        for estimate in (pass_at(k, interval), pass_all(k, interval)):
             assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
 
 

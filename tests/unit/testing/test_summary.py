@@ -136,11 +136,11 @@ def report(folder: Path, **results: TargetResult) -> list[str]:
 
 
 def test_the_report_has_each_test_under_its_reason(tmp_path: Path) -> None:
-    one, other = result("qwen3", defects=2, skips=1, failures=1), result("gpt-oss", defects=1)
-    other.defects = {"qwen3-0": {"tests/t.py::test_t[scripted-gpt-oss]": "y"}}
+    qwen3, gpt_oss = result("qwen3", defects=2, skips=1, failures=1), result("gpt-oss", defects=1)
+    gpt_oss.defects = {"qwen3-0": {"tests/t.py::test_t[scripted-gpt-oss]": "y"}}
     finding = Finding("RS101", Severity.ERROR, 1, "$.a", "it is wrong", known="vllm#9")
-    one.add([finding])
-    lines = report(tmp_path, qwen3=one, gpt_oss=other)
+    qwen3.add([finding])
+    lines = report(tmp_path, qwen3=qwen3, gpt_oss=gpt_oss)
     assert "| scripted-qwen3 | 16.4 s | 1000 | 1 | 1 | 4 |" in lines
     known = lines[lines.index("## Known defects (2, tests: 5)") :]
     assert known[:6] == [

@@ -73,9 +73,9 @@ def ask(app: Any, method: str, path: str, body: Any = None) -> Any:
     return [json.loads(line) for line in lines]
 
 
-def completion(asked: dict[str, Any]) -> dict[str, Any]:
+def completion(request: dict[str, Any]) -> dict[str, Any]:
     """A chat completion of two choices, with ids where they are asked for."""
-    ids = [[5, 6], [7]] if asked.get("return_token_ids") else [None, None]
+    ids = [[5, 6], [7]] if request.get("return_token_ids") else [None, None]
     choices = [
         {"index": index, "message": {"content": f"word{index}"}, "finish_reason": "stop", "token_ids": each}
         for index, each in enumerate(ids)
@@ -83,7 +83,7 @@ def completion(asked: dict[str, Any]) -> dict[str, Any]:
     return {"object": "chat.completion", "choices": choices, "prompt_token_ids": [1] if ids[0] else None}
 
 
-def chunks(asked: dict[str, Any]) -> list[dict[str, Any]]:
+def chunks(request: dict[str, Any]) -> list[dict[str, Any]]:
     """The stream of one choice, a token a chunk."""
     return [
         {
@@ -93,7 +93,7 @@ def chunks(asked: dict[str, Any]) -> list[dict[str, Any]]:
                     "index": 0,
                     "delta": {"content": word},
                     "finish_reason": "stop" if word == "word2" else None,
-                    "token_ids": [number] if asked.get("return_token_ids") else None,
+                    "token_ids": [number] if request.get("return_token_ids") else None,
                 }
             ],
         }
@@ -101,15 +101,15 @@ def chunks(asked: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def response(asked: dict[str, Any]) -> dict[str, Any]:
+def response(request: dict[str, Any]) -> dict[str, Any]:
     """A response of the id that the request wants."""
     shown = {"message": "Hi", "tokens": [3, 4]}
     return {
         "object": "response",
-        "id": asked["id"],
+        "id": request["id"],
         "status": "completed",
         "output": [{"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}],
-        "output_messages": [shown] if asked.get("enable_response_messages") else None,
+        "output_messages": [shown] if request.get("enable_response_messages") else None,
     }
 
 
@@ -131,8 +131,8 @@ def test_a_body_s_tokens_are_kept_and_not_shown() -> None:
 
 def test_a_client_that_asks_for_tokens_gets_them() -> None:
     app = RecordMiddleware(app_of(completion))
-    asked = {"return_token_ids": True}
-    assert ask(app, "POST", CHAT, asked) == completion(asked)
+    request = {"return_token_ids": True}
+    assert ask(app, "POST", CHAT, request) == completion(request)
 
 
 def test_a_stream_s_tokens_are_kept_and_not_shown() -> None:
@@ -144,7 +144,7 @@ def test_a_stream_s_tokens_are_kept_and_not_shown() -> None:
 
 def test_a_response_that_ends_in_the_background() -> None:
     """Its tokens come with the response that is asked for later, by the client or by the recorder."""
-    inner = app_of(lambda asked: {**response({"id": "resp_1"}), "status": "queued", "output": []})
+    inner = app_of(lambda request: {**response({"id": "resp_1"}), "status": "queued", "output": []})
     inner.stored["later"] = lambda path: response(
         {"id": path.rpartition("/")[2], "enable_response_messages": True}
     )
@@ -175,7 +175,7 @@ def test_a_stream_means_what_its_body_means() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"status": "incomplete"}, "status: 'completed' was recorded, 'incomplete' came"),
         ({"output": []}, "output: [('message', 'Hi')] was recorded, [] came"),
@@ -185,11 +185,11 @@ def test_a_stream_means_what_its_body_means() -> None:
         ),
     ],
 )
-def test_another_answer_is_told(changed: dict[str, Any], told: str) -> None:
+def test_another_answer_is_told(changed: dict[str, Any], message: str) -> None:
     before = response({"id": "resp_1"})
     after = {**before, "id": "resp_2", **changed}
     assert differences([record(before)], [record({**before, "id": "resp_2"})]) == []
-    assert differences([record(before)], [record(after)]) == [f"request 1 ({CHAT}), {told}"]
+    assert differences([record(before)], [record(after)]) == [f"request 1 ({CHAT}), {message}"]
 
 
 def test_a_request_too_few_and_a_refusal_are_told() -> None:

@@ -10,7 +10,9 @@ Body = TypeVar("Body")
 Stream = TypeVar("Stream")
 
 
-def both_ways(body: Callable[[], Body], stream: Callable[[], Stream], *, exact: bool) -> tuple[Body, Stream]:
+def body_and_stream(
+    body: Callable[[], Body], stream: Callable[[], Stream], *, exact: bool
+) -> tuple[Body, Stream]:
     """What both requests answer; an error of the body comes first.
 
     Args:
