@@ -23,7 +23,6 @@ from vllm_harness.server.progress import StartProgress
 from vllm_harness.server.remote import RemoteServer
 
 LACKING = (UnknownFlag, UnknownParser, UnsupportedArchitecture)
-NEEDS_TOKENS = "no server can be asked for this case: it is of single tokens or cuts"
 ServerKey = tuple[str, Frontend, tuple[str, ...], tuple[tuple[str, str], ...]]
 
 
@@ -69,9 +68,6 @@ def checked(defect: Defect) -> Defect:
     """The defect. Raises UsageError where its entry does not say how to reproduce it."""
     if is_reproducible(defect):
         return defect
-    if defect.failures:
-        hint = f"parser regression drives the parser with such tokens: {_command(defect)}"
-        raise UsageError(f"{defect.id}: {NEEDS_TOKENS}", hint=hint)
     raise UsageError(
         f"the entry of {defect.id} does not say how to reproduce it",
         hint=f"run the tests that show it: pytest tests -k ..., found by grep -r {defect.id} tests",
@@ -154,11 +150,6 @@ def _holds(condition: str, answer: Json) -> bool:
 
 def _case_of(defect: Defect) -> ServedCase | None:
     return next((found for each in parser_defects({defect.id: defect}) if (found := served_case(each))), None)
-
-
-def _command(defect: Defect) -> str:
-    (known,) = parser_defects({defect.id: defect})
-    return known.selections[0].command
 
 
 def _server_of(plan: Repro) -> ServerKey:

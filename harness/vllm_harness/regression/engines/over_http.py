@@ -244,14 +244,19 @@ def _chat(input_: CaseInput, name: str, *, stream: bool) -> dict[str, Any]:
     tools = {"tools": list(input_.tools)} if input_.tools else {}
     choice = _tool_choice(input_, lambda function: {"type": "function", "function": {"name": function}})
     messages = [{"role": "user", "content": _user_message(input_, name)}]
-    return {"messages": messages, "stream": stream, **tools, **choice}
+    return {"messages": messages, "stream": stream, **tools, **choice, **_limit(input_, "max_tokens")}
 
 
 def _responses(input_: CaseInput, name: str, *, stream: bool) -> dict[str, Any]:
     flat = [{"type": "function", "strict": False, **tool["function"]} for tool in input_.tools]
     choice = _tool_choice(input_, lambda function: {"type": "function", "name": function})
     tools = {"tools": flat} if flat else {}
-    return {"input": _user_message(input_, name), "stream": stream, "store": False, **tools, **choice}
+    request = {"input": _user_message(input_, name), "stream": stream, "store": False}
+    return {**request, **tools, **choice, **_limit(input_, "max_output_tokens")}
+
+
+def _limit(input_: CaseInput, field: str) -> dict[str, int]:
+    return {} if input_.max_tokens is None else {field: input_.max_tokens}
 
 
 def _chat_with_stop(input_: CaseInput, name: str) -> dict[str, Any]:
