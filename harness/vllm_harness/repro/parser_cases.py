@@ -74,12 +74,17 @@ class ServedCase:
                     for each in mismatches
                 ]
                 if any(self.selection.explains(each) for one in found for each in one.alternatives):
-                    return Reproduction("reproduced", answers=_documents(own))
+                    return Reproduction(
+                        "reproduced",
+                        case=case.name,
+                        delivery=_delivery(answer).code,
+                        answers=_documents(own),
+                    )
                 failures += found
         documents = _documents(answers[: len(self.deliveries)])
         if failures:
             seen = ", ".join(dict.fromkeys(f"{each.delivery} {each.mismatch}" for each in failures))
-            return Reproduction("other failure", seen, documents)
+            return Reproduction("other failure", seen, answers=documents)
         return Reproduction("fixed", answers=documents)
 
 

@@ -130,21 +130,20 @@ def _servers(
 ) -> Iterator[tuple[tuple[str, ...], tuple[Delivery, ...]]]:
     """The server flags that the deliveries of these cases need, and which deliveries each server has."""
     every = dict.fromkeys(delivery for input_ in inputs for delivery in input_.deliveries)
-    by_interval: dict[int | None, list[Delivery]] = {None: []}
+    by_args: dict[tuple[str, ...], list[Delivery]] = {(): []}
     for delivery in every:
         if frontend == "python" or delivery.api is not Api.RESPONSES:
-            by_interval.setdefault(_stream_interval(delivery), []).append(delivery)
-    for interval, served in by_interval.items():
+            by_args.setdefault(server_args(delivery), []).append(delivery)
+    for args, served in by_args.items():
         if served:
-            args = () if interval is None else ("--stream-interval", str(interval))
             yield args, tuple(served)
 
 
-def _stream_interval(delivery: Delivery) -> int | None:
-    """The tokens a chunk that a server must be started with; None: vLLM's default of one."""
+def server_args(delivery: Delivery) -> tuple[str, ...]:
+    """The flags that a server needs for a delivery; none: vLLM's default of a token a chunk."""
     if delivery.shape is Shape.ALL:
-        return WHOLE_ANSWER
-    return delivery.tokens if delivery.tokens > 1 else None
+        return "--stream-interval", str(WHOLE_ANSWER)
+    return ("--stream-interval", str(delivery.tokens)) if delivery.tokens > 1 else ()
 
 
 class _Client:
