@@ -16,6 +16,7 @@ from vllm_harness.cli import (
     defects,
     doctor,
     env,
+    export,
     init,
     models,
     ps,
@@ -43,6 +44,7 @@ app.command()(ps.ps)
 app.command()(ps.stop)
 app.add_typer(repro.app, name="repro")
 app.add_typer(regression.app, name="regression")
+defects.app.command()(export.export)
 app.add_typer(defects.app, name="defects")
 app.add_typer(models.app, name="models")
 app.add_typer(env.app, name="env")

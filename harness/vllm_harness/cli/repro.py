@@ -90,7 +90,7 @@ def run(
     1 where one is not, and 2 for an unknown id or an entry without steps.
     """
     defects = _chosen(ids or [], every, load_defects(folder))
-    environments = [] if server_url else _environments(vllm)
+    environments = [] if server_url else environments_of(vllm)
     if as_markdown or as_script:
         print(_file(defects, environments, as_markdown), end="")
     elif server_url:
@@ -98,7 +98,7 @@ def run(
     elif len(defects) == 1:
         _show([_alone(defects[0], each) for each in environments], defects, as_json)
     else:
-        _show(_measured(defects, environments, run_name, parallel), defects, as_json)
+        _show(measured_in(defects, environments, run_name, parallel), defects, as_json)
 
 
 def _file(defects: Sequence[Defect], environments: Sequence[VllmUnderTest], as_markdown: bool) -> str:
@@ -126,7 +126,7 @@ def _chosen(ids: list[str], every: bool, defects: Defects) -> list[Defect]:
     return [checked(find(each, defects)) for each in ids]
 
 
-def _environments(specs: list[str] | None) -> list[VllmUnderTest]:
+def environments_of(specs: list[str] | None) -> list[VllmUnderTest]:
     every = [spec for given in specs or [] for spec in given.split(",") if spec]
     with shown() as progress:
         if not every:
@@ -149,7 +149,7 @@ def _on(url: str, defect: Defect) -> Measured:
     return Measured.of(defect.id, url, server.vllm_version, outcome)
 
 
-def _measured(
+def measured_in(
     defects: Sequence[Defect], environments: Sequence[VllmUnderTest], name: str, parallel: int | None
 ) -> list[Measured]:
     run = MeasuredRun(state_dir() / RUNS / (name or time.strftime("%Y%m%d-%H%M%S")))
