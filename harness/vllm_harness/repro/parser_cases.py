@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 from vllm_harness.defects.entry import Defect
 from vllm_harness.environments.spec import Environment
+from vllm_harness.protocol.core.events import Json
 from vllm_harness.regression.cases.case import Case, CaseInput, Group
 from vllm_harness.regression.cases.delivery import Delivery, deliveries
 from vllm_harness.regression.cases.groups import case_set
-from vllm_harness.regression.cases.meanings import load_meanings
+from vllm_harness.regression.cases.meanings import load_meanings, marker_tokens
 from vllm_harness.regression.engines.answer import Answer
 from vllm_harness.regression.engines.over_http import request_all
 from vllm_harness.regression.engines.plan import like_in_process
@@ -25,6 +28,8 @@ WHOLE, *_ = CANDIDATES = deliveries(
     "chat:all_with_end chat:tokens_3 chat:tokens_2 chat:tokens_5 chat:tokens_7"
 )
 """Deliveries that a server has, the cheapest first: the last five want a server of their own."""
+CUTS = 40
+"""At how many places a text is cut off, about."""
 
 
 @dataclass(frozen=True)
@@ -35,39 +40,60 @@ class ServedCase:
         selection: the failures by which the defect shows.
         family: whose server is requested.
         group: of the case.
-        case: with the deliveries to request, and a name that is unique beside the cases of other groups.
         name: the case's own.
+        cases: with the deliveries to request, and names that are unique beside the cases of other groups;
+            several where the text is cut off at several places.
     """
 
     selection: FailureSelection
     family: Family
     group: Group
-    case: Case
     name: str
+    cases: tuple[Case, ...]
+
+    @property
+    def deliveries(self) -> tuple[Delivery, ...]:
+        """Those to request, in order."""
+        return self.cases[0].input.deliveries
+
+    def in_more_deliveries(self) -> ServedCase:
+        """The same in every delivery in which it may show."""
+        more = _with_first(_fitting(self.selection), self.cases[0])
+        changes = {"deliveries": more}
+        return replace(self, cases=tuple(_with_input(case, changes) for case in self.cases))
 
     def verdict_of(self, answers: Sequence[Answer]) -> Reproduction:
-        """What the answers to the case say."""
-        documents = [answer.model_dump(mode="json", exclude_defaults=True) for answer in answers]
-        failures = [
-            Failure(self.family.name, self.group, self.name, answer.delivery, mismatch)
-            for answer, mismatches in judge(self.case, answers)
-            for mismatch in mismatches
-            if answer.delivery
-        ]
-        if any(self.selection.explains(each) for failure in failures for each in failure.alternatives):
-            return Reproduction("reproduced", answers=documents)
+        """What the answers to the cases say."""
+        failures: list[Failure] = []
+        for case in self.cases:
+            own = [answer for answer in answers if answer.case == case.name]
+            own.sort(key=lambda answer: self.deliveries.index(_delivery(answer)))
+            for answer, mismatches in judge(case, own):
+                found = [
+                    Failure(self.family.name, self.group, self.name, _delivery(answer), each)
+                    for each in mismatches
+                ]
+                if any(self.selection.explains(each) for one in found for each in one.alternatives):
+                    return Reproduction(
+                        "reproduced",
+                        case=case.name,
+                        delivery=_delivery(answer).code,
+                        answers=_documents(own),
+                    )
+                failures += found
+        documents = _documents(answers[: len(self.deliveries)])
         if failures:
-            found = ", ".join(dict.fromkeys(f"{each.delivery} {each.mismatch}" for each in failures))
-            return Reproduction("other failure", found, documents)
+            seen = ", ".join(dict.fromkeys(f"{each.delivery} {each.mismatch}" for each in failures))
+            return Reproduction("other failure", seen, answers=documents)
         return Reproduction("fixed", answers=documents)
 
 
 def served_case(defect: ParserDefect) -> ServedCase | None:
-    """The first of a defect's cases that a server can serve; None: they are of tokens or cuts alone."""
+    """What is requested for a defect; None: its entry names no case that there is."""
     for selection in defect.selections:
         for group in selection.groups:
             for case in _cases(group, selection.families[0]):
-                if case.name == selection.case and not (case.input.markers_spelled or case.input.truncated):
+                if case.name == selection.case:
                     return _served(selection, group, case)
     return None
 
@@ -80,20 +106,37 @@ def reproduce_on(
     Raises:
         StartupError: a server does not start.
     """
-    inputs = {served.case.name: served.case.input for _, served in cases}
-    meanings = {served.case.name: served.case.expected.meaning for _, served in cases}
+    outcomes = {defect.id: (defect, outcome) for defect, outcome in _requested(environment, cases)}
+    others = [
+        (defect, served.in_more_deliveries())
+        for defect, served in cases
+        if outcomes[defect.id][1].verdict != "reproduced"
+    ]
+    if others:
+        outcomes |= {defect.id: (defect, outcome) for defect, outcome in _requested(environment, others)}
+    yield from outcomes.values()
+
+
+def _requested(
+    environment: Environment, cases: Sequence[tuple[Defect, ServedCase]]
+) -> Iterator[tuple[Defect, Reproduction]]:
+    every = [case for _, served in cases for case in served.cases]
+    meanings = {case.name: case.expected.meaning for case in every}
 
     def mismatches(answer: Answer) -> bool:
         meaning = meanings[str(answer.case)]
         return meaning is not None and bool(meaning_mismatches(meaning, answer))
 
-    family = cases[0][1].family
-    merged = [_merged(each.case.input for _, each in cases if each.case.name == name) for name in inputs]
-    answers = request_all(environment, family, merged, mismatches).answers
+    merged = [_merged(case.input for case in every if case.name == name) for name in meanings]
+    answers = request_all(environment, cases[0][1].family, merged, mismatches).answers
     for defect, served in cases:
-        wanted = served.case.input.deliveries
-        own = [each for each in answers if each.case == served.case.name and each.delivery in wanted]
-        yield defect, served.verdict_of(sorted(own, key=lambda each: wanted.index(_delivery(each))))
+        names = {case.name for case in served.cases}
+        yield (
+            defect,
+            served.verdict_of(
+                [each for each in answers if each.case in names and each.delivery in served.deliveries]
+            ),
+        )
 
 
 def _merged(inputs: Iterable[CaseInput]) -> CaseInput:
@@ -108,23 +151,64 @@ def _delivery(answer: Answer) -> Delivery:
     return answer.delivery
 
 
+def _documents(answers: Iterable[Answer]) -> list[Json]:
+    return [answer.model_dump(mode="json", exclude_defaults=True) for answer in answers]
+
+
 def _served(selection: FailureSelection, group: Group, case: Case) -> ServedCase:
-    name = f"{case.name} ({group})"
-    input_ = case.input.model_copy(update={"name": name, "deliveries": _deliveries(selection, case)})
     family = load_families()[selection.families[0]]
-    return ServedCase(selection, family, group, replace(case, input=input_), case.name)
+    changes: dict[str, Any] = {
+        "name": f"{case.name} ({group})",
+        "deliveries": _deliveries(selection, case),
+        "truncated": False,
+    }
+    if case.input.markers_spelled:
+        changes |= {"markers_spelled": False, "spelled_spans": _marker_spans(case.input.text, family)}
+    served = _with_input(case, changes)
+    cases = _cut_off(served) if case.input.truncated else (served,)
+    return ServedCase(selection, family, group, case.name, cases)
+
+
+def _marker_spans(text: str, family: Family) -> tuple[tuple[int, int], ...]:
+    """Where a text has markers that are one token each."""
+    longest_first = sorted(marker_tokens(family), key=len, reverse=True)
+    if not longest_first:
+        return ()
+    return tuple(match.span() for match in re.finditer("|".join(map(re.escape, longest_first)), text))
+
+
+def _cut_off(case: Case) -> tuple[Case, ...]:
+    """The case with limits of tokens, as evenly as may be; a token is a letter at least."""
+    length = len(case.input.text)
+    limits = range(1, length, max(1, length // CUTS))
+    changes = ({"name": f"{case.name}, {limit} tokens", "max_tokens": limit} for limit in limits)
+    return tuple(_with_input(case, each) for each in changes)
+
+
+def _with_input(case: Case, changes: Mapping[str, object]) -> Case:
+    return replace(case, input=case.input.model_copy(update=changes))
 
 
 def _deliveries(selection: FailureSelection, case: Case) -> tuple[Delivery, ...]:
-    """Those that show it, as few as there may be; first that with which others are compared."""
+    """One of each kind, the cheapest that may show it."""
+    fitting = _fitting(selection)
+    streamed = [each for each in fitting if each.is_streamed]
+    whole = [each for each in fitting if not each.is_streamed]
+    return _with_first([*whole[:1], *streamed[:1]], case)
+
+
+def _fitting(selection: FailureSelection) -> list[Delivery]:
+    """The deliveries of a server in which a defect may show; all where only cuts that none has show it."""
     fitting = [
         each
         for each in CANDIDATES
         if not selection.deliveries or not {each, like_in_process(each)}.isdisjoint(selection.deliveries)
     ]
-    streamed = [each for each in fitting if each.is_streamed]
-    whole = [each for each in fitting if not each.is_streamed]
-    chosen = [*whole[:1], *streamed[:1]] or [*CANDIDATES]
+    return fitting or [*CANDIDATES]
+
+
+def _with_first(chosen: Iterable[Delivery], case: Case) -> tuple[Delivery, ...]:
+    """First that with which the others are compared, where the case has no meaning of its own."""
     first = () if case.expected.meaning or case.expected.refused else (WHOLE,)
     return tuple(dict.fromkeys((*first, *chosen)))
 

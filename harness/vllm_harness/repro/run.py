@@ -23,7 +23,6 @@ from vllm_harness.server.progress import StartProgress
 from vllm_harness.server.remote import RemoteServer
 
 LACKING = (UnknownFlag, UnknownParser, UnsupportedArchitecture)
-NEEDS_TOKENS = "no server can be asked for this case: it is of single tokens or cuts"
 ServerKey = tuple[str, Frontend, tuple[str, ...], tuple[tuple[str, str], ...]]
 
 
@@ -54,7 +53,7 @@ def jobs_of(defects: Iterable[Defect]) -> list[Job]:
     for defect in sorted(defects, key=lambda defect: defect.id):
         if defect.repro:
             by_server.setdefault(_server_of(defect.repro), []).append(defect)
-        elif found := _case_of(defect):
+        elif found := case_of(defect):
             by_family.setdefault(found.family.name, []).append((defect, found))
     steps = [Job(_named(key), steps=tuple(alike)) for key, alike in sorted(by_server.items())]
     return [*steps, *(Job(f"family {name}", cases=tuple(alike)) for name, alike in sorted(by_family.items()))]
@@ -62,16 +61,13 @@ def jobs_of(defects: Iterable[Defect]) -> list[Job]:
 
 def is_reproducible(defect: Defect) -> bool:
     """Whether requests to one server show it."""
-    return defect.repro is not None or _case_of(defect) is not None
+    return defect.repro is not None or case_of(defect) is not None
 
 
 def checked(defect: Defect) -> Defect:
     """The defect. Raises UsageError where its entry does not say how to reproduce it."""
     if is_reproducible(defect):
         return defect
-    if defect.failures:
-        hint = f"parser regression drives the parser with such tokens: {_command(defect)}"
-        raise UsageError(f"{defect.id}: {NEEDS_TOKENS}", hint=hint)
     raise UsageError(
         f"the entry of {defect.id} does not say how to reproduce it",
         hint=f"run the tests that show it: pytest tests -k ..., found by grep -r {defect.id} tests",
@@ -133,7 +129,7 @@ def on_server(defect: Defect, endpoint: Endpoint, entry: ModelEntry, model: str)
         return Reproduction("not applicable", error.message)
     verdict = verdict_of(defect.id, plan, answers)
     broken = next((str(answer["broken"]) for answer in answers if "broken" in answer), "")
-    return Reproduction(verdict, broken if verdict == "other failure" else "", answers)
+    return Reproduction(verdict, broken if verdict == "other failure" else "", answers=answers)
 
 
 def verdict_of(defect: str, plan: Repro, answers: list[Json]) -> Verdict:
@@ -152,13 +148,9 @@ def _holds(condition: str, answer: Json) -> bool:
         return False
 
 
-def _case_of(defect: Defect) -> ServedCase | None:
+def case_of(defect: Defect) -> ServedCase | None:
+    """What is requested for a defect of a parser; None where its entry has none, or steps."""
     return next((found for each in parser_defects({defect.id: defect}) if (found := served_case(each))), None)
-
-
-def _command(defect: Defect) -> str:
-    (known,) = parser_defects({defect.id: defect})
-    return known.selections[0].command
 
 
 def _server_of(plan: Repro) -> ServerKey:

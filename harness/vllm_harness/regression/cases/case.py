@@ -62,6 +62,7 @@ class CaseInput(StrictModel):
         markers_spelled: whether every marker is spelled with ordinary tokens.
         truncated: whether it is parsed truncated after each of its tokens, in place of once to its end.
         call_ids: what its calls are identified by, where the text says it.
+        max_tokens: of a request for it; None: no limit.
     """
 
     name: str
@@ -75,6 +76,7 @@ class CaseInput(StrictModel):
     markers_spelled: bool = False
     truncated: bool = False
     call_ids: tuple[str, ...] = ()
+    max_tokens: int | None = None
 
     @property
     def pieces(self) -> list[str]:
@@ -134,7 +136,7 @@ class Case:
         expected = self.expected
         rules = {"refused": expected.refused, "calls_allowed": expected.calls_allowed}
         sets = [sorted(names) for names in (expected.functions, expected.words, expected.values)]
-        return [self.input.model_dump(), repr(expected.meaning), rules, *sets]
+        return [self.input.model_dump(exclude={"max_tokens"}), repr(expected.meaning), rules, *sets]
 
 
 @dataclass(frozen=True)

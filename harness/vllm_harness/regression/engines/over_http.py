@@ -130,21 +130,20 @@ def _servers(
 ) -> Iterator[tuple[tuple[str, ...], tuple[Delivery, ...]]]:
     """The server flags that the deliveries of these cases need, and which deliveries each server has."""
     every = dict.fromkeys(delivery for input_ in inputs for delivery in input_.deliveries)
-    by_interval: dict[int | None, list[Delivery]] = {None: []}
+    by_args: dict[tuple[str, ...], list[Delivery]] = {(): []}
     for delivery in every:
         if frontend == "python" or delivery.api is not Api.RESPONSES:
-            by_interval.setdefault(_stream_interval(delivery), []).append(delivery)
-    for interval, served in by_interval.items():
+            by_args.setdefault(server_args(delivery), []).append(delivery)
+    for args, served in by_args.items():
         if served:
-            args = () if interval is None else ("--stream-interval", str(interval))
             yield args, tuple(served)
 
 
-def _stream_interval(delivery: Delivery) -> int | None:
-    """The tokens a chunk that a server must be started with; None: vLLM's default of one."""
+def server_args(delivery: Delivery) -> tuple[str, ...]:
+    """The flags that a server needs for a delivery; none: vLLM's default of a token a chunk."""
     if delivery.shape is Shape.ALL:
-        return WHOLE_ANSWER
-    return delivery.tokens if delivery.tokens > 1 else None
+        return "--stream-interval", str(WHOLE_ANSWER)
+    return ("--stream-interval", str(delivery.tokens)) if delivery.tokens > 1 else ()
 
 
 class _Client:
@@ -244,14 +243,19 @@ def _chat(input_: CaseInput, name: str, *, stream: bool) -> dict[str, Any]:
     tools = {"tools": list(input_.tools)} if input_.tools else {}
     choice = _tool_choice(input_, lambda function: {"type": "function", "function": {"name": function}})
     messages = [{"role": "user", "content": _user_message(input_, name)}]
-    return {"messages": messages, "stream": stream, **tools, **choice}
+    return {"messages": messages, "stream": stream, **tools, **choice, **_limit(input_, "max_tokens")}
 
 
 def _responses(input_: CaseInput, name: str, *, stream: bool) -> dict[str, Any]:
     flat = [{"type": "function", "strict": False, **tool["function"]} for tool in input_.tools]
     choice = _tool_choice(input_, lambda function: {"type": "function", "name": function})
     tools = {"tools": flat} if flat else {}
-    return {"input": _user_message(input_, name), "stream": stream, "store": False, **tools, **choice}
+    request = {"input": _user_message(input_, name), "stream": stream, "store": False}
+    return {**request, **tools, **choice, **_limit(input_, "max_output_tokens")}
+
+
+def _limit(input_: CaseInput, field: str) -> dict[str, int]:
+    return {} if input_.max_tokens is None else {field: input_.max_tokens}
 
 
 def _chat_with_stop(input_: CaseInput, name: str) -> dict[str, Any]:
