@@ -54,8 +54,9 @@ def bisect(names: Sequence[str], good: str, bad: str, try_: Try) -> Bisection:
         found.tried[name] = outcome.verdict
         if outcome.verdict != wanted:
             option = "--good" if name == good else "--bad"
+            why = f": {outcome.why}" if outcome.why else ""
             raise UsageError(
-                f"{option} {name} is {outcome.verdict}, not {wanted}{f': {outcome.why}' if outcome.why else ''}",
+                f"{option} {name} is {outcome.verdict}, not {wanted}{why}",
                 hint="name one that is right with --good and one that shows the defect with --bad",
             )
     low, high, skipped = 0, len(names) - 1, dict[int, str]()
