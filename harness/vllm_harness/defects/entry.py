@@ -140,8 +140,8 @@ class Repro(_Entry):
 
     The two conditions are JMESPath over the last answer: `status` and `headers` of HTTP (their names in
     lower case), `body` (JSON), `events` (of a stream, as JSON), `stream` (the body that the events add up
-    to), `text` (where it is no JSON), `broken` (how it ended, where it did not end well), and `steps`, the
-    answers to all requests in order.
+    to), `text` (where it is no JSON), `broken` (how it ended, where it did not end well), `unscripted` (where
+    the model said something else than it was told to), and `steps`, the answers to all requests in order.
 
     Attributes:
         model: the model entry, on the scripted lane.

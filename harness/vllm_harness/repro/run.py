@@ -22,6 +22,7 @@ from vllm_harness.server.errors import UnknownFlag, UnknownParser, UnsupportedAr
 from vllm_harness.server.progress import StartProgress
 from vllm_harness.server.remote import RemoteServer
 
+NO_SCRIPT = "the model said something else than its script: over this API this vLLM takes none"
 LACKING = (UnknownFlag, UnknownParser, UnsupportedArchitecture)
 ServerKey = tuple[str, Frontend, tuple[str, ...], tuple[tuple[str, str], ...]]
 
@@ -128,6 +129,8 @@ def on_server(defect: Defect, endpoint: Endpoint, entry: ModelEntry, model: str)
     except BookError as error:
         return Reproduction("not applicable", error.message)
     verdict = verdict_of(defect.id, plan, answers)
+    if verdict == "other failure" and any("unscripted" in answer for answer in answers):
+        return Reproduction("not applicable", NO_SCRIPT, answers=answers)
     broken = next((str(answer["broken"]) for answer in answers if "broken" in answer), "")
     return Reproduction(verdict, broken if verdict == "other failure" else "", answers=answers)
 
