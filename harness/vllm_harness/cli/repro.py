@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -30,6 +32,7 @@ from vllm_harness.repro.measured import (
 from vllm_harness.repro.report import markdown
 from vllm_harness.repro.run import case_of, checked, is_reproducible, jobs_of, on_server, run_job
 from vllm_harness.repro.script import script_of, stand_alone
+from vllm_harness.repro.table import LETTERS, Table, contradicted, specifier, write_versions
 from vllm_harness.repro.verdict import Reproduction
 from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.leases.allocation import interpreters
@@ -127,6 +130,7 @@ def _chosen(ids: list[str], every: bool, defects: Defects) -> list[Defect]:
 
 
 def environments_of(specs: list[str] | None) -> list[VllmUnderTest]:
+    """The environments of `--vllm`, made where they are not there yet."""
     every = [spec for given in specs or [] for spec in given.split(",") if spec]
     with shown() as progress:
         if not every:
@@ -152,7 +156,8 @@ def _on(url: str, defect: Defect) -> Measured:
 def measured_in(
     defects: Sequence[Defect], environments: Sequence[VllmUnderTest], name: str, parallel: int | None
 ) -> list[Measured]:
-    run = MeasuredRun(state_dir() / RUNS / (name or time.strftime("%Y%m%d-%H%M%S")))
+    """The verdicts of a run; those that it has are not measured again."""
+    run = MeasuredRun(_folder(name or time.strftime("%Y%m%d-%H%M%S")))
     before = run.verdicts()
     wanted = {(defect.id, vllm.spec) for vllm in environments for defect in defects}
     console = plain_console(stderr=True)
@@ -171,6 +176,41 @@ def measured_in(
     if errors:
         raise errors[0]
     return [verdict for key, verdict in sorted(run.verdicts().items()) if key in wanted]
+
+
+@app.command()
+def table(
+    runs: Annotated[list[str], typer.Argument(help="The names of runs of `repro`, or their folders.")],
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Write the table, and the entries' versions (for maintainers)."),
+    ] = False,
+) -> None:
+    """Show which version shows which defect, by runs; exit 1 where an entry says otherwise."""
+    defects = load_defects()
+    measured = [each for run in runs for each in MeasuredRun(_folder(run)).verdicts().values()]
+    made = Table.of(each for each in measured if each.id in defects)
+    if not made.verdicts:
+        raise UsageError(f"there are no verdicts in {', '.join(runs)}", hint=f"runs stand in {_folder('')}")
+    rows = [(defect, *row) for defect, row in made.verdicts.items()]
+    show_table(plain_console(), ("id", *(each.removesuffix(".0") for each in made.versions)), rows)
+    print(" ".join(f"{letter} {verdict}" for verdict, letter in LETTERS.items()))
+    wrong = contradicted(defects, made)
+    for defect, verdicts in wrong.items():
+        says = defects[defect].versions or "all versions"
+        found = ", ".join(f"{version} {verdict}" for version, verdict in sorted(verdicts.items()))
+        print(f"{defect}: the entry says {says}; measured: {found}")
+    if write:
+        made.write()
+        for defect in wrong:
+            if versions := specifier(made.row(defect)):
+                write_versions(defects[defect], versions)
+    elif wrong:
+        raise typer.Exit(1)
+
+
+def _folder(run: str) -> Path:
+    return Path(run) if os.sep in run else state_dir() / RUNS / run
 
 
 def _show(measured: Sequence[Measured], defects: Sequence[Defect], as_json: bool) -> None:

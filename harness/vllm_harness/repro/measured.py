@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from packaging.version import Version
 from pydantic import Field, ValidationError
 
 from vllm_harness.defects.entry import Defect
@@ -70,6 +69,7 @@ class MeasuredRun:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "verdicts.jsonl"
         self._lock = threading.Lock()
+        self._is_whole = False
 
     def verdicts(self) -> dict[tuple[str, str], Measured]:
         """Those there are, by id and environment. Raises UsageError, naming file and line."""
@@ -88,10 +88,21 @@ class MeasuredRun:
 
     def write(self, measured: Measured) -> None:
         """Adds a verdict."""
+        line = measured.model_dump_json(exclude_defaults=True) + "\n"
         with self._lock:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._without_cut_line()
             with self.path.open("a") as file:
-                file.write(measured.model_dump_json(exclude_defaults=True) + "\n")
+                file.write(line)
+
+    def _without_cut_line(self) -> None:
+        """Before the first write: ends the file at its last whole line, as a run that was killed left it."""
+        if self._is_whole:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists():
+            whole, newline, _ = self.path.read_bytes().rpartition(b"\n")
+            self.path.write_bytes(whole + newline)
+        self._is_whole = True
 
 
 def measure(
@@ -150,29 +161,3 @@ def agrees(defect: Defect, measured: Measured) -> bool:
 def expected_verdict(defect: Defect, version: str) -> Verdict:
     """What the entry says of a version."""
     return "reproduced" if defect.holds_for(version) else "fixed"
-
-
-def versions_of(measured: Mapping[Version, Verdict]) -> str | None:
-    """The specifier of the versions that show a defect; None where a verdict is neither reproduced nor fixed.
-
-    Args:
-        measured: verdicts by version; those between two that were measured are taken to be as the lower.
-    """
-    if set(measured.values()) - {"reproduced", "fixed", "not applicable"}:
-        return None
-    ordered = sorted(version for version, verdict in measured.items() if verdict != "not applicable")
-    showing = [version for version in ordered if measured[version] == "reproduced"]
-    if not showing:
-        return None
-    parts = [f">={_short(showing[0])}"]
-    for version in ordered:
-        if version > showing[-1]:
-            parts.append(f"<{_short(version)}")
-            break
-        if showing[0] < version and measured[version] == "fixed":
-            parts.append(f"!={_short(version)}.*")
-    return ",".join(parts)
-
-
-def _short(version: Version) -> str:
-    return f"{version.major}.{version.minor}"
