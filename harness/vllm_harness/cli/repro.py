@@ -21,6 +21,7 @@ from vllm_harness.environments.resolve import resolve
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.files.paths import state_dir
 from vllm_harness.protocol.core.events import Json
+from vllm_harness.repro.draft import as_yaml, from_capture, from_cell, from_test
 from vllm_harness.repro.measured import (
     Measured,
     MeasuredRun,
@@ -207,6 +208,33 @@ def table(
                 write_versions(defects[defect], versions)
     elif wrong:
         raise typer.Exit(1)
+
+
+@app.command()
+def new(
+    defect_id: Annotated[str, typer.Argument(help="The id of the new entry.")],
+    test: Annotated[str, typer.Option(help="A failed test, with --results.")] = "",
+    results: Annotated[Path | None, typer.Option(help="The folder of the run in which it failed.")] = None,
+    cell: Annotated[
+        str, typer.Option(help="A run of `vllm-harness regression`, with --family and --case.")
+    ] = "",
+    family: Annotated[str, typer.Option(help="The family of the parser.")] = "",
+    case: Annotated[str, typer.Option(help="The test case that failed.")] = "",
+    capture: Annotated[Path | None, typer.Option(help="Recorded traffic, as `validate` reads it.")] = None,
+    model: Annotated[str, typer.Option(help="The model entry that is to serve the traffic.")] = "qwen3",
+) -> None:
+    """Print a new entry, made from a failed test, a cell or traffic; a person fills in the judgement."""
+    if [bool(test), bool(cell), bool(capture)].count(True) != 1:
+        raise UsageError("repro new wants one of --test, --cell and --capture", hint="see --help")
+    if capture:
+        draft = from_capture(capture, model)
+    elif cell:
+        draft = from_cell(cell, family, case)
+    elif results:
+        draft = from_test(results, test)
+    else:
+        raise UsageError("--test wants --results", hint="name the folder of the run, which pytest printed")
+    print(as_yaml(defect_id, draft), end="")
 
 
 def _folder(run: str) -> Path:

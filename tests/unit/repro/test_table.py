@@ -89,7 +89,7 @@ def test_a_run_goes_on_after_a_line_that_was_cut_off(tmp_path: Path) -> None:
     run.write(measured("a", "0.32.0", "fixed"))
     run.path.write_text(run.path.read_text() + '{"id": "b", "vl')
     assert set(run.verdicts()) == {("a", "0.32.0")}
-    run.write(measured("b", "0.32.0", "reproduced"))
+    MeasuredRun(tmp_path).write(measured("b", "0.32.0", "reproduced"))
     assert set(run.verdicts()) == {("a", "0.32.0"), ("b", "0.32.0")}
 
 
