@@ -136,15 +136,18 @@ def test_header_of_the_data_parallel_rank_counts(vllm_server: Server, wire: Wire
 
 
 @pytest.mark.vllm_standard
-@pytest.mark.vllm_model("qwen3")
+@pytest.mark.vllm_model("llama3.1")
 @pytest.mark.vllm_known_defect("skip-special-tokens-of-the-server")
 def test_server_says_whether_special_tokens_show(own_server: OwnServer, talk: Talk) -> None:
-    """`--override-generation-config` sets the default, for Responses and Chat alike."""
+    """`--override-generation-config` sets the default, for Responses and Chat alike.
+
+    Not on qwen3, whose reasoning parser drops special tokens from bodies whatever was asked for.
+    """
     server = own_server(["--override-generation-config", json.dumps({"skip_special_tokens": False})])
     with talk(server) as (book, wire):
-        book.script(Raw("<think>\n\n</think>\n\nA <|box_start|> box.<|im_end|>"), times=2)
+        book.script(Raw("A <|start_header_id|> box.<|eot_id|>"), times=2)
         texts = message_of(wire.chat("Go"))["content"], text_of(wire.respond("Go"))
-    assert all("<|box_start|>" in text for text in texts)
+    assert all("<|start_header_id|>" in text for text in texts)
 
 
 @pytest.mark.vllm_harmony

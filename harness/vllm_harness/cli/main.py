@@ -11,11 +11,13 @@ from rich.markup import escape
 
 from vllm_harness.cli import (
     assets,
+    bisect,
     bundle,
     check_weights,
     defects,
     doctor,
     env,
+    export,
     init,
     models,
     ps,
@@ -43,6 +45,8 @@ app.command()(ps.ps)
 app.command()(ps.stop)
 app.add_typer(repro.app, name="repro")
 app.add_typer(regression.app, name="regression")
+app.command("bisect")(bisect.bisect_)
+defects.app.command()(export.export)
 app.add_typer(defects.app, name="defects")
 app.add_typer(models.app, name="models")
 app.add_typer(env.app, name="env")

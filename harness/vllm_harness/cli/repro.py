@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -16,10 +16,20 @@ from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import Defects, find, load_defects
 from vllm_harness.endpoint import attach
 from vllm_harness.environments.resolve import resolve
-from vllm_harness.errors import UsageError
+from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.files.paths import state_dir
-from vllm_harness.repro.measured import Measured, MeasuredRun, VllmUnderTest, agrees, measure
-from vllm_harness.repro.run import checked, is_reproducible, jobs_of, on_server, run_job
+from vllm_harness.protocol.core.events import Json
+from vllm_harness.repro.measured import (
+    Measured,
+    MeasuredRun,
+    VllmUnderTest,
+    agrees,
+    expected_verdict,
+    measure,
+)
+from vllm_harness.repro.report import markdown
+from vllm_harness.repro.run import case_of, checked, is_reproducible, jobs_of, on_server, run_job
+from vllm_harness.repro.script import script_of, stand_alone
 from vllm_harness.repro.verdict import Reproduction
 from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.leases.allocation import interpreters
@@ -29,6 +39,10 @@ from vllm_harness.terminal.tables import plain_console, show_table
 
 HEADINGS = ("id", "vLLM", "verdict", "the entry says", "")
 RUNS = "repro"
+
+
+class NotReproduced(HarnessError):
+    """The vLLM does not show the defect that a report is wanted of."""
 
 
 class _RunByDefault(typer.core.TyperGroup):
@@ -61,6 +75,12 @@ def run(
         str, typer.Option("--run", help="The name of the run: with that of another it goes on.")
     ] = "",
     parallel: Annotated[int | None, typer.Option(min=1, help="How many servers at a time.")] = None,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print a report to file upstream, with what was got.")
+    ] = False,
+    as_script: Annotated[
+        bool, typer.Option("--script", help="Print a Python file that reproduces it with vLLM alone.")
+    ] = False,
     folder: FOLDER = None,
     as_json: AS_JSON = False,
 ) -> None:
@@ -70,17 +90,32 @@ def run(
     1 where one is not, and 2 for an unknown id or an entry without steps.
     """
     defects = _chosen(ids or [], every, load_defects(folder))
-    if server_url:
-        records = [_record(each, *_on(server_url, each)) for each in defects]
-        _show(records, defects, as_json)
-        return
-    if len(defects) == 1:
-        records = [_record(defects[0], *_alone(defects[0], each)) for each in _environments(vllm)]
-        _show(records, defects, as_json)
-        return
-    measured = _measured(defects, _environments(vllm), run_name, parallel)
-    by_id = {each.id: each for each in defects}
-    _show([_record(by_id[each.id], each) for each in measured], defects, as_json)
+    environments = [] if server_url else environments_of(vllm)
+    if as_markdown or as_script:
+        print(_file(defects, environments, as_markdown), end="")
+    elif server_url:
+        _show([_on(server_url, each) for each in defects], defects, as_json)
+    elif len(defects) == 1:
+        _show([_alone(defects[0], each) for each in environments], defects, as_json)
+    else:
+        _show(measured_in(defects, environments, run_name, parallel), defects, as_json)
+
+
+def _file(defects: Sequence[Defect], environments: Sequence[VllmUnderTest], as_markdown: bool) -> str:
+    """The report or the script of one defect, of what was got just now."""
+    if len(defects) != 1 or len(environments) != 1:
+        raise UsageError("--markdown and --script are of one entry and one environment", hint="name one id")
+    (defect,), (vllm,) = defects, environments
+    measured = _alone(defect, vllm)
+    if measured.verdict != "reproduced":
+        raise NotReproduced(
+            f"{defect.id} is not reproduced on {vllm.environment.describe()}: {measured.verdict}",
+            hint="choose a version that shows it with --vllm",
+        )
+    made = stand_alone(defect, case_of(defect), measured.outcome)
+    if as_markdown:
+        return markdown(defect, made, measured.answers, vllm.environment.describe())
+    return script_of(defect, made)
 
 
 def _chosen(ids: list[str], every: bool, defects: Defects) -> list[Defect]:
@@ -91,7 +126,7 @@ def _chosen(ids: list[str], every: bool, defects: Defects) -> list[Defect]:
     return [checked(find(each, defects)) for each in ids]
 
 
-def _environments(specs: list[str] | None) -> list[VllmUnderTest]:
+def environments_of(specs: list[str] | None) -> list[VllmUnderTest]:
     every = [spec for given in specs or [] for spec in given.split(",") if spec]
     with shown() as progress:
         if not every:
@@ -99,26 +134,22 @@ def _environments(specs: list[str] | None) -> list[VllmUnderTest]:
         return [VllmUnderTest(spec, resolve(spec, create=True, progress=progress)) for spec in every]
 
 
-def _alone(defect: Defect, vllm: VllmUnderTest) -> tuple[Measured, list[Any]]:
+def _alone(defect: Defect, vllm: VllmUnderTest) -> Measured:
     (job,) = jobs_of([defect])
     ((_, outcome),) = run_job(job, vllm.environment, progress=ConsoleProgress())
-    return _as_measured(defect, outcome, vllm.environment.vllm_version, vllm.spec), outcome.answers
+    return Measured.of(defect.id, vllm.spec, vllm.environment.vllm_version, outcome)
 
 
-def _on(url: str, defect: Defect) -> tuple[Measured, list[Any]]:
+def _on(url: str, defect: Defect) -> Measured:
     if defect.repro is None:
         outcome = Reproduction("not applicable", "a parser's case wants a server of its family")
-        return _as_measured(defect, outcome, "0", url), []
+        return Measured.of(defect.id, url, "0", outcome)
     server = AttachedServer(attach(url), load_models().get(defect.repro.model))
     outcome = on_server(defect, server.endpoint, server.entry, server.model)
-    return _as_measured(defect, outcome, server.vllm_version, url), outcome.answers
+    return Measured.of(defect.id, url, server.vllm_version, outcome)
 
 
-def _as_measured(defect: Defect, outcome: Reproduction, version: str, vllm: str) -> Measured:
-    return Measured(id=defect.id, vllm=vllm, version=version, verdict=outcome.verdict, why=outcome.why)
-
-
-def _measured(
+def measured_in(
     defects: Sequence[Defect], environments: Sequence[VllmUnderTest], name: str, parallel: int | None
 ) -> list[Measured]:
     run = MeasuredRun(state_dir() / RUNS / (name or time.strftime("%Y%m%d-%H%M%S")))
@@ -142,34 +173,28 @@ def _measured(
     return [verdict for key, verdict in sorted(run.verdicts().items()) if key in wanted]
 
 
-def _record(defect: Defect, measured: Measured, answers: Iterable[Any] = ()) -> dict[str, Any]:
-    says = "reproduced" if defect.holds_for(measured.version) else "fixed"
-    return {
-        **measured.model_dump(),
-        "entry_says": says,
-        "agrees": agrees(defect, measured),
-        "answers": list(answers),
-    }
-
-
-def _show(records: list[dict[str, Any]], defects: Sequence[Defect], as_json: bool) -> None:
+def _show(measured: Sequence[Measured], defects: Sequence[Defect], as_json: bool) -> None:
     """Prints the verdicts. Raises Exit(1) where one is not what the entry says."""
+    by_id = {defect.id: defect for defect in defects}
+    agreeing = [agrees(by_id[each.id], each) for each in measured]
     if as_json:
-        print(json.dumps(records, indent=2))
+        records = zip(measured, agreeing, strict=True)
+        print(json.dumps([{**each.model_dump(), "agrees": agreed} for each, agreed in records], indent=2))
     else:
-        show_table(plain_console(), HEADINGS, [_row(record) for record in records])
-        if len(records) == 1:
-            print(*_evidence(defects[0], records[0]["answers"]), sep="\n")
-    if not all(record["agrees"] for record in records):
+        rows = [_row(by_id[each.id], each) for each in measured]
+        show_table(plain_console(), HEADINGS, rows)
+        if len(measured) == 1:
+            print(*_evidence(defects[0], measured[0].answers), sep="\n")
+    if not all(agreeing):
         raise typer.Exit(1)
 
 
-def _row(record: dict[str, Any]) -> tuple[str, ...]:
-    says = "" if record["agrees"] else record["entry_says"]
-    return record["id"], record["version"], record["verdict"], says, record["why"]
+def _row(defect: Defect, measured: Measured) -> tuple[str, ...]:
+    says = "" if agrees(defect, measured) else expected_verdict(defect, measured.version)
+    return measured.id, measured.version, measured.verdict, says, measured.why
 
 
-def _evidence(defect: Defect, answers: list[object]) -> Iterator[str]:
+def _evidence(defect: Defect, answers: Sequence[Json]) -> Iterator[str]:
     yield f"\n{defect.title}"
     if defect.repro is None:
         for answer in answers:

@@ -13,6 +13,8 @@ from vllm_harness.files.strict import StrictModel
 from vllm_harness.protocol.known import KnownDeviation, RuleCode, Versions, holds
 
 DefectClass = Literal["defect", "deviation", "feature gap", "arguable"]
+Severity = Literal["wrong data", "lost data", "broken output", "error", "contract"]
+"""From what nobody notices to what everybody sees."""
 Frontend = Literal["python", "rust"]
 DefectApi = Literal["responses", "chat", "messages", "other"]
 ID = re.compile(r"[a-z0-9][a-z0-9.-]{2,79}")
@@ -138,8 +140,8 @@ class Repro(_Entry):
 
     The two conditions are JMESPath over the last answer: `status` and `headers` of HTTP (their names in
     lower case), `body` (JSON), `events` (of a stream, as JSON), `stream` (the body that the events add up
-    to), `text` (where it is no JSON), `broken` (how it ended, where it did not end well), and `steps`, the
-    answers to all requests in order.
+    to), `text` (where it is no JSON), `broken` (how it ended, where it did not end well), `unscripted` (where
+    the model said something else than it was told to), and `steps`, the answers to all requests in order.
 
     Attributes:
         model: the model entry, on the scripted lane.
@@ -173,6 +175,8 @@ class Defect(_Entry):
         kind: `class` in the file. `defect`: wrong by vLLM's own contract, or data lost or changed;
             `deviation`: from OpenAI's or Anthropic's contract; `feature gap`: not there; `arguable`: the
             contract leaves it open.
+        severity: what a client gets: other data than the model's, without a sign; less of it; what cannot be
+            read; an error; or what the contract has otherwise. None: by the mismatches of `failures`.
         component: file and function of vLLM, `path: function`.
         apis, frontends: where it shows.
         models: model entries that show it; none: all.
@@ -200,6 +204,7 @@ class Defect(_Entry):
     id: str
     title: str
     kind: DefectClass = Field(alias="class")
+    severity: Severity | None = None
     component: tuple[str, ...] = ()
     apis: tuple[DefectApi, ...] = ()
     frontends: tuple[Frontend, ...] = ("python",)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from packaging.version import Version
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from vllm_harness.defects.entry import Defect
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.files.strict import StrictModel
+from vllm_harness.protocol.core.events import Json
 from vllm_harness.repro.run import Job, jobs_of, run_job
-from vllm_harness.repro.verdict import Verdict
+from vllm_harness.repro.verdict import Reproduction, Verdict
 from vllm_harness.server.leases.claims import own_task
 from vllm_harness.server.progress import StartProgress
 
@@ -28,7 +29,7 @@ class Measured(StrictModel):
         id: of the defect.
         vllm: the environment, as in `--vllm`.
         version: of that vLLM.
-        verdict, why: as of `Reproduction`.
+        verdict, why, case, delivery, answers: as of `Reproduction`.
     """
 
     id: str
@@ -36,6 +37,19 @@ class Measured(StrictModel):
     version: str
     verdict: Verdict
     why: str = ""
+    case: str = ""
+    delivery: str = ""
+    answers: list[Json] = Field(default_factory=list)
+
+    @classmethod
+    def of(cls, defect: str, vllm: str, version: str, outcome: Reproduction) -> Measured:
+        """An outcome with what it is of."""
+        return cls(id=defect, vllm=vllm, version=version, **asdict(outcome))
+
+    @property
+    def outcome(self) -> Reproduction:
+        """As it was reproduced."""
+        return Reproduction(self.verdict, self.why, self.case, self.delivery, self.answers)
 
 
 @dataclass(frozen=True)
@@ -95,13 +109,8 @@ def measure(
     def run_one(vllm: VllmUnderTest, job: Job) -> None:
         with own_task(f"{vllm.spec} {job.name}"):
             for defect, outcome in run_job(job, vllm.environment, progress=progress):
-                measured = Measured(
-                    id=defect.id,
-                    vllm=vllm.spec,
-                    version=vllm.environment.vllm_version,
-                    verdict=outcome.verdict,
-                    why=outcome.why,
-                )
+                version = vllm.environment.vllm_version
+                measured = Measured.of(defect.id, vllm.spec, version, outcome)
                 run.write(measured)
                 done(measured)
 
@@ -135,7 +144,12 @@ def agrees(defect: Defect, measured: Measured) -> bool:
     """Whether a verdict is what the entry's versions say."""
     if measured.verdict == "not applicable":
         return True
-    return measured.verdict == ("reproduced" if defect.holds_for(measured.version) else "fixed")
+    return measured.verdict == expected_verdict(defect, measured.version)
+
+
+def expected_verdict(defect: Defect, version: str) -> Verdict:
+    """What the entry says of a version."""
+    return "reproduced" if defect.holds_for(version) else "fixed"
 
 
 def versions_of(measured: Mapping[Version, Verdict]) -> str | None:

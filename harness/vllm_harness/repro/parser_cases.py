@@ -20,6 +20,7 @@ from vllm_harness.regression.engines.over_http import request_all
 from vllm_harness.regression.engines.plan import like_in_process
 from vllm_harness.regression.results.explained import Failure, FailureSelection, ParserDefect
 from vllm_harness.regression.results.judge import judge, meaning_mismatches
+from vllm_harness.regression.results.mismatches import MismatchCode
 from vllm_harness.repro.verdict import Reproduction
 from vllm_harness.scripted.families import Family, load_families
 
@@ -73,14 +74,26 @@ class ServedCase:
                     Failure(self.family.name, self.group, self.name, _delivery(answer), each)
                     for each in mismatches
                 ]
-                if any(self.selection.explains(each) for one in found for each in one.alternatives):
-                    return Reproduction("reproduced", answers=_documents(own))
+                if any(self._is_shown_by(each) for each in found):
+                    return Reproduction(
+                        "reproduced",
+                        case=case.name,
+                        delivery=_delivery(answer).code,
+                        answers=_documents(own),
+                    )
                 failures += found
         documents = _documents(answers[: len(self.deliveries)])
         if failures:
             seen = ", ".join(dict.fromkeys(f"{each.delivery} {each.mismatch}" for each in failures))
-            return Reproduction("other failure", seen, documents)
+            return Reproduction("other failure", seen, answers=documents)
         return Reproduction("fixed", answers=documents)
+
+    def _is_shown_by(self, failure: Failure) -> bool:
+        """Whether a failure is the defect: an error is only where its entry names one."""
+        names_error = any(each.code is MismatchCode.ERROR for each in self.selection.mismatches)
+        if failure.mismatch.code is MismatchCode.ERROR and not names_error:
+            return False
+        return any(self.selection.explains(each) for each in failure.alternatives)
 
 
 def served_case(defect: ParserDefect) -> ServedCase | None:

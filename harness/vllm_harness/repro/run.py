@@ -22,6 +22,7 @@ from vllm_harness.server.errors import UnknownFlag, UnknownParser, UnsupportedAr
 from vllm_harness.server.progress import StartProgress
 from vllm_harness.server.remote import RemoteServer
 
+NO_SCRIPT = "the model said something else than its script: over this API this vLLM takes none"
 LACKING = (UnknownFlag, UnknownParser, UnsupportedArchitecture)
 ServerKey = tuple[str, Frontend, tuple[str, ...], tuple[tuple[str, str], ...]]
 
@@ -53,7 +54,7 @@ def jobs_of(defects: Iterable[Defect]) -> list[Job]:
     for defect in sorted(defects, key=lambda defect: defect.id):
         if defect.repro:
             by_server.setdefault(_server_of(defect.repro), []).append(defect)
-        elif found := _case_of(defect):
+        elif found := case_of(defect):
             by_family.setdefault(found.family.name, []).append((defect, found))
     steps = [Job(_named(key), steps=tuple(alike)) for key, alike in sorted(by_server.items())]
     return [*steps, *(Job(f"family {name}", cases=tuple(alike)) for name, alike in sorted(by_family.items()))]
@@ -61,7 +62,7 @@ def jobs_of(defects: Iterable[Defect]) -> list[Job]:
 
 def is_reproducible(defect: Defect) -> bool:
     """Whether requests to one server show it."""
-    return defect.repro is not None or _case_of(defect) is not None
+    return defect.repro is not None or case_of(defect) is not None
 
 
 def checked(defect: Defect) -> Defect:
@@ -128,8 +129,10 @@ def on_server(defect: Defect, endpoint: Endpoint, entry: ModelEntry, model: str)
     except BookError as error:
         return Reproduction("not applicable", error.message)
     verdict = verdict_of(defect.id, plan, answers)
+    if verdict == "other failure" and any("unscripted" in answer for answer in answers):
+        return Reproduction("not applicable", NO_SCRIPT, answers=answers)
     broken = next((str(answer["broken"]) for answer in answers if "broken" in answer), "")
-    return Reproduction(verdict, broken if verdict == "other failure" else "", answers)
+    return Reproduction(verdict, broken if verdict == "other failure" else "", answers=answers)
 
 
 def verdict_of(defect: str, plan: Repro, answers: list[Json]) -> Verdict:
@@ -148,7 +151,8 @@ def _holds(condition: str, answer: Json) -> bool:
         return False
 
 
-def _case_of(defect: Defect) -> ServedCase | None:
+def case_of(defect: Defect) -> ServedCase | None:
+    """What is requested for a defect of a parser; None where its entry has none, or steps."""
     return next((found for each in parser_defects({defect.id: defect}) if (found := served_case(each))), None)
 
 

@@ -22,6 +22,7 @@ from vllm_harness.scripted.book_file import take_of
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 
 PAUSE_S = 0.1
+OK = 200
 
 
 def answers_to(steps: Sequence[Step], endpoint: Endpoint, entry: ModelEntry, model: str) -> list[Json]:
@@ -58,6 +59,8 @@ def _answer(step: Step, endpoint: Endpoint, entry: ModelEntry, model: str, answe
             if step.say:
                 book.script(turns=[take_of(each) for each in step.say])
             answer = _send(step, endpoint, model, book.name, answers)
+            if step.say and answer["status"] == OK and book.report()["left"]:
+                answer["unscripted"] = True
             if step.until is None or jmespath.search(step.until, answer) or time.monotonic() > ends:
                 return answer
             time.sleep(PAUSE_S)

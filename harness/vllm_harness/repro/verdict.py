@@ -17,6 +17,7 @@ class Reproduction:
     Attributes:
         verdict: `reproduced`: the answer is as the entry says; `fixed`: it is right; `other failure`:
             neither; `not applicable`: this vLLM knows no such flag, parser or model.
+        case, delivery: of parser regression, which showed it.
         why: a sentence, where there is no answer, or another one than either.
         answers: to the steps, as `repro.answer.document` has them; to a parser's case, as parser regression
             has them.
@@ -24,4 +25,6 @@ class Reproduction:
 
     verdict: Verdict
     why: str = ""
+    case: str = ""
+    delivery: str = ""
     answers: list[Json] = field(default_factory=list)

@@ -18,7 +18,8 @@ import requests
 from vllm_harness.configuration.model_entries import Frontend, ModelEntry, load_models
 from vllm_harness.environments.spec import Environment
 from vllm_harness.protocol import ChatAccumulator, ResponseAccumulator
-from vllm_harness.protocol.core.sse import SSEParser
+from vllm_harness.protocol.core.events import as_json
+from vllm_harness.protocol.core.sse import SSEEvent, SSEParser
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Api, Delivery, Load, Shape, deliveries
 from vllm_harness.regression.engines.answer import Answer, AnswerError, Call, ErrorCode
@@ -130,21 +131,20 @@ def _servers(
 ) -> Iterator[tuple[tuple[str, ...], tuple[Delivery, ...]]]:
     """The server flags that the deliveries of these cases need, and which deliveries each server has."""
     every = dict.fromkeys(delivery for input_ in inputs for delivery in input_.deliveries)
-    by_interval: dict[int | None, list[Delivery]] = {None: []}
+    by_args: dict[tuple[str, ...], list[Delivery]] = {(): []}
     for delivery in every:
         if frontend == "python" or delivery.api is not Api.RESPONSES:
-            by_interval.setdefault(_stream_interval(delivery), []).append(delivery)
-    for interval, served in by_interval.items():
+            by_args.setdefault(server_args(delivery), []).append(delivery)
+    for args, served in by_args.items():
         if served:
-            args = () if interval is None else ("--stream-interval", str(interval))
             yield args, tuple(served)
 
 
-def _stream_interval(delivery: Delivery) -> int | None:
-    """The tokens a chunk that a server must be started with; None: vLLM's default of one."""
+def server_args(delivery: Delivery) -> tuple[str, ...]:
+    """The flags that a server needs for a delivery; none: vLLM's default of a token a chunk."""
     if delivery.shape is Shape.ALL:
-        return WHOLE_ANSWER
-    return delivery.tokens if delivery.tokens > 1 else None
+        return "--stream-interval", str(WHOLE_ANSWER)
+    return ("--stream-interval", str(delivery.tokens)) if delivery.tokens > 1 else ()
 
 
 class _Client:
@@ -283,10 +283,26 @@ def _read_chat(response: requests.Response) -> dict[str, Any]:
     return {**_fields(reasoning, message.get("content"), calls), **_usage(body, "completion_tokens_details")}
 
 
+class _CallChunks:
+    """How many chunks of a Chat stream have a part of each call's arguments, by the call's number."""
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+
+    def feed(self, event: SSEEvent) -> None:
+        """Takes the next event."""
+        for choice in (as_json(event) or {}).get("choices") or ():
+            for call in (choice.get("delta") or {}).get("tool_calls") or ():
+                has_part = bool((call.get("function") or {}).get("arguments"))
+                self.counts[call["index"]] = self.counts.get(call["index"], 0) + has_part
+
+
 def _read_chat_stream(response: requests.Response) -> dict[str, Any]:
-    chat = ChatAccumulator()
-    error = _feed(response, chat)
-    return _fields(chat.reasoning, chat.text, _functions(chat.tool_calls), error)
+    chat, chunks = ChatAccumulator(), _CallChunks()
+    error = _feed(response, chat, chunks)
+    numbered = zip(_functions(chat.tool_calls), sorted(chunks.counts.items()), strict=True)
+    calls = [{**call, "index": index, "chunks": count} for call, (index, count) in numbered]
+    return _fields(chat.reasoning, chat.text, calls, error)
 
 
 def _read_responses(response: requests.Response) -> dict[str, Any]:
@@ -304,7 +320,9 @@ def _read_responses_stream(response: requests.Response) -> dict[str, Any]:
     return _fields(accumulator.reasoning, accumulator.text, accumulator.tool_calls, error)
 
 
-def _feed(response: requests.Response, into: ChatAccumulator | ResponseAccumulator) -> AnswerError | None:
+def _feed(
+    response: requests.Response, *into: ChatAccumulator | ResponseAccumulator | _CallChunks
+) -> AnswerError | None:
     """Feeds a stream; gives the error that it ends with, if it does."""
     parser, error = SSEParser(), None
     for chunk in response.iter_content(None):
@@ -313,7 +331,8 @@ def _feed(response: requests.Response, into: ChatAccumulator | ResponseAccumulat
                 refused = f'"{SCRIPT_REFUSED}"' in event.data
                 code = ErrorCode.GRAMMAR_REFUSED if refused else ErrorCode.ERROR_EVENT
                 error = AnswerError(code=code, message=event.data[:300])
-            into.feed(event)
+            for each in into:
+                each.feed(event)
     return error
 
 
@@ -339,6 +358,8 @@ def _fields(
             name=call.get("name"),
             arguments=call.get("arguments") or "",
             id=call.get("call_id") or call.get("id"),
+            index=call.get("index"),
+            chunks=call.get("chunks"),
         )
         for call in calls
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vllm_harness.regression.cases.case import Case
@@ -214,7 +215,8 @@ def _usage_mismatches(answer: Answer) -> list[Mismatch]:
 
 def _pace_mismatches(answer: Answer) -> list[Mismatch]:
     """Whether a long string that was delivered token by token was held back until it was whole."""
-    if answer.delivery != Delivery(Shape.TOKENS, tokens=1):
+    delivery = answer.delivery and replace(answer.delivery, api=None)
+    if delivery != Delivery(Shape.TOKENS, tokens=1):
         return []
     held = any(
         call.chunks is not None and call.chunks < FEWEST_CHUNKS and _is_long(call) for call in answer.calls

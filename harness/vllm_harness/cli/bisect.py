@@ -1,0 +1,104 @@
+"""`vllm-harness bisect`: the release or commit that brought a defect, or mended it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from vllm_harness.cli.defects import FOLDER
+from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.registry import find, load_defects
+from vllm_harness.environments.resolve import resolve
+from vllm_harness.environments.spec import Environment
+from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.repro.bisect import (
+    Bisection,
+    bisect,
+    checkouts,
+    commits_between,
+    releases_between,
+    subject,
+)
+from vllm_harness.repro.run import checked, jobs_of, run_job
+from vllm_harness.repro.verdict import Reproduction
+from vllm_harness.server.progress import NoProgress
+from vllm_harness.terminal.tables import plain_console
+
+
+def bisect_(
+    defect_id: Annotated[str, typer.Argument(help="The id of the entry, such as vllm-46940.")],
+    good: Annotated[str, typer.Option(help="A release, or with --tree a revision, that is right.")],
+    bad: Annotated[str, typer.Option(help="A release, or with --tree a revision, that shows the defect.")],
+    tree: Annotated[
+        str,
+        typer.Option(help="A checkout of vLLM with its history, and the release of its kernels: DIR@0.32.0."),
+    ] = "",
+    folder: FOLDER = None,
+) -> None:
+    """Find the release, or the commit of a checkout, that brought a defect, or mended it.
+
+    What cannot tell is skipped, and said: a release that lacks the parser, a
+    commit that needs other kernels than those of the release.
+    """
+    defect = checked(find(defect_id, load_defects(folder)))
+    console = plain_console()
+    if tree:
+        _in_commits(defect, tree, good, bad, console)
+        return
+    names = releases_between(good, bad)
+    _say(bisect(names, good, bad, _trying(defect, _release, console)), lambda name: name, console)
+
+
+def _in_commits(defect: Defect, tree: str, good: str, bad: str, console: Console) -> None:
+    path, at, kernels = tree.rpartition("@")
+    if not at:
+        raise UsageError(
+            "--tree names no release whose kernels to use",
+            hint=f"write {tree}@0.32.0: the release next to it",
+        )
+    root = Path(path).resolve()
+    names = commits_between(root, good, bad)
+    by_name = {good: names[0], bad: names[-1]}
+    if names[0] != commits_between(root, good, good)[0]:
+        by_name = {bad: names[0], good: names[-1]}
+    with checkouts(root) as check_out:
+
+        def environment(commit: str) -> Environment:
+            return resolve(f"tree:{check_out(commit)}@{kernels}", create=True, progress=console.print)
+
+        found = bisect(names, by_name[good], by_name[bad], _trying(defect, environment, console))
+    _say(found, lambda name: subject(root, name), console)
+
+
+def _release(version: str) -> Environment:
+    return resolve(version, create=True, progress=plain_console(stderr=True).print)
+
+
+def _trying(
+    defect: Defect, environment: Callable[[str], Environment], console: Console
+) -> Callable[[str], Reproduction]:
+    (job,) = jobs_of([defect])
+
+    def try_(name: str) -> Reproduction:
+        try:
+            ((_, outcome),) = run_job(job, environment(name), progress=NoProgress())
+        except UsageError:
+            raise
+        except HarnessError as error:  # such as kernels that this commit needs and the release lacks
+            outcome = Reproduction("other failure", error.message)
+        console.print(f"{name}: {outcome.verdict} {outcome.why}".rstrip(), soft_wrap=True)
+        return outcome
+
+    return try_
+
+
+def _say(found: Bisection, named: Callable[[str], str], console: Console) -> None:
+    change = "brought" if found.tried[found.after] == "reproduced" else "mended"
+    for name, why in found.skipped.items():
+        console.print(f"skipped {named(name)}: {why}", soft_wrap=True)
+    among = " or one that was skipped before it" if found.skipped else ""
+    console.print(f"{change} by {named(found.after)}{among} (before: {named(found.before)})", soft_wrap=True)

@@ -1,0 +1,40 @@
+"""`vllm-harness defects export`: the defects as reports that are ready to file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vllm_harness.cli.defects import FOLDER
+from vllm_harness.cli.repro import environments_of, measured_in
+from vllm_harness.defects.entry import DefectClass
+from vllm_harness.defects.registry import find, load_defects
+from vllm_harness.repro.export import INDEX
+from vllm_harness.repro.export import export as write
+from vllm_harness.repro.run import checked, is_reproducible
+
+
+def export(
+    into: Annotated[Path, typer.Argument(help="The folder to write; a folder in it for each defect.")],
+    ids: Annotated[list[str] | None, typer.Argument(help="The ids of entries; by default all.")] = None,
+    kind: Annotated[DefectClass, typer.Option("--class", help="Only those of this class.")] = "defect",
+    vllm: Annotated[str, typer.Option(help="The server environment that is to show them.")] = "",
+    run: Annotated[str, typer.Option(help="A run of `repro`, whose verdicts are not measured again.")] = "",
+    parallel: Annotated[int | None, typer.Option(min=1, help="How many servers at a time.")] = None,
+    folder: FOLDER = None,
+) -> None:
+    """Reproduce defects, and write for each a report and a script that needs vLLM alone."""
+    known = load_defects(folder)
+    chosen = [checked(find(each, known)) for each in ids or ()] or [
+        each for each in known.values() if each.kind == kind and is_reproducible(each)
+    ]
+    (environment,) = environments_of([vllm] if vllm else None)
+    measured = {each.id: each for each in measured_in(chosen, [environment], run, parallel)}
+    shown = [(each, measured[each.id]) for each in chosen if measured[each.id].verdict == "reproduced"]
+    write(shown, environment.environment.describe(), into)
+    print(f"{len(shown)} of {len(chosen)} defects are reproduced: {into / INDEX}")
+    for each in chosen:
+        if measured[each.id].verdict != "reproduced":
+            print(f"{each.id}: {measured[each.id].verdict} {measured[each.id].why}".rstrip())

@@ -1,0 +1,150 @@
+"""The release, or the commit of a checkout, with which a verdict changed: binary search."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from vllm_harness.environments import locks
+from vllm_harness.environments.resolve import default_device
+from vllm_harness.errors import UsageError
+from vllm_harness.repro.verdict import Reproduction
+
+Try = Callable[[str], Reproduction]
+"""Reproduces the defect on a release or a commit."""
+
+
+@dataclass
+class Bisection:
+    """What was found.
+
+    Attributes:
+        before, after: neighbours with different verdicts, `before` the one nearer to the first of the range.
+        skipped: those between them that could not tell, with the reasons.
+        tried: verdicts in the order in which they were measured.
+    """
+
+    before: str
+    after: str
+    skipped: dict[str, str] = field(default_factory=dict)
+    tried: dict[str, str] = field(default_factory=dict)
+
+
+def bisect(names: Sequence[str], good: str, bad: str, try_: Try) -> Bisection:
+    """Searches the neighbours between which the verdict changes.
+
+    Args:
+        names: in order, the first and the last of them `good` and `bad`, in either order.
+        good: does not show the defect.
+        bad: shows it.
+        try_: reproduces it on one of them; another verdict than `reproduced` or `fixed` is skipped.
+
+    Raises:
+        UsageError: the verdict of `good` is not `fixed`, or that of `bad` not `reproduced`.
+    """
+    found = Bisection(names[0], names[-1])
+    for name, wanted in ((good, "fixed"), (bad, "reproduced")):
+        outcome = try_(name)
+        found.tried[name] = outcome.verdict
+        if outcome.verdict != wanted:
+            option = "--good" if name == good else "--bad"
+            why = f": {outcome.why}" if outcome.why else ""
+            raise UsageError(
+                f"{option} {name} is {outcome.verdict}, not {wanted}{why}",
+                hint="name one that is right with --good and one that shows the defect with --bad",
+            )
+    low, high, skipped = 0, len(names) - 1, dict[int, str]()
+    while left := [index for index in range(low + 1, high) if index not in skipped]:
+        middle = left[len(left) // 2]
+        outcome = try_(names[middle])
+        found.tried[names[middle]] = outcome.verdict
+        if outcome.verdict == found.tried[names[0]]:
+            low = middle
+        elif outcome.verdict == found.tried[names[-1]]:
+            high = middle
+        else:
+            skipped[middle] = outcome.why or outcome.verdict
+    found.before, found.after = names[low], names[high]
+    found.skipped = {names[index]: why for index, why in skipped.items() if low < index < high}
+    return found
+
+
+def releases_between(good: str, bad: str) -> list[str]:
+    """The releases that can be made here from the older to the newer of two, these included.
+
+    Raises:
+        UsageError: one is no version.
+    """
+    first, last = sorted((good, bad), key=_version)
+    known = {lock.version for lock in locks.locks() if lock.device == default_device()}
+    between = (each for each in known if _version(first) < _version(each) < _version(last))
+    return [first, *sorted(between, key=_version), last]
+
+
+def _version(spec: str) -> Version:
+    try:
+        return Version(spec.partition("@")[0])
+    except InvalidVersion as error:
+        raise UsageError(
+            f"{spec!r} is no release of vLLM", hint="write it as 0.32.0; commits want --tree"
+        ) from error
+
+
+def commits_between(tree: Path, good: str, bad: str) -> list[str]:
+    """The commits from one revision to the other, the first parent of each merge followed, these included.
+
+    Raises:
+        UsageError: no checkout with history, no such revision, or none is an ancestor of the other.
+    """
+    first, last = (_git(tree, "rev-parse", "--verify", f"{each}^{{commit}}") for each in (good, bad))
+    if not _is_ancestor(tree, first, last):
+        first, last = last, first
+    if not _is_ancestor(tree, first, last):
+        raise UsageError(
+            f"{good} and {bad} are not on one line of history", hint="name an ancestor of the other"
+        )
+    between = _git(tree, "rev-list", "--first-parent", "--reverse", f"{first}..{last}").split()
+    return [first, *between]
+
+
+@contextmanager
+def checkouts(tree: Path) -> Iterator[Callable[[str], Path]]:
+    """Yields what checks out a commit, in a working tree beside that of the user, removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="vllm-harness-bisect-") as scratch:
+        folder = Path(scratch, "tree")
+        _git(tree, "worktree", "add", "--detach", "--quiet", str(folder), "HEAD")
+
+        def check_out(commit: str) -> Path:
+            _git(folder, "checkout", "--detach", "--quiet", "--force", commit)
+            return folder
+
+        try:
+            yield check_out
+        finally:
+            _git(tree, "worktree", "remove", "--force", str(folder))
+
+
+def subject(tree: Path, commit: str) -> str:
+    """A commit in a line."""
+    return _git(tree, "show", "--no-patch", "--format=%h %s", commit)
+
+
+def _is_ancestor(tree: Path, first: str, last: str) -> bool:
+    command = ["git", "-C", str(tree), "merge-base", "--is-ancestor", first, last]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _git(tree: Path, *args: str) -> str:
+    done = subprocess.run(["git", "-C", str(tree), *args], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UsageError(
+            f"git {' '.join(args[:2])} in {tree}: {done.stderr.strip()}",
+            hint="name a checkout of vLLM with its history, and revisions of it",
+        )
+    return done.stdout.strip()

@@ -1,0 +1,56 @@
+"""Defects as a folder of reports to file: one folder each, and an index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from vllm_harness.defects.entry import Defect
+from vllm_harness.repro.measured import Measured
+from vllm_harness.repro.report import markdown
+from vllm_harness.repro.run import case_of
+from vllm_harness.repro.script import script_of, stand_alone
+from vllm_harness.repro.severity import SEVERITIES, severity_of
+
+REPORT, SCRIPT, INDEX = "README.md", "reproduce.py", "index.md"
+
+
+def export(reproduced: Sequence[tuple[Defect, Measured]], environment: str, into: Path) -> list[Path]:
+    """Writes a folder for each defect, with its report and its script, and the index of all.
+
+    Args:
+        reproduced: the defects, each with the verdict `reproduced` of one vLLM.
+        environment: that vLLM, in words.
+        into: the folder; made where it is not there.
+
+    Returns:
+        The folders.
+    """
+    folders = []
+    for defect, measured in reproduced:
+        folder = into / defect.id
+        folder.mkdir(parents=True, exist_ok=True)
+        made = stand_alone(defect, case_of(defect), measured.outcome)
+        (folder / REPORT).write_text(markdown(defect, made, measured.answers, environment))
+        (folder / SCRIPT).write_text(script_of(defect, made))
+        folders.append(folder)
+    (into / INDEX).write_text("\n".join(_index([defect for defect, _ in reproduced], environment)) + "\n")
+    return folders
+
+
+def _index(defects: Iterable[Defect], environment: str) -> Iterator[str]:
+    ordered = sorted(defects, key=lambda each: (SEVERITIES.index(severity_of(each)), _file(each), each.id))
+    yield f"# Defects of {environment}\n"
+    for severity in SEVERITIES:
+        alike = [each for each in ordered if severity_of(each) == severity]
+        if alike:
+            yield f"\n## {severity.capitalize()}\n"
+            yield "| component | defect | upstream | what goes wrong |\n|---|---|---|---|"
+        for each in alike:
+            upstream = each.upstream.reference or "not reported"
+            title = each.title.replace("|", "\\|")
+            yield f"| `{_file(each)}` | [{each.id}]({each.id}/{REPORT}) | {upstream} | {title} |"
+
+
+def _file(defect: Defect) -> str:
+    return defect.component[0].split(":")[0] if defect.component else "?"

@@ -1,0 +1,181 @@
+"""A defect's reproduction as one Python file that needs vLLM alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from pprint import pformat
+from typing import Any
+
+from vllm_harness.configuration.model_entries import ModelEntry, load_models
+from vllm_harness.defects.entry import Defect, Step
+from vllm_harness.regression.cases.delivery import Delivery
+from vllm_harness.regression.engines.over_http import entry_of, exchange_of, server_args
+from vllm_harness.repro.parser_cases import ServedCase
+from vllm_harness.repro.verdict import Reproduction
+from vllm_harness.scripted.book import Raw, Say
+from vllm_harness.scripted.book_file import take_of
+from vllm_harness.scripted.dialects import render
+from vllm_harness.scripted.families import load_families
+from vllm_harness.scripted.meaning import Meaning
+from vllm_harness.scripted.standin import SERVER_ENV, TOKENIZER_FILES, stand_in_args
+from vllm_harness.scripted.synthetic import stops_of
+
+STANDALONE = Path(__file__).with_name("standalone")
+CHAT_TEMPLATE = "--chat-template"
+FOLDER = "{folder}"
+WANTED_ENV = {"VLLM_ENABLE_RESPONSES_API_STORE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+"""What the harness sets on each server, and some defects need."""
+HARMONY_STOPS = ("<|return|>", "<|call|>")
+Pieces = list[str | int]
+"""What the model says, in pieces that are tokenized each by itself; a token id is a piece, too."""
+
+
+@dataclass(frozen=True)
+class StandAlone:
+    """What a file needs to reproduce a defect.
+
+    Attributes:
+        flags: of `vllm serve`, after the model; `{folder}` is the folder of the files.
+        env: variables of the server.
+        files: to write, by path: JSON or text. The model is the folder `model`.
+        tokenizer: hub id; empty where it is among the files.
+        steps: the requests, each with `say`: for each generation its pieces.
+    """
+
+    flags: tuple[str, ...]
+    env: Mapping[str, str]
+    files: Mapping[str, Any]
+    tokenizer: str
+    steps: Sequence[Mapping[str, Any]]
+
+
+def stand_alone(defect: Defect, served: ServedCase | None, shown: Reproduction) -> StandAlone:
+    """What reproduces a defect without the harness.
+
+    Args:
+        defect: with steps, or with a case.
+        served: its case, where it has no steps.
+        shown: the reproduction, which says in which case and delivery it showed.
+    """
+    if defect.repro:
+        entry = load_models().get(defect.repro.model)
+        env = {"VLLM_USE_RUST_FRONTEND": "1"} if defect.repro.frontend == "rust" else {}
+        steps = [_step(step, entry) for step in defect.repro.steps]
+        return _made(entry, defect.repro.args, {**env, **defect.repro.env}, steps)
+    assert served is not None
+    entry = entry_of(served.family)
+    delivery = Delivery.parse(shown.delivery)
+    return _made(entry, server_args(delivery), {}, list(_case_steps(served, shown, delivery, entry)))
+
+
+def script_of(defect: Defect, made: StandAlone) -> str:
+    """The file's text."""
+    expected = f"{defect.expected.text} ({defect.expected.source})" if defect.expected else ""
+    constants = {
+        "FLAGS": list(made.flags),
+        "ENV": dict(made.env),
+        "FILES": dict(made.files),
+        "STEPS": list(made.steps),
+        "EXPECTED": expected,
+        "ACTUAL": defect.actual,
+        "LOGITS_PROCESSOR": (STANDALONE / "says.py").read_text(),
+    }
+    body = (STANDALONE / "reproduce.py").read_text()
+    imports, rest = body.split("\nPORT =", 1)
+    values = "\n".join(f"{name} = {_literal(value)}" for name, value in constants.items())
+    tokenizer = f'TOKENIZER = os.environ.get("TOKENIZER", {made.tokenizer!r})  # a hub id, or a folder'
+    return "\n".join([_heading(defect), imports, values, tokenizer, f"PORT ={rest}"])
+
+
+def _heading(defect: Defect) -> str:
+    title = defect.title.replace("\\", "\\\\").replace('"""', "'''")
+    return (
+        f'"""{title}.\n\n'
+        "    python reproduce.py      # with the Python that has vLLM; a CPU will do\n\n"
+        "It starts `vllm serve` with a model of two layers and made-up weights, which a logits processor of\n"
+        'vLLM has say what is needed, sends the requests, and prints the answers.\n"""\n'
+    )
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, str) and "\n" in value:
+        return repr(value) if ('"""' in value and "'''" in value) or "\\" in value else _triple(value)
+    return pformat(value, width=110, sort_dicts=False)
+
+
+def _triple(text: str) -> str:
+    quotes = "'''" if '"""' in text else '"""'
+    return f"{quotes}\\\n{text}{quotes}"
+
+
+def _made(
+    entry: ModelEntry, args: Iterable[str], env: Mapping[str, str], steps: Sequence[Mapping[str, Any]]
+) -> StandAlone:
+    assert entry.stand_in is not None
+    own = entry.flags("scripted", "cpu", "python")
+    files: dict[str, Any] = {
+        "model/config.json": entry.stand_in.config,
+        "model/generation_config.json": entry.stand_in.generation_config,
+    }
+    tokenizer = Path(entry.stand_in.tokenizer)
+    if tokenizer.is_absolute():
+        there = (tokenizer / name for name in TOKENIZER_FILES)
+        files |= {f"model/{path.name}": _content(path) for path in there if path.exists()}
+    flags = [*own.args, *stand_in_args(entry), "--served-model-name", "model"]
+    flags += ["--logits-processors", "reproduce_says:Says", *args]
+    for index, flag in enumerate(flags):
+        if flag == CHAT_TEMPLATE and Path(flags[index + 1]).is_file():
+            files["chat_template.jinja"] = Path(flags[index + 1]).read_text()
+            flags[index + 1] = f"{FOLDER}/chat_template.jinja"
+        if flag == "--tool-parser-plugin":
+            files["tool_parser.py"] = Path(flags[index + 1]).read_text()
+            flags[index + 1] = f"{FOLDER}/tool_parser.py"
+    hub = "" if tokenizer.is_absolute() else entry.hub.id
+    return StandAlone(tuple(flags), {**WANTED_ENV, **SERVER_ENV, **own.env, **env}, files, hub, steps)
+
+
+def _content(path: Path) -> Any:
+    text = path.read_text()
+    return json.loads(text) if path.suffix == ".json" else text
+
+
+def _step(step: Step, entry: ModelEntry) -> dict[str, Any]:
+    plain = step.model_dump(exclude_defaults=True, exclude={"say"})
+    says = [_pieces(take_of(each), entry) for each in step.say]
+    return {"method": step.method, **plain, "say": says}
+
+
+def _case_steps(
+    served: ServedCase, shown: Reproduction, delivery: Delivery, entry: ModelEntry
+) -> Iterable[dict[str, Any]]:
+    case = next(case for case in served.cases if case.name == shown.case)
+    accepted = {str(answer["delivery"]): answer.get("alternative") for answer in shown.answers}
+    first = case.input.deliveries[0]
+    for each in dict.fromkeys((first, delivery) if case.expected.meaning is None else (delivery,)):
+        exchange = exchange_of(each)
+        body = {**exchange.body(case.input, "Go on."), "temperature": 0, **served.family.request}
+        text = accepted.get(each.code) or case.input.text
+        pieces: Pieces = list(case.input.pieces) if case.input.spelled_spans else [text]
+        yield {"method": "POST", "path": exchange.path, "body": body, "say": [_with_stop(pieces, entry)]}
+
+
+def _pieces(say: Say, entry: ModelEntry) -> Pieces:
+    if isinstance(say, Raw):
+        return _with_stop([say.text], entry)
+    if isinstance(say, str | Meaning):
+        meaning = say if isinstance(say, Meaning) else Meaning.of(say)
+        assert entry.dialect is not None
+        return _with_stop([render(entry.dialect, meaning)], entry)
+    return list(say)
+
+
+def _with_stop(pieces: Pieces, entry: ModelEntry) -> Pieces:
+    """The pieces up to a token that ends the turn."""
+    assert entry.stand_in is not None
+    form = load_families()[entry.family].form
+    stops = (entry.stand_in.stop, *(stops_of(form) if form else HARMONY_STOPS))
+    ends = pieces and isinstance(pieces[-1], str) and pieces[-1].endswith(stops)
+    return pieces if ends else [*pieces, entry.stand_in.stop]

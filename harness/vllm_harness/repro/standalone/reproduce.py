@@ -1,0 +1,195 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+PORT = int(os.environ.get("PORT", "8731"))
+TRIES = 20
+URL = f"http://127.0.0.1:{PORT}"
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
+        write_files(Path(folder))
+        server = start(Path(folder))
+        try:
+            wait_until_healthy(server, Path(folder))
+            answers = [{} for _ in STEPS]
+            waiting = []
+            for number, step in enumerate(STEPS):
+                if step.get("meanwhile"):
+                    sending = threading.Thread(target=answer_to, args=(number, answers, Path(folder)))
+                    sending.start()
+                    waiting.append(sending)
+                    time.sleep(1)
+                else:
+                    answer_to(number, answers, Path(folder))
+            for sending in waiting:
+                sending.join()
+            for step, answer in zip(STEPS, answers, strict=True):
+                show(step, answer)
+        finally:
+            stop(server)
+    print("\nEXPECTED: " + EXPECTED)
+    print("ACTUAL:   " + ACTUAL)
+    return answers
+
+
+def write_files(folder):
+    for name, content in FILES.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content if isinstance(content, str) else json.dumps(content, ensure_ascii=False))
+    (folder / "reproduce_says.py").write_text(LOGITS_PROCESSOR)
+
+
+def start(folder):
+    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(folder / "model")]
+    command += [word.replace("{folder}", str(folder)) for word in FLAGS]
+    if TOKENIZER:
+        command += ["--tokenizer", TOKENIZER]
+    command += ["--host", "127.0.0.1", "--port", str(PORT)]
+    print("$ " + " ".join(command), flush=True)
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environ = {**os.environ, **ENV, "PYTHONPATH": path, "REPRODUCE_SAYS": str(folder / "says.json")}
+    with (folder / "server.log").open("wb") as log:
+        return subprocess.Popen(command, env=environ, stdout=log, stderr=log, start_new_session=True)
+
+
+def stop(server):
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(server.pid, number)
+            server.wait(30)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            pass
+
+
+def wait_until_healthy(server, folder):
+    while True:
+        if server.poll() is not None:
+            print((folder / "server.log").read_text(errors="replace")[-8000:])
+            sys.exit("the server ended before it was healthy; its log stands above")
+        try:
+            if urllib.request.urlopen(URL + "/health", timeout=5).status == 200:
+                return
+        except OSError:
+            time.sleep(1)
+
+
+def answer_to(number, answers, folder):
+    step = STEPS[number]
+    turns = [[token for piece in pieces for token in ids_of(piece)] for pieces in step["say"]]
+    says = folder / "says.json"
+    says.with_suffix(".new").write_text(json.dumps({"step": number, "turns": turns}))
+    says.with_suffix(".new").rename(says)
+    answers[number] = send(step, answers)
+    for _ in range(TRIES if step.get("until") else 0):
+        if holds(step["until"], answers[number]):
+            break
+        time.sleep(0.5)
+        answers[number] = send(step, answers)
+
+
+def ids_of(text):
+    if isinstance(text, int):
+        return [text]
+    body = {"model": "model", "prompt": text, "add_special_tokens": False}
+    return read(request("POST", "/tokenize", body))["body"]["tokens"]
+
+
+def send(step, answers):
+    body = step.get("body")
+    if body is not None:
+        body = {"model": "model", **filled(body, answers)}
+    content = step.get("content")
+    if content is not None:
+        content = content.replace("{model}", "model").encode()
+    made = request(step["method"], filled(step["path"], answers), body, content, step.get("headers", {}))
+    return read(made, step.get("hang_up_after"), step.get("limit_s", 30))
+
+
+def request(method, path, body=None, content=None, headers=()):
+    data = content if content is not None else None if body is None else json.dumps(body).encode()
+    kind = {"Content-Type": "application/json"} if data is not None else {}
+    return urllib.request.Request(URL + path, data, {**kind, **dict(headers)}, method=method)
+
+
+def read(made, hang_up_after=None, limit_s=60):
+    lines, broken = [], None
+    try:
+        answer = urllib.request.urlopen(made, timeout=limit_s)
+    except urllib.error.HTTPError as error:
+        answer = error
+    try:
+        for line in answer:
+            lines.append(line)
+            if hang_up_after and sum(each.startswith(b"data:") for each in lines) >= hang_up_after:
+                break
+    except Exception as error:
+        broken = f"{type(error).__name__}: {error}"
+    finally:
+        answer.close()
+    result = {"status": answer.status, **({"broken": broken} if broken else {})}
+    text = b"".join(lines).decode("utf-8", "replace")
+    if answer.headers.get("content-type", "").startswith("text/event-stream"):
+        data = [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
+        return {**result, "events": [json.loads(each) for each in data if each != "[DONE]"]}
+    try:
+        return {**result, "body": json.loads(text)}
+    except ValueError:
+        return {**result, "text": text}
+
+
+def filled(value, answers):
+    """A request whose texts name parts of earlier answers, `{steps[0].body.id}`, with these in place."""
+    if isinstance(value, dict):
+        return {key: filled(each, answers) for key, each in value.items()}
+    if isinstance(value, list):
+        return [filled(each, answers) for each in value]
+    if not isinstance(value, str):
+        return value
+    whole = re.fullmatch(r"\{(steps\[.+?\][^{}]*)\}", value)
+    if whole:
+        return part(whole[1], answers)
+    return re.sub(r"\{(steps\[.+?\][^{}]*)\}", lambda match: str(part(match[1], answers)), value)
+
+
+def part(path, answers):
+    try:
+        import jmespath
+
+        return jmespath.search(path, {"steps": answers})
+    except ImportError:
+        value = {"steps": answers}
+        for name, index in re.findall(r"(\w+)|\[(-?\d+)\]", path):
+            value = value[name] if name else value[int(index)]
+        return value
+
+
+def holds(condition, answer):
+    try:
+        import jmespath
+    except ImportError:
+        return False
+    return jmespath.search(condition, answer) is True
+
+
+def show(step, answer):
+    print(f"\n{step['method']} {step['path']}")
+    print(json.dumps(step.get("body") or step.get("content"), ensure_ascii=False))
+    for pieces in step["say"]:
+        print("THE MODEL SAYS: " + json.dumps("".join(map(str, pieces)), ensure_ascii=False))
+    print("ANSWER: " + json.dumps(answer, ensure_ascii=False), flush=True)
+
+
+if __name__ == "__main__":
+    main()

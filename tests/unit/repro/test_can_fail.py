@@ -1,0 +1,99 @@
+"""Each reproduction can come out otherwise: a right answer is `fixed`, an unrelated one neither."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.registry import load_defects
+from vllm_harness.regression.cases.case import Case
+from vllm_harness.regression.cases.delivery import Delivery
+from vllm_harness.regression.engines.answer import Answer, AnswerError, Call, ErrorCode
+from vllm_harness.repro.parser_cases import ServedCase
+from vllm_harness.repro.run import case_of, verdict_of
+from vllm_harness.scripted.meaning import ToolCall
+
+REFUSED: dict[str, Any] = {
+    "status": 400,
+    "headers": {"content-type": "application/json"},
+    "body": {"error": {"message": "No.", "type": "BadRequestError", "param": None, "code": 400}},
+}
+EMPTY: dict[str, Any] = {"status": 200, "headers": {}, "events": [], "stream": {}}
+BROKEN: dict[str, Any] = {"status": 500, "headers": {}, "text": "Internal Server Error"}
+DEFECTS = load_defects()
+
+
+@pytest.mark.parametrize(
+    "defect", [each for each in DEFECTS.values() if each.repro], ids=lambda each: each.id
+)
+@pytest.mark.parametrize("answer", [REFUSED, BROKEN, EMPTY, {"status": 0, "headers": {}, "broken": "gone"}])
+def test_an_answer_that_is_not_about_it_is_another_failure(defect: Defect, answer: dict[str, Any]) -> None:
+    assert defect.repro
+    answers = [answer] * len(defect.repro.steps)
+    assert verdict_of(defect.id, defect.repro, answers) == "other failure"
+
+
+def served() -> Iterator[tuple[Defect, ServedCase]]:
+    """The defects that a case of parser regression shows."""
+    for defect in DEFECTS.values():
+        if defect.failures and not defect.repro and (found := case_of(defect)):
+            yield defect, found
+
+
+SERVED = list(served())
+
+
+@pytest.mark.parametrize("each", SERVED, ids=lambda each: each[0].id)
+def test_a_right_answer_is_fixed(each: tuple[Defect, ServedCase]) -> None:
+    _, found = each
+    answers = [right(case, delivery) for case in found.cases for delivery in found.deliveries]
+    assert found.verdict_of(answers).verdict == "fixed"
+
+
+@pytest.mark.parametrize("each", SERVED, ids=lambda each: each[0].id)
+def test_a_refused_request_is_another_failure(each: tuple[Defect, ServedCase]) -> None:
+    defect, found = each
+    error = AnswerError(code="http_400", message="No.")
+    answers = [
+        answer_of(case, delivery, error=error) for case in found.cases for delivery in found.deliveries
+    ]
+    if any(mismatch.startswith("error") for each in defect.failures for mismatch in each.mismatches):
+        return
+    assert found.verdict_of(answers).verdict == "other failure"
+
+
+def right(case: Case, delivery: Delivery) -> Answer:
+    """The answer that the case expects; without a meaning all that the model said, as text."""
+    meaning = case.expected.meaning
+    if case.expected.refused:
+        return answer_of(case, delivery, error=AnswerError(code=ErrorCode.GRAMMAR_REFUSED, message="No."))
+    if meaning is None:
+        return answer_of(case, delivery, content=case.input.text)
+    return answer_of(
+        case,
+        delivery,
+        reasoning=meaning.reasoning or None,
+        content=meaning.text or None,
+        calls=tuple(calls(meaning.calls, case.input.call_ids)),
+    )
+
+
+def calls(wanted: Iterable[ToolCall], ids: tuple[str, ...]) -> Iterator[Call]:
+    """The calls, each with the id that the text gives it, if it does."""
+    for number, call in enumerate(wanted):
+        made_up = f"call_{number}"
+        yield Call(
+            name=call.name,
+            arguments=call.arguments_json,
+            id=ids[number] if ids else made_up,
+            index=number,
+            chunks=99,
+        )
+
+
+def answer_of(case: Case, delivery: Delivery, **fields: Any) -> Answer:
+    """An answer to a case."""
+    return Answer(family="any", case=case.name, delivery=delivery, **fields)
