@@ -18,7 +18,7 @@ from vllm_harness.repro.parser_cases import ServedCase, reproduce_on, served_cas
 from vllm_harness.repro.send import answers_to
 from vllm_harness.repro.verdict import Reproduction, Verdict
 from vllm_harness.scripted.book import BookError
-from vllm_harness.server.errors import UnknownFlag, UnknownParser, UnsupportedArchitecture
+from vllm_harness.server.errors import StartupError, UnknownFlag, UnknownParser, UnsupportedArchitecture
 from vllm_harness.server.progress import StartProgress
 from vllm_harness.server.remote import RemoteServer
 
@@ -82,16 +82,16 @@ def run_job(
 
     Raises:
         UsageError: the two conditions of an entry hold at once.
-        StartupError: the server does not start, and the cause is not that this vLLM lacks something.
     """
     try:
         if job.cases:
             yield from reproduce_on(environment, job.cases)
         else:
             yield from _by_steps(job.steps, environment, progress)
-    except LACKING as error:
+    except StartupError as error:
+        verdict: Verdict = "not applicable" if isinstance(error, LACKING) else "other failure"
         for defect in (*job.steps, *(defect for defect, _ in job.cases)):
-            yield defect, Reproduction("not applicable", error.message)
+            yield defect, Reproduction(verdict, error.message)
 
 
 def _by_steps(

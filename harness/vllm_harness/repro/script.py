@@ -17,8 +17,7 @@ from vllm_harness.repro.parser_cases import ServedCase
 from vllm_harness.repro.verdict import Reproduction
 from vllm_harness.scripted.book import Raw, Say
 from vllm_harness.scripted.book_file import take_of
-from vllm_harness.scripted.dialects import render
-from vllm_harness.scripted.families import load_families
+from vllm_harness.scripted.dialects import load_forms, render
 from vllm_harness.scripted.meaning import Meaning
 from vllm_harness.scripted.standin import SERVER_ENV, TOKENIZER_FILES, stand_in_args
 from vllm_harness.scripted.synthetic import stops_of
@@ -175,7 +174,7 @@ def _pieces(say: Say, entry: ModelEntry) -> Pieces:
 def _with_stop(pieces: Pieces, entry: ModelEntry) -> Pieces:
     """The pieces up to a token that ends the turn."""
     assert entry.stand_in is not None
-    form = load_families()[entry.family].form
+    form = load_forms().get(entry.dialect or "")
     stops = (entry.stand_in.stop, *(stops_of(form) if form else HARMONY_STOPS))
     ends = pieces and isinstance(pieces[-1], str) and pieces[-1].endswith(stops)
     return pieces if ends else [*pieces, entry.stand_in.stop]
