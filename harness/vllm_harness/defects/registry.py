@@ -16,6 +16,8 @@ from vllm_harness.files.located_yaml import Location, read_yaml
 from vllm_harness.protocol.known import KnownDeviation
 
 ENTRIES = Path(__file__).with_name("entries")
+ENGINE = "the parser engine"
+"""How a text calls what the parsers of `vllm/parser` share, which entries name as the parser `engine`."""
 COMMON = "common"
 """Folder beside that of the entries, with the texts that several are made from."""
 Defects = Mapping[str, Defect]
@@ -93,7 +95,8 @@ def _with_common_text(entry: Any, path: Path) -> Any:
     common = read_yaml(text).data
     if not isinstance(common, dict):
         raise DefectsError(f"{text}:1: a common text has keys of an entry")
-    return {**_named(common, str(entry.get("parser", ""))), **entry}
+    parser = str(entry.get("parser", ""))
+    return {**_named(common, ENGINE if parser == "engine" else parser), **entry}
 
 
 def _named(value: Any, parser: str) -> Any:
