@@ -1,7 +1,8 @@
 """A hook of mkdocs: pages that are generated from the code, and a check that no page loads from elsewhere.
 
-`reference/commands.md` comes from the command line, `reference/pytest.md` from the plugin, and
-`reference/models.md` from the model of models.yaml; documents of the root become pages as they are.
+`reference/commands.md` comes from the command line, `reference/pytest.md` from the plugin,
+`reference/models.md` from the model of models.yaml, and `reference/defects.md` from the registry of defects
+and what was measured of it; documents of the root become pages as they are.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from pydantic.fields import FieldInfo
 
 from vllm_harness.cli.main import app
 from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.defects.entry import Defect, DefectClass
+from vllm_harness.defects.registry import load_defects
+from vllm_harness.repro.table import Table
 from vllm_harness.testing import options
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +44,12 @@ log = logging.getLogger("mkdocs.hooks.generated")
 def pages() -> dict[str, str]:
     """Every generated page: its path in the manual and its Markdown."""
     included = {page: _relinked((ROOT / name).read_text()) for name, page in INCLUDED.items()}
-    reference = {"commands": commands_page(), "pytest": pytest_page(), "models": models_page()}
+    reference = {
+        "commands": commands_page(),
+        "pytest": pytest_page(),
+        "models": models_page(),
+        "defects": defects_page(),
+    }
     return included | {f"reference/{name}.md": text for name, text in reference.items()}
 
 
@@ -153,6 +162,36 @@ def _keys(model: type[BaseModel]) -> Iterator[str]:
         if (model, name) != (ModelEntry, "name")
     ]
     yield from _table(("key", "type", "default", "what it is"), rows)
+
+
+def defects_page() -> str:
+    """Every entry of the registry, and which version shows it."""
+    defects, table = load_defects(), Table.read()
+    versions = [version.removesuffix(".0") for version in table.versions]
+    lines = [
+        "# Known defects of vLLM",
+        "",
+        f"{len(defects)} entries. **x**: the version shows it; ·: it is right; -: it lacks the parser, flag or",
+        "API; ?: it answers in a third way; empty: not measured. `vllm-harness defects show ID` says all that is",
+        "known of one, and `vllm-harness repro ID` shows it.",
+        "",
+    ]
+    for kind in get_args(DefectClass):
+        rows = [_defect(each, table) for each in defects.values() if each.kind == kind]
+        lines += [f"## {kind.capitalize()}", ""]
+        lines += _table(("id", "what goes wrong", "upstream", *versions), rows)
+    return "\n".join(lines)
+
+
+def _defect(defect: Defect, table: Table) -> tuple[str, ...]:
+    letters = table.verdicts.get(defect.id, "").ljust(len(table.versions))
+    cells = ({"x": "**x**", ".": "·", " ": ""}.get(letter, letter) for letter in letters)
+    return f"`{defect.id}`", _one_line(defect.title), defect.upstream.reference or "", *cells
+
+
+def _one_line(text: str) -> str:
+    """A text of the registry in a cell: what looks like HTML stays text."""
+    return " ".join(text.split()).replace("<", "&lt;")
 
 
 def _described(attributes: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from tests.docs.blocks import ROOT
 from vllm_harness.cli.main import app
 from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.defects.registry import load_defects
 from vllm_harness.testing import options
 
 VARIABLE = re.compile(r"\bVLLM_HARNESS_[A-Z][A-Z_]*[A-Z]\b")
@@ -71,6 +72,11 @@ def test_fixture_is_on_its_page(fixture: str, pages: dict[str, str]) -> None:
 @pytest.mark.parametrize("key", [key for key in ModelEntry.model_fields if key != "name"])
 def test_key_of_a_model_entry_is_on_its_page(key: str, pages: dict[str, str]) -> None:
     assert f"| `{key}` |" in pages["reference/models.md"]
+
+
+def test_every_defect_is_on_its_page(pages: dict[str, str]) -> None:
+    page = pages["reference/defects.md"]
+    assert all(f"| `{defect}` |" in page for defect in load_defects())
 
 
 def test_what_a_page_would_load_from_elsewhere_is_found(hook: ModuleType) -> None:
