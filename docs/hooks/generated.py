@@ -171,9 +171,9 @@ def defects_page() -> str:
     lines = [
         "# Known defects of vLLM",
         "",
-        f"{len(defects)} entries. **x**: the version shows it; ·: it is right; -: it lacks the parser, flag or",
-        "API; ?: it answers in a third way; empty: not measured. `vllm-harness defects show ID` says all that is",
-        "known of one, and `vllm-harness repro ID` shows it.",
+        f"{len(defects)} entries. **x**: the version shows it; ·: it is right; -: it lacks the parser, the",
+        "flag or the API; ?: it answers in a third way; empty: not measured. `vllm-harness defects show ID`",
+        "says all that is known of one, and `vllm-harness repro ID` shows it.",
         "",
     ]
     for kind in get_args(DefectClass):
