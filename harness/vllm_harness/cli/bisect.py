@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from vllm_harness.cli.defects import FOLDER
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import find, load_defects
+from vllm_harness.environments import store
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError, UsageError
@@ -65,13 +67,26 @@ def _in_commits(defect: Defect, tree: str, good: str, bad: str, console: Console
     by_name = {good: names[0], bad: names[-1]}
     if names[0] != commits_between(root, good, good)[0]:
         by_name = {bad: names[0], good: names[-1]}
-    with checkouts(root) as check_out:
+    made = set[str]()
+    with checkouts(root) as check_out, _removed(made):
 
         def environment(commit: str) -> Environment:
-            return resolve(f"tree:{check_out(commit)}@{kernels}", create=True, progress=console.print)
+            found = resolve(f"tree:{check_out(commit)}@{kernels}", create=True, progress=console.print)
+            made.add(store.folder_of(found).name)
+            return found
 
         found = bisect(names, by_name[good], by_name[bad], _trying(defect, environment, console))
     _say(found, lambda name: subject(root, name), console)
+
+
+@contextmanager
+def _removed(environments: Collection[str]) -> Iterator[None]:
+    """Removes environments at the end: their trees are gone then."""
+    try:
+        yield
+    finally:
+        for name in environments:
+            store.remove(name)
 
 
 def _release(version: str) -> Environment:

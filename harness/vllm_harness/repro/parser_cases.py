@@ -20,7 +20,7 @@ from vllm_harness.regression.engines.over_http import request_all
 from vllm_harness.regression.engines.plan import like_in_process
 from vllm_harness.regression.results.explained import Failure, FailureSelection, ParserDefect
 from vllm_harness.regression.results.judge import judge, meaning_mismatches
-from vllm_harness.regression.results.mismatches import MismatchCode
+from vllm_harness.regression.results.mismatches import Mismatch, MismatchCode
 from vllm_harness.repro.verdict import Reproduction
 from vllm_harness.scripted.families import Family, load_families
 
@@ -29,6 +29,8 @@ WHOLE, *_ = CANDIDATES = deliveries(
     "chat:all_with_end chat:tokens_3 chat:tokens_2 chat:tokens_5 chat:tokens_7"
 )
 """Deliveries that a server has, the cheapest first: the last five want a server of their own."""
+SERVER_ERRORS = {"http_500", "error_event", "ChunkedEncodingError"}
+"""By which an exception in a parser shows over HTTP."""
 CUTS = 40
 """At how many places a text is cut off, about."""
 
@@ -64,35 +66,41 @@ class ServedCase:
         return replace(self, cases=tuple(_with_input(case, changes) for case in self.cases))
 
     def verdict_of(self, answers: Sequence[Answer]) -> Reproduction:
-        """What the answers to the cases say."""
-        failures: list[Failure] = []
+        """What the answers to the cases say.
+
+        Where the defect does not show, it is mended if an answer in which it might have shown is right; what
+        is wrong in others is another defect.
+        """
+        seen: dict[str, None] = {}
+        is_right = False
         for case in self.cases:
             own = [answer for answer in answers if answer.case == case.name]
             own.sort(key=lambda answer: self.deliveries.index(_delivery(answer)))
             for answer, mismatches in judge(case, own):
-                found = [
-                    Failure(self.family.name, self.group, self.name, _delivery(answer), each)
-                    for each in mismatches
-                ]
-                if any(self._is_shown_by(each) for each in found):
+                delivery = _delivery(answer)
+                if any(self._is_shown_by(delivery, each) for each in mismatches):
+                    documents = _documents(own)
                     return Reproduction(
-                        "reproduced",
-                        case=case.name,
-                        delivery=_delivery(answer).code,
-                        answers=_documents(own),
+                        "reproduced", case=case.name, delivery=delivery.code, answers=documents
                     )
-                failures += found
+                seen |= {f"{delivery} {each}": None for each in mismatches}
+                is_right |= not mismatches and delivery in _fitting(self.selection)
         documents = _documents(answers[: len(self.deliveries)])
-        if failures:
-            seen = ", ".join(dict.fromkeys(f"{each.delivery} {each.mismatch}" for each in failures))
-            return Reproduction("other failure", seen, answers=documents)
-        return Reproduction("fixed", answers=documents)
+        if is_right or not seen:
+            return Reproduction("fixed", answers=documents)
+        return Reproduction("other failure", ", ".join(seen), answers=documents)
 
-    def _is_shown_by(self, failure: Failure) -> bool:
-        """Whether a failure is the defect: an error is only where its entry names one."""
-        names_error = any(each.code is MismatchCode.ERROR for each in self.selection.mismatches)
-        if failure.mismatch.code is MismatchCode.ERROR and not names_error:
-            return False
+    def _is_shown_by(self, delivery: Delivery, mismatch: Mismatch) -> bool:
+        """Whether a mismatch is the defect: an error only where the entry names one, in a server's words."""
+        if mismatch.code is not MismatchCode.ERROR:
+            return self._explains(delivery, mismatch)
+        named = [each for each in self.selection.mismatches if each.code is MismatchCode.ERROR]
+        if mismatch.error in SERVER_ERRORS:
+            return any(self._explains(delivery, each) for each in named)
+        return bool(named) and self._explains(delivery, mismatch)
+
+    def _explains(self, delivery: Delivery, mismatch: Mismatch) -> bool:
+        failure = Failure(self.family.name, self.group, self.name, delivery, mismatch)
         return any(self.selection.explains(each) for each in failure.alternatives)
 
 
