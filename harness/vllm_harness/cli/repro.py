@@ -13,7 +13,6 @@ import typer
 
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.defects import AS_JSON, FOLDER
-from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import Defects, find, load_defects
 from vllm_harness.endpoint import attach
@@ -31,7 +30,15 @@ from vllm_harness.repro.measured import (
     measure,
 )
 from vllm_harness.repro.report import markdown
-from vllm_harness.repro.run import case_of, checked, is_reproducible, jobs_of, on_server, run_job
+from vllm_harness.repro.run import (
+    case_of,
+    checked,
+    entry_served,
+    is_reproducible,
+    jobs_of,
+    on_server,
+    run_job,
+)
 from vllm_harness.repro.script import script_of, stand_alone
 from vllm_harness.repro.table import LETTERS, Table, contradicted, specifier, write_versions
 from vllm_harness.repro.verdict import Reproduction
@@ -149,7 +156,7 @@ def _on(url: str, defect: Defect) -> Measured:
     if defect.repro is None:
         outcome = Reproduction("not applicable", "a parser's case wants a server of its family")
         return Measured.of(defect.id, url, "0", outcome)
-    server = AttachedServer(attach(url), load_models().get(defect.repro.model))
+    server = AttachedServer(attach(url), entry_served(defect.repro))
     outcome = on_server(defect, server.endpoint, server.entry, server.model)
     return Measured.of(defect.id, url, server.vllm_version, outcome)
 

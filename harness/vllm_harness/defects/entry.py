@@ -145,6 +145,7 @@ class Repro(_Entry):
 
     Attributes:
         model: the model entry, on the scripted lane.
+        family: of parsers, in place of a model entry: its stand-in is served.
         frontend: the one that answers.
         args, env: flags of `vllm serve` and variables beyond the entry's own.
         steps: the requests in order.
@@ -152,7 +153,8 @@ class Repro(_Entry):
         actual: holds where the defect shows.
     """
 
-    model: str
+    model: str = ""
+    family: str = ""
     frontend: Frontend = "python"
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
@@ -164,6 +166,12 @@ class Repro(_Entry):
     @classmethod
     def _is_a_condition(cls, text: str) -> str:
         return _condition(text)
+
+    @model_validator(mode="after")
+    def _names_a_model(self) -> Repro:
+        if bool(self.model) == bool(self.family):
+            raise ValueError("name either a model or a family")
+        return self
 
 
 class Defect(_Entry):

@@ -7,24 +7,26 @@ from dataclasses import dataclass
 
 import jmespath
 
-from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.configuration.model_entries import ModelEntry, load_models
 from vllm_harness.defects.entry import Defect, Frontend, Repro
 from vllm_harness.endpoint import Endpoint
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.protocol.core.events import Json
+from vllm_harness.regression.engines.over_http import entry_of
 from vllm_harness.regression.results.explained import parser_defects
 from vllm_harness.repro.parser_cases import ServedCase, reproduce_on, served_case
 from vllm_harness.repro.send import answers_to
 from vllm_harness.repro.verdict import Reproduction, Verdict
 from vllm_harness.scripted.book import BookError
+from vllm_harness.scripted.families import load_families
 from vllm_harness.server.errors import StartupError, UnknownFlag, UnknownParser, UnsupportedArchitecture
 from vllm_harness.server.progress import StartProgress
 from vllm_harness.server.remote import RemoteServer
 
 NO_SCRIPT = "the model said something else than its script: over this API this vLLM takes none"
 LACKING = (UnknownFlag, UnknownParser, UnsupportedArchitecture)
-ServerKey = tuple[str, Frontend, tuple[str, ...], tuple[tuple[str, str], ...]]
+ServerKey = tuple[str, str, Frontend, tuple[str, ...], tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def _by_steps(
     plan = defects[0].repro
     assert plan is not None
     with RemoteServer(
-        plan.model,
+        entry_served(plan),
         lane="scripted",
         vllm=environment,
         frontend=plan.frontend,
@@ -110,6 +112,11 @@ def _by_steps(
     ) as server:
         for defect in defects:
             yield defect, on_server(defect, server.endpoint, server.entry, server.model)
+
+
+def entry_served(plan: Repro) -> ModelEntry:
+    """What is served: a model entry, or the stand-in of a family."""
+    return entry_of(load_families()[plan.family]) if plan.family else load_models().get(plan.model)
 
 
 def on_server(defect: Defect, endpoint: Endpoint, entry: ModelEntry, model: str) -> Reproduction:
@@ -157,15 +164,11 @@ def case_of(defect: Defect) -> ServedCase | None:
 
 
 def _server_of(plan: Repro) -> ServerKey:
-    return plan.model, plan.frontend, plan.args, tuple(sorted(plan.env.items()))
+    return plan.model, plan.family, plan.frontend, plan.args, tuple(sorted(plan.env.items()))
 
 
 def _named(key: ServerKey) -> str:
-    model, frontend, args, env = key
-    words = [
-        model,
-        *(["rust"] if frontend == "rust" else []),
-        *args,
-        *(f"{name}={value}" for name, value in env),
-    ]
-    return " ".join(words)
+    model, family, frontend, args, env = key
+    variables = [f"{name}={value}" for name, value in env]
+    served = model or f"family {family}"
+    return " ".join([served, *(["rust"] if frontend == "rust" else []), *args, *variables])

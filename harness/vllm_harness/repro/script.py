@@ -9,11 +9,12 @@ from pathlib import Path
 from pprint import pformat
 from typing import Any
 
-from vllm_harness.configuration.model_entries import ModelEntry, load_models
+from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.defects.entry import Defect, Step
 from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.engines.over_http import entry_of, exchange_of, server_args
 from vllm_harness.repro.parser_cases import ServedCase
+from vllm_harness.repro.run import entry_served
 from vllm_harness.repro.verdict import Reproduction
 from vllm_harness.scripted.book import Raw, Say
 from vllm_harness.scripted.book_file import take_of
@@ -60,7 +61,7 @@ def stand_alone(defect: Defect, served: ServedCase | None, shown: Reproduction) 
         shown: the reproduction, which says in which case and delivery it showed.
     """
     if defect.repro:
-        entry = load_models().get(defect.repro.model)
+        entry = entry_served(defect.repro)
         env = {"VLLM_USE_RUST_FRONTEND": "1"} if defect.repro.frontend == "rust" else {}
         steps = [_step(step, entry) for step in defect.repro.steps]
         return _made(entry, defect.repro.args, {**env, **defect.repro.env}, steps)
