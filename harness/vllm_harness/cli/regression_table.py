@@ -27,6 +27,7 @@ from vllm_harness.regression.results.explained import (
     known_elsewhere,
 )
 from vllm_harness.regression.results.mismatches import Mismatch
+from vllm_harness.regression.results.turned import TurnedDefect
 from vllm_harness.regression.search import SmallestFailure
 from vllm_harness.terminal.tables import Cell as Shown
 from vllm_harness.terminal.tables import fits, on_terminal, one_line, show_table
@@ -142,6 +143,21 @@ def show_changes(console: Console, changed: Sequence[CaseChange], reference: str
     )
     console.print(f"{len(regressed)} regressed, {len(fixed)} fixed against {reference}")
     return 1 if regressed else 0
+
+
+def show_turned(console: Console, turned: Sequence[TurnedDefect]) -> None:
+    """Prints the defects whose failures came or went; those without a defect are one row."""
+    rows = []
+    for each in turned:
+        named = (
+            (each.defect.id, each.defect.defect.title) if each.defect else ("-", "failures without a defect")
+        )
+        counts = (str(count) for count in (each.before, each.gone, each.new))
+        rows.append((each.turn.value, *counts, ", ".join(each.families), *named))
+    if rows:
+        headings = ("turned", "before", "gone", "new", "families", "defect", "")
+        show_table(console, headings, rows, headings[1:4])
+        console.print(FAILURES)
 
 
 def _joined(mismatches: CaseMismatches) -> str:
