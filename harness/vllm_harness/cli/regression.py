@@ -10,6 +10,7 @@ import typer
 
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.defects import FOLDER
+from vllm_harness.cli.options import CHANGED_FROM
 from vllm_harness.cli.regression_changed import groups_of_a_change, refuse_with_changed, run_changed
 from vllm_harness.cli.regression_mutants import mutants
 from vllm_harness.cli.regression_options import (
@@ -17,7 +18,6 @@ from vllm_harness.cli.regression_options import (
     BASELINE,
     BUDGET_OF_MEANINGS,
     CHANGED,
-    CHANGED_FROM,
     COVERAGE,
     ENGINE,
     ENVIRONMENTS,

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.regression_options import console, note
 from vllm_harness.cli.regression_table import show_cells, show_changes, show_turned
 from vllm_harness.defects.registry import load_defects
-from vllm_harness.environments.resolve import resolve
-from vllm_harness.environments.spec import parse
 from vllm_harness.errors import UsageError
 from vllm_harness.regression.cases.case import CaseSet, Group
+from vllm_harness.regression.changed.change import Change, few
 from vllm_harness.regression.changed.families import touched_families
-from vllm_harness.regression.changed.files import changed_files
-from vllm_harness.regression.changed.unchanged import cells_before, unchanged
+from vllm_harness.regression.changed.unchanged import cells_before
 from vllm_harness.regression.results.cells import Cell, RegressionRun
 from vllm_harness.regression.results.compare import changes
 from vllm_harness.regression.results.explained import parser_defects
@@ -26,7 +24,6 @@ from vllm_harness.regression.selection import Selection, select_groups
 
 GROUPS_OF_A_CHANGE: tuple[Group, ...] = ("canonical",)
 """The groups that run where none is named: a verdict in seconds."""
-NAMES_SHOWN = 8
 
 
 def groups_of_a_change(names: str) -> tuple[Group, ...]:
@@ -52,30 +49,22 @@ def run_changed(spec: str, revision: str, selection: Selection, parallel: int) -
         selection: families of which those that are touched are run.
         parallel: interpreters at a time.
     """
-    if parse(spec).kind != "tree":
-        raise UsageError(
-            f"--changed takes one working tree, and `{spec}` is none",
-            hint="use --vllm tree:/path/to/vllm@0.32.0",
-        )
-    after = VllmUnderTest(spec, resolve(spec, create=True, progress=note))
-    before = unchanged(after.environment, revision, note)
-    package = after.environment.package
-    assert package is not None
-    files = changed_files(before.package, package)
-    if not files:
-        console.print(f"no Python file of the tree differs from {before.title}: nothing to run")
+    change = Change.of(spec, revision, note)
+    console.print(str(change))
+    if not change.files:
         return 0
-    console.print(f"{len(files)} files differ from {before.title}: {_few(files)}")
-    families = touched_families(package, selection.families, files)
+    families = touched_families(change.package, selection.families, change.files)
     if not families:
-        console.print("no parser of these families imports them: nothing to run")
+        console.print("no parser of these families imports what changed: nothing to run")
         return 0
-    console.print(f"{len(families)} families import them: {_few([family.name for family in families])}")
+    names = few(tuple(family.name for family in families))
+    console.print(f"imported by the parsers of {len(families)} families: {names}")
     case_sets = replace(selection, families=families).case_sets()
-    old = _run(cells_before(), before.vllm(note), case_sets, parallel, "before the change")
+    before, after = change.before.vllm(note), VllmUnderTest(spec, change.environment)
+    old = _run(cells_before(), before, case_sets, parallel, "before the change")
     run = RegressionRun.named(time.strftime("%Y%m%d-%H%M%S"))
     new = _run(run, after, case_sets, parallel, "after it")
-    return _show(old, new, before.title, run)
+    return _show(old, new, change.before.title, run)
 
 
 def _run(
@@ -97,8 +86,3 @@ def _show(old: Sequence[Cell], new: Sequence[Cell], title: str, run: RegressionR
     code = show_changes(console, changes(old, new), title)
     show_turned(console, turned(parser_defects(load_defects()), old, new))
     return code
-
-
-def _few(names: Collection[str]) -> str:
-    more = len(names) - NAMES_SHOWN
-    return ", ".join(list(names)[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

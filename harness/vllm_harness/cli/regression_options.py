@@ -62,9 +62,6 @@ CHANGED = Annotated[
         "the release, or from HEAD; canonical cases, before and after the change.",
     ),
 ]
-CHANGED_FROM = Annotated[
-    str, typer.Option(help="With --changed: the revision of the checkout to compare with; default HEAD.")
-]
 AS_JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

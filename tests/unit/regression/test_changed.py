@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from vllm_harness.cli.main import app
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
+from vllm_harness.regression.changed.apis import APIS, touched_apis
 from vllm_harness.regression.changed.families import touched_families
 from vllm_harness.regression.changed.files import changed_files
 from vllm_harness.regression.changed.imports import Import, Package
@@ -75,8 +76,8 @@ def package(tmp_path: Path) -> Path:
     return written(tmp_path / "tree" / "vllm")
 
 
-def written(folder: Path) -> Path:
-    for name, text in {"__init__.py": "", **FILES}.items():
+def written(folder: Path, files: dict[str, str] = FILES) -> Path:
+    for name, text in {"__init__.py": "", **files}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(dedent(text))
     return folder
@@ -125,6 +126,44 @@ def test_a_file_touches_the_families_whose_parsers_import_it(
 def test_a_file_that_is_gone_touches_what_imports_it(package: Path) -> None:
     (package / "parser" / "one.py").unlink()
     assert [family.name for family in touched_families(package, (ONE, TWO), {"parser/one.py"})] == ["one"]
+
+
+API_FILES = {
+    "entrypoints/openai/responses/__init__.py": "",
+    "entrypoints/openai/responses/serving.py": "from vllm.entrypoints.openai.responses import events",
+    "entrypoints/openai/responses/events.py": "",
+    "entrypoints/openai/responses/protocol.py": "class Request: ...",
+    "entrypoints/openai/chat_completion/serving.py": "class Serving: ...",
+    "entrypoints/anthropic/serving.py": """
+        from vllm.entrypoints.openai.chat_completion.serving import Serving
+        """,
+    "entrypoints/generate/api_router.py": "from vllm.entrypoints.openai.responses.serving import Serving",
+    "renderers/renderer.py": "from vllm.entrypoints.openai.responses.protocol import Request",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "touched"),
+    [
+        ("responses/events.py", ["Responses"]),
+        ("responses/serving.py", ["Responses"]),
+        ("chat_completion/serving.py", ["Chat Completions", "Messages"]),
+        ("responses/protocol.py", ["Responses", "Chat Completions", "Messages"]),
+    ],
+)
+def test_a_file_of_an_api_touches_those_that_import_it(
+    package: Path, changed: str, touched: list[str]
+) -> None:
+    written(package, API_FILES)
+    found = touched_apis(package, [f"entrypoints/openai/{changed}"])
+    assert [api.name for api in found] == touched
+
+
+def test_what_no_api_has_for_itself_touches_all(package: Path) -> None:
+    written(package, API_FILES)
+    assert [api.name for api in touched_apis(package, ["entrypoints/anthropic/serving.py"])] == ["Messages"]
+    for file in ("parser/one.py", "renderers/renderer.py", "gone.py"):
+        assert touched_apis(package, ["entrypoints/anthropic/serving.py", file]) == APIS
 
 
 def test_a_file_that_is_no_python_is_reached_itself(package: Path) -> None:

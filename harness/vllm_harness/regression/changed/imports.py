@@ -81,11 +81,11 @@ class Source:
         """The names that a statement imports of vLLM."""
         if isinstance(node, ast.Import):
             for alias in node.names:
-                if _is_below(alias.name, ("vllm",)):
+                if is_below(alias.name, ("vllm",)):
                     yield alias.asname or alias.name, Import(alias.name)
         elif isinstance(node, ast.ImportFrom):
             module = self._absolute(node)
-            if _is_below(module, ("vllm",)):
+            if is_below(module, ("vllm",)):
                 yield from ((alias.asname or alias.name, Import(module, alias.name)) for alias in node.names)
 
     def _absolute(self, node: ast.ImportFrom) -> str:
@@ -100,10 +100,12 @@ class Package:
 
     Args:
         folder: of the package.
+        followed: the packages in it whose imports are followed.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, followed: tuple[str, ...] = FOLLOWED) -> None:
         self._folder = folder
+        self._followed = followed
         self._sources: dict[str, Source | None] = {}
 
     def source(self, module: str) -> Source | None:
@@ -130,7 +132,7 @@ class Package:
             each = left.pop()
             if each not in seen:
                 seen.add(each)
-                files.update(map(self.file, _with_packages(each.module)))
+                files.update(map(self.file, self._with_packages(each.module)))
                 left += self._behind(each)
         return files
 
@@ -143,22 +145,34 @@ class Package:
             return ()
         if each.name in source.handed_on:
             return source.handed_on[each.name]
-        return source.imports if _is_below(each.module, FOLLOWED) else ()
+        return source.imports if is_below(each.module, self._followed) else ()
 
     def _is_module(self, name: str) -> bool:
         return (self._folder / self.file(name)).is_file()
 
+    def modules(self, package: str) -> Iterator[str]:
+        """The modules of a package in it, and of those below."""
+        folder = self._folder.joinpath(*package.split(".")[1:])
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(self._folder).with_suffix("").parts
+            yield ".".join(["vllm", *(parts[:-1] if parts[-1] == "__init__" else parts)])
 
-def _with_packages(module: str) -> Iterator[str]:
-    """A module, and the packages above it that hold parsers."""
-    while True:
-        yield module
-        module = module.rpartition(".")[0]
-        if not _is_below(module, FOLLOWED):
-            return
+    def names_any(self, module: str, words: Iterable[str]) -> bool:
+        """Whether a word stands anywhere in the file of a module, which is quicker than reading its code."""
+        text = (self._folder / self.file(module)).read_bytes()
+        return any(word.encode() in text for word in words)
+
+    def _with_packages(self, module: str) -> Iterator[str]:
+        """A module, and the packages above it whose imports are followed."""
+        while True:
+            yield module
+            module = module.rpartition(".")[0]
+            if not is_below(module, self._followed):
+                return
 
 
-def _is_below(module: str, packages: Iterable[str]) -> bool:
+def is_below(module: str, packages: Iterable[str]) -> bool:
+    """Whether a module is one of these packages, or in one."""
     return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
