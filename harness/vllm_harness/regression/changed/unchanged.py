@@ -43,7 +43,7 @@ class Unchanged:
 
     def vllm(self, progress: Progress) -> VllmUnderTest:
         """Its environment, made where it is missing, under a name that no other code has."""
-        environment = resolve(self.spec, create=True, progress=progress)
+        environment = resolve(self.spec, device="cpu", create=True, progress=progress)
         names = [folder_of(environment).name, *filter(None, [self.commit])]
         return VllmUnderTest("-".join(names), environment)
 
