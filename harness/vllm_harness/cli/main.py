@@ -20,6 +20,7 @@ from vllm_harness.cli import (
     export,
     init,
     models,
+    parity,
     ps,
     regression,
     repro,
@@ -45,6 +46,7 @@ app.command()(ps.ps)
 app.command()(ps.stop)
 app.add_typer(repro.app, name="repro")
 app.add_typer(regression.app, name="regression")
+app.command("parity")(parity.parity_)
 app.command("bisect")(bisect.bisect_)
 defects.app.command()(export.export)
 app.add_typer(defects.app, name="defects")

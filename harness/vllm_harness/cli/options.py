@@ -30,6 +30,9 @@ DEVICE = Annotated[
     Device | None,
     typer.Option(help="The device of the server environment; by default what this machine has."),
 ]
+CHANGED_FROM = Annotated[
+    str, typer.Option(help="With --changed: the revision of the checkout to compare with; default HEAD.")
+]
 COLD_START = Annotated[bool, typer.Option(help="Start the server without the fork server.")]
 MODELS_FILE = Annotated[
     Path | None, typer.Option(help="The file of the model entries; by default the harness's own models.yaml.")

@@ -10,11 +10,14 @@ import typer
 
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.defects import FOLDER
+from vllm_harness.cli.options import CHANGED_FROM
+from vllm_harness.cli.regression_changed import groups_of_a_change, refuse_with_changed, run_changed
 from vllm_harness.cli.regression_mutants import mutants
 from vllm_harness.cli.regression_options import (
     AS_JSON,
     BASELINE,
     BUDGET_OF_MEANINGS,
+    CHANGED,
     COVERAGE,
     ENGINE,
     ENVIRONMENTS,
@@ -87,10 +90,24 @@ def regression(
     coverage: COVERAGE = False,
     baseline: BASELINE = None,
     write_baseline: WRITE_BASELINE = None,
+    changed: CHANGED = False,
+    changed_from: CHANGED_FROM = "",
 ) -> None:
     """Run the cases of each family through vLLM's own parsers; exit 1 where a case fails."""
     if context.invoked_subcommand:
         return
+    if changed_from and not changed:
+        raise UsageError("--changed-from says what --changed compares with", hint="add --changed")
+    if changed:
+        refuse_with_changed(
+            {
+                "--baseline": baseline,
+                "--write-baseline": write_baseline,
+                "--coverage": coverage,
+                "--run": run,
+                "--engine http": engine == "http",
+            }
+        )
     known = compare.read_baseline(baseline) if baseline else None
     if known and known.engine != engine:
         raise UsageError(
@@ -99,7 +116,10 @@ def regression(
         )
     families = tuple(on_tokenizers(select_families(parsers, models, engine), tokenizers))
     generation = Generation(budget, seed)
-    selection = Selection(families, select_groups(groups), engine, tuple(only or ()), meanings, generation)
+    chosen = groups_of_a_change(groups) if changed else select_groups(groups)
+    selection = Selection(families, chosen, engine, tuple(only or ()), meanings, generation)
+    if changed:
+        raise typer.Exit(run_changed(vllm, changed_from, selection, parallel or interpreters()))
     environments = select_environments(vllm, frontend, engine, notes.print)
     if write_baseline and len(environments) != 1:
         raise UsageError("--write-baseline takes one environment", hint="give one to --vllm")

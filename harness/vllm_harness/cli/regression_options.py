@@ -54,6 +54,14 @@ BASELINE = Annotated[
     Path | None, typer.Option(help="The known mismatches: only a case that regressed fails.")
 ]
 WRITE_BASELINE = Annotated[Path | None, typer.Option(help="Write the mismatches as a baseline.")]
+CHANGED = Annotated[
+    bool,
+    typer.Option(
+        "--changed",
+        help="Of a working tree, run only the families whose parsers import a file that differs from "
+        "the release, or from HEAD; canonical cases, before and after the change.",
+    ),
+]
 AS_JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -27,9 +27,11 @@ from vllm_harness.regression.results.explained import (
     known_elsewhere,
 )
 from vllm_harness.regression.results.mismatches import Mismatch
+from vllm_harness.regression.results.parity import Parity, Side
+from vllm_harness.regression.results.turned import TurnedDefect
 from vllm_harness.regression.search import SmallestFailure
 from vllm_harness.terminal.tables import Cell as Shown
-from vllm_harness.terminal.tables import fits, on_terminal, one_line, show_table
+from vllm_harness.terminal.tables import escaped, fits, on_terminal, one_line, show_table
 
 ENGINES: dict[Engine, str] = {"in-process": "driven in process", "http": "requested over HTTP"}
 LEGEND = "cases: passed / known / failed / left out, because the format cannot express it"
@@ -142,6 +144,54 @@ def show_changes(console: Console, changed: Sequence[CaseChange], reference: str
     )
     console.print(f"{len(regressed)} regressed, {len(fixed)} fixed against {reference}")
     return 1 if regressed else 0
+
+
+def show_turned(console: Console, turned: Sequence[TurnedDefect]) -> None:
+    """Prints the defects whose failures came or went; those without a defect are one row."""
+    rows = []
+    for each in turned:
+        named = (
+            (each.defect.id, each.defect.defect.title) if each.defect else ("-", "failures without a defect")
+        )
+        counts = (str(count) for count in (each.before, each.gone, each.new))
+        rows.append((each.turn.value, *counts, ", ".join(each.families), *named))
+    if rows:
+        headings = ("turned", "before", "gone", "new", "families", "defect", "")
+        show_table(console, headings, rows, headings[1:4])
+        console.print(FAILURES)
+
+
+def show_parity(console: Console, found: Parity) -> None:
+    """Prints the classes of differences between two front ends, each with its smallest example."""
+    rows = []
+    for each in found.classes:
+        sides = (_codes(each.python), _codes(each.rust))
+        counts = (str(each.count), str(len(each.families)), str(each.unexplained or "-"))
+        rows.append((each.verdict.value, *counts, *sides, ", ".join(each.defects) or "-"))
+    if rows:
+        headings = ("verdict", "answers", "families", "without a defect", "python", "rust", "defects")
+        show_table(console, headings, rows, headings[1:4])
+    for each in found.classes:
+        pair = each.smallest
+        place = f"{pair.family}, {pair.group}, {pair.case}, {pair.delivery}"
+        console.print(f"{pair.verdict.value}: {place}: {escaped(pair.text)}")
+        for name, side in (("python", pair.python), ("rust", pair.rust)):
+            console.print(f"  {name}: {_shown(side)}", style="dim")
+    for family, reason in found.not_served.items():
+        console.print(f"not compared: {family}, {one_line(reason)}")
+    unjudged = sum(each.count for each in found.classes if not each.judged)
+    console.print(
+        f"{found.answers} answers of each front end compared, {sum(each.count for each in found.classes)} "
+        f"not the same and right; {unjudged} without judgement"
+    )
+
+
+def _codes(mismatches: Iterable[Mismatch]) -> str:
+    return ", ".join(map(str, mismatches)) or "right"
+
+
+def _shown(side: Side) -> str:
+    return f"{_codes(side.mismatches)}: {escaped(side.example)}" if side.example else _codes(side.mismatches)
 
 
 def _joined(mismatches: CaseMismatches) -> str:

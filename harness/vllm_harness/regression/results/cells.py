@@ -126,13 +126,18 @@ class RegressionRun:
         self, environment: str, engine: Engine, family: str, group: Group, cases_digest: str
     ) -> bool:
         """Whether a cell has been run with exactly these cases."""
-        path = self._path(environment, engine, family, group)
-        try:
-            cell = Cell.model_validate_json(path.read_text())
-        except (OSError, ValidationError):
+        cell = self.cell(environment, engine, family, group)
+        if cell is None:
             return False
         by_chance = cell.start_error is not None and engine == "http"
         return cell.cases_digest == cases_digest and not by_chance
+
+    def cell(self, environment: str, engine: Engine, family: str, group: Group) -> Cell | None:
+        """One cell; None where it has not finished, or is of another harness."""
+        try:
+            return Cell.model_validate_json(self._path(environment, engine, family, group).read_text())
+        except (OSError, ValidationError):
+            return None
 
     def write(self, cell: Cell) -> None:
         """Keeps a finished cell."""

@@ -143,12 +143,12 @@ def parser_defects(defects: Mapping[str, Defect]) -> tuple[ParserDefect, ...]:
 
 def explain(known: Iterable[ParserDefect], cells: Iterable[Cell]) -> ExplainedFailures:
     """Sorts the failures of cells by the defects that explain them; several may explain one."""
-    by_family = _by_family(known)
+    families = by_family(known)
     explained = ExplainedFailures()
     for cell in cells:
         place = (cell.environment, cell.engine)
-        for failure in _failures(cell):
-            ids = explaining(failure, by_family.get(failure.plain_family, ()))
+        for failure in failures_of(cell):
+            ids = explaining(failure, families.get(failure.plain_family, ()))
             if not ids:
                 explained.unexplained.append((*place, failure))
             for each in ids:
@@ -177,7 +177,8 @@ def known_elsewhere(
     )
 
 
-def _by_family(known: Iterable[ParserDefect]) -> dict[str, list[ParserDefect]]:
+def by_family(known: Iterable[ParserDefect]) -> dict[str, list[ParserDefect]]:
+    """The defects of each family."""
     found: dict[str, list[ParserDefect]] = {}
     for each in known:
         for family in each.defect.families:
@@ -185,7 +186,8 @@ def _by_family(known: Iterable[ParserDefect]) -> dict[str, list[ParserDefect]]:
     return found
 
 
-def _failures(cell: Cell) -> Iterator[Failure]:
+def failures_of(cell: Cell) -> Iterator[Failure]:
+    """The failures of a cell, case by case."""
     for name, case in cell.cases.items():
         for delivery, mismatches in case.mismatches.items():
             for mismatch in mismatches:

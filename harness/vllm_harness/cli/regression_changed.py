@@ -1,0 +1,88 @@
+"""`vllm-harness regression --changed`: only what a change can have touched, before it and after it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from vllm_harness.cli.counting import counted
+from vllm_harness.cli.regression_options import console, note
+from vllm_harness.cli.regression_table import show_cells, show_changes, show_turned
+from vllm_harness.defects.registry import load_defects
+from vllm_harness.errors import UsageError
+from vllm_harness.regression.cases.case import CaseSet, Group
+from vllm_harness.regression.changed.change import Change, few
+from vllm_harness.regression.changed.families import touched_families
+from vllm_harness.regression.changed.unchanged import cells_before
+from vllm_harness.regression.results.cells import Cell, RegressionRun
+from vllm_harness.regression.results.compare import changes
+from vllm_harness.regression.results.explained import parser_defects
+from vllm_harness.regression.results.turned import turned
+from vllm_harness.regression.run import VllmUnderTest, run_batches, unfinished
+from vllm_harness.regression.selection import Selection, select_groups
+
+GROUPS_OF_A_CHANGE: tuple[Group, ...] = ("canonical",)
+"""The groups that run where none is named: a verdict in seconds."""
+
+
+def groups_of_a_change(names: str) -> tuple[Group, ...]:
+    """The groups of these names, by commas; without a name the quickest."""
+    return select_groups(names) if names else GROUPS_OF_A_CHANGE
+
+
+def refuse_with_changed(options: dict[str, object]) -> None:
+    """Raises UsageError where an option is given that has no meaning beside `--changed`."""
+    if given := [name for name, value in options.items() if value]:
+        raise UsageError(
+            f"--changed compares with the code before the change, and takes no {given[0]}",
+            hint=f"leave {given[0]} out",
+        )
+
+
+def run_changed(spec: str, revision: str, selection: Selection, parallel: int) -> int:
+    """Runs the families that a change can have touched, and prints what turned; the exit code.
+
+    Args:
+        spec: of a working tree.
+        revision: that it is compared with, where it is a checkout; empty: HEAD.
+        selection: families of which those that are touched are run.
+        parallel: interpreters at a time.
+    """
+    change = Change.of(spec, revision, note)
+    console.print(str(change))
+    if not change.files:
+        return 0
+    families = touched_families(change.package, selection.families, change.files)
+    if not families:
+        console.print("no parser of these families imports what changed: nothing to run")
+        return 0
+    names = few(tuple(family.name for family in families))
+    console.print(f"imported by the parsers of {len(families)} families: {names}")
+    case_sets = replace(selection, families=families).case_sets()
+    before, after = change.before.vllm(note), VllmUnderTest(spec, change.environment)
+    old = _run(cells_before(), before, case_sets, parallel, "before the change")
+    run = RegressionRun.named(time.strftime("%Y%m%d-%H%M%S"))
+    new = _run(run, after, case_sets, parallel, "after it")
+    return _show(old, new, change.before.title, run)
+
+
+def _run(
+    run: RegressionRun, vllm: VllmUnderTest, case_sets: Sequence[CaseSet], parallel: int, when: str
+) -> list[Cell]:
+    """The cells of case sets, run unless they have finished before."""
+    batches = unfinished(run, [vllm], case_sets, parallel=parallel)
+    with counted(f"cells {when}", sum(len(batch.case_sets) for batch in batches)) as advance:
+        errors = run_batches(run, batches, parallel=parallel, done=lambda _: advance())
+    if errors:
+        raise errors[0]
+    found = (run.cell(vllm.name, "in-process", cases.family.name, cases.group) for cases in case_sets)
+    return [cell for cell in found if cell is not None]
+
+
+def _show(old: Sequence[Cell], new: Sequence[Cell], title: str, run: RegressionRun) -> int:
+    show_cells(console, new, None)
+    console.print(f"run: {run.folder}")
+    code = show_changes(console, changes(old, new), title)
+    show_turned(console, turned(parser_defects(load_defects()), old, new))
+    return code

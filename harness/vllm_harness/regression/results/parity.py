@@ -1,0 +1,205 @@
+"""Two front ends of one vLLM on the same cases: where their answers differ, and which of them is right.
+
+What the model says has a meaning, and an answer that gives it back is right. Cases without an expected
+meaning are compared by their mismatches alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+
+from vllm_harness.files.strict import StrictModel
+from vllm_harness.regression.cases.case import Group
+from vllm_harness.regression.cases.delivery import Delivery, DeliveryField
+from vllm_harness.regression.results.cells import CaseResult, CaseVerdict, Cell
+from vllm_harness.regression.results.explained import Failure, ParserDefect, by_family, explaining
+from vllm_harness.regression.results.mismatches import MismatchField
+
+
+class Verdict(StrEnum):
+    """Which of two answers is right."""
+
+    PYTHON_RIGHT = "python right"
+    RUST_RIGHT = "rust right"
+    WRONG_DIFFERENTLY = "both wrong, differently"
+    WRONG_ALIKE = "both wrong, alike"
+    BOTH_RIGHT = "both right, written otherwise"
+    """Such as the same arguments with other blanks between them."""
+
+
+class Side(StrictModel):
+    """The answer of one front end.
+
+    Attributes:
+        mismatches: from what is expected; none: it is right.
+        example: the answer, where it has mismatches.
+        defects: the ids that explain them.
+        unexplained: the mismatches that no defect explains.
+    """
+
+    mismatches: tuple[MismatchField, ...] = ()
+    example: str | None = None
+    defects: tuple[str, ...] = ()
+    unexplained: tuple[MismatchField, ...] = ()
+
+
+class Compared(StrictModel):
+    """The two answers to a case in one delivery, where they are not the same and right.
+
+    Attributes:
+        family, group, case, delivery: which.
+        text: what the model said.
+        verdict: which is right.
+        python, rust: the answers.
+    """
+
+    family: str
+    group: Group
+    case: str
+    delivery: DeliveryField
+    text: str
+    verdict: Verdict
+    python: Side
+    rust: Side
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether it is known which side is right, or why each is wrong."""
+        unexplained = self.python.unexplained or self.rust.unexplained
+        return self.verdict is not Verdict.WRONG_DIFFERENTLY or not unexplained
+
+
+class DifferenceClass(StrictModel):
+    """The pairs of answers with the same verdict and the same mismatches on each side.
+
+    Attributes:
+        verdict: which is right.
+        python, rust: the mismatches.
+        count: how many pairs there are.
+        families: theirs.
+        defects: the ids that explain what is wrong.
+        unexplained: how many pairs have a mismatch that no defect explains.
+        judged: whether each pair is.
+        smallest: the pair with the shortest text.
+    """
+
+    verdict: Verdict
+    python: tuple[MismatchField, ...]
+    rust: tuple[MismatchField, ...]
+    count: int
+    families: tuple[str, ...]
+    defects: tuple[str, ...]
+    unexplained: int
+    judged: bool
+    smallest: Compared
+
+
+class Parity(StrictModel):
+    """What a comparison of two front ends found.
+
+    Attributes:
+        answers: how many pairs were compared.
+        classes: of those that are not the same and right, the most frequent of each verdict first.
+        not_served: of the families that a front end does not serve, why; they were not compared.
+    """
+
+    answers: int
+    classes: tuple[DifferenceClass, ...]
+    not_served: dict[str, str]
+
+
+def parity(known: Iterable[ParserDefect], python: Iterable[Cell], rust: Iterable[Cell]) -> Parity:
+    """Compares the cells of Python's front end with those of Rust's, case by case."""
+    families = by_family(known)
+    theirs = {(cell.family, cell.group): cell for cell in rust}
+    answers, not_served = 0, dict[str, str]()
+    pairs: list[Compared] = []
+    for cell in python:
+        other = theirs.get((cell.family, cell.group))
+        if other is None:
+            continue
+        for name, each in (("python", cell), ("rust", other)):
+            if each.start_error:
+                not_served[cell.family] = f"{name}: {each.start_error}"
+        for case in cell.cases.keys() & other.cases.keys():
+            both = cell.cases[case], other.cases[case]
+            if all(each.verdict is not CaseVerdict.LEFT_OUT for each in both):
+                answers += min(each.deliveries for each in both)
+                own = families.get(cell.family, [])
+                pairs += _compared(own, cell, case, *both)
+    return Parity(answers=answers, classes=tuple(_classes(pairs)), not_served=not_served)
+
+
+def _compared(
+    known: Sequence[ParserDefect], cell: Cell, name: str, python: CaseResult, rust: CaseResult
+) -> Iterator[Compared]:
+    """The pairs of answers to a case, but for those that are the same and right."""
+    sides = (python, rust)
+    every = dict.fromkeys(each for side in sides for each in (*side.digests, *side.mismatches))
+    for delivery in every:
+        answers = [_side(known, cell, name, delivery, side) for side in sides]
+        verdict = _verdict(*answers, same=len({side.digests.get(delivery) for side in sides}) == 1)
+        if verdict:
+            yield Compared(
+                family=cell.family,
+                group=cell.group,
+                case=name,
+                delivery=delivery,
+                text=python.text,
+                verdict=verdict,
+                python=answers[0],
+                rust=answers[1],
+            )
+
+
+def _side(
+    known: Sequence[ParserDefect], cell: Cell, name: str, delivery: Delivery, result: CaseResult
+) -> Side:
+    mismatches = result.mismatches.get(delivery, ())
+    ids = {
+        each: explaining(Failure(cell.family, cell.group, name, delivery, each), known) for each in mismatches
+    }
+    return Side(
+        mismatches=mismatches,
+        example=result.examples.get(delivery),
+        defects=tuple(dict.fromkeys(id_ for found in ids.values() for id_ in found)),
+        unexplained=tuple(each for each, found in ids.items() if not found),
+    )
+
+
+def _verdict(python: Side, rust: Side, *, same: bool) -> Verdict | None:
+    """Which is right; None: both are, and the same."""
+    if python.mismatches and rust.mismatches:
+        alike = same and set(python.mismatches) == set(rust.mismatches)
+        return Verdict.WRONG_ALIKE if alike else Verdict.WRONG_DIFFERENTLY
+    if python.mismatches:
+        return Verdict.RUST_RIGHT
+    if rust.mismatches:
+        return Verdict.PYTHON_RIGHT
+    return None if same else Verdict.BOTH_RIGHT
+
+
+def _classes(pairs: Iterable[Compared]) -> list[DifferenceClass]:
+    sorted_out: dict[tuple[object, ...], list[Compared]] = {}
+    for pair in pairs:
+        key = (pair.verdict, frozenset(pair.python.mismatches), frozenset(pair.rust.mismatches))
+        sorted_out.setdefault(key, []).append(pair)
+    found = [_class(alike) for alike in sorted_out.values()]
+    return sorted(found, key=lambda each: (list(Verdict).index(each.verdict), -each.count))
+
+
+def _class(pairs: Sequence[Compared]) -> DifferenceClass:
+    smallest = min(pairs, key=lambda pair: (len(pair.text), pair.family, pair.case, pair.delivery.code))
+    sides = [side for pair in pairs for side in (pair.python, pair.rust)]
+    return DifferenceClass(
+        verdict=smallest.verdict,
+        python=smallest.python.mismatches,
+        rust=smallest.rust.mismatches,
+        count=len(pairs),
+        families=tuple(sorted({pair.family for pair in pairs})),
+        defects=tuple(sorted({id_ for side in sides for id_ in side.defects})),
+        unexplained=sum(bool(pair.python.unexplained or pair.rust.unexplained) for pair in pairs),
+        judged=all(pair.is_judged for pair in pairs),
+        smallest=smallest,
+    )
