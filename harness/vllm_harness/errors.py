@@ -17,6 +17,7 @@
         OtherUserAnswers                  server.private_socket
         ForkServerFailed                  server.fork_server
             TemplateEnded
+        NotReproduced                     cli.repro
         ServerError                       server.errors
             ServerDied, StopFailed
             StartupError                  a class for each cause

@@ -44,7 +44,7 @@ class Change:
         if parse(spec).kind != "tree":
             raise UsageError(
                 f"--changed takes one working tree, and `{spec}` is none",
-                hint="use --vllm tree:/path/to/vllm@0.32.0",
+                hint="write it as tree:/path/to/vllm@0.32.0",
             )
         environment = resolve(spec, create=True, progress=progress)
         assert environment.package is not None
