@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from vllm_harness.configuration.model_entries import Frontend
@@ -21,7 +21,7 @@ from vllm_harness.regression.engines.plan import Engine
 from vllm_harness.regression.results.cells import CaseResult, Cell, RegressionRun
 from vllm_harness.regression.results.judge import judge, meaning_mismatches
 from vllm_harness.regression.results.mismatches import Mismatch
-from vllm_harness.server.leases.claims import own_task
+from vllm_harness.server.leases.side_by_side import side_by_side
 
 T = TypeVar("T")
 LIMIT_S = 3600.0
@@ -90,19 +90,11 @@ def run_batches(
     """Runs batches side by side, keeps each cell as it finishes; returns the errors of those that failed."""
 
     def run_batch(batch: Batch) -> None:
-        with own_task(f"{id(batch)}"):
-            for cell in _cells(batch):
-                run.write(cell)
-                done(cell)
+        for cell in _cells(batch):
+            run.write(cell)
+            done(cell)
 
-    errors = []
-    with ThreadPoolExecutor(parallel) as pool:
-        for future in as_completed([pool.submit(run_batch, batch) for batch in batches]):
-            try:
-                future.result()
-            except HarnessError as error:
-                errors.append(error)
-    return errors
+    return side_by_side([partial(run_batch, batch) for batch in batches], parallel)
 
 
 def _cells(batch: Batch) -> Iterator[Cell]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pydantic import Field, ValidationError
@@ -17,7 +17,7 @@ from vllm_harness.files.strict import StrictModel
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.repro.run import Job, jobs_of, run_job
 from vllm_harness.repro.verdict import Reproduction, Verdict
-from vllm_harness.server.leases.claims import own_task
+from vllm_harness.server.leases.side_by_side import side_by_side
 from vllm_harness.server.progress import StartProgress
 
 
@@ -118,21 +118,12 @@ def measure(
     left = unmeasured(run, defects, environments)
 
     def run_one(vllm: VllmUnderTest, job: Job) -> None:
-        with own_task(f"{vllm.spec} {job.name}"):
-            for defect, outcome in run_job(job, vllm.environment, progress=progress):
-                version = vllm.environment.vllm_version
-                measured = Measured.of(defect.id, vllm.spec, version, outcome)
-                run.write(measured)
-                done(measured)
+        for defect, outcome in run_job(job, vllm.environment, progress=progress):
+            measured = Measured.of(defect.id, vllm.spec, vllm.environment.vllm_version, outcome)
+            run.write(measured)
+            done(measured)
 
-    errors = []
-    with ThreadPoolExecutor(parallel) as pool:
-        for future in as_completed([pool.submit(run_one, vllm, job) for vllm, job in left]):
-            try:
-                future.result()
-            except HarnessError as error:
-                errors.append(error)
-    return errors
+    return side_by_side([partial(run_one, vllm, job) for vllm, job in left], parallel)
 
 
 def unmeasured(
