@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -49,6 +50,7 @@ from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.regression.cases.groups import Generation
 from vllm_harness.regression.cases.meanings import FILE as MEANINGS
 from vllm_harness.regression.cases.properties import BUDGET
+from vllm_harness.regression.engines.plan import Engine
 from vllm_harness.regression.listing import case_record, family_record
 from vllm_harness.regression.mutation.coverage import measure
 from vllm_harness.regression.results import compare
@@ -108,12 +110,7 @@ def regression(
                 "--engine http": engine == "http",
             }
         )
-    known = compare.read_baseline(baseline) if baseline else None
-    if known and known.engine != engine:
-        raise UsageError(
-            f"the baseline {baseline} is of the engine {known.engine}, and this run of {engine}",
-            hint=f"add --engine {known.engine}, or name another baseline",
-        )
+    known = _baseline(baseline, engine)
     families = tuple(on_tokenizers(select_families(parsers, models, engine), tokenizers))
     generation = Generation(budget, seed)
     chosen = groups_of_a_change(groups) if changed else select_groups(groups)
@@ -142,6 +139,17 @@ def regression(
         raise typer.Exit(_compare(known, cells))
     failed = any(cell.start_error or cell.count(CaseVerdict.FAILED) for cell in cells)
     raise typer.Exit(1 if not write_baseline and (found or failed) else 0)
+
+
+def _baseline(path: Path | None, engine: Engine) -> compare.Baseline | None:
+    """The baseline of a file. Raises UsageError where it is of the other engine."""
+    known = compare.read_baseline(path) if path else None
+    if known and known.engine != engine:
+        raise UsageError(
+            f"the baseline {path} is of the engine {known.engine}, and this run of {engine}",
+            hint=f"add --engine {known.engine}, or name another baseline",
+        )
+    return known
 
 
 def _run(
