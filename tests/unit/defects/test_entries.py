@@ -12,7 +12,7 @@ import yaml
 
 from tests.case_files import FOLDER as CASES
 from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.defects.registry import load_defects
+from vllm_harness.defects.registry import COMMON, ENTRIES, load_defects
 
 TESTS = Path(__file__).parents[2]
 
@@ -73,3 +73,16 @@ def test_an_entry_names_models_that_there_are(defect: Any) -> None:
     named = {*defect.models, *(model for place in defect.deviations for model in place.models)}
     named |= {model for each, models in NAMED if each == defect.id for model in models}
     assert named <= models
+
+
+@pytest.mark.parametrize("defect", load_defects().values(), ids=lambda defect: defect.id)
+def test_an_entry_is_judged(defect: Any) -> None:
+    assert defect.judged, "say what is right by which contract, and how upstream was searched"
+    assert defect.component
+    assert defect.expected
+    assert defect.actual
+
+
+def test_each_common_text_is_used() -> None:
+    texts = {path.stem for path in (ENTRIES.parent / COMMON).glob("*.yaml")}
+    assert texts == {defect.like for defect in load_defects().values() if defect.like}
