@@ -202,6 +202,8 @@ class Defect(_Entry):
         scripts: `used`: a test that shows it has used all its scripts; `any`: the defect comes before that.
         deviations: findings of the validator by which it shows.
         failures: those of parser regression by which it shows.
+        in_process: whether only parsers driven in process show it: it takes a division of the tokens into
+            deltas that no server makes at will.
         repro: how to see it with one command.
         evidence: what was seen, where, or the lines of vLLM's source.
         judged: the day it was judged by the contract and by vLLM's source; none: not yet.
@@ -230,6 +232,7 @@ class Defect(_Entry):
     scripts: Literal["used", "any"] = "used"
     deviations: tuple[Place, ...] = ()
     failures: tuple[FailureSelector, ...] = ()
+    in_process: bool = False
     repro: Repro | None = None
     evidence: str = ""
     judged: date | None = None

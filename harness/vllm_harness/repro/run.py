@@ -71,6 +71,11 @@ def checked(defect: Defect) -> Defect:
     """The defect. Raises UsageError where its entry does not say how to reproduce it."""
     if is_reproducible(defect):
         return defect
+    if defect.in_process:
+        raise UsageError(
+            f"{defect.id} takes a division into deltas that no server makes at will",
+            hint=f"see it in process: {_command(defect)}",
+        )
     raise UsageError(
         f"the entry of {defect.id} does not say how to reproduce it",
         hint=f"run the tests that show it: pytest tests -k ..., found by grep -r {defect.id} tests",
@@ -159,8 +164,15 @@ def _holds(condition: str, answer: Json) -> bool:
 
 
 def case_of(defect: Defect) -> ServedCase | None:
-    """What is requested for a defect of a parser; None where its entry has none, or steps."""
+    """What is requested for a defect of a parser; None where no server shows it, or there is no case."""
+    if defect.in_process:
+        return None
     return next((found for each in parser_defects({defect.id: defect}) if (found := served_case(each))), None)
+
+
+def _command(defect: Defect) -> str:
+    (known,) = parser_defects({defect.id: defect})
+    return known.selections[0].command
 
 
 def _server_of(plan: Repro) -> ServerKey:

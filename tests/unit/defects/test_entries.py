@@ -53,6 +53,7 @@ def _in_data(data: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 NAMED = [*marked(), *in_cases()]
+MODELS = set(load_models().models)
 
 
 def test_what_is_named_is_an_entry() -> None:
@@ -69,10 +70,9 @@ def test_each_entry_is_shown_by_something() -> None:
 
 @pytest.mark.parametrize("defect", load_defects().values(), ids=lambda defect: defect.id)
 def test_an_entry_names_models_that_there_are(defect: Any) -> None:
-    models = set(load_models().models)
     named = {*defect.models, *(model for place in defect.deviations for model in place.models)}
     named |= {model for each, models in NAMED if each == defect.id for model in models}
-    assert named <= models
+    assert named <= MODELS
 
 
 @pytest.mark.parametrize("defect", load_defects().values(), ids=lambda defect: defect.id)
