@@ -28,6 +28,7 @@ def list_(
     kind: Annotated[DefectClass | None, typer.Option("--class", help="Only those of this class.")] = None,
     api: Annotated[DefectApi | None, typer.Option(help="Only those that show in this API.")] = None,
     model: Annotated[str, typer.Option(help="Only those that this model entry shows.")] = "",
+    parser: Annotated[str, typer.Option(help="Only those of this parser, or of a family with it.")] = "",
     vllm: Annotated[str, typer.Option(help="Only those of this version of vLLM, such as 0.32.0.")] = "",
     component: Annotated[str, typer.Option(help="Only those of files of vLLM with this in their path.")] = "",
     unreported: Annotated[
@@ -46,6 +47,7 @@ def list_(
         if kind in (None, defect.kind)
         and (api is None or api in defect.apis)
         and (not model or not defect.models or model in defect.models)
+        and (not parser or parser == defect.parser or parser in defect.families)
         and (not vllm or defect.holds_for(vllm))
         and any(component in place for place in defect.component or ("",))
         and not (unreported and defect.upstream.reference)
