@@ -21,6 +21,7 @@ from vllm_harness.repro.bisect import (
     Bisection,
     bisect,
     checkouts,
+    commit_of,
     commits_between,
     releases_between,
     subject,
@@ -64,9 +65,6 @@ def _in_commits(defect: Defect, tree: str, good: str, bad: str, console: Console
         )
     root = Path(path).resolve()
     names = commits_between(root, good, bad)
-    by_name = {good: names[0], bad: names[-1]}
-    if names[0] != commits_between(root, good, good)[0]:
-        by_name = {bad: names[0], good: names[-1]}
     made = set[str]()
     with checkouts(root) as check_out, _removed(made):
 
@@ -75,7 +73,8 @@ def _in_commits(defect: Defect, tree: str, good: str, bad: str, console: Console
             made.add(store.folder_of(found).name)
             return found
 
-        found = bisect(names, by_name[good], by_name[bad], _trying(defect, environment, console))
+        ends = commit_of(root, good), commit_of(root, bad)
+        found = bisect(names, *ends, _trying(defect, environment, console))
     _say(found, lambda name: subject(root, name), console)
 
 

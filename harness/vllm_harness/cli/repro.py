@@ -20,11 +20,11 @@ from vllm_harness.environments.resolve import resolve
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.files.paths import state_dir
 from vllm_harness.protocol.core.events import Json
+from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.repro.draft import as_yaml, from_capture, from_cell, from_test
 from vllm_harness.repro.measured import (
     Measured,
     MeasuredRun,
-    VllmUnderTest,
     agrees,
     expected_verdict,
     measure,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from vllm_harness.environments.git import git
 from vllm_harness.errors import UsageError
 
 _LEFT_OUT = {"__pycache__", "_version.py"}
@@ -102,13 +102,8 @@ def _tagged(path: Path) -> str | None:
 
 
 def _git(path: Path, *arguments: str) -> str | None:
-    try:
-        answer = subprocess.run(
-            ["git", "-C", path, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True
-        )
-    except OSError:
-        return None
-    return answer.stdout.strip() if answer.returncode == 0 else None
+    answer = git(path, *arguments)
+    return answer.stdout.decode().strip() if answer.returncode == 0 else None
 
 
 def _write_changed(path: Path, text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from vllm_harness.environments import locks
+from vllm_harness.environments.git import git
 from vllm_harness.environments.resolve import default_device
 from vllm_harness.errors import UsageError
 from vllm_harness.repro.verdict import Reproduction
@@ -102,7 +102,7 @@ def commits_between(tree: Path, good: str, bad: str) -> list[str]:
     Raises:
         UsageError: no checkout with history, no such revision, or none is an ancestor of the other.
     """
-    first, last = (_git(tree, "rev-parse", "--verify", f"{each}^{{commit}}") for each in (good, bad))
+    first, last = commit_of(tree, good), commit_of(tree, bad)
     if not _is_ancestor(tree, first, last):
         first, last = last, first
     if not _is_ancestor(tree, first, last):
@@ -111,6 +111,11 @@ def commits_between(tree: Path, good: str, bad: str) -> list[str]:
         )
     between = _git(tree, "rev-list", "--first-parent", "--reverse", f"{first}..{last}").split()
     return [first, *between]
+
+
+def commit_of(tree: Path, revision: str) -> str:
+    """The commit of a revision. Raises UsageError where there is none."""
+    return _git(tree, "rev-parse", "--verify", f"{revision}^{{commit}}")
 
 
 @contextmanager
@@ -136,15 +141,14 @@ def subject(tree: Path, commit: str) -> str:
 
 
 def _is_ancestor(tree: Path, first: str, last: str) -> bool:
-    command = ["git", "-C", str(tree), "merge-base", "--is-ancestor", first, last]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return git(tree, "merge-base", "--is-ancestor", first, last).returncode == 0
 
 
 def _git(tree: Path, *args: str) -> str:
-    done = subprocess.run(["git", "-C", str(tree), *args], capture_output=True, text=True, check=False)
+    done = git(tree, *args)
     if done.returncode:
         raise UsageError(
-            f"git {' '.join(args[:2])} in {tree}: {done.stderr.strip()}",
+            f"git {' '.join(args[:2])} in {tree}: {done.stderr.decode(errors='replace').strip()}",
             hint="name a checkout of vLLM with its history, and revisions of it",
         )
-    return done.stdout.strip()
+    return done.stdout.decode(errors="replace").strip()

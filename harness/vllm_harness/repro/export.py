@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.entry import Defect, Severity
 from vllm_harness.repro.measured import Measured
 from vllm_harness.repro.report import markdown
 from vllm_harness.repro.run import case_of
@@ -39,14 +39,14 @@ def export(reproduced: Sequence[tuple[Defect, Measured]], environment: str, into
 
 
 def _index(defects: Iterable[Defect], environment: str) -> Iterator[str]:
-    ordered = sorted(defects, key=lambda each: (SEVERITIES.index(severity_of(each)), _file(each), each.id))
+    by_severity: dict[Severity, list[Defect]] = {}
+    for each in sorted(defects, key=lambda each: (_file(each), each.id)):
+        by_severity.setdefault(severity_of(each), []).append(each)
     yield f"# Defects of {environment}\n"
-    for severity in SEVERITIES:
-        alike = [each for each in ordered if severity_of(each) == severity]
-        if alike:
-            yield f"\n## {severity.capitalize()}\n"
-            yield "| component | defect | upstream | what goes wrong |\n|---|---|---|---|"
-        for each in alike:
+    for severity in filter(by_severity.get, SEVERITIES):
+        yield f"\n## {severity.capitalize()}\n"
+        yield "| component | defect | upstream | what goes wrong |\n|---|---|---|---|"
+        for each in by_severity[severity]:
             upstream = each.upstream.reference or "not reported"
             title = each.title.replace("|", "\\|")
             yield f"| `{_file(each)}` | [{each.id}]({each.id}/{REPORT}) | {upstream} | {title} |"

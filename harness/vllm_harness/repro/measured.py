@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 from pydantic import Field, ValidationError
 
 from vllm_harness.defects.entry import Defect
-from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.protocol.core.events import Json
+from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.repro.run import Job, jobs_of, run_job
 from vllm_harness.repro.verdict import Reproduction, Verdict
 from vllm_harness.server.leases.side_by_side import side_by_side
@@ -49,14 +49,6 @@ class Measured(StrictModel):
     def outcome(self) -> Reproduction:
         """As it was reproduced."""
         return Reproduction(self.verdict, self.why, self.case, self.delivery, self.answers)
-
-
-@dataclass(frozen=True)
-class VllmUnderTest:
-    """A vLLM: the environment as in `--vllm`, and resolved."""
-
-    spec: str
-    environment: Environment
 
 
 class MeasuredRun:

@@ -72,7 +72,7 @@ class ServedCase:
         is wrong in others is another defect.
         """
         seen: dict[str, None] = {}
-        is_right = False
+        is_right, fitting = False, _fitting(self.selection)
         for case in self.cases:
             own = [answer for answer in answers if answer.case == case.name]
             own.sort(key=lambda answer: self.deliveries.index(_delivery(answer)))
@@ -84,7 +84,7 @@ class ServedCase:
                         "reproduced", case=case.name, delivery=delivery.code, answers=documents
                     )
                 seen |= {f"{delivery} {each}": None for each in mismatches}
-                is_right |= not mismatches and delivery in _fitting(self.selection)
+                is_right |= not mismatches and delivery in fitting
         documents = _documents(answers[: len(self.deliveries)])
         if is_right or not seen:
             return Reproduction("fixed", answers=documents)

@@ -44,9 +44,9 @@ class Job:
     cases: tuple[tuple[Defect, ServedCase], ...] = ()
 
     @property
-    def ids(self) -> tuple[str, ...]:
-        """The ids of its defects."""
-        return tuple(defect.id for defect in (*self.steps, *(defect for defect, _ in self.cases)))
+    def defects(self) -> tuple[Defect, ...]:
+        """All of its defects."""
+        return *self.steps, *(defect for defect, _ in self.cases)
 
 
 def jobs_of(defects: Iterable[Defect]) -> list[Job]:
@@ -97,7 +97,7 @@ def run_job(
             yield from _by_steps(job.steps, environment, progress)
     except StartupError as error:
         verdict: Verdict = "not applicable" if isinstance(error, LACKING) else "other failure"
-        for defect in (*job.steps, *(defect for defect, _ in job.cases)):
+        for defect in job.defects:
             yield defect, Reproduction(verdict, error.message)
 
 
@@ -133,9 +133,8 @@ def on_server(defect: Defect, endpoint: Endpoint, entry: ModelEntry, model: str)
         entry: the model entry, by whose dialect a meaning is written.
         model: the name that the server goes by.
     """
-    plan = checked(defect).repro
-    if plan is None:
-        return Reproduction("not applicable", "its case is requested of servers that the harness starts")
+    plan = defect.repro
+    assert plan is not None
     try:
         answers = answers_to(plan.steps, endpoint, entry, model)
     except BookError as error:

@@ -12,7 +12,7 @@ from packaging.version import Version
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import ENTRIES, Defects
 from vllm_harness.files.strict import StrictModel
-from vllm_harness.repro.measured import Measured
+from vllm_harness.repro.measured import Measured, expected_verdict
 from vllm_harness.repro.verdict import Verdict
 
 FILE = ENTRIES.with_name("measured.yaml")
@@ -98,8 +98,7 @@ def contradicted(defects: Defects, table: Table) -> dict[str, dict[Version, Verd
         wrong: dict[Version, Verdict] = {
             version: verdict
             for version, verdict in table.row(defect.id).items()
-            if verdict in ("reproduced", "fixed")
-            and (verdict == "reproduced") != defect.holds_for(str(version))
+            if verdict in ("reproduced", "fixed") and verdict != expected_verdict(defect, str(version))
         }
         if wrong:
             found[defect.id] = wrong

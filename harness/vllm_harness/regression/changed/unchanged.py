@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import shutil
-import subprocess
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from vllm_harness.environments.git import git
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.environments.store import MissingEnvironmentError, folder_of
@@ -116,8 +116,5 @@ def _of_revision(tree: Environment, revision: str, progress: Progress) -> Unchan
 
 def _git(tree: Path, *arguments: str) -> bytes:
     """What git prints; nothing where it fails."""
-    command = ["git", "-C", str(tree), *arguments]
-    try:
-        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return b""
+    answer = git(tree, *arguments)
+    return answer.stdout if answer.returncode == 0 else b""
