@@ -14,12 +14,10 @@ from typing import Any
 from vllm_harness.errors import UsageError
 from vllm_harness.files.plain_yaml import plain_yaml
 from vllm_harness.protocol.captures import read_capture
-from vllm_harness.protocol.conversation.compare import accumulate
 from vllm_harness.protocol.conversation.exchanges import Exchange
 from vllm_harness.protocol.core.events import as_json
-from vllm_harness.protocol.messages.accumulate import MessageAccumulator
-from vllm_harness.protocol.responses.accumulate import ResponseAccumulator
 from vllm_harness.regression.results.cells import Cell, RegressionRun
+from vllm_harness.repro.answer import added_up
 
 OPEN = "TO DO"
 LONGEST_PATTERN = 160
@@ -145,21 +143,12 @@ def _step(exchange: Exchange) -> Draft:
 
 def _said(exchange: Exchange) -> Draft:
     """What the model said, as a meaning, as far as the answer tells."""
-    if exchange.events is not None:
-        values = [value for event in exchange.events if (value := as_json(event)) is not None]
-        whole = accumulate(values)
-        if isinstance(whole, ResponseAccumulator):
-            return _of_response(whole.response)
-        if isinstance(whole, MessageAccumulator):
-            return _of_message(whole.message)
-        return _of_completion(whole.completion)
     body = exchange.body or {}
-    match body.get("object"), body.get("type"):
-        case "response", _:
-            return _of_response(body)
-        case _, "message":
-            return _of_message(body)
-    return _of_completion(body)
+    if exchange.events is not None:
+        body = added_up([value for event in exchange.events if (value := as_json(event)) is not None])
+    if "output" in body:
+        return _of_response(body)
+    return _of_message(body) if body.get("type") == "message" else _of_completion(body)
 
 
 def _of_response(response: Mapping[str, Any]) -> Draft:
