@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from vllm_harness.cli.counting import counted
+from vllm_harness.cli.regression_cells import whole_cells
 from vllm_harness.cli.regression_options import AS_JSON, ONLY, PARALLEL, PARSERS, RUN_NAME, console, notes
 from vllm_harness.cli.regression_table import show_parity
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.errors import UsageError
 from vllm_harness.regression.cases.case import GROUPS, CaseSet
 from vllm_harness.regression.cases.delivery import Api
-from vllm_harness.regression.results.cells import Cell, RegressionRun
+from vllm_harness.regression.results.cells import RegressionRun
 from vllm_harness.regression.results.explained import parser_defects
 from vllm_harness.regression.results.parity import parity
-from vllm_harness.regression.run import VllmUnderTest, run_batches, unfinished
 from vllm_harness.regression.selection import (
     Selection,
     select_environments,
@@ -49,13 +47,23 @@ def parity_(
     """
     if len(split_names(vllm)) != 1:
         raise UsageError("parity compares two front ends of one vLLM", hint="give one environment to --vllm")
-    python, rust = select_environments(vllm, "python,rust", "http", notes.print)
+    sides = select_environments(vllm, "python,rust", "http", notes.print)
     families = tuple(select_families(parsers, "", "http"))
     selection = Selection(families, select_groups(groups), "http", tuple(only or ()))
     case_sets = [_over_chat(cases) for cases in selection.case_sets() if cases.cases]
     folder = RegressionRun.named(run or time.strftime("%Y%m%d-%H%M%S"))
-    sides = _run(folder, (python, rust), case_sets, parallel or interpreters())
-    found = parity(parser_defects(load_defects()), *sides)
+    python, rust = (
+        whole_cells(
+            folder,
+            side,
+            case_sets,
+            f"cells of {side.frontend}",
+            engine="http",
+            parallel=parallel or interpreters(),
+        )
+        for side in sides
+    )
+    found = parity(parser_defects(load_defects()), python, rust)
     if as_json:
         print(json.dumps({"vllm": vllm, **found.model_dump(mode="json")}, indent=2, ensure_ascii=False))
     else:
@@ -71,19 +79,3 @@ def _over_chat(cases: CaseSet) -> CaseSet:
         kept = tuple(each for each in case.input.deliveries if each.api is Api.CHAT)
         chosen.append(replace(case, input=case.input.model_copy(update={"deliveries": kept})))
     return replace(cases, cases=tuple(chosen))
-
-
-def _run(
-    run: RegressionRun, sides: Sequence[VllmUnderTest], case_sets: Sequence[CaseSet], parallel: int
-) -> list[list[Cell]]:
-    """The cells of each front end, run unless they have finished before."""
-    batches = unfinished(run, sides, case_sets, engine="http", parallel=parallel)
-    with counted("cells", sum(len(batch.case_sets) for batch in batches)) as advance:
-        errors = run_batches(run, batches, parallel=parallel, done=lambda _: advance())
-    if errors:
-        raise errors[0]
-    places = [(cases.family.name, cases.group) for cases in case_sets]
-    return [
-        [cell for place in places if (cell := run.cell(side.name, "http", *place)) is not None]
-        for side in sides
-    ]

@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vllm_harness.cli.counting import counted
+from vllm_harness.cli.regression_cells import whole_cells
 from vllm_harness.cli.regression_options import console, note
 from vllm_harness.cli.regression_table import show_cells, show_changes, show_turned
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.errors import UsageError
-from vllm_harness.regression.cases.case import CaseSet, Group
+from vllm_harness.regression.cases.case import Group
 from vllm_harness.regression.changed.change import Change, few
 from vllm_harness.regression.changed.families import touched_families
 from vllm_harness.regression.changed.unchanged import cells_before
@@ -19,7 +19,7 @@ from vllm_harness.regression.results.cells import Cell, RegressionRun
 from vllm_harness.regression.results.compare import changes
 from vllm_harness.regression.results.explained import parser_defects
 from vllm_harness.regression.results.turned import turned
-from vllm_harness.regression.run import VllmUnderTest, run_batches, unfinished
+from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.regression.selection import Selection, select_groups
 
 GROUPS_OF_A_CHANGE: tuple[Group, ...] = ("canonical",)
@@ -61,23 +61,12 @@ def run_changed(spec: str, revision: str, selection: Selection, parallel: int) -
     console.print(f"imported by the parsers of {len(families)} families: {names}")
     case_sets = replace(selection, families=families).case_sets()
     before, after = change.before.vllm(note), VllmUnderTest(spec, change.environment)
-    old = _run(cells_before(), before, case_sets, parallel, "before the change")
+    old = whole_cells(
+        cells_before(), before, case_sets, "cells before the change", engine="in-process", parallel=parallel
+    )
     run = RegressionRun.named(time.strftime("%Y%m%d-%H%M%S"))
-    new = _run(run, after, case_sets, parallel, "after it")
+    new = whole_cells(run, after, case_sets, "cells after it", engine="in-process", parallel=parallel)
     return _show(old, new, change.before.title, run)
-
-
-def _run(
-    run: RegressionRun, vllm: VllmUnderTest, case_sets: Sequence[CaseSet], parallel: int, when: str
-) -> list[Cell]:
-    """The cells of case sets, run unless they have finished before."""
-    batches = unfinished(run, [vllm], case_sets, parallel=parallel)
-    with counted(f"cells {when}", sum(len(batch.case_sets) for batch in batches)) as advance:
-        errors = run_batches(run, batches, parallel=parallel, done=lambda _: advance())
-    if errors:
-        raise errors[0]
-    found = (run.cell(vllm.name, "in-process", cases.family.name, cases.group) for cases in case_sets)
-    return [cell for cell in found if cell is not None]
 
 
 def _show(old: Sequence[Cell], new: Sequence[Cell], title: str, run: RegressionRun) -> int:

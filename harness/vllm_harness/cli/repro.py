@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from vllm_harness.defects.registry import Defects, find, load_defects
 from vllm_harness.endpoint import attach
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.errors import HarnessError, UsageError
-from vllm_harness.files.paths import state_dir
+from vllm_harness.files.paths import run_folder, state_dir
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.repro.draft import as_yaml, from_capture, from_cell, from_test
@@ -165,7 +164,7 @@ def measured_in(
     defects: Sequence[Defect], environments: Sequence[VllmUnderTest], name: str, parallel: int | None
 ) -> list[Measured]:
     """The verdicts of a run; those that it has are not measured again."""
-    run = MeasuredRun(_folder(name or time.strftime("%Y%m%d-%H%M%S")))
+    run = MeasuredRun(run_folder(RUNS, name or time.strftime("%Y%m%d-%H%M%S")))
     before = run.verdicts()
     wanted = {(defect.id, vllm.spec) for vllm in environments for defect in defects}
     console = plain_console(stderr=True)
@@ -196,10 +195,12 @@ def table(
 ) -> None:
     """Show which version shows which defect, by runs; exit 1 where an entry says otherwise."""
     defects = load_defects()
-    measured = [each for run in runs for each in MeasuredRun(_folder(run)).verdicts().values()]
+    measured = [each for run in runs for each in MeasuredRun(run_folder(RUNS, run)).verdicts().values()]
     made = Table.of(each for each in measured if each.id in defects)
     if not made.verdicts:
-        raise UsageError(f"there are no verdicts in {', '.join(runs)}", hint=f"runs stand in {_folder('')}")
+        raise UsageError(
+            f"there are no verdicts in {', '.join(runs)}", hint=f"runs stand in {state_dir() / RUNS}"
+        )
     rows = [(defect, *row) for defect, row in made.verdicts.items()]
     show_table(plain_console(), ("id", *(each.removesuffix(".0") for each in made.versions)), rows)
     print(" ".join(f"{letter} {verdict}" for verdict, letter in LETTERS.items()))
@@ -242,10 +243,6 @@ def new(
     else:
         raise UsageError("--test wants --results", hint="name the folder of the run, which pytest printed")
     print(as_yaml(defect_id, draft), end="")
-
-
-def _folder(run: str) -> Path:
-    return Path(run) if os.sep in run else state_dir() / RUNS / run
 
 
 def _show(measured: Sequence[Measured], defects: Sequence[Defect], as_json: bool) -> None:

@@ -43,3 +43,9 @@ def state_dir() -> Path:
         UntrustedFolder: another user could have written to it.
     """
     return own_folder(Path(os.environ.get(STATE.variable) or platformdirs.user_state_dir(APP)), STATE)
+
+
+def run_folder(kind: str, name: str) -> Path:
+    """Folder of a run: the path given, or, of a bare name, the folder of that name for runs of its kind."""
+    path = Path(name)
+    return path if path.is_dir() or os.sep in name else state_dir() / kind / name

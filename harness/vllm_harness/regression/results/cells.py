@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from vllm_harness.errors import UsageError
-from vllm_harness.files.paths import state_dir
+from vllm_harness.files.paths import run_folder
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.regression.cases.case import Group, Topic
 from vllm_harness.regression.cases.delivery import DeliveryField
@@ -103,8 +103,7 @@ class RegressionRun:
     @classmethod
     def named(cls, name: str) -> RegressionRun:
         """A run by the path of its folder, or by its name in the state folder."""
-        path = Path(name)
-        return cls(path if path.is_dir() or os.sep in name else state_dir() / "regression" / name)
+        return cls(run_folder("regression", name))
 
     def cells(self) -> Iterator[Cell]:
         """The cells that have finished; UsageError names a file that is none, or says that there are none."""

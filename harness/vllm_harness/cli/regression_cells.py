@@ -1,0 +1,42 @@
+"""The cells of one vLLM for the commands that compare two, with progress."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vllm_harness.cli.counting import counted
+from vllm_harness.regression.cases.case import CaseSet
+from vllm_harness.regression.engines.plan import Engine
+from vllm_harness.regression.results.cells import Cell, RegressionRun
+from vllm_harness.regression.run import VllmUnderTest, run_batches, unfinished
+
+
+def whole_cells(
+    run: RegressionRun,
+    vllm: VllmUnderTest,
+    case_sets: Sequence[CaseSet],
+    title: str,
+    *,
+    engine: Engine,
+    parallel: int,
+) -> list[Cell]:
+    """The cells of case sets, run unless they have finished before.
+
+    Args:
+        run: where they are kept.
+        vllm: that answers.
+        case_sets: a cell each.
+        title: of the progress, in the plural.
+        engine: in process, or over HTTP.
+        parallel: interpreters at a time.
+
+    Raises:
+        HarnessError: a cell could not be run; the others are kept.
+    """
+    batches = unfinished(run, [vllm], case_sets, engine=engine, parallel=parallel)
+    with counted(title, sum(len(batch.case_sets) for batch in batches)) as advance:
+        errors = run_batches(run, batches, parallel=parallel, done=lambda _: advance())
+    if errors:
+        raise errors[0]
+    found = (run.cell(vllm.name, engine, cases.family.name, cases.group) for cases in case_sets)
+    return [cell for cell in found if cell is not None]
