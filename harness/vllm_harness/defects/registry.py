@@ -92,11 +92,16 @@ def _with_common_text(entry: Any, path: Path) -> Any:
     text = path.parent.parent / COMMON / f"{entry['like']}.yaml"
     if not text.is_file():
         raise DefectsError(f"{path}: like: there is no common text {text}", hint="name a file of that folder")
-    common = read_yaml(text).data
-    if not isinstance(common, dict):
-        raise DefectsError(f"{text}:1: a common text has keys of an entry")
     parser = str(entry.get("parser", ""))
-    return {**_named(common, ENGINE if parser == "engine" else parser), **entry}
+    return {**_named(_common_text(text), ENGINE if parser == "engine" else parser), **entry}
+
+
+@cache
+def _common_text(path: Path) -> dict[str, Any]:
+    common = read_yaml(path).data
+    if not isinstance(common, dict):
+        raise DefectsError(f"{path}:1: a common text has keys of an entry")
+    return common
 
 
 def _named(value: Any, parser: str) -> Any:

@@ -14,6 +14,9 @@ from pydantic import ValidationError
 from vllm_harness.errors import UsageError
 
 MAX_BYTES = 2_000_000
+MAX_DEPTH = 100
+"""Levels of nesting: libyaml composes by recursion, and would end the process at some ten thousand."""
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Location = tuple[int | str, ...]
 
@@ -59,8 +62,9 @@ class Document:
 def read_yaml(path: Path) -> Document:
     """Reads one YAML document with safe tags only. Raises YamlFileError."""
     text = _read(path)
-    loader = yaml.SafeLoader(text)
     try:
+        _refuse_deep(text, path)
+        loader = _Loader(text)
         root = loader.get_single_node()
         if root is None:
             raise YamlFileError(f"{path}:1: the file is empty", hint="check that it is the file you mean")
@@ -72,8 +76,6 @@ def read_yaml(path: Path) -> Document:
         raise YamlFileError(
             f"{path}:{line}: {error.problem or error.context}", hint="mend the YAML there"
         ) from error
-    except RecursionError as error:
-        raise YamlFileError(f"{path}: nested too deeply", hint="write it with fewer levels") from error
     except (yaml.YAMLError, ValueError) as error:
         raise YamlFileError(f"{path}: {error}") from error
 
@@ -96,6 +98,16 @@ def _read(path: Path) -> str:
         raise YamlFileError(
             f"{path}:{line}: not UTF-8 at byte {error.start}", hint="save it as UTF-8"
         ) from error
+
+
+def _refuse_deep(text: str, path: Path) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise YamlFileError(
+                f"{path}:{event.start_mark.line + 1}: nested too deeply", hint="write it with fewer levels"
+            )
 
 
 def _refuse_duplicates(root: yaml.Node, path: Path) -> None:

@@ -30,6 +30,8 @@ from vllm_harness.protocol.streams import validate_stream
 MAX_FILE_BYTES = 256 * 1024 * 1024
 # of a cassette, each as often as aliases repeat it: a few lines of YAML can stand for more than any memory
 MAX_PARTS = 10_000_000
+MAX_DEPTH = 100
+"""Levels of YAML: libyaml composes by recursion, and would end the process at some ten thousand."""
 _PATHS = ("/responses", "/chat/completions", "/messages")
 _SSE_FIELDS = ("data:", "event:", "id:", "retry:", ":")
 
@@ -238,9 +240,14 @@ def _cassette(text: str, source: str) -> list[Exchange]:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    depth = 0
     try:
+        for event in yaml.parse(text, Loader=loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:
+                raise ProtocolInputError("nested too deeply", source=source, line=event.start_mark.line + 1)
         value = yaml.load(text, Loader=loader)
-    except (yaml.YAMLError, RecursionError) as error:
+    except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 1
         raise ProtocolInputError("not YAML", source=source, line=line) from error

@@ -291,6 +291,13 @@ def test_a_cassette_that_unfolds_without_end_is_refused(tmp_path: Path, last: st
     assert "aliases" in str(error)
 
 
+def test_a_cassette_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    for deep in ("[" * 50_000, "- " * 50_000 + "x"):
+        error = run(app, ["validate", _file(tmp_path, "a.yaml", f"interactions:\n  {deep}")]).exception
+        assert isinstance(error, ProtocolInputError)
+        assert "a.yaml:2: nested too deeply" in str(error)
+
+
 def test_a_terminal_obeys_no_capture(tmp_path: Path) -> None:
     file = _file(tmp_path, "a.sse", 'data: {"type": "\x1b]0;owned\x07"}\n\n')
     result = CliRunner().invoke(app, ["validate", file], color=True)
