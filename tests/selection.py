@@ -138,7 +138,9 @@ def _is_skipped_as_slow(item: pytest.Item) -> bool:
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     """What a run leaves out, in lines; all of it is in the run's folder."""
-    unwanted = config.stash[LEFT_OUT]
+    unwanted = config.stash.get(LEFT_OUT, None)
+    if unwanted is None:  # nothing was collected: a path that is not there
+        return []
     lines = unwanted.lines()
     if lines and not config.option.collectonly:
         unwanted.write(run_folder() / "left-out.json")
