@@ -16,7 +16,8 @@ from vllm_harness.server.launch import Launch
 from vllm_harness.server.leases.needs import MARGIN, SPARE_GIB, Start
 
 SUITES = Path(__file__).parents[2] / "scripts" / "suites"
-TESTS = "load_counts or metrics_count or basics"
+TESTS = "load_counts or metrics_count_tokens or plain_answer"
+"""Two tests with a server of their own, and two on the one that all share."""
 MEASURED_GIB = 1.5
 FORK_SERVERS_GIB = 1.9
 """Room for the fork server and two models' tokenizers, which is less than a server's need."""
@@ -43,4 +44,4 @@ def test_two_runs_finish(servers: int, environment: Environment, tmp_path: Path)
     passed = {model: int(n) for model, n in re.findall(r"^(\S+) \| .*?(\d+) passed", ran.stdout, re.M)}
     assert ran.returncode == 0, ran.stderr
     assert passed.keys() == {"gpt-oss", "qwen3"}
-    assert min(passed.values()) > 10
+    assert min(passed.values()) > 2
