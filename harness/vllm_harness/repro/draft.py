@@ -86,13 +86,13 @@ def from_cell(run: str, family: str, case: str) -> Draft:
         )
     cell = failed[0]
     result = cell.cases[case]
-    delivery, example = next(iter(result.examples.items()), ("", ""))
+    delivery = next(iter(result.mismatches))
     return {
         "apis": ["chat"],
         **({"parser": cell.tool_parser} if cell.tool_parser else {}),
         "versions": _around(cell.environment),
         "failures": [_selector(cell, case)],
-        "evidence": f"The text {result.text!r}, delivered as {delivery}, gives {example}",
+        "evidence": f"The text {result.text!r}, delivered as {delivery}, gives {result.examples[delivery]}",
     }
 
 

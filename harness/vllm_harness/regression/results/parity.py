@@ -127,39 +127,37 @@ def parity(known: Iterable[ParserDefect], python: Iterable[Cell], rust: Iterable
             if all(each.verdict is not CaseVerdict.LEFT_OUT for each in both):
                 answers += min(each.deliveries for each in both)
                 own = families.get(cell.family, [])
-                pairs += _compared(own, cell, case, *both)
+                pairs += _compared(own, (cell, other), case)
     return Parity(answers=answers, classes=tuple(_classes(pairs)), not_served=not_served)
 
 
-def _compared(
-    known: Sequence[ParserDefect], cell: Cell, name: str, python: CaseResult, rust: CaseResult
-) -> Iterator[Compared]:
+def _compared(known: Sequence[ParserDefect], cells: tuple[Cell, Cell], name: str) -> Iterator[Compared]:
     """The pairs of answers to a case, but for those that are the same and right."""
-    sides = (python, rust)
-    every = dict.fromkeys(each for side in sides for each in (*side.digests, *side.mismatches))
+    results = [cell.cases[name] for cell in cells]
+    every = dict.fromkeys(each for result in results for each in (*result.digests, *result.mismatches))
     for delivery in every:
-        answers = [_side(known, cell, name, delivery, side) for side in sides]
-        verdict = _verdict(*answers, same=len({side.digests.get(delivery) for side in sides}) == 1)
-        if verdict:
+        python, rust = (_side(known, cell, name, delivery) for cell in cells)
+        same = len({result.digests.get(delivery) for result in results}) == 1
+        if verdict := _verdict(python, rust, same=same):
             yield Compared(
-                family=cell.family,
-                group=cell.group,
+                family=cells[0].family,
+                group=cells[0].group,
                 case=name,
                 delivery=delivery,
-                text=python.text,
+                text=results[0].text,
                 verdict=verdict,
-                python=answers[0],
-                rust=answers[1],
+                python=python,
+                rust=rust,
             )
 
 
-def _side(
-    known: Sequence[ParserDefect], cell: Cell, name: str, delivery: Delivery, result: CaseResult
-) -> Side:
+def _side(known: Sequence[ParserDefect], cell: Cell, name: str, delivery: Delivery) -> Side:
+    result = cell.cases[name]
     mismatches = result.mismatches.get(delivery, ())
-    ids = {
-        each: explaining(Failure(cell.family, cell.group, name, delivery, each), known) for each in mismatches
-    }
+    failures = [
+        Failure(cell.family, cell.group, name, delivery, each, cell.frontend) for each in mismatches
+    ]
+    ids = {failure.mismatch: explaining(failure, known) for failure in failures}
     return Side(
         mismatches=mismatches,
         example=result.examples.get(delivery),
