@@ -59,8 +59,8 @@ def parity_(
     selection = Selection(families, select_groups(groups), "http", tuple(only or ()))
     case_sets = [_over_chat(cases) for cases in selection.case_sets() if cases.cases]
     folder = RegressionRun.named(run or time.strftime("%Y%m%d-%H%M%S"))
-    sides = _run(folder, (python, rust), case_sets, parallel or interpreters())
-    found = parity(parser_defects(load_defects()), *sides, lacking)
+    of_python, of_rust = _run(folder, (python, rust), case_sets, parallel or interpreters())
+    found = parity(parser_defects(load_defects()), of_python, of_rust, lacking)
     if as_json:
         print(json.dumps({"vllm": vllm, **found.model_dump(mode="json")}, indent=2, ensure_ascii=False))
     else:

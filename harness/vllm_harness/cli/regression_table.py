@@ -46,6 +46,13 @@ FAILURES = "counted are failures: mismatches of a case in one delivery; a case t
 UNEXPLAINED_SHOWN = 20
 ALIKE_SHOWN = 5
 PARSERS = ("tool parser", "reasoning parser", "tokenizer")
+PARITY_COLUMNS = {
+    "python\nright": (Verdict.PYTHON_RIGHT,),
+    "rust\nright": (Verdict.RUST_RIGHT,),
+    "both\nwrong": (Verdict.WRONG_DIFFERENTLY, Verdict.WRONG_ALIKE),
+    "both right,\nnot the same": (Verdict.OTHER_BLANKS, Verdict.WRITTEN_OTHERWISE),
+}
+"""The columns of a table of families, by heading."""
 
 Column = tuple[str, Group]
 """An environment and a group of cases."""
@@ -170,10 +177,8 @@ def show_turned(console: Console, turned: Sequence[TurnedDefect]) -> None:
 
 def show_parity(console: Console, found: Parity) -> None:
     """Prints which of two front ends is right: by family, in all, and class by class with an example."""
-    shown = [verdict for verdict in Verdict if found.count(verdict)]
-    headings = ("family", "answers", "same and\nright", *(verdict.replace(", ", ",\n") for verdict in shown))
-    rows = [_family_row(each, shown) for each in found.families]
-    show_table(console, headings, rows, headings[1:])
+    headings = ("family", "answers", "same and\nright", *PARITY_COLUMNS)
+    show_table(console, headings, [_family_row(each) for each in found.families], headings[1:])
     for each in found.classes:
         _show_class(console, each)
     for reason, families in _by_reason(found.not_served).items():
@@ -181,10 +186,12 @@ def show_parity(console: Console, found: Parity) -> None:
     console.print(_parity_in_all(found))
 
 
-def _family_row(family: FamilyParity, shown: Sequence[Verdict]) -> tuple[Shown, ...]:
+def _family_row(family: FamilyParity) -> tuple[Shown, ...]:
     same = family.answers - sum(family.verdicts.values())
-    counts = (str(family.verdicts.get(verdict, "-")) for verdict in shown)
-    return family.family, str(family.answers), str(same), *counts
+    counts = [
+        sum(family.verdicts.get(verdict, 0) for verdict in verdicts) for verdicts in PARITY_COLUMNS.values()
+    ]
+    return family.family, str(family.answers), str(same), *(str(count or "-") for count in counts)
 
 
 def _show_class(console: Console, shown: DifferenceClass) -> None:

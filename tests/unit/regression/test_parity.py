@@ -107,9 +107,9 @@ def test_who_is_right_is_shown_by_family_and_class_by_class() -> None:
     screen = Screen(terminal=False)
     show_parity(plain_console(screen), compared(answer("a", "text_lost"), answer("b", "call_lost")))
     assert [line.split() for line in screen.lines[:4]] == [
-        ["same", "and", "both", "wrong,"],
-        ["family", "answers", "right", "differently"],
-        ["hermes", "1", "0", "1"],
+        ["same", "and", "python", "rust", "both", "both", "right,"],
+        ["family", "answers", "right", "right", "right", "wrong", "not", "the", "same"],
+        ["hermes", "1", "0", "-", "-", "1", "-"],
         [],
     ]
     assert screen.lines[4:] == [
