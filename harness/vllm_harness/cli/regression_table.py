@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from vllm_harness.defects.entry import Defect
@@ -197,20 +198,31 @@ def _family_row(family: FamilyParity) -> tuple[Shown, ...]:
 def _show_class(console: Console, shown: DifferenceClass) -> None:
     """A class of differences: who is right, what is wrong and why, and the smallest example."""
     without = f", {shown.unjudged} without a known defect" if shown.unjudged else ""
-    families = ", ".join(shown.families)
-    console.print(f"\n{shown.verdict}: {shown.count} answers{without}, of {families}", style="bold")
     pair = shown.smallest
-    lines = [f"{name}: {_in_words(side.mismatches)}" for name, side in _sides(pair) if side.mismatches]
+    console.print()
+    _show_folded(
+        console, f"{shown.verdict}: {shown.count} answers{without}, of {', '.join(shown.families)}", "bold"
+    )
+    for name, side in _sides(pair):
+        if side.mismatches:
+            _show_folded(console, f"  {name}: {_in_words(side.mismatches)}")
     if shown.defects:
-        lines.append(f"known: {', '.join(shown.defects)}")
-    lines.append(f"such as {pair.family}, {pair.group}, {pair.case}, {pair.delivery}")
-    said = [f"{name} answers: {side.example}" for name, side in _sides(pair) if side.example]
-    indented = [("  ", line) for line in lines] + [
-        ("    ", line) for line in (f"the model says: {pair.text}", *said)
-    ]
-    for indent, line in indented:
-        width = console.width - len(indent) if on_terminal(console) else None
-        console.print(f"{indent}{one_line(escaped(line), width)}", style="dim")
+        _show_folded(console, f"  known: {', '.join(shown.defects)}")
+    _show_folded(console, f"  such as {pair.family}, {pair.group}, {pair.case}, {pair.delivery}")
+    answers = [f"{name} answers: {side.example}" for name, side in _sides(pair) if side.example]
+    width = console.width - 4 if on_terminal(console) else None
+    for text in (f"the model says: {pair.text}", *answers):
+        console.print(f"    {one_line(escaped(text), width)}", style="dim")
+
+
+def _show_folded(console: Console, line: str, style: str = "dim") -> None:
+    """A line, folded on a terminal below its own begin."""
+    text = line.lstrip()
+    padded = Padding(Text(escaped(text), style), (0, 0, 0, len(line) - len(text)))
+    if on_terminal(console):
+        console.print(padded, soft_wrap=False)
+    else:
+        console.print(escaped(line), style=style)
 
 
 def _sides(pair: Compared) -> tuple[tuple[str, Side], tuple[str, Side]]:
