@@ -92,7 +92,7 @@ def from_cell(run: str, family: str, case: str) -> Draft:
         **({"parser": cell.tool_parser} if cell.tool_parser else {}),
         "versions": _around(cell.environment),
         "failures": [_selector(cell, case)],
-        "evidence": f"The text {result.text!r}, delivered as {delivery}, gives {result.examples[delivery]}",
+        "evidence": f"The text {result.text!r}, delivered as {delivery}, gives {result.examples.get(delivery)}",
     }
 
 
