@@ -87,12 +87,13 @@ def from_cell(run: str, family: str, case: str) -> Draft:
     cell = failed[0]
     result = cell.cases[case]
     delivery = next(iter(result.mismatches))
+    example = result.examples.get(delivery, "")
     return {
         "apis": ["chat"],
         **({"parser": cell.tool_parser} if cell.tool_parser else {}),
         "versions": _around(cell.environment),
         "failures": [_selector(cell, case)],
-        "evidence": f"The text {result.text!r}, delivered as {delivery}, gives {result.examples.get(delivery)}",
+        "evidence": f"The text {result.text!r}, delivered as {delivery}, gives {example}",
     }
 
 

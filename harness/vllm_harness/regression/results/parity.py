@@ -6,6 +6,7 @@ meaning are compared by their mismatches alone.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -16,6 +17,9 @@ from vllm_harness.regression.cases.delivery import Delivery, DeliveryField
 from vllm_harness.regression.results.cells import CaseVerdict, Cell
 from vllm_harness.regression.results.explained import Failure, ParserDefect, by_family, explaining
 from vllm_harness.regression.results.mismatches import MismatchField
+
+BLANKS = re.compile(r"\s|\\[nt]")
+NO_TEXT = re.compile(r'"(reasoning|content)":"",')
 
 
 class Verdict(StrEnum):
@@ -226,9 +230,14 @@ def _verdict(python: Side, rust: Side, *, same: bool) -> Verdict | None:
 
 
 def _written(python: str, rust: str) -> Verdict:
-    """How two right answers differ."""
-    blanks_apart = "".join(python.split()) == "".join(rust.split())
-    return Verdict.OTHER_BLANKS if blanks_apart else Verdict.WRITTEN_OTHERWISE
+    """How two right answers differ, by their examples, of which a long one is cut."""
+    first, other = sorted(map(_without_blanks, (python, rust)), key=len)
+    return Verdict.OTHER_BLANKS if other.startswith(first) else Verdict.WRITTEN_OTHERWISE
+
+
+def _without_blanks(example: str) -> str:
+    """An answer without blanks and line ends, and without the texts that hold nothing else."""
+    return NO_TEXT.sub("", BLANKS.sub("", example))
 
 
 def _classes(pairs: Iterable[Compared]) -> list[DifferenceClass]:
