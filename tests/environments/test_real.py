@@ -120,6 +120,7 @@ def test_the_rust_front_end_answers(model: str) -> None:
         )
         assert (chat.choices[0].message.content or "").strip() == "Hello."
         server.book().verify()
+        assert server.forked
         log = server.log_path.read_text()
     assert folder_of(server.environment).name.startswith("graft-0.33.0-on-0.32.0")
     assert "vllm-rs" in log

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -16,9 +17,11 @@ from vllm_harness.defects.registry import load_defects
 from vllm_harness.errors import UsageError
 from vllm_harness.regression.cases.case import GROUPS, CaseSet
 from vllm_harness.regression.cases.delivery import Api
+from vllm_harness.regression.engines.over_http import entry_of
 from vllm_harness.regression.results.cells import RegressionRun
-from vllm_harness.regression.results.explained import parser_defects
+from vllm_harness.regression.results.explained import WITH_RUST, parser_defects
 from vllm_harness.regression.results.parity import parity
+from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.regression.selection import (
     Selection,
     select_environments,
@@ -26,11 +29,13 @@ from vllm_harness.regression.selection import (
     select_groups,
     split_names,
 )
+from vllm_harness.scripted.families import Family
 from vllm_harness.server.leases.allocation import interpreters
+from vllm_harness.server.model_check import names_of, unknown_names
 
 
 def parity_(
-    vllm: Annotated[str, typer.Option(help="An environment that carries both.")] = "0.33.0@0.32.0",
+    vllm: Annotated[str, typer.Option(help="An environment that carries both.")] = WITH_RUST,
     parsers: PARSERS = "",
     groups: Annotated[
         str, typer.Option("--cases", help=f"Groups of cases, by commas: {', '.join(GROUPS)}.")
@@ -42,34 +47,42 @@ def parity_(
 ) -> None:
     """Send the same cases to Python's front end and to Rust's, and judge each difference.
 
-    Chat Completions only: Rust's front end has no Responses. Exit 1 where both
-    are wrong, each in its way, and no known defect says why.
+    Chat Completions only: Rust's front end has no Responses. Exit 1 where an
+    answer is wrong and no known defect of its front end says why.
     """
     if len(split_names(vllm)) != 1:
         raise UsageError("parity compares two front ends of one vLLM", hint="give one environment to --vllm")
     sides = select_environments(vllm, "python,rust", "http", notes.print)
-    families = tuple(select_families(parsers, "", "http"))
+    named = select_families(parsers, "", "http")
+    lacking = {name: reason for side in sides for name, reason in _lacking(side, named).items()}
+    families = tuple(family for family in named if family.name not in lacking)
     selection = Selection(families, select_groups(groups), "http", tuple(only or ()))
     case_sets = [_over_chat(cases) for cases in selection.case_sets() if cases.cases]
     folder = RegressionRun.named(run or time.strftime("%Y%m%d-%H%M%S"))
+    at_a_time = parallel or interpreters()
     python, rust = (
-        whole_cells(
-            folder,
-            side,
-            case_sets,
-            f"cells of {side.frontend}",
-            engine="http",
-            parallel=parallel or interpreters(),
-        )
+        whole_cells(folder, side, case_sets, f"cells of {side.frontend}", engine="http", parallel=at_a_time)
         for side in sides
     )
-    found = parity(parser_defects(load_defects()), python, rust)
+    found = parity(parser_defects(load_defects()), python, rust, lacking)
     if as_json:
         print(json.dumps({"vllm": vllm, **found.model_dump(mode="json")}, indent=2, ensure_ascii=False))
     else:
         show_parity(console, found)
         console.print(f"run: {folder.folder}")
-    raise typer.Exit(0 if all(each.judged for each in found.classes) else 1)
+    raise typer.Exit(1 if found.unjudged else 0)
+
+
+def _lacking(vllm: VllmUnderTest, families: Sequence[Family]) -> dict[str, str]:
+    """The families that a front end has no parser for, each with the reason."""
+    names = names_of(vllm.environment, vllm.frontend)
+    reason = f"the {vllm.frontend} front end has no such parser"
+    return {
+        family.name: reason
+        for family in families
+        for unknown in unknown_names([entry_of(family)], names, vllm.frontend)
+        if unknown.key in ("tool_call_parser", "reasoning_parser")
+    }
 
 
 def _over_chat(cases: CaseSet) -> CaseSet:

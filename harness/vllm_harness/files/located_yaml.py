@@ -105,9 +105,8 @@ def _refuse_deep(text: str, path: Path) -> None:
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            raise YamlFileError(
-                f"{path}:{event.start_mark.line + 1}: nested too deeply", hint="write it with fewer levels"
-            )
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            raise YamlFileError(f"{path}:{line}: nested too deeply", hint="write it with fewer levels")
 
 
 def _refuse_duplicates(root: yaml.Node, path: Path) -> None:

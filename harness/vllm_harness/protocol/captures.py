@@ -245,7 +245,8 @@ def _cassette(text: str, source: str) -> list[Exchange]:
         for event in yaml.parse(text, Loader=loader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
-                raise ProtocolInputError("nested too deeply", source=source, line=event.start_mark.line + 1)
+                line = event.start_mark.line + 1 if event.start_mark else 1
+                raise ProtocolInputError("nested too deeply", source=source, line=line)
         value = yaml.load(text, Loader=loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)

@@ -162,6 +162,7 @@ def cell_of(
         reasoning_parser=family.reasoning_parser,
         tokenizer="real" if family.real or family.form is None else "synthetic",
         engine=engine,
+        frontend=vllm.frontend,
         cases_digest=cases.digest,
         seconds=round(seconds, 1),
         start_error=start_error,
@@ -184,9 +185,10 @@ def _case_result(case: Case, answers: Sequence[Answer]) -> CaseResult:
     found: dict[DeliveryField, dict[Mismatch, None]] = {}
     examples: dict[DeliveryField, str] = {}
     for answer, mismatches in judge(case, answers):
+        delivery = _delivery(answer)
         if mismatches:
-            delivery = _delivery(answer)
             found.setdefault(delivery, {}).update(dict.fromkeys(mismatches))
+        if mismatches or delivery.api is not None:
             examples.setdefault(delivery, _example(answer))
     has_one_answer = case.expected.meaning is not None
     return CaseResult(

@@ -86,7 +86,8 @@ def from_cell(run: str, family: str, case: str) -> Draft:
         )
     cell = failed[0]
     result = cell.cases[case]
-    delivery, example = next(iter(result.examples.items()), ("", ""))
+    delivery = next(iter(result.mismatches))
+    example = result.examples.get(delivery, "")
     return {
         "apis": ["chat"],
         **({"parser": cell.tool_parser} if cell.tool_parser else {}),

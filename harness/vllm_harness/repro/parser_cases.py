@@ -12,7 +12,7 @@ from vllm_harness.defects.entry import Defect
 from vllm_harness.environments.spec import Environment
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.regression.cases.case import Case, CaseInput, Group
-from vllm_harness.regression.cases.delivery import Delivery, deliveries
+from vllm_harness.regression.cases.delivery import Api, Delivery, deliveries
 from vllm_harness.regression.cases.groups import case_set
 from vllm_harness.regression.cases.meanings import load_meanings, marker_tokens
 from vllm_harness.regression.engines.answer import Answer
@@ -100,7 +100,8 @@ class ServedCase:
         return bool(named) and self._explains(delivery, mismatch)
 
     def _explains(self, delivery: Delivery, mismatch: Mismatch) -> bool:
-        failure = Failure(self.family.name, self.group, self.name, delivery, mismatch)
+        place = (self.family.name, self.group, self.name, delivery)
+        failure = Failure(*place, mismatch, self.selection.frontend)
         return any(self.selection.explains(each) for each in failure.alternatives)
 
 
@@ -117,7 +118,7 @@ def served_case(defect: ParserDefect) -> ServedCase | None:
 def reproduce_on(
     environment: Environment, cases: Sequence[tuple[Defect, ServedCase]]
 ) -> Iterator[tuple[Defect, Reproduction]]:
-    """Requests the cases of one family's defects.
+    """Requests the cases of one family's defects, all of one front end.
 
     Raises:
         StartupError: a server does not start.
@@ -144,7 +145,9 @@ def _requested(
         return meaning is not None and bool(meaning_mismatches(meaning, answer))
 
     merged = [_merged(case.input for case in every if case.name == name) for name in meanings]
-    answers = request_all(environment, cases[0][1].family, merged, mismatches).answers
+    first = cases[0][1]
+    frontend = first.selection.frontend
+    answers = request_all(environment, first.family, merged, mismatches, frontend=frontend).answers
     for defect, served in cases:
         names = {case.name for case in served.cases}
         yield (
@@ -218,7 +221,8 @@ def _fitting(selection: FailureSelection) -> list[Delivery]:
     fitting = [
         each
         for each in CANDIDATES
-        if not selection.deliveries or not {each, like_in_process(each)}.isdisjoint(selection.deliveries)
+        if (each.api is Api.CHAT or selection.frontend == "python")
+        and (not selection.deliveries or not {each, like_in_process(each)}.isdisjoint(selection.deliveries))
     ]
     return fitting or [*CANDIDATES]
 

@@ -35,11 +35,13 @@ class Job:
 
     Attributes:
         name: of the server, for people.
+        frontend: that answers.
         steps: those whose entry has steps.
         cases: those of a family's parsers, each with what is requested for it.
     """
 
     name: str
+    frontend: Frontend = "python"
     steps: tuple[Defect, ...] = ()
     cases: tuple[tuple[Defect, ServedCase], ...] = ()
 
@@ -52,14 +54,19 @@ class Job:
 def jobs_of(defects: Iterable[Defect]) -> list[Job]:
     """The servers that defects need, in a stable order; those that no request shows are in none."""
     by_server: dict[ServerKey, list[Defect]] = {}
-    by_family: dict[str, list[tuple[Defect, ServedCase]]] = {}
+    by_family: dict[tuple[str, Frontend], list[tuple[Defect, ServedCase]]] = {}
     for defect in sorted(defects, key=lambda defect: defect.id):
         if defect.repro:
             by_server.setdefault(_server_of(defect.repro), []).append(defect)
         elif found := case_of(defect):
-            by_family.setdefault(found.family.name, []).append((defect, found))
-    steps = [Job(_named(key), steps=tuple(alike)) for key, alike in sorted(by_server.items())]
-    return [*steps, *(Job(f"family {name}", cases=tuple(alike)) for name, alike in sorted(by_family.items()))]
+            key = found.family.name, found.selection.frontend
+            by_family.setdefault(key, []).append((defect, found))
+    steps = [Job(_named(key), key[2], steps=tuple(alike)) for key, alike in sorted(by_server.items())]
+    cases = [
+        Job(_named(("", name, frontend, (), ())), frontend, cases=tuple(alike))
+        for (name, frontend), alike in sorted(by_family.items())
+    ]
+    return [*steps, *cases]
 
 
 def is_reproducible(defect: Defect) -> bool:
@@ -90,6 +97,10 @@ def run_job(
     Raises:
         UsageError: the two conditions of an entry hold at once.
     """
+    if job.frontend not in environment.frontends:
+        lacking = f"{environment.describe()} has no {job.frontend} front end"
+        yield from ((defect, Reproduction("not applicable", lacking)) for defect in job.defects)
+        return
     try:
         if job.cases:
             yield from reproduce_on(environment, job.cases)

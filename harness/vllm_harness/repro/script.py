@@ -22,6 +22,7 @@ from vllm_harness.scripted.dialects import load_forms, render
 from vllm_harness.scripted.meaning import Meaning
 from vllm_harness.scripted.standin import SERVER_ENV, TOKENIZER_FILES, stand_in_args
 from vllm_harness.scripted.synthetic import stops_of
+from vllm_harness.server.launch import FRONTEND_ENV
 
 STANDALONE = Path(__file__).with_name("standalone")
 CHAT_TEMPLATE = "--chat-template"
@@ -62,13 +63,14 @@ def stand_alone(defect: Defect, served: ServedCase | None, shown: Reproduction) 
     """
     if defect.repro:
         entry = entry_served(defect.repro)
-        env = {"VLLM_USE_RUST_FRONTEND": "1"} if defect.repro.frontend == "rust" else {}
+        env = {**FRONTEND_ENV[defect.repro.frontend], **defect.repro.env}
         steps = [_step(step, entry) for step in defect.repro.steps]
-        return _made(entry, defect.repro.args, {**env, **defect.repro.env}, steps)
+        return _made(entry, defect.repro.args, env, steps)
     assert served is not None
     entry = entry_of(served.family)
     delivery = Delivery.parse(shown.delivery)
-    return _made(entry, server_args(delivery), {}, list(_case_steps(served, shown, delivery, entry)))
+    steps = list(_case_steps(served, shown, delivery, entry))
+    return _made(entry, server_args(delivery), FRONTEND_ENV[served.selection.frontend], steps)
 
 
 def script_of(defect: Defect, made: StandAlone) -> str:

@@ -414,8 +414,7 @@ class RemoteServer:
     @property
     def forkable(self) -> bool:
         """Whether it is to be started from the fork server."""
-        on_cpu, in_python = self.environment.device == "cpu", self.launch.frontend == "python"
-        return on_cpu and in_python and not self._cold_start
+        return self.environment.device == "cpu" and not self._cold_start
 
     def _template(self) -> Path:
         """The fork server's template for this launch."""

@@ -73,7 +73,9 @@ MODULES = (
     ),
 )
 
-
+SUPERVISOR = "vllm_harness_supervisor"
+PROXY = "vllm_harness_proxy"
+"""In front of a server that takes no middleware; see there."""
 FIRST_CLIENT_S = 60.0
 CREDENTIALS = struct.Struct("3i")  # of the other end of a Unix socket: pid, uid, gid
 # the variables in which vLLM names the cores of a worker, by OpenMP library, and the pattern of their values
@@ -289,17 +291,30 @@ def _serve(config: Any) -> int:
     tempfile.tempdir = None
     importlib.import_module("vllm_harness_shm").name_blocks(config.server_id)
     sys.argv = ["vllm", *config.argv[config.argv.index("vllm.entrypoints.cli.main") + 1 :]]
+    if Path(config.argv[1]).stem == PROXY:
+        sys.argv += ["--uds", _fork_proxy(int(config.argv[2]))]
     entry = importlib.import_module("vllm.entrypoints.cli.main")
     return entry.main() or 0
 
 
+def _fork_proxy(port: int) -> str:
+    """Starts the proxy in front of this server, which ends with it; gives the socket to listen on."""
+    proxy = importlib.import_module(PROXY)
+    server = os.getpid()
+    if os.fork() == 0:
+        sys.modules[SUPERVISOR].die_with_parent(server)
+        proxy.proxy(port).run()
+        os._exit(0)
+    return str(proxy.socket_path())
+
+
 def _load_supervisor() -> Any:
     path = Path(__file__).with_name("supervisor.py")
-    spec = importlib.util.spec_from_file_location("vllm_harness_supervisor", path)
+    spec = importlib.util.spec_from_file_location(SUPERVISOR, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["vllm_harness_supervisor"] = module
+    sys.modules[SUPERVISOR] = module
     spec.loader.exec_module(module)
     return module
 

@@ -80,6 +80,16 @@ def test_tokens_that_a_server_joined_are_explained_by_what_explains_other_cuts()
     assert [failure.delivery.code for _, _, failure in explained.unexplained] == ["chat:whole", "tokens_1"]
 
 
+def test_a_failure_of_rust_is_explained_by_a_defect_of_rust_alone() -> None:
+    served = cell("http", {"chat:tokens_1": ("call_lost",)}).model_copy(update={"frontend": "rust"})
+    assert explain([LOST], [served]).counts == {}
+    entry = ENTRY.model_copy(update={"frontends": ("rust",)})
+    in_rust = parser_defects({entry.id: entry})
+    assert explain(in_rust, [served]).counts == {"lost": {("0.32.0", "http"): 1}}
+    words = shlex.split(in_rust[0].selections[0].command)
+    assert words[-6:] == ["--engine", "http", "--vllm", "0.33.0@0.32.0", "--frontend", "rust"]
+
+
 def test_a_failure_that_is_known_of_another_family_is_told() -> None:
     of_another = known(families=("longcat", "dots"))
     run = [cell("in-process", {"tokens_1": ("call_lost", "text_lost")})]

@@ -9,21 +9,22 @@ from vllm_harness.cli.regression_table import show_parity
 from vllm_harness.defects.entry import Defect
 from vllm_harness.regression.results.cells import CaseResult, Cell
 from vllm_harness.regression.results.explained import parser_defects
-from vllm_harness.regression.results.parity import Parity, parity
+from vllm_harness.regression.results.parity import FamilyParity, Parity, parity
 from vllm_harness.terminal.tables import plain_console
 
-LOST = Defect.model_validate(
-    {
-        "id": "lost",
-        "title": "A call is lost",
-        "class": "defect",
-        "failures": [{"families": ["hermes"], "case": "call", "mismatches": ["call_lost"]}],
-    }
-)
+
+def lost(id_: str, *frontends: str) -> Defect:
+    """A defect of these front ends: a call is lost."""
+    failures = [{"families": ["hermes"], "case": "call", "mismatches": ["call_lost"]}]
+    entry = {"id": id_, "title": "A call is lost", "class": "defect", "failures": failures}
+    return Defect.model_validate({**entry, "frontends": frontends})
+
+
+KNOWN = parser_defects({each.id: each for each in (lost("lost", "python"), lost("lost-in-rust", "rust"))})
 
 
 def answer(digest: str, *mismatches: str, text: str = "said") -> CaseResult:
-    """A case in one delivery."""
+    """A case in one delivery; the answer is the digest."""
     return CaseResult.model_validate(
         {
             "topic": "calls",
@@ -31,43 +32,55 @@ def answer(digest: str, *mismatches: str, text: str = "said") -> CaseResult:
             "deliveries": 1,
             "digests": {"chat:whole": digest},
             "mismatches": {"chat:whole": mismatches} if mismatches else {},
-            "examples": {"chat:whole": f"answer {digest}"} if mismatches else {},
+            "examples": {"chat:whole": digest},
         }
     )
 
 
-def cell(cases: dict[str, CaseResult], start_error: str | None = None) -> Cell:
+def cell(cases: dict[str, CaseResult], frontend: str = "python", start_error: str | None = None) -> Cell:
     place = {"environment": "0.33.0@0.32.0", "described": "any", "family": "hermes", "group": "canonical"}
     parsers = {"tool_parser": "hermes", "reasoning_parser": None, "tokenizer": "synthetic"}
-    fields = {"engine": "http", "cases_digest": "any", "start_error": start_error, "cases": cases}
-    return Cell.model_validate({**place, **parsers, **fields})
+    fields = {"engine": "http", "frontend": frontend, "cases_digest": "any", "start_error": start_error}
+    return Cell.model_validate({**place, **parsers, **fields, "cases": cases})
 
 
 def compared(python: CaseResult, rust: CaseResult) -> Parity:
-    return parity(parser_defects({LOST.id: LOST}), [cell({"call": python})], [cell({"call": rust})])
+    return parity(KNOWN, [cell({"call": python})], [cell({"call": rust}, "rust")])
 
 
 @pytest.mark.parametrize(
-    ("python", "rust", "verdict", "judged"),
+    ("python", "rust", "verdict", "unjudged"),
     [
-        (answer("a"), answer("b", "text_lost"), "python right", True),
-        (answer("a", "text_lost"), answer("b"), "rust right", True),
-        (answer("a", "text_lost"), answer("a", "text_lost"), "both wrong, alike", True),
-        (answer("a", "text_lost"), answer("b", "text_lost"), "both wrong, differently", False),
-        (answer("a", "call_lost"), answer("b", "text_lost"), "both wrong, differently", False),
-        (answer("a", "call_lost"), answer("b", "call_lost"), "both wrong, differently", True),
-        (answer("a"), answer("b"), "both right, written otherwise", True),
+        (answer("a"), answer("b", "call_lost"), "python right", 0),
+        (answer("a"), answer("b", "text_lost"), "python right", 1),
+        (answer("a", "call_lost"), answer("b"), "rust right", 0),
+        (answer("a", "text_lost"), answer("b"), "rust right", 1),
+        (answer("a", "call_lost"), answer("a", "call_lost"), "both wrong, alike", 0),
+        (answer("a", "text_lost"), answer("a", "text_lost"), "both wrong, alike", 1),
+        (answer("a", "call_lost"), answer("b", "call_lost"), "both wrong, differently", 0),
+        (answer("a", "call_lost"), answer("b", "text_lost"), "both wrong, differently", 1),
+        (answer('{"a": 1}'), answer('{"a":1}'), "both right, other blanks", 0),
+        (answer('{"content": "\\n", "a": 1}'), answer('{"a":1}'), "both right, other blanks", 0),
+        (answer('{"a": 1}'), answer('{"a": 1.0}'), "both right, written otherwise", 0),
     ],
 )
-def test_each_difference_has_a_verdict(
-    python: CaseResult, rust: CaseResult, verdict: str, judged: bool
+def test_each_difference_has_a_verdict_and_its_defects(
+    python: CaseResult, rust: CaseResult, verdict: str, unjudged: int
 ) -> None:
     found = compared(python, rust)
-    assert [(each.verdict.value, each.judged) for each in found.classes] == [(verdict, judged)]
+    assert [(each.verdict.value, each.unjudged) for each in found.classes] == [(verdict, unjudged)]
+    assert (found.unjudged, found.families[0].verdicts) == (unjudged, {verdict: 1})
+
+
+def test_a_defect_of_the_other_front_end_explains_nothing() -> None:
+    in_python = parser_defects({"lost": lost("lost", "python")})
+    rust = [cell({"call": answer("b", "call_lost")}, "rust")]
+    assert parity(in_python, [cell({"call": answer("a")})], rust).unjudged == 1
 
 
 def test_the_same_right_answers_are_no_difference() -> None:
-    assert compared(answer("a"), answer("a")) == Parity(answers=1, classes=(), not_served={})
+    same = FamilyParity(family="hermes", answers=1, verdicts={})
+    assert compared(answer("a"), answer("a")) == Parity(families=(same,), classes=(), not_served={})
 
 
 def test_a_class_has_its_count_its_defects_and_its_smallest_answer() -> None:
@@ -77,26 +90,39 @@ def test_a_class_has_its_count_its_defects_and_its_smallest_answer() -> None:
         "only": answer("a"),
     }
     rust = {name: answer("b", "call_lost") for name in ("long", "short")}
-    (found,) = parity(parser_defects({LOST.id: LOST}), [cell(python)], [cell(rust)]).classes
-    assert (found.count, found.families, found.defects, found.unexplained) == (2, ("hermes",), ("lost",), 0)
-    assert (found.smallest.case, found.smallest.rust.example) == ("short", "answer b")
-    unknown = {name: answer("b", "text_lost") for name in rust}
-    (found,) = parity(parser_defects({LOST.id: LOST}), [cell(python)], [cell(unknown)]).classes
-    assert (found.defects, found.unexplained) == ((), 2)
+    (found,) = parity(KNOWN, [cell(python)], [cell(rust, "rust")]).classes
+    assert (found.count, found.families, found.defects) == (2, ("hermes",), ("lost-in-rust",))
+    assert (found.smallest.case, found.smallest.rust.example) == ("short", "b")
 
 
 def test_a_family_that_a_front_end_does_not_serve_is_named() -> None:
-    found = parity((), [cell({"call": answer("a")})], [cell({}, start_error="StartupError: no such parser")])
-    assert found == Parity(answers=0, classes=(), not_served={"hermes": "rust: StartupError: no such parser"})
+    refused = cell({}, "rust", start_error="StartupError: no")
+    found = parity((), [cell({"call": answer("a")})], [refused], {"dots": "rust has no such parser"})
+    assert (found.answers, found.not_served) == (
+        0,
+        {"dots": "rust has no such parser", "hermes": "rust: StartupError: no"},
+    )
 
 
-def test_classes_are_shown_with_what_both_say() -> None:
+def test_who_is_right_is_shown_by_family_and_class_by_class() -> None:
     screen = Screen(terminal=False)
-    show_parity(plain_console(screen), compared(answer("a", "text_lost"), answer("b", "text_lost")))
-    assert screen.lines[1].split()[:6] == ["both", "wrong,", "differently", "1", "1", "1"]
-    assert screen.lines[2:] == [
-        "both wrong, differently: hermes, canonical, call, chat:whole: said",
-        "  python: text_lost: answer a",
-        "  rust: text_lost: answer b",
-        "1 answers of each front end compared, 1 not the same and right; 1 without judgement",
+    show_parity(plain_console(screen), compared(answer("a", "text_lost"), answer("b", "call_lost")))
+    assert [line.split() for line in screen.lines[:4]] == [
+        ["same", "and", "python", "rust", "both", "both", "right,"],
+        ["family", "answers", "right", "right", "right", "wrong", "not", "the", "same"],
+        ["hermes", "1", "0", "-", "-", "1", "-"],
+        [],
+    ]
+    assert screen.lines[4:] == [
+        "both wrong, differently: 1 answers, 1 without a known defect, of hermes",
+        "  Python: text_lost, the text is lost",
+        "  Rust: call_lost, a call is lost",
+        "  known: lost-in-rust",
+        "  such as hermes, canonical, call, chat:whole",
+        "    the model says: said",
+        "    Python answers: a",
+        "    Rust answers: b",
+        "",
+        "1 answers of each front end compared, of 1 families: 0 same and right; "
+        "1 both wrong, differently. 1 classes of differences; 1 answers without a known defect",
     ]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from vllm_harness.defects.entry import Defect
+from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.repro.answer import document
 from vllm_harness.repro.references import filled
-from vllm_harness.repro.run import checked, verdict_of
+from vllm_harness.repro.run import checked, jobs_of, run_job, verdict_of
+from vllm_harness.server.progress import NoProgress
 
 
 def defect(expected: str, actual: str) -> Defect:
@@ -103,3 +106,19 @@ def test_requests_name_parts_of_earlier_answers() -> None:
 def test_an_entry_without_steps_names_what_to_do() -> None:
     with pytest.raises(UsageError, match="does not say how to reproduce"):
         checked(Defect(id="vllm-1", title="Wrong", kind="defect"))
+
+
+def test_a_defect_of_rust_is_requested_of_rust_and_of_no_environment_without_it() -> None:
+    failures = [{"families": ["hermes"], "case": "call", "mismatches": ["call_lost"]}]
+    every = [
+        Defect.model_validate({"id": id_, "title": "Lost", "class": "defect", **fields, "failures": failures})
+        for id_, fields in (("in-python", {}), ("in-rust", {"frontends": ["rust"]}))
+    ]
+    jobs = jobs_of(every)
+    assert [(job.name, job.frontend) for job in jobs] == [
+        ("family hermes", "python"),
+        ("family hermes rust", "rust"),
+    ]
+    release = Environment("release", Path("python"), "3.11", "0.32.0", "cpu", None)
+    ((found, outcome),) = run_job(jobs[1], release, progress=NoProgress())
+    assert (found.id, outcome.verdict) == ("in-rust", "not applicable")

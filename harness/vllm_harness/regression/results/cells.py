@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
+from vllm_harness.configuration.model_entries import Frontend
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import run_folder
 from vllm_harness.files.strict import StrictModel
@@ -35,7 +36,8 @@ class CaseResult(StrictModel):
         text: what the model generates; empty where the case was left out.
         left_out: why, if it was.
         mismatches: by delivery; deliveries without a mismatch are not there.
-        examples: delivery -> the first answer with a mismatch.
+        examples: delivery -> the first answer with a mismatch; over HTTP, where a case has one answer in a
+            delivery, that one.
         digests: delivery -> digest of the answer, where a case has one answer in that delivery.
         deliveries: in how many it was run.
     """
@@ -64,6 +66,7 @@ class Cell(StrictModel):
         described: the environment in full.
         family, group, tool_parser, reasoning_parser, tokenizer: what was run.
         engine: the parser objects driven in their interpreter, or a server over HTTP.
+        frontend: of the server.
         seconds: how long it took, start of a server included.
         cases_digest: of cases and deliveries; another digest makes the cell run again.
         start_error: why vLLM could not make the parsers at all, or no server of them.
@@ -79,6 +82,7 @@ class Cell(StrictModel):
     reasoning_parser: str | None
     tokenizer: Literal["real", "synthetic"]
     engine: Engine
+    frontend: Frontend = "python"
     cases_digest: str
     seconds: float = 0.0
     start_error: str | None = None

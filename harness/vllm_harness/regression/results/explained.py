@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from pydantic import Field, ValidationError
 
+from vllm_harness.configuration.model_entries import Frontend
 from vllm_harness.defects.entry import Defect, FailureSelector
 from vllm_harness.defects.registry import DefectsError
 from vllm_harness.files.strict import StrictModel
@@ -20,9 +21,12 @@ from vllm_harness.regression.results.cells import Cell
 from vllm_harness.regression.results.mismatches import Mismatch, MismatchField
 from vllm_harness.scripted.families import REAL
 
+WITH_RUST = "0.33.0@0.32.0"
+"""A server environment that carries Rust's front end."""
+
 
 class FailureSelection(StrictModel):
-    """A selector of an entry, with its words checked; attributes as of `FailureSelector`."""
+    """A selector of an entry, with its words checked; attributes as of `FailureSelector` and `Defect`."""
 
     families: tuple[str, ...]
     case: str
@@ -31,12 +35,14 @@ class FailureSelection(StrictModel):
     deliveries: tuple[DeliveryField, ...] = ()
     mismatches: tuple[MismatchField, ...] = ()
     served: bool = False
+    frontends: tuple[Frontend, ...] = ("python",)
 
     @classmethod
     def of(cls, defect: Defect, selector: FailureSelector) -> FailureSelection:
         """The selector of an entry. Raises DefectsError, naming entry and key, where a word is unknown."""
         try:
-            return cls.model_validate(selector.model_dump(exclude_defaults=True))
+            words = selector.model_dump(exclude_defaults=True)
+            return cls.model_validate({**words, "frontends": defect.frontends})
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
@@ -46,8 +52,14 @@ class FailureSelection(StrictModel):
     def command(self) -> str:
         """What shows it again."""
         chosen = ["--parsers", self.families[0], "--cases", self.groups[0], "--only", self.case]
-        engine = ("--engine", "http") if self.served else ()
+        rust = ("--vllm", WITH_RUST, "--frontend", "rust") if self.frontend == "rust" else ()
+        engine = ("--engine", "http", *rust) if self.served or rust else ()
         return shlex.join(["vllm-harness", "regression", *chosen, *engine])
+
+    @property
+    def frontend(self) -> Frontend:
+        """The one that is requested to see it."""
+        return self.frontends[0]
 
     def explains(self, failure: Failure) -> bool:
         """Whether a failure is one of its."""
@@ -60,7 +72,8 @@ class FailureSelection(StrictModel):
     def _fits(self, failure: Failure) -> bool:
         name = unforced(failure.case) if failure.group == "forced" else failure.case
         return (
-            failure.group in self.groups
+            failure.frontend in self.frontends
+            and failure.group in self.groups
             and (not self.cases or any(fnmatchcase(name, case) for case in self.cases))
             and (not self.deliveries or not {failure.delivery, failure.like}.isdisjoint(self.deliveries))
             and (not self.mismatches or failure.mismatch in self.mismatches)
@@ -90,13 +103,14 @@ class ParserDefect:
 
 @dataclass(frozen=True)
 class Failure:
-    """One mismatch of one case in one delivery."""
+    """One mismatch of one case in one delivery, from one front end; parsers in process are Python's."""
 
     family: str
     group: Group
     case: str
     delivery: Delivery
     mismatch: Mismatch
+    frontend: Frontend = "python"
 
     @property
     def plain_family(self) -> str:
@@ -191,4 +205,4 @@ def failures_of(cell: Cell) -> Iterator[Failure]:
     for name, case in cell.cases.items():
         for delivery, mismatches in case.mismatches.items():
             for mismatch in mismatches:
-                yield Failure(cell.family, cell.group, name, delivery, mismatch)
+                yield Failure(cell.family, cell.group, name, delivery, mismatch, cell.frontend)

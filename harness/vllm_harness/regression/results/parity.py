@@ -6,15 +6,20 @@ meaning are compared by their mismatches alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.regression.cases.case import Group
 from vllm_harness.regression.cases.delivery import Delivery, DeliveryField
-from vllm_harness.regression.results.cells import CaseResult, CaseVerdict, Cell
+from vllm_harness.regression.results.cells import CaseVerdict, Cell
 from vllm_harness.regression.results.explained import Failure, ParserDefect, by_family, explaining
 from vllm_harness.regression.results.mismatches import MismatchField
+
+BLANKS = re.compile(r"\s|\\[nt]")
+NO_TEXT = re.compile(r'"(reasoning|content)":"",')
 
 
 class Verdict(StrEnum):
@@ -24,8 +29,10 @@ class Verdict(StrEnum):
     RUST_RIGHT = "rust right"
     WRONG_DIFFERENTLY = "both wrong, differently"
     WRONG_ALIKE = "both wrong, alike"
-    BOTH_RIGHT = "both right, written otherwise"
-    """Such as the same arguments with other blanks between them."""
+    OTHER_BLANKS = "both right, other blanks"
+    """The same arguments with other blanks between them."""
+    WRITTEN_OTHERWISE = "both right, written otherwise"
+    """The same arguments in other words of JSON, as `1.0` for `1`."""
 
 
 class Side(StrictModel):
@@ -33,8 +40,8 @@ class Side(StrictModel):
 
     Attributes:
         mismatches: from what is expected; none: it is right.
-        example: the answer, where it has mismatches.
-        defects: the ids that explain them.
+        example: the answer.
+        defects: the ids that explain the mismatches.
         unexplained: the mismatches that no defect explains.
     """
 
@@ -65,9 +72,8 @@ class Compared(StrictModel):
 
     @property
     def is_judged(self) -> bool:
-        """Whether it is known which side is right, or why each is wrong."""
-        unexplained = self.python.unexplained or self.rust.unexplained
-        return self.verdict is not Verdict.WRONG_DIFFERENTLY or not unexplained
+        """Whether a known defect of its front end explains all that is wrong on either side."""
+        return not (self.python.unexplained or self.rust.unexplained)
 
 
 class DifferenceClass(StrictModel):
@@ -79,8 +85,7 @@ class DifferenceClass(StrictModel):
         count: how many pairs there are.
         families: theirs.
         defects: the ids that explain what is wrong.
-        unexplained: how many pairs have a mismatch that no defect explains.
-        judged: whether each pair is.
+        unjudged: how many pairs have a mismatch that no defect of that front end explains.
         smallest: the pair with the shortest text.
     """
 
@@ -90,76 +95,120 @@ class DifferenceClass(StrictModel):
     count: int
     families: tuple[str, ...]
     defects: tuple[str, ...]
-    unexplained: int
-    judged: bool
+    unjudged: int
     smallest: Compared
+
+
+class FamilyParity(StrictModel):
+    """The pairs of answers of one family.
+
+    Attributes:
+        family: which.
+        answers: how many pairs there are.
+        verdicts: of those that are not the same and right, how many have each verdict.
+    """
+
+    family: str
+    answers: int
+    verdicts: dict[Verdict, int]
 
 
 class Parity(StrictModel):
     """What a comparison of two front ends found.
 
     Attributes:
-        answers: how many pairs were compared.
+        families: the pairs that were compared, by family.
         classes: of those that are not the same and right, the most frequent of each verdict first.
         not_served: of the families that a front end does not serve, why; they were not compared.
     """
 
-    answers: int
+    families: tuple[FamilyParity, ...]
     classes: tuple[DifferenceClass, ...]
     not_served: dict[str, str]
 
+    @property
+    def answers(self) -> int:
+        """How many pairs were compared."""
+        return sum(each.answers for each in self.families)
 
-def parity(known: Iterable[ParserDefect], python: Iterable[Cell], rust: Iterable[Cell]) -> Parity:
-    """Compares the cells of Python's front end with those of Rust's, case by case."""
+    @property
+    def unjudged(self) -> int:
+        """How many pairs have a mismatch that no defect of that front end explains."""
+        return sum(each.unjudged for each in self.classes)
+
+    def count(self, verdict: Verdict) -> int:
+        """How many pairs have a verdict."""
+        return sum(each.count for each in self.classes if each.verdict is verdict)
+
+
+def parity(
+    known: Iterable[ParserDefect],
+    python: Iterable[Cell],
+    rust: Iterable[Cell],
+    not_run: Mapping[str, str] | None = None,
+) -> Parity:
+    """Compares the cells of Python's front end with those of Rust's, case by case.
+
+    Args:
+        known: the defects of parsers.
+        python, rust: the cells.
+        not_run: the families that have no cells, since a front end does not serve them: why.
+    """
     families = by_family(known)
     theirs = {(cell.family, cell.group): cell for cell in rust}
-    answers, not_served = 0, dict[str, str]()
+    answers, not_served = dict[str, int](), dict(not_run or {})
     pairs: list[Compared] = []
     for cell in python:
         other = theirs.get((cell.family, cell.group))
         if other is None:
             continue
-        for name, each in (("python", cell), ("rust", other)):
-            if each.start_error:
-                not_served[cell.family] = f"{name}: {each.start_error}"
-        for case in cell.cases.keys() & other.cases.keys():
+        if refused := [f"{each.frontend}: {each.start_error}" for each in (cell, other) if each.start_error]:
+            not_served[cell.family] = refused[0]
+            continue
+        answers.setdefault(cell.family, 0)
+        for case in [name for name in cell.cases if name in other.cases]:
             both = cell.cases[case], other.cases[case]
             if all(each.verdict is not CaseVerdict.LEFT_OUT for each in both):
-                answers += min(each.deliveries for each in both)
-                own = families.get(cell.family, [])
-                pairs += _compared(own, cell, case, *both)
-    return Parity(answers=answers, classes=tuple(_classes(pairs)), not_served=not_served)
+                answers[cell.family] += min(each.deliveries for each in both)
+                pairs += _compared(families.get(cell.family, []), (cell, other), case)
+    return Parity(
+        families=tuple(_of_family(name, count, pairs) for name, count in answers.items()),
+        classes=tuple(_classes(pairs)),
+        not_served=not_served,
+    )
 
 
-def _compared(
-    known: Sequence[ParserDefect], cell: Cell, name: str, python: CaseResult, rust: CaseResult
-) -> Iterator[Compared]:
+def _of_family(family: str, answers: int, pairs: Iterable[Compared]) -> FamilyParity:
+    found = Counter(pair.verdict for pair in pairs if pair.family == family)
+    verdicts = {verdict: found[verdict] for verdict in Verdict if found[verdict]}
+    return FamilyParity(family=family, answers=answers, verdicts=verdicts)
+
+
+def _compared(known: Sequence[ParserDefect], cells: tuple[Cell, Cell], name: str) -> Iterator[Compared]:
     """The pairs of answers to a case, but for those that are the same and right."""
-    sides = (python, rust)
-    every = dict.fromkeys(each for side in sides for each in (*side.digests, *side.mismatches))
+    results = [cell.cases[name] for cell in cells]
+    every = dict.fromkeys(each for result in results for each in (*result.digests, *result.mismatches))
     for delivery in every:
-        answers = [_side(known, cell, name, delivery, side) for side in sides]
-        verdict = _verdict(*answers, same=len({side.digests.get(delivery) for side in sides}) == 1)
-        if verdict:
+        python, rust = (_side(known, cell, name, delivery) for cell in cells)
+        same = len({result.digests.get(delivery) for result in results}) == 1
+        if verdict := _verdict(python, rust, same=same):
             yield Compared(
-                family=cell.family,
-                group=cell.group,
+                family=cells[0].family,
+                group=cells[0].group,
                 case=name,
                 delivery=delivery,
-                text=python.text,
+                text=results[0].text,
                 verdict=verdict,
-                python=answers[0],
-                rust=answers[1],
+                python=python,
+                rust=rust,
             )
 
 
-def _side(
-    known: Sequence[ParserDefect], cell: Cell, name: str, delivery: Delivery, result: CaseResult
-) -> Side:
+def _side(known: Sequence[ParserDefect], cell: Cell, name: str, delivery: Delivery) -> Side:
+    result = cell.cases[name]
     mismatches = result.mismatches.get(delivery, ())
-    ids = {
-        each: explaining(Failure(cell.family, cell.group, name, delivery, each), known) for each in mismatches
-    }
+    failures = [Failure(cell.family, cell.group, name, delivery, each, cell.frontend) for each in mismatches]
+    ids = {failure.mismatch: explaining(failure, known) for failure in failures}
     return Side(
         mismatches=mismatches,
         example=result.examples.get(delivery),
@@ -177,7 +226,18 @@ def _verdict(python: Side, rust: Side, *, same: bool) -> Verdict | None:
         return Verdict.RUST_RIGHT
     if rust.mismatches:
         return Verdict.PYTHON_RIGHT
-    return None if same else Verdict.BOTH_RIGHT
+    return None if same else _written(python.example or "", rust.example or "")
+
+
+def _written(python: str, rust: str) -> Verdict:
+    """How two right answers differ, by their examples, of which a long one is cut."""
+    first, other = sorted(map(_without_blanks, (python, rust)), key=len)
+    return Verdict.OTHER_BLANKS if other.startswith(first) else Verdict.WRITTEN_OTHERWISE
+
+
+def _without_blanks(example: str) -> str:
+    """An answer without blanks and line ends, and without the texts that hold nothing else."""
+    return NO_TEXT.sub("", BLANKS.sub("", example))
 
 
 def _classes(pairs: Iterable[Compared]) -> list[DifferenceClass]:
@@ -199,7 +259,6 @@ def _class(pairs: Sequence[Compared]) -> DifferenceClass:
         count=len(pairs),
         families=tuple(sorted({pair.family for pair in pairs})),
         defects=tuple(sorted({id_ for side in sides for id_ in side.defects})),
-        unexplained=sum(bool(pair.python.unexplained or pair.rust.unexplained) for pair in pairs),
-        judged=all(pair.is_judged for pair in pairs),
+        unjudged=sum(not pair.is_judged for pair in pairs),
         smallest=smallest,
     )

@@ -98,19 +98,28 @@ async def _left(receive: Any) -> None:
         pass
 
 
-def main(port: int, command: list[str]) -> int:
-    """Serves until vLLM ends; gives its exit code."""
-    uds = str(Path(os.environ[names.SCRIPT_DIR]) / "vllm.sock")
-    vllm = subprocess.Popen([*command, "--uds", uds])
+def socket_path() -> str:
+    """Where vLLM listens: in the server's own folder."""
+    return str(Path(os.environ[names.SCRIPT_DIR]) / "vllm.sock")
+
+
+def proxy(port: int) -> uvicorn.Server:
+    """A server at a port, in front of vLLM."""
     config = uvicorn.Config(
-        ScriptMiddleware(Forward(uds)),
+        ScriptMiddleware(Forward(socket_path())),
         host="127.0.0.1",
         port=port,
         lifespan="off",
         log_level="warning",
         timeout_graceful_shutdown=1,
     )
-    server = uvicorn.Server(config)
+    return uvicorn.Server(config)
+
+
+def main(port: int, command: list[str]) -> int:
+    """Serves until vLLM ends; gives its exit code."""
+    vllm = subprocess.Popen([*command, "--uds", socket_path()])
+    server = proxy(port)
 
     def end_with_vllm() -> None:
         vllm.wait()
