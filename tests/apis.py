@@ -1,4 +1,4 @@
-"""The three APIs as HTTP has them, for tests that ask the same over each: no SDK between them and the server."""
+"""The three APIs as HTTP has them, without an SDK, for tests that ask the same over each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AT_ONCE = 48
 def http(vllm_server: Server, openai_client: OpenAI) -> Iterator[httpx.Client]:
     """A client of the server, answered from the test's scripts; it sends many requests at once."""
     headers = {key: value for key, value in openai_client.default_headers.items() if isinstance(value, str)}
-    limits = httpx.Limits(max_connections=AT_ONCE)
+    limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=0)  # the server ends idle ones
     url, timeout = vllm_server.endpoint.base_url, vllm_server.endpoint.request_s
     with httpx.Client(base_url=url, headers=headers, timeout=timeout, limits=limits, verify=tls()) as client:
         yield client

@@ -1,4 +1,4 @@
-"""Constraints: what a request lets the model say and what it forbids, over each API, as a body and as a stream.
+"""Constraints: what a request lets the model say and what it forbids, on each API, as a body and a stream.
 
 What a request allows must come back as it was said; what it forbids a grammar must refuse, at the first token
 that is wrong. A vLLM that ignores a constraint lets the model say it.
@@ -7,7 +7,7 @@ that is wrong. A vLLM that ignores a constraint lets the model say it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +16,7 @@ from typing import Any, Literal
 import httpx
 import pytest
 import yaml
+from pydantic import Field
 
 from tests.apis import APIS, AT_ONCE, PATHS, Api, Json, Said, error_message, said
 from tests.case_files import FOLDER
@@ -65,7 +66,7 @@ class Asks(StrictModel):
         structured: vLLM's own `structured_outputs`.
     """
 
-    tools: dict[str, bool] = {}
+    tools: dict[str, bool] = Field(default_factory=dict)
     choice: Literal["auto", "required"] | Named | Allowed | None = None
     parallel: bool | None = None
     format: Literal["json_object"] | Json | None = None
@@ -97,6 +98,13 @@ class ByFormat(StrictModel):
     standard: str
 
 
+class KnownOn(StrictModel):
+    """A known defect that a saying shows on these model entries."""
+
+    id: str
+    models: tuple[str, ...] = ()
+
+
 class Saying(StrictModel):
     """What the model says.
 
@@ -104,14 +112,14 @@ class Saying(StrictModel):
         id: its name within its row.
         text, calls: words, or calls.
         wrong: where it first breaks the constraint; None where it does not.
-        known: the defect by which an API takes it nevertheless.
+        known: the defect by which an API takes it nevertheless, or loses it.
     """
 
     id: str
     text: str | None = None
     calls: tuple[Call, ...] = ()
     wrong: str | After | ByFormat | None = None
-    known: dict[Api, str] = {}
+    known: dict[Api, str | KnownOn] = Field(default_factory=dict)
 
     @property
     def said(self) -> Said:
@@ -192,7 +200,7 @@ class Attempt:
         return {"model": model, "stream": self.stream, **_REQUESTS[self.api](self.row.asks, self.name)}
 
 
-def attempts(api: Api, capabilities: Sequence[str]) -> Iterator[Attempt]:
+def attempts(api: Api, capabilities: Collection[str]) -> Iterator[Attempt]:
     """What a model entry can try over an API, but for what a known defect concerns."""
     for row in rows():
         if api in row.apis and set(row.needs) <= set(capabilities):
@@ -201,7 +209,7 @@ def attempts(api: Api, capabilities: Sequence[str]) -> Iterator[Attempt]:
                     yield from _ways(api, row, saying, capabilities)
 
 
-def _ways(api: Api, row: Row, saying: Saying, capabilities: Sequence[str]) -> Iterator[Attempt]:
+def _ways(api: Api, row: Row, saying: Saying, capabilities: Collection[str]) -> Iterator[Attempt]:
     """As a body and as a stream; after thoughts too, what comes first of its kind."""
     first = saying in (row.allows[0], row.forbids[0]) and "reasoning" in capabilities
     for thinks in (False, True) if first else (False,):
@@ -218,15 +226,19 @@ def known_sayings() -> list[Any]:
             saying,
             id=f"{api}-{row.id}-{saying.id}",
             marks=[
-                known_defect(defect),
+                _mark(defect),
                 pytest.mark.vllm_needs(api, *row.needs),
                 pytest.mark.covers(*row.covers),
             ],
         )
         for row in rows()
-        for saying in row.forbids
+        for saying in (*row.allows, *row.forbids)
         for api, defect in saying.known.items()
     ]
+
+
+def _mark(known: str | KnownOn) -> pytest.MarkDecorator:
+    return known_defect(known) if isinstance(known, str) else known_defect(known.id, models=known.models)
 
 
 def covered() -> pytest.MarkDecorator:

@@ -1,10 +1,11 @@
-"""What a model may say under a request's constraints: `cases/constraints.yaml`, over each API."""
+"""What the model may say under the constraints of `cases/constraints.yaml`, over each API."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.constraints import Constraints, covered
+from tests.apis import Api
+from tests.constraints import Constraints, Row, Saying, covered, known_sayings
 
 pytestmark = [
     pytest.mark.vllm_standard,
@@ -29,3 +30,8 @@ def test_constraints_of_chat(constraints: Constraints) -> None:
 @pytest.mark.vllm_needs("messages")
 def test_constraints_of_messages(constraints: Constraints) -> None:
     constraints.check("messages")
+
+
+@pytest.mark.parametrize(("api", "row", "saying"), known_sayings())
+def test_known_defects_of_constraints(api: Api, row: Row, saying: Saying, constraints: Constraints) -> None:
+    constraints.check_known(api, row, saying)
