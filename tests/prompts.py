@@ -273,17 +273,12 @@ def _item(turn: Turn) -> Json:
     kind, *texts = turn
     match kind:
         case "thoughts":
-            content = [{"type": "reasoning_text", "text": texts[0]}]
-            return {"type": "reasoning", "id": "rs_1", "summary": [], "content": content}
+            thoughts = [{"type": "reasoning_text", "text": texts[0]}]
+            return {"type": "reasoning", "id": "rs_1", "summary": [], "content": thoughts}
         case "assistant":
-            content = [{"type": "output_text", "text": texts[0], "annotations": []}]
-            return {
-                "type": "message",
-                "id": "msg_1",
-                "role": "assistant",
-                "status": "completed",
-                "content": content,
-            }
+            words = [{"type": "output_text", "text": texts[0], "annotations": list[Json]()}]
+            message = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+            return {**message, "content": words}
         case "call":
             call = {"call_id": f"call_{texts[0]}", "name": "get_weather", "arguments": arguments(texts[1])}
             return {"type": "function_call", **call}
@@ -312,7 +307,9 @@ def _for_messages(step: Step) -> Json:
             messages.append(_for_anthropic(message))
     if step.tools:
         request["tools"] = [{**TOOL, "strict": True}]
-    if step.effort:
+    if step.effort == "none":
+        request["thinking"] = {"type": "disabled"}
+    elif step.effort:
         request["output_config"] = {"effort": step.effort}
     return request
 

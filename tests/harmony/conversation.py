@@ -108,9 +108,8 @@ def prompts_of(harmony: Any, conversation: prompts.Conversation) -> tuple[list[i
     instructions = last.instructions
     if instructions is None and turns[0][0] in ("system", "developer"):
         (_, instructions), turns = turns[0], turns[1:]
-    effort = {"low": ReasoningEffort.LOW, "high": ReasoningEffort.HIGH}.get(
-        last.effort or "", ReasoningEffort.MEDIUM
-    )
+    efforts = {"none": ReasoningEffort.LOW, "low": ReasoningEffort.LOW, "high": ReasoningEffort.HIGH}
+    effort = efforts.get(last.effort or "", ReasoningEffort.MEDIUM)
     head = [system(effort)]
     if instructions or last.tools:
         head.append(developer(instructions, tools=last.tools))
