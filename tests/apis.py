@@ -25,7 +25,7 @@ PATHS: dict[Api, str] = {
     "chat": "/v1/chat/completions",
     "messages": "/v1/messages",
 }
-AT_ONCE = 48
+AT_ONCE = 32
 
 
 @pytest.fixture

@@ -54,6 +54,7 @@ class Conversation(StrictModel):
     only: Literal["harmony", "standard"] | None = None
     needs: tuple[str, ...] = ()
     known: dict[Api, str] = Field(default_factory=dict)
+    known_of_route: dict[Api, str] = Field(default_factory=dict)
     steps: tuple[Step, ...]
 
     @property
@@ -78,8 +79,8 @@ def covered() -> pytest.MarkDecorator:
     return pytest.mark.covers(*dict.fromkeys(name for row in conversations() for name in row.covers))
 
 
-def known_prompts(family: str) -> list[Any]:
-    """A parameter for each API that makes another prompt of a conversation by a known defect."""
+def known_prompts(family: str, of: Literal["known", "known_of_route"] = "known") -> list[Any]:
+    """A parameter for each API, or for its render route, that makes another prompt by a known defect."""
     return [
         pytest.param(
             api,
@@ -93,7 +94,7 @@ def known_prompts(family: str) -> list[Any]:
         )
         for row in conversations()
         if row.only in (None, family)
-        for api, defect in row.known.items()
+        for api, defect in getattr(row, of).items()
     ]
 
 
@@ -106,6 +107,13 @@ def of_entry(server: RemoteServer) -> list[tuple[Api, Conversation]]:
         if row.only in (None, family) and set(row.needs) <= set(server.entry.capabilities)
         for api in row.apis
         if api not in row.known
+    ]
+
+
+def of_render_routes(server: RemoteServer) -> list[tuple[Api, Conversation]]:
+    """The same for the routes that give a prompt without generating, which know no earlier response."""
+    return [
+        (api, row) for api, row in of_entry(server) if len(row.steps) == 1 and api not in row.known_of_route
     ]
 
 
@@ -127,8 +135,7 @@ class Prompts:
 
     def check_render_routes(self, asked: Iterable[tuple[Api, Conversation]]) -> None:
         """The same for the routes that give a prompt without generating."""
-        single = [(api, row) for api, row in asked if len(row.steps) == 1]
-        self._check(single, lambda api, row: self._render_route(api, row.steps[0]))
+        self._check(asked, lambda api, row: self._render_route(api, row.steps[0]))
 
     def _check(
         self,

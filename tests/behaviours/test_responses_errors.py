@@ -108,7 +108,7 @@ def test_stored_response_can_be_deleted(
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("LS-032", "VR-062")
 def test_arguments_of_an_old_call_may_be_no_json(responses: Responses, script: ScriptWriter) -> None:
-    """A call that was cut goes back with the history: it is taken, or the refusal names its fault (vllm#45273).
+    """A call that was cut goes back with the history: it is taken, or refused by name (vllm#45273).
 
     Nothing is scripted for it, so on the scripted lane what is taken ends with the 400 of a missing script.
     """

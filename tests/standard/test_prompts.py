@@ -7,7 +7,7 @@ import pytest
 
 from tests.apis import Api
 from tests.own_server import OwnServer
-from tests.prompts import Conversation, Prompts, covered, known_prompts, of_entry
+from tests.prompts import Conversation, Prompts, covered, known_prompts, of_entry, of_render_routes
 from tests.standard.conversation import rendered
 from vllm_harness.endpoint import tls
 from vllm_harness.server.remote import RemoteServer
@@ -42,7 +42,7 @@ def test_prompts_are_the_template_s(vllm_server: RemoteServer) -> None:
 @covered()
 def test_render_routes_give_the_same(own_server: OwnServer) -> None:
     server = own_server(["--enable-scale-out"])
-    prompts(server).check_render_routes(of_entry(server))
+    prompts(server).check_render_routes(of_render_routes(server))
 
 
 @pytest.mark.parametrize(("api", "row"), known_prompts("standard"))
