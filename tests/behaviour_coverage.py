@@ -1,4 +1,4 @@
-"""COVERAGE.md: each listed behaviour with the tests that cover it, or the reason why it is left out.
+"""COVERAGE.md: whether each listed behaviour is checked, shown by expected failures only, or left out.
 
 Run as `scripts/coverage`. Tests are collected as pytest collects them, but without the harness's own plugin,
 so no server and no environment is needed.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
@@ -18,11 +19,17 @@ from typing import Any
 import pytest
 import yaml
 
+from vllm_harness.defects.registry import Defects, find, load_defects
 from vllm_harness.errors import HarnessError
+from vllm_harness.scripted.families import load_families
 from vllm_harness.testing import options
+from vllm_harness.testing.defects import MARK
 
 ROOT = Path(__file__).resolve().parents[1]
 LIST, TABLE = ROOT / "tests/coverage.yaml", ROOT / "tests/COVERAGE.md"
+SOURCES = ROOT / "tests/coverage_sources.yaml"
+VLLM, HARMONY, STANDARD = "0.32.0", ("gpt-oss",), ("qwen3", "llama3.1")
+"""The vLLM and the models of a whole run on the scripted lane."""
 GROUPS = {
     "VR": "vLLM: Responses",
     "VM": "vLLM: MCP and built-in tools",
@@ -36,11 +43,25 @@ GROUPS = {
     "CO": "Oddities of vLLM's code",
     "vllm": "Reported defects of vLLM's endpoints",
 }
-OPEN = "open"
+CHECKED, EXPECTED, OUT, OPEN = "checked", "expected failure only", "out", "open"
+REGRESSION = "parser regression"
 
 
 class CoverageError(HarnessError):
     """The list, the marks and COVERAGE.md do not agree."""
+
+
+@dataclass(frozen=True, order=True)
+class Covering:
+    """A test that covers a behaviour.
+
+    Attributes:
+        test: the test.
+        defects: those by which a case of it is to fail wherever it runs; none where a case is to pass.
+    """
+
+    test: str
+    defects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,24 +71,43 @@ class Behaviour:
     Attributes:
         title: what it is.
         out: why no test covers it; empty where one is to.
-        tests: the tests that cover it.
+        covering: the cases of tests that cover it.
+        families: those whose parsers parser regression drives, where it covers the behaviour.
     """
 
     title: str
     out: str
-    tests: tuple[str, ...]
+    covering: tuple[Covering, ...]
+    families: tuple[str, ...] = ()
 
     @property
-    def where(self) -> str:
-        """The last cell of its row."""
-        return ", ".join(f"`{test}`" for test in self.tests) or (f"out: {self.out}" if self.out else OPEN)
+    def tests(self) -> list[str]:
+        """The tests that cover it."""
+        return sorted({each.test for each in self.covering})
+
+    @property
+    def state(self) -> str:
+        """Checked, shown by expected failures only, left to parser regression, out, or open."""
+        if not self.covering:
+            return REGRESSION if self.families else OUT if self.out else OPEN
+        return CHECKED if any(not each.defects for each in self.covering) else EXPECTED
+
+    @property
+    def cells(self) -> str:
+        """The last two cells of its row."""
+        if self.state != EXPECTED:
+            tests = ", ".join(f"`{test}`" for test in self.tests)
+            return f"{self.state} | {tests or ', '.join(self.families) or self.out}"
+        defects = sorted({defect for each in self.covering for defect in each.defects})
+        return f"{self.state}: {', '.join(defects)} | {', '.join(f'`{test}`' for test in self.tests)}"
 
 
 @dataclass
 class Collector:
     """A pytest plugin that notes what each collected test covers."""
 
-    covered: dict[str, set[str]] = field(default_factory=dict)
+    covered: dict[str, set[Covering]] = field(default_factory=dict)
+    defects: Defects = field(default_factory=load_defects)
 
     def pytest_configure(self, config: pytest.Config) -> None:
         """The markers, which are otherwise the harness's plugin's to register."""
@@ -78,12 +118,41 @@ class Collector:
         """Reads the marks."""
         for item in session.items:
             test = item.nodeid.split("[")[0].removeprefix("tests/")
+            covering = Covering(test, failing_by(item, self.defects))
             for name in (name for mark in item.iter_markers("covers") for name in mark.args):
-                self.covered.setdefault(name, set()).add(test)
+                self.covered.setdefault(name, set()).add(covering)
 
 
-def collect(root: Path = ROOT) -> dict[str, set[str]]:
-    """Ids and the tests that are marked with them. Raises CoverageError where tests cannot be collected."""
+def failing_by(item: pytest.Item, defects: Defects) -> tuple[str, ...]:
+    """The defects by which a case is to fail on each of its models; none where it is to pass on one."""
+    found = set[str]()
+    for model in _models(item):
+        shown = [
+            mark.args[0]
+            for mark in item.iter_markers(MARK)
+            if model in mark.kwargs.get("models", (model,))
+            and find(mark.args[0], defects).holds_for(VLLM, model)
+        ]
+        if not shown:
+            return ()
+        found.update(shown)
+    return tuple(sorted(found))
+
+
+def _models(item: pytest.Item) -> list[str]:
+    """The models of a whole run that a case is for, as far as its marks say."""
+    models = [*HARMONY, *STANDARD]
+    if item.get_closest_marker("vllm_harmony"):
+        models = list(HARMONY)
+    elif item.get_closest_marker("vllm_standard"):
+        models = list(STANDARD)
+    for mark in item.iter_markers("vllm_model"):
+        models = [model for model in models if model in mark.args]
+    return models
+
+
+def collect(root: Path = ROOT) -> dict[str, set[Covering]]:
+    """Ids and what covers them. Raises CoverageError where tests cannot be collected."""
     collector = Collector()
     command = ["--collect-only", "-q", "-p", "no:vllm_harness", "-p", "no:cacheprovider"]
     with redirect_stdout(StringIO()) as output:
@@ -94,53 +163,77 @@ def collect(root: Path = ROOT) -> dict[str, set[str]]:
     return collector.covered
 
 
-def behaviours(listed: Mapping[str, Any], covered: Mapping[str, set[str]]) -> dict[str, Behaviour]:
+def behaviours(
+    listed: Mapping[str, Any], covered: Mapping[str, Collection[Covering]]
+) -> dict[str, Behaviour]:
     """The list with the tests of each behaviour."""
     return {name: _behaviour(name, entry, covered) for name, entry in listed.items()}
 
 
-def _behaviour(name: str, entry: Any, covered: Mapping[str, set[str]]) -> Behaviour:
+def _behaviour(name: str, entry: Any, covered: Mapping[str, Collection[Covering]]) -> Behaviour:
     fields = entry if isinstance(entry, dict) else {"title": entry}
-    tests = covered.get(name, set()) | covered.get(fields.get("as", ""), set())
-    return Behaviour(fields["title"], fields.get("out", ""), tuple(sorted(tests)))
+    covering = {*covered.get(name, ()), *covered.get(fields.get("as", ""), ())}
+    families = tuple(fields.get("regression", ()))
+    return Behaviour(fields["title"], fields.get("out", ""), tuple(sorted(covering)), families)
 
 
-def problems(listed: Mapping[str, Behaviour], covered: Mapping[str, set[str]], complete: bool) -> list[str]:
-    """What is wrong: unknown ids, reasons that no longer hold, and, if it is to be complete, what is open."""
+def problems(
+    listed: Mapping[str, Behaviour],
+    covered: Mapping[str, Collection[Covering]],
+    complete: bool,
+    sources: Collection[str] = (),
+) -> list[str]:
+    """What is wrong: unknown ids, reasons that no longer hold, and, if it is to be complete, what is open.
+
+    Args:
+        listed: the behaviours.
+        covered: ids, and what covers them.
+        complete: whether each behaviour must be covered or left out for a reason.
+        sources: the ids of the lists that the behaviours were made from.
+    """
     found = [
-        f"{name}: marked at {', '.join(sorted(tests))}, and not in {LIST.name}"
-        for name, tests in sorted(covered.items())
+        f"{name}: marked at {', '.join(sorted({each.test for each in covering}))}, and not in {LIST.name}"
+        for name, covering in sorted(covered.items())
         if name not in listed
     ]
     found += [
         f"{name}: covered by {', '.join(each.tests)}, and {LIST.name} says why it is out: {each.out}"
         for name, each in listed.items()
-        if each.tests and each.out
+        if each.covering and each.out
     ]
+    known = load_families()
+    found += [
+        f"{name}: there is no family {family!r}"
+        for name, each in listed.items()
+        for family in each.families
+        if family not in known
+    ]
+    found += [f"{name}: in {SOURCES.name}, and not in {LIST.name}" for name in sources if name not in listed]
     if complete:
-        found += [f"{name}: neither covered nor reasoned" for name, b in listed.items() if b.where == OPEN]
+        found += [f"{name}: neither covered nor reasoned" for name, b in listed.items() if b.state == OPEN]
     return found
 
 
 def render(listed: Mapping[str, Behaviour]) -> str:
     """The text of COVERAGE.md."""
-    number = {"covered": 0, "out": 0, OPEN: 0}
-    for each in listed.values():
-        number["covered" if each.tests else "out" if each.out else OPEN] += 1
-    counts = ", ".join(f"{count} {name}" for name, count in number.items() if count)
+    number = Counter(each.state for each in listed.values())
+    counts = ", ".join(
+        f"{number[state]} {state}" for state in (CHECKED, EXPECTED, REGRESSION, OUT, OPEN) if number[state]
+    )
     lines = [
         "# Behaviours and the tests that cover them",
         "",
         f"{len(listed)} behaviours: {counts}. Made by `scripts/coverage` of coverage.yaml",
-        "and the tests' marks; do not edit.",
+        "and the tests' marks; do not edit. Checked: a case of a test is to pass on vLLM "
+        f"{VLLM}, on a model of the scripted lane.",
     ]
     for prefix, title in GROUPS.items():
         rows = [
-            f"| {name} | {b.title} | {b.where} |"
+            f"| {name} | {b.title} | {b.cells} |"
             for name, b in listed.items()
             if name.split("-")[0] == prefix
         ]
-        lines += ["", f"## {title}", "", "| id | behaviour | tests |", "|---|---|---|", *rows]
+        lines += ["", f"## {title}", "", "| id | behaviour | state | tests |", "|---|---|---|---|", *rows]
     return "\n".join(lines) + "\n"
 
 
@@ -152,7 +245,8 @@ def main(arguments: list[str]) -> None:
     given = parser.parse_args(arguments)
     covered = collect()
     listed = behaviours(yaml.safe_load(LIST.read_text()), covered)
-    found, text = problems(listed, covered, given.complete), render(listed)
+    sources = yaml.safe_load(SOURCES.read_text())
+    found, text = problems(listed, covered, given.complete, sources), render(listed)
     if not given.check:
         TABLE.write_text(text)
     elif not TABLE.exists() or TABLE.read_text() != text:

@@ -23,7 +23,9 @@ pytest.register_assert_rewrite(
 )
 pytest_plugins = [
     "pytester",
+    "tests.apis",
     "tests.chat_api",
+    "tests.constraints",
     "tests.messages_api",
     "tests.own_server",
     "tests.responses_api",

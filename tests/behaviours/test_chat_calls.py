@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import openai
 import pytest
 from openai.types.chat import ChatCompletionMessage
 
@@ -318,17 +317,6 @@ def test_one_call_where_parallel_calls_are_forbidden(chat: Chat, script: ScriptW
 
 
 @pytest.mark.vllm_scripted
-@pytest.mark.vllm_model("qwen3")
-@pytest.mark.covers("VT-007", "VT-010")
-@pytest.mark.parametrize("choice", ["auto", "required"])
-def test_second_call_is_forbidden_by_the_grammar(choice: str, chat: Chat, script: ScriptWriter) -> None:
-    """vLLM 0.32 says it by the grammar, so the second call cannot even be generated."""
-    script(calls=[PARIS, ROME], constrained=True, expect="refused")
-    with pytest.raises(openai.APIStatusError, match="was refused at token"):
-        chat.body(tools=[FREE], tool_choice=choice, parallel_tool_calls=False)
-
-
-@pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("tools", "parallel_tools")
 @pytest.mark.covers("VT-010")
 def test_several_calls_where_one_is_required(chat: Chat, script: ScriptWriter) -> None:
@@ -338,18 +326,6 @@ def test_several_calls_where_one_is_required(chat: Chat, script: ScriptWriter) -
     answers = chat.both(tools=[WEATHER], tool_choice="required")
     assert answers.output.arguments == [PARIS.arguments, ROME.arguments]
     assert answers.output.finish == "tool_calls"
-
-
-@pytest.mark.vllm_scripted
-@pytest.mark.vllm_needs("tools")
-@pytest.mark.vllm_model("qwen3", "llama3.1")
-@pytest.mark.covers("VT-010", "VC-017")
-@pytest.mark.parametrize("choice", ["required", named("now")], ids=["required", "named"])
-def test_only_what_is_required_can_be_called(choice: Any, chat: Chat, script: ScriptWriter) -> None:
-    """A function that is not offered, or not the named one, cannot be generated."""
-    script(calls=[ToolCall("get_weather_forecast", {})], constrained=True, expect="refused")
-    with pytest.raises(openai.APIStatusError, match="was refused at token"):
-        chat.body(tools=[NOW, FREE], tool_choice=choice)
 
 
 @pytest.mark.vllm_scripted

@@ -168,23 +168,6 @@ def test_structural_tag(chat: Chat, script: ScriptWriter) -> None:
 
 
 @pytest.mark.vllm_scripted
-@pytest.mark.covers("VC-007", "VC-008")
-@pytest.mark.parametrize("case", cases("chat_constraints"))
-def test_what_a_constraint_forbids_cannot_be_said(
-    case: dict[str, Any], chat: Chat, script: ScriptWriter
-) -> None:
-    """The grammar is at work: a script that breaks it is refused at the token that breaks it."""
-    text = case["text"]
-    if chat.server.entry.harmony:
-        constrain = " <|constrain|>json" if case.get("json") else ""
-        script(Raw(f"<|channel|>final{constrain}<|message|>{text}<|return|>"), expect="refused")
-    else:
-        script(text, constrained=not chat.rust, expect="refused")
-    with pytest.raises(openai.APIError, match="was refused at token"):
-        chat.body(**case["request"])
-
-
-@pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("reasoning")
 @pytest.mark.covers("VC-008", "VC-014", "VT-016")
 def test_reasoning_is_free_before_a_constrained_answer(chat: Chat, script: ScriptWriter) -> None:

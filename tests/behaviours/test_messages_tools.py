@@ -100,19 +100,6 @@ def test_two_calls(messages: Messages, script: ScriptWriter) -> None:
 
 
 @pytest.mark.vllm_scripted
-@pytest.mark.vllm_needs("parallel_tools")
-@pytest.mark.covers("VA-003")
-def test_one_call_where_no_more_are_allowed(messages: Messages, script: ScriptWriter) -> None:
-    """The grammar leaves no room for a second call: the turn must end after the first."""
-    from anthropic import UnprocessableEntityError
-
-    script(calls=[CALL, ROME], constrained=True, expect="refused")
-    choice = {"type": "auto", "disable_parallel_tool_use": True}
-    with pytest.raises(UnprocessableEntityError, match=r"allowed instead: .*im_end"):
-        messages.create("Weather in Paris and Rome?", tools=[FREE], tool_choice=choice)
-
-
-@pytest.mark.vllm_scripted
 @pytest.mark.vllm_model("gpt-oss", "qwen3")
 @pytest.mark.covers("VA-003", "VA-024")
 def test_text_then_call(messages: Messages, script: ScriptWriter) -> None:

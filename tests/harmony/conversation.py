@@ -22,6 +22,7 @@ from openai_harmony import (
     load_harmony_encoding,
 )
 
+from tests import prompts
 from tests.behaviours.tools import RESPONSES_TOOL
 from vllm_harness.environments import assets
 
@@ -85,9 +86,56 @@ def returned(output: str) -> Message:
 
 def prompt_tokens(harmony: Any, *messages: Message) -> int:
     """Tokens of the prompt that these messages make; nothing is dropped from them."""
+    return len(prompt_ids(harmony, *messages))
+
+
+def prompt_ids(harmony: Any, *messages: Message) -> list[int]:
+    """The prompt that these messages make; nothing is dropped from them."""
     conversation = Conversation.from_messages(list(messages))
     config = RenderConversationConfig(auto_drop_analysis=False)
-    return len(harmony.render_conversation_for_completion(conversation, Role.ASSISTANT, config))
+    return list(harmony.render_conversation_for_completion(conversation, Role.ASSISTANT, config))
+
+
+def prompts_of(harmony: Any, conversation: prompts.Conversation) -> tuple[list[int], list[int]]:
+    """The prompt of a conversation: its turns, with instructions, tools and effort of the last request.
+
+    The recipient of a tool's output may stand in the role's section of its header or in the channel's.
+
+    Source: https://cookbook.openai.com/articles/openai-harmony, "Handling reasoning output in subsequent
+    sampling": thoughts are left out once a final answer follows them.
+    """
+    last, turns = conversation.steps[-1], conversation.turns
+    instructions = last.instructions
+    if instructions is None and turns[0][0] in ("system", "developer"):
+        (_, instructions), turns = turns[0], turns[1:]
+    efforts = {"none": ReasoningEffort.LOW, "low": ReasoningEffort.LOW, "high": ReasoningEffort.HIGH}
+    effort = efforts.get(last.effort or "", ReasoningEffort.MEDIUM)
+    head = [system(effort)]
+    if instructions or last.tools:
+        head.append(developer(instructions, tools=last.tools))
+    answered = max((at for at, turn in enumerate(turns) if turn[0] == "assistant"), default=-1)
+    kept = [turn for at, turn in enumerate(turns) if turn[0] != "thoughts" or at > answered]
+    ids = prompt_ids(harmony, *head, *map(_message, kept))
+    text = harmony.decode_utf8(ids)
+    other = text.replace(" to=assistant<|channel|>commentary", "<|channel|>commentary to=assistant")
+    return ids, harmony.encode(other, allowed_special="all")
+
+
+def _message(turn: prompts.Turn) -> Message:
+    kind, *texts = turn
+    match kind:
+        case "user":
+            return Message.from_role_and_contents(Role.USER, [TextContent(text=text) for text in texts])
+        case "assistant":
+            return assistant(texts[0])
+        case "thoughts":
+            return assistant(texts[0], "analysis")
+        case "call":
+            return called(prompts.arguments(texts[1]))
+        case "output":
+            return returned(texts[1])
+        case _:
+            return developer(texts[0])
 
 
 def message_of(value: dict[str, Any]) -> Message:

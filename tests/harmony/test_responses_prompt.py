@@ -110,6 +110,7 @@ def test_structured_system_content_is_joined(
     assert tokens_in(response) == expected
 
 
+@pytest.mark.vllm_live
 @pytest.mark.covers("VR-052")
 def test_system_message_sets_the_personality(responses: Responses, script: ScriptWriter) -> None:
     script("Ahoy, matey! It be Paris.")
@@ -300,6 +301,32 @@ def test_round_trip_by_previous_input_messages(
     )
     assert tokens_in(second) == expected
     assert second.output_text == "It is sunny."
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.covers("VR-049")
+def test_previous_messages_in_harmony_s_own_form(
+    harmony: Any, responses: Responses, script: ScriptWriter
+) -> None:
+    """Author, channel and recipient reach the prompt; system and developer message are the request's."""
+    turn = (
+        assistant("I need the weather.", "analysis"),
+        called(CALL.arguments_json),
+        returned("sunny"),
+    )
+    earlier = [_own_form(message) for message in (system(HIGH), developer("Rhyme."), user(ASK), *turn)]
+    script("It is sunny.")
+    response = responses.create(
+        "", tools=[RESPONSES_TOOL], extra_body={**SHOW, "previous_input_messages": earlier}
+    )
+    assert tokens_in(response) == prompt_tokens(harmony, system(), developer(tools=True), user(ASK), *turn)
+
+
+def _own_form(message: Any) -> dict[str, Any]:
+    """A message as openai-harmony's dataclasses have it."""
+    shown = message.to_dict()
+    author = {"role": shown.pop("role"), "name": shown.pop("name", None)}
+    return {"author": author, **shown}
 
 
 @pytest.mark.covers("VR-049")

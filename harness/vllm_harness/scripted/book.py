@@ -79,6 +79,7 @@ class BookRule:
         by_choice: whether several takes are for the choices of n > 1, not for successive generations.
         constrained: whether a grammar holds the model.
         expect: the state in which it should end.
+        keep_prompt: whether the prompts of its generations are kept.
     """
 
     name: str
@@ -88,6 +89,7 @@ class BookRule:
     by_choice: bool = True
     constrained: bool = False
     expect: Expectation = "done"
+    keep_prompt: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ class ScriptBook:
         name: str | None = None,
         constrained: bool = False,
         expect: Expectation = "done",
+        keep_prompt: bool = False,
     ) -> Script:
         """Adds a rule: what the model generates.
 
@@ -151,6 +154,7 @@ class ScriptBook:
                 tools), so that the dialect leaves out blanks that a grammar forbids.
             expect: the state in which it should end: `done`, or `cut` (a limit, a stop string or the client
                 ends it), or `refused`.
+            keep_prompt: whether `prompts` is to have the prompts of its generations.
 
         Raises:
             DialectError: the dialect cannot express it.
@@ -166,6 +170,7 @@ class ScriptBook:
                 by_choice=bool(choices) or not turns,
                 constrained=constrained,
                 expect=expect,
+                keep_prompt=keep_prompt,
             )
         )
 
@@ -184,6 +189,7 @@ class ScriptBook:
             "by_choice": rule.by_choice,
             "when": rule.when.as_json(),
             "left": rule.times,
+            "keep_prompt": rule.keep_prompt,
         }
         self._call("POST", names.BOOKS_PATH + self.name, {"rules": [wire]})
         self.scripts[script.name] = script
@@ -200,6 +206,15 @@ class ScriptBook:
     def report(self) -> dict[str, Any]:
         """The scripts that are left, and the state of each use: `{"left": [...], "uses": [...]}`."""
         return self._call("GET", names.BOOKS_PATH + self.name)
+
+    def prompts(self, script: str) -> list[list[int]]:
+        """The token ids that the model got, for each generation of a script that keeps its prompts."""
+        return [
+            generation["prompt"]
+            for use in self.report()["uses"]
+            if use["script"] == script
+            for generation in use["generations"]
+        ]
 
     def verify(self) -> None:
         """Raises ScriptError unless every script was used and ended in the state that was expected."""

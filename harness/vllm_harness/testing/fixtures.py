@@ -35,6 +35,10 @@ class ScriptWriter:
         """Adds a script; see `vllm_harness.scripted.book.ScriptBook.script`."""
         return self._book.script(*args, **options) if self._book else None
 
+    def prompts(self, script: str) -> list[list[int]]:
+        """The prompts of a script; see `vllm_harness.scripted.book.ScriptBook.prompts`."""
+        return self._book.prompts(script) if self._book else []
+
 
 @pytest.fixture(scope="session")
 def _vllm_target_server(request: pytest.FixtureRequest) -> Iterator[Server]:

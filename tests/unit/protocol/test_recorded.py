@@ -9,6 +9,7 @@ import pytest
 from tests.unit.protocol.recorded import ALL, OPENAI, STREAMS, Recorded
 from vllm_harness.protocol import (
     ResponseAccumulator,
+    Severity,
     compare_stream,
     parse_sse,
     validate_conversation,
@@ -41,6 +42,16 @@ def test_openai_is_clean_as_bytes(recorded: Recorded) -> None:
 @pytest.mark.parametrize("recorded", STREAMS, ids=_named)
 def test_deltas_add_up_to_the_terminal_event(recorded: Recorded) -> None:
     assert [str(finding) for finding in compare_stream(recorded.events)] == []
+
+
+def test_annotations_that_were_not_streamed_are_an_error() -> None:
+    kind = "response.output_text.annotation.added"
+    annotated = [each for each in STREAMS if any(event["type"] == kind for event in each.events)]
+    assert annotated
+    for recorded in annotated:
+        left = [event for event in recorded.events if event["type"] != kind]
+        errors = {finding.code for finding in validate_stream(left) if finding.severity == Severity.ERROR}
+        assert "RS321" in errors, recorded.name
 
 
 def test_openai_conversations_are_clean() -> None:

@@ -56,7 +56,7 @@ def timing_facts(arrivals: Iterable[tuple[float, AnyEvent]]) -> TimingFacts:
         if times and at < times[-1]:
             raise ValueError(f"arrival times go backwards: {times[-1]} then {at}")
         times.append(at)
-        if _carries_text(event):
+        if carries_text(event):
             deltas.append(at)
     gaps = [after - before for before, after in pairwise(deltas)]
     return TimingFacts(
@@ -76,7 +76,8 @@ def _spread(deltas: list[float]) -> bool:
     return deltas[-1] - deltas[0] > _BURST_SHARE * deltas[-1]
 
 
-def _carries_text(event: AnyEvent) -> bool:
+def carries_text(event: AnyEvent) -> bool:
+    """Whether an event of any API brings words, thoughts or a part of a call."""
     value = as_json(event)
     if value is None:
         return False

@@ -6,7 +6,7 @@ from typing import Any
 
 from vllm_harness.protocol.core.differences import common_length
 from vllm_harness.protocol.core.events import Json
-from vllm_harness.protocol.core.findings import ABSENT, Severity, brief
+from vllm_harness.protocol.core.findings import ABSENT, brief
 from vllm_harness.protocol.responses import schema
 from vllm_harness.protocol.responses.objects import check_part
 from vllm_harness.protocol.responses.rules import texts as rules
@@ -258,8 +258,7 @@ def _check_part_text(state: StreamState, channel: Channel, part: StreamedPart, v
 def _check_annotations(state: StreamState, part: StreamedPart, value: Json) -> None:
     final, streamed = value.get("annotations"), part.annotations
     if isinstance(final, list) and final != streamed:
-        severity = None if streamed else Severity.INFO
-        state.report.add(rules.RS321, "$.part.annotations", brief(streamed), brief(final), severity)
+        state.report.add(rules.RS321, "$.part.annotations", brief(streamed), brief(final))
 
 
 def _at(value: object, path: tuple[str, ...]) -> Any:

@@ -125,7 +125,8 @@ class ScriptedLogits(LogitsProcessor):
         take = 0 if args.get(uses.BY_CHOICE) else self._turn(use, len(prompt or ()))
         index = choice if args.get(uses.BY_CHOICE) else take
         ids = takes[index] if index < len(takes) else []
-        return Generation(ids, output, uses.GenerationProgress(use, take, choice, len(ids)))
+        kept = list(prompt or ()) if args.get(uses.KEEP_PROMPT) else None
+        return Generation(ids, output, uses.GenerationProgress(use, take, choice, len(ids), kept))
 
     def _turn(self, use: str, prompt_length: int) -> int:
         """Number of this generation within its request: every further turn has a longer prompt."""

@@ -186,6 +186,7 @@ def _with_script(body: dict[str, Any], use: dict[str, Any], rule: dict[str, Any]
         uses.LENGTHS: [len(take) for take in takes],
         uses.BY_CHOICE: int(bool(rule.get("by_choice"))),
         uses.SEED: seed,
+        uses.KEEP_PROMPT: int(bool(rule.get("keep_prompt"))),
     }
     many = isinstance(body.get("n"), int) and body["n"] > 1
     return {**body, "vllm_xargs": args, **({"seed": seed} if many else {})}

@@ -24,6 +24,7 @@ LENGTHS = "harness_lengths"  # tokens of each take
 BY_CHOICE = "harness_by_choice"  # 1: a take for each choice (n > 1); 0: a take for each turn
 SEED = "harness_seed"  # the request's seed, so that a choice is known by its seed
 NO_SCRIPT = "harness_no_script"  # why no script matches this request
+KEEP_PROMPT = "harness_keep_prompt"  # 1: the prompt's token ids are reported
 
 
 _USE = re.compile(r"\d+-\d+")
@@ -48,11 +49,15 @@ class GenerationProgress:
     Args:
         use, take, choice: which generation it is.
         length: tokens of its script.
+        prompt: the token ids that the model got, where they are to be kept.
     """
 
-    def __init__(self, use: str, take: int, choice: int, length: int) -> None:
+    def __init__(
+        self, use: str, take: int, choice: int, length: int, prompt: list[int] | None = None
+    ) -> None:
         self._path = folder(use) / f"{take}.{choice}"
-        self._head = json.dumps({"length": length}).encode() + b"\n"
+        self._facts = {"length": length} if prompt is None else {"length": length, "prompt": prompt}
+        self._head = json.dumps(self._facts).encode() + b"\n"
         self._file: io.FileIO | None = None
 
     def generated(self, position: int) -> None:
@@ -64,7 +69,7 @@ class GenerationProgress:
     def refused(self, status: dict[str, Any]) -> None:
         """Reports that a token was refused."""
         fresh = self._fresh()
-        fresh.write_text(json.dumps({"state": "refused", **status}))
+        fresh.write_text(json.dumps({"state": "refused", **status, **self._facts}))
         fresh.replace(self._path.with_name(f"{self._path.name}{REFUSED}"))
 
     def _begin(self) -> io.FileIO:
@@ -108,11 +113,12 @@ def _status(use: str, name: str) -> dict[str, Any]:
         refused: dict[str, Any] = json.loads((folder(use) / f"{name}{REFUSED}").read_text())
     except FileNotFoundError:
         head, _, tokens = (folder(use) / name).read_text().partition("\n")
-        return _progress(json.loads(head)["length"], len(tokens))
+        facts: dict[str, Any] = json.loads(head)
+        return {**_progress(facts["length"], len(tokens)), **facts}
     return refused
 
 
 def _progress(length: int, generated: int) -> dict[str, Any]:
     # asynchronous scheduling goes a step past the end, a server that ignores the stop token goes further
     state = "running" if generated < length else "done" if generated <= length + 1 else "overrun"
-    return {"state": state, "position": min(generated, length), "length": length}
+    return {"state": state, "position": min(generated, length)}

@@ -1,0 +1,101 @@
+"""The three APIs as HTTP has them, without an SDK, for tests that ask the same over each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, get_args
+
+import httpx
+import pytest
+from openai import OpenAI
+
+from vllm_harness.endpoint import tls
+from vllm_harness.protocol import ChatAccumulator, MessageAccumulator, ResponseAccumulator, parse_sse
+from vllm_harness.testing.session import Server
+
+Json = dict[str, Any]
+Api = Literal["responses", "chat", "messages"]
+Said = tuple[str, list[tuple[str, Any]]]
+"""The words of an answer, blanks at their ends aside, and name and arguments of each call."""
+
+APIS: tuple[Api, ...] = get_args(Api)
+PATHS: dict[Api, str] = {
+    "responses": "/v1/responses",
+    "chat": "/v1/chat/completions",
+    "messages": "/v1/messages",
+}
+AT_ONCE = 32
+
+
+@pytest.fixture
+def http(vllm_server: Server, openai_client: OpenAI) -> Iterator[httpx.Client]:
+    """A client of the server, answered from the test's scripts; it sends many requests at once."""
+    headers = {key: value for key, value in openai_client.default_headers.items() if isinstance(value, str)}
+    limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=0)  # the server ends idle ones
+    url, timeout = vllm_server.endpoint.base_url, vllm_server.endpoint.request_s
+    with httpx.Client(base_url=url, headers=headers, timeout=timeout, limits=limits, verify=tls()) as client:
+        yield client
+
+
+def said(api: Api, answer: httpx.Response) -> Said:
+    """What an answer says, a body or a whole stream."""
+    streamed = answer.headers["content-type"].startswith("text/event-stream")
+    return _SAID[api](_accumulated(api, answer) if streamed else answer.json())
+
+
+def error_message(answer: httpx.Response) -> str:
+    """The message of an error, also of one that ends a stream; empty where there is none."""
+    last = answer.text.rsplit("data: ", 1)[-1]
+    try:
+        value = json.loads(last)
+    except ValueError:
+        return ""
+    error = value.get("error") if isinstance(value, dict) else None
+    return str(error.get("message", "")) if isinstance(error, dict) else ""
+
+
+def _accumulated(api: Api, answer: httpx.Response) -> Json:
+    """The body that the events of a stream add up to."""
+    accumulator = _ACCUMULATORS[api]()
+    for event in parse_sse([answer.content]):
+        accumulator.feed(event)
+    match accumulator:
+        case ChatAccumulator():
+            return accumulator.completion
+        case MessageAccumulator():
+            return accumulator.message
+        case ResponseAccumulator():
+            return {"output": accumulator.output}
+
+
+def _of_responses(body: Json) -> Said:
+    parts = [part for item in body["output"] if item["type"] == "message" for part in item["content"]]
+    calls = [item for item in body["output"] if item["type"] == "function_call"]
+    words = "".join(part["text"] for part in parts)
+    return words.strip(), [(call["name"], json.loads(call["arguments"])) for call in calls]
+
+
+def _of_chat(body: Json) -> Said:
+    message = body["choices"][0]["message"]
+    calls = [call["function"] for call in message.get("tool_calls") or ()]
+    words = message.get("content") or ""
+    return words.strip(), [(call["name"], json.loads(call["arguments"])) for call in calls]
+
+
+def _of_messages(body: Json) -> Said:
+    words = "".join(block["text"] for block in body["content"] if block["type"] == "text")
+    calls = [block for block in body["content"] if block["type"] == "tool_use"]
+    return words.strip(), [(call["name"], call["input"]) for call in calls]
+
+
+_SAID: dict[Api, Callable[[Json], Said]] = {
+    "responses": _of_responses,
+    "chat": _of_chat,
+    "messages": _of_messages,
+}
+_ACCUMULATORS: dict[Api, type[ChatAccumulator | MessageAccumulator | ResponseAccumulator]] = {
+    "responses": ResponseAccumulator,
+    "chat": ChatAccumulator,
+    "messages": MessageAccumulator,
+}

@@ -1,0 +1,386 @@
+"""Constraints: what a request lets the model say and what it forbids, on each API, as a body and a stream.
+
+What a request allows must come back as it was said; what it forbids a grammar must refuse, at the first token
+that is wrong. A vLLM that ignores a constraint lets the model say it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import httpx
+import pytest
+import yaml
+from pydantic import Field
+
+from tests.apis import APIS, AT_ONCE, PATHS, Api, Json, Said, error_message, said
+from tests.case_files import FOLDER
+from vllm_harness import known_defect
+from vllm_harness.files.strict import StrictModel
+from vllm_harness.scripted.book import Raw, When
+from vllm_harness.scripted.dialects import render
+from vllm_harness.scripted.meaning import Meaning, ToolCall
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.testing.fixtures import ScriptWriter
+
+THOUGHTS = "Hm, a trip. Let me think."
+END = "<end>"
+PARAMETERS: Json = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Paris", "Rome"]}, "days": {"type": "integer"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+PLAIN, AS_JSON = "<|channel|>final<|message|>", "<|channel|>final <|constrain|>json<|message|>"
+REFUSED = re.compile(
+    r"was refused at token (?P<position>\d+) of \d+: .* does not allow .+; allowed instead: '.+"
+)
+
+
+class Named(StrictModel):
+    """The choice of one function."""
+
+    name: str
+
+
+class Allowed(StrictModel):
+    """The choice among some of the tools."""
+
+    allowed: tuple[str, ...]
+    mode: Literal["auto", "required"]
+
+
+class Asks(StrictModel):
+    """A constraint, in no API's words.
+
+    Attributes:
+        tools: the names of those that are offered, and whether each is strict.
+        choice: which of them may be called, or must.
+        parallel: false where one call is the most.
+        format: the format of the answer: any JSON object, or a schema.
+        structured: vLLM's own `structured_outputs`.
+    """
+
+    tools: dict[str, bool] = Field(default_factory=dict)
+    choice: Literal["auto", "required"] | Named | Allowed | None = None
+    parallel: bool | None = None
+    format: Literal["json_object"] | Json | None = None
+    structured: Json | None = None
+
+    @property
+    def as_json(self) -> bool:
+        """Whether an answer in words must be JSON, which Harmony says in its header."""
+        return self.format is not None or "json" in (self.structured or {})
+
+
+class Call(StrictModel):
+    """A call that the model makes."""
+
+    name: str
+    arguments: Json
+
+
+class After(StrictModel):
+    """Right behind the first occurrence of a text."""
+
+    after: str
+
+
+class ByFormat(StrictModel):
+    """The same for gpt-oss and for all others."""
+
+    harmony: str
+    standard: str
+
+
+class KnownOn(StrictModel):
+    """A known defect that a saying shows on these model entries."""
+
+    id: str
+    models: tuple[str, ...] = ()
+
+
+class Saying(StrictModel):
+    """What the model says.
+
+    Attributes:
+        id: its name within its row.
+        text, calls: words, or calls.
+        wrong: where it first breaks the constraint; None where it does not.
+        known: the defect by which an API takes it nevertheless, or loses it.
+    """
+
+    id: str
+    text: str | None = None
+    calls: tuple[Call, ...] = ()
+    wrong: str | After | ByFormat | None = None
+    known: dict[Api, str | KnownOn] = Field(default_factory=dict)
+
+    @property
+    def said(self) -> Said:
+        """The words, and the calls."""
+        return (self.text or "", [(call.name, call.arguments) for call in self.calls])
+
+
+class Row(StrictModel):
+    """A constraint, what it allows and what it forbids.
+
+    Attributes:
+        id: its name.
+        covers: the behaviours that it covers.
+        asks: the constraint.
+        apis: those that have it.
+        needs: what the model entry must be able to do.
+        allows, forbids: what the model says.
+    """
+
+    id: str
+    covers: tuple[str, ...]
+    asks: Asks
+    apis: tuple[Api, ...] = APIS
+    needs: tuple[str, ...] = ()
+    allows: tuple[Saying, ...]
+    forbids: tuple[Saying, ...]
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """The rows of the file."""
+    loaded = yaml.safe_load((FOLDER / "constraints.yaml").read_text())
+    return tuple(Row.model_validate(row) for row in loaded)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A saying, tried under a constraint.
+
+    Attributes:
+        api: whose request asks for the constraint.
+        row, saying: the constraint, and what the model says.
+        thinks: whether the model thinks before it.
+        stream: whether the answer is streamed.
+    """
+
+    api: Api
+    row: Row
+    saying: Saying
+    thinks: bool
+    stream: bool
+
+    @property
+    def name(self) -> str:
+        """What it is called in a report, and the question of its request, which finds its script."""
+        way = "streamed" if self.stream else "body"
+        return (
+            f"{self.api}, {self.row.id}, {self.saying.id}, {way}{', after thoughts' if self.thinks else ''}"
+        )
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the constraint allows it."""
+        return self.saying.wrong is None
+
+    def raw(self, dialect: str) -> str:
+        """What the model writes."""
+        meaning = Meaning.of(
+            self.saying.text,
+            reasoning=THOUGHTS if self.thinks else None,
+            calls=tuple(ToolCall(call.name, call.arguments) for call in self.saying.calls),
+        )
+        text = render(dialect, meaning, constrained=True)
+        return text.replace(PLAIN, AS_JSON) if self.row.asks.as_json else text
+
+    def request(self, model: str) -> Json:
+        """The request, as its API has it."""
+        return {"model": model, "stream": self.stream, **_REQUESTS[self.api](self.row.asks, self.name)}
+
+
+def attempts(api: Api, capabilities: Collection[str]) -> Iterator[Attempt]:
+    """What a model entry can try over an API, but for what a known defect concerns."""
+    for row in rows():
+        if api in row.apis and set(row.needs) <= set(capabilities):
+            for saying in (*row.allows, *row.forbids):
+                if api not in saying.known:
+                    yield from _ways(api, row, saying, capabilities)
+
+
+def _ways(api: Api, row: Row, saying: Saying, capabilities: Collection[str]) -> Iterator[Attempt]:
+    """As a body and as a stream; after thoughts too, what comes first of its kind."""
+    first = saying in (row.allows[0], row.forbids[0]) and "reasoning" in capabilities
+    for thinks in (False, True) if first else (False,):
+        for stream in (False, True):
+            yield Attempt(api, row, saying, thinks, stream)
+
+
+def known_sayings() -> list[Any]:
+    """A parameter for each saying that an API takes by a known defect: API, row and saying."""
+    return [
+        pytest.param(
+            api,
+            row,
+            saying,
+            id=f"{api}-{row.id}-{saying.id}",
+            marks=[
+                _mark(defect),
+                pytest.mark.vllm_needs(api, *row.needs),
+                pytest.mark.covers(*row.covers),
+            ],
+        )
+        for row in rows()
+        for saying in (*row.allows, *row.forbids)
+        for api, defect in saying.known.items()
+    ]
+
+
+def _mark(known: str | KnownOn) -> pytest.MarkDecorator:
+    return known_defect(known) if isinstance(known, str) else known_defect(known.id, models=known.models)
+
+
+def covered() -> pytest.MarkDecorator:
+    """The behaviours of all rows."""
+    return pytest.mark.covers(*dict.fromkeys(name for row in rows() for name in row.covers))
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Tries sayings on a server.
+
+    Attributes:
+        server: the server.
+        http: a client whose requests are answered from the test's scripts.
+        script: scripts them.
+    """
+
+    server: RemoteServer
+    http: httpx.Client
+    script: ScriptWriter
+
+    def check(self, api: Api) -> None:
+        """Fails with a line for each attempt over an API that does not end as it must."""
+        self._check(attempts(api, self.server.entry.capabilities))
+
+    def check_known(self, api: Api, row: Row, saying: Saying) -> None:
+        """The same for one saying."""
+        self._check(_ways(api, row, saying, self.server.entry.capabilities))
+
+    def _check(self, tried: Iterable[Attempt]) -> None:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            wrong = [line for line in pool.map(self._try, tried) if line]
+        assert not wrong, "\n".join(wrong)
+
+    def _try(self, attempt: Attempt) -> str | None:
+        raw = attempt.raw(self.server.entry.dialect or "")
+        written = self.script(
+            Raw(raw),
+            name=attempt.name,
+            when=When(user=f"^{re.escape(attempt.name)}$"),
+            expect="done" if attempt.allowed else "refused",
+        )
+        assert written is not None
+        answer = self.http.post(PATHS[attempt.api], json=attempt.request(self.server.model))
+        if attempt.allowed:
+            came = said(attempt.api, answer) if answer.is_success else answer.text[:300]
+            return None if came == attempt.saying.said else f"{attempt.name}: came as {came}"
+        refused = REFUSED.search(error_message(answer))
+        if refused is None:
+            return f"{attempt.name}: the model may say {attempt.saying.said}: {answer.text[-300:]}"
+        position = int(refused["position"])
+        start, end = (len(self._text(written.takes[0][:count])) for count in (position, position + 1))
+        if start <= _place(attempt, raw, harmony=self.server.entry.harmony) < end:
+            return None
+        return f"{attempt.name}: refused after {raw[:start]!r}: {refused[0]}"
+
+    def _text(self, ids: Sequence[int]) -> str:
+        body = {"model": self.server.model, "tokens": list(ids)}
+        return str(self.http.post("/detokenize", json=body).json()["prompt"])
+
+
+def _place(attempt: Attempt, raw: str, *, harmony: bool) -> int:
+    """Where the model first breaks the constraint, in characters."""
+    wrong, begin = attempt.saying.wrong, raw.find(THOUGHTS) + len(THOUGHTS) if attempt.thinks else 0
+    if wrong == END:
+        return len(raw) - 1
+    if isinstance(wrong, After):
+        return raw.index(wrong.after, begin) + len(wrong.after)
+    text = wrong if isinstance(wrong, str) else wrong.harmony if harmony else wrong.standard  # type: ignore[union-attr]
+    after_header = raw.index(PLAIN, begin) if harmony and text == "<|message|>" else begin
+    return raw.index(text, after_header)
+
+
+def _for_responses(asks: Asks, question: str) -> Json:
+    request: Json = {"input": question}
+    if asks.tools:
+        request["tools"] = [{"type": "function", **_function(*tool)} for tool in asks.tools.items()]
+    if isinstance(asks.choice, Allowed):
+        tools = [{"type": "function", "name": name} for name in asks.choice.allowed]
+        request["tool_choice"] = {"type": "allowed_tools", "mode": asks.choice.mode, "tools": tools}
+    elif isinstance(asks.choice, Named):
+        request["tool_choice"] = {"type": "function", "name": asks.choice.name}
+    elif asks.choice:
+        request["tool_choice"] = asks.choice
+    if asks.format == "json_object":
+        request["text"] = {"format": {"type": "json_object"}}
+    elif asks.format is not None:
+        request["text"] = {"format": {"type": "json_schema", "name": "trip", "schema": asks.format}}
+    return request | _common(asks)
+
+
+def _for_chat(asks: Asks, question: str) -> Json:
+    request: Json = {"messages": [{"role": "user", "content": question}]}
+    if asks.tools:
+        tools = [{"type": "function", "function": _function(*tool)} for tool in asks.tools.items()]
+        request["tools"] = tools
+    if isinstance(asks.choice, Named):
+        request["tool_choice"] = {"type": "function", "function": {"name": asks.choice.name}}
+    elif asks.choice:
+        request["tool_choice"] = asks.choice
+    if asks.format == "json_object":
+        request["response_format"] = {"type": "json_object"}
+    elif asks.format is not None:
+        schema = {"name": "trip", "schema": asks.format}
+        request["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return request | _common(asks)
+
+
+def _common(asks: Asks) -> Json:
+    parallel = {} if asks.parallel is None else {"parallel_tool_calls": asks.parallel}
+    return parallel | ({"structured_outputs": asks.structured} if asks.structured else {})
+
+
+def _for_messages(asks: Asks, question: str) -> Json:
+    request: Json = {"messages": [{"role": "user", "content": question}], "max_tokens": 500}
+    if asks.tools:
+        request["tools"] = [
+            {"name": name, "input_schema": PARAMETERS, "strict": strict}
+            for name, strict in asks.tools.items()
+        ]
+    if asks.choice:
+        choice: Json = {"type": {"auto": "auto", "required": "any"}.get(str(asks.choice), "tool")}
+        named = {"name": asks.choice.name} if isinstance(asks.choice, Named) else {}
+        single = {"disable_parallel_tool_use": True} if asks.parallel is False else {}
+        request["tool_choice"] = choice | named | single
+    if asks.format is not None:
+        request["output_config"] = {"format": {"type": "json_schema", "schema": asks.format}}
+    return request
+
+
+def _function(name: str, strict: bool) -> Json:
+    return {"name": name, "parameters": PARAMETERS, "strict": strict}
+
+
+_REQUESTS: dict[Api, Callable[[Asks, str], Json]] = {
+    "responses": _for_responses,
+    "chat": _for_chat,
+    "messages": _for_messages,
+}
+
+
+@pytest.fixture
+def constraints(vllm_server: RemoteServer, http: httpx.Client, script: ScriptWriter) -> Constraints:
+    """Tries sayings under constraints on the server."""
+    return Constraints(vllm_server, http, script)

@@ -1,0 +1,49 @@
+"""The prompts that each API makes of `cases/prompts.yaml` on gpt-oss, against openai-harmony."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.apis import Api
+from tests.harmony.conversation import prompts_of
+from tests.own_server import OwnServer
+from tests.prompts import Conversation, Prompts, covered, known_prompts, of_entry, of_render_routes
+from vllm_harness.server.remote import RemoteServer
+
+pytestmark = [
+    pytest.mark.vllm_harmony,
+    pytest.mark.vllm_scripted,
+    pytest.mark.vllm_needs("responses", "chat", "messages"),
+]
+
+
+def prompts(server: RemoteServer, harmony: Any) -> Prompts:
+    """Compares with openai-harmony's own rendering."""
+    return Prompts(server, lambda conversation: prompts_of(harmony, conversation))
+
+
+@covered()
+def test_prompts_are_harmony_s(vllm_server: RemoteServer, harmony: Any) -> None:
+    prompts(vllm_server, harmony).check(of_entry(vllm_server))
+
+
+@covered()
+def test_render_routes_give_the_same(own_server: OwnServer, harmony: Any) -> None:
+    server = own_server(["--enable-scale-out"])
+    prompts(server, harmony).check_render_routes(of_render_routes(server))
+
+
+@pytest.mark.parametrize(("api", "row"), known_prompts("harmony"))
+def test_known_defects_of_prompts(
+    api: Api, row: Conversation, vllm_server: RemoteServer, harmony: Any
+) -> None:
+    prompts(vllm_server, harmony).check([(api, row)])
+
+
+@pytest.mark.parametrize(("api", "row"), known_prompts("harmony", "known_of_route"))
+def test_known_defects_of_render_routes(
+    api: Api, row: Conversation, own_server: OwnServer, harmony: Any
+) -> None:
+    prompts(own_server(["--enable-scale-out"]), harmony).check_render_routes([(api, row)])

@@ -1,0 +1,350 @@
+"""Prompts: what the model gets of a conversation, over each API, against the family's own template.
+
+The token ids are those of the engine. The template is rendered here, outside the server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import httpx
+import pytest
+import yaml
+from pydantic import Field
+
+from tests.apis import APIS, PATHS, Api, Json
+from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
+from tests.case_files import FOLDER
+from tests.messages_api import TOOL
+from vllm_harness import known_defect
+from vllm_harness.endpoint import tls
+from vllm_harness.files.strict import StrictModel
+from vllm_harness.scripted.book import ScriptBook
+from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
+from vllm_harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
+from vllm_harness.server.remote import RemoteServer
+
+AT_ONCE = 16
+Turn = tuple[str, ...]
+"""Its kind, and its texts: of a call the number and the city, of an output the number and the text."""
+OF_THE_MODEL = ("thoughts", "assistant", "call")
+
+
+class Step(StrictModel):
+    """A request, and what the model says to it."""
+
+    instructions: str | None = None
+    tools: bool = False
+    effort: Literal["none", "low", "high"] | None = None
+    input: tuple[Turn, ...]
+    says: tuple[Turn, ...] = ()
+
+
+class Conversation(StrictModel):
+    """A row of the file; its comment documents the fields."""
+
+    id: str
+    covers: tuple[str, ...]
+    apis: tuple[Api, ...] = APIS
+    only: Literal["harmony", "standard"] | None = None
+    needs: tuple[str, ...] = ()
+    known: dict[Api, str] = Field(default_factory=dict)
+    known_of_route: dict[Api, str] = Field(default_factory=dict)
+    steps: tuple[Step, ...]
+
+    @property
+    def turns(self) -> list[Turn]:
+        """All turns, up to the last request."""
+        return [turn for step in self.steps for turn in (*step.input, *step.says)]
+
+
+Rendered = Callable[[Conversation], tuple[list[int], ...]]
+"""The prompts that a family's format allows for a conversation; all but one allow one."""
+
+
+@cache
+def conversations() -> tuple[Conversation, ...]:
+    """The rows of the file."""
+    loaded = yaml.safe_load((FOLDER / "prompts.yaml").read_text())
+    return tuple(Conversation.model_validate(row) for row in loaded)
+
+
+def covered() -> pytest.MarkDecorator:
+    """The behaviours of all conversations."""
+    return pytest.mark.covers(*dict.fromkeys(name for row in conversations() for name in row.covers))
+
+
+def known_prompts(family: str, of: Literal["known", "known_of_route"] = "known") -> list[Any]:
+    """A parameter for each API, or for its render route, that makes another prompt by a known defect."""
+    return [
+        pytest.param(
+            api,
+            row,
+            id=f"{api}-{row.id}",
+            marks=[
+                known_defect(defect),
+                pytest.mark.vllm_needs(api, *row.needs),
+                pytest.mark.covers(*row.covers),
+            ],
+        )
+        for row in conversations()
+        if row.only in (None, family)
+        for api, defect in getattr(row, of).items()
+    ]
+
+
+def of_entry(server: RemoteServer) -> list[tuple[Api, Conversation]]:
+    """What can be asked of a model entry, but for what a known defect concerns."""
+    family = "harmony" if server.entry.harmony else "standard"
+    return [
+        (api, row)
+        for row in conversations()
+        if row.only in (None, family) and set(row.needs) <= set(server.entry.capabilities)
+        for api in row.apis
+        if api not in row.known
+    ]
+
+
+def of_render_routes(server: RemoteServer) -> list[tuple[Api, Conversation]]:
+    """The same for the routes that give a prompt without generating, which know no earlier response."""
+    return [
+        (api, row) for api, row in of_entry(server) if len(row.steps) == 1 and api not in row.known_of_route
+    ]
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Asks a server for the prompts that it makes, and compares them.
+
+    Attributes:
+        server: the server.
+        rendered: the prompts of a conversation by the family's own template.
+    """
+
+    server: RemoteServer
+    rendered: Rendered
+
+    def check(self, asked: Iterable[tuple[Api, Conversation]]) -> None:
+        """Fails with a line for each conversation of which an API makes another prompt."""
+        self._check(asked, self._generated)
+
+    def check_render_routes(self, asked: Iterable[tuple[Api, Conversation]]) -> None:
+        """The same for the routes that give a prompt without generating."""
+        self._check(asked, lambda api, row: self._render_route(api, row.steps[0]))
+
+    def _check(
+        self,
+        asked: Iterable[tuple[Api, Conversation]],
+        prompt: Callable[[Api, Conversation], list[int]],
+    ) -> None:
+        def compare(case: tuple[Api, Conversation]) -> str | None:
+            api, row = case
+            expected, got = self.rendered(row), prompt(api, row)
+            return None if got in expected else f"{api}, {row.id}: {self._difference(expected[0], got)}"
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            wrong = [line for line in pool.map(compare, asked) if line]
+        assert not wrong, "\n".join(wrong)
+
+    def _generated(self, api: Api, row: Conversation) -> list[int]:
+        """The prompt of the last request, as the engine got it."""
+        book = ScriptBook(self.server.endpoint, self.server.entry)
+        previous: Json | None = None
+        for step in row.steps:
+            written = book.script(_meaning(step.says), keep_prompt=True, constrained=True)  # no blank lines
+            previous = self._answer(api, step, book, previous)
+        (prompt,) = book.prompts(written.name)
+        assert previous is not None
+        _check_shown(api, previous, prompt)
+        book.verify()
+        book.close()
+        return prompt
+
+    def _answer(self, api: Api, step: Step, book: ScriptBook, previous: Json | None) -> Json:
+        request = _REQUESTS[api](step)
+        if previous is not None:
+            request["previous_response_id"] = previous["id"]
+            calls = [item["call_id"] for item in previous["output"] if item["type"] == "function_call"]
+            outputs = [item for item in request["input"] if item.get("type") == "function_call_output"]
+            for call_id, output in zip(calls, outputs, strict=False):
+                output["call_id"] = call_id
+        return self._post(PATHS[api], request, {BOOK_HEADER: book.name})
+
+    def _render_route(self, api: Api, step: Step) -> list[int]:
+        ids: list[int] = self._post(f"{PATHS[api]}/render", _REQUESTS[api](step))["token_ids"]
+        return ids
+
+    def _post(self, path: str, request: Json, headers: dict[str, str] | None = None) -> Json:
+        url = self.server.endpoint.url_for(path)
+        body = {"model": self.server.model, **request}
+        answer = httpx.post(
+            url, json=body, headers=headers, timeout=self.server.endpoint.request_s, verify=tls()
+        )
+        assert answer.status_code == 200, f"{path}: HTTP {answer.status_code}: {answer.text[:300]}"
+        return dict(answer.json())
+
+    def _difference(self, expected: Sequence[int], got: Sequence[int]) -> str:
+        at = next(
+            (n for n, pair in enumerate(zip(expected, got, strict=False)) if pair[0] != pair[1]),
+            min(len(expected), len(got)),
+        )
+        after, wanted, came = (
+            self._text(ids) for ids in (got[max(0, at - 12) : at], expected[at : at + 40], got[at : at + 40])
+        )
+        return f"after {at} tokens, {after!r}: {wanted!r} by the template, {came!r} got"
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return str(self._post("/detokenize", {"tokens": list(ids)})["prompt"])
+
+
+def _check_shown(api: Api, answer: Json, prompt: list[int]) -> None:
+    """What the answer says of the prompt is what the engine got."""
+    counted = answer["usage"]["prompt_tokens" if api == "chat" else "input_tokens"]
+    assert counted == len(prompt), f"{api}: usage has {counted} tokens of input, not {len(prompt)}"
+    if api == "chat":
+        assert answer["prompt_token_ids"] == prompt
+    if api == "responses" and "tokens" in answer["input_messages"][0]:
+        assert answer["input_messages"][0]["tokens"] == prompt
+
+
+def chat_messages(turns: Iterable[Turn]) -> list[Json]:
+    """Turns as messages of Chat Completions; what the model says in a row is one message."""
+    messages: list[Json] = []
+    for kind, *texts in turns:
+        if kind in OF_THE_MODEL:
+            if not messages or messages[-1]["role"] != "assistant" or _is_full(messages[-1], kind):
+                messages.append({"role": "assistant"})
+            _add(messages[-1], kind, texts)
+        elif kind == "output":
+            messages.append({"role": "tool", "tool_call_id": f"call_{texts[0]}", "content": texts[1]})
+        else:
+            messages.append({"role": kind, "content": _content(texts, "text")})
+    return messages
+
+
+def _is_full(message: Json, kind: str) -> bool:
+    return "tool_calls" in message if kind != "call" else False
+
+
+def _add(message: Json, kind: str, texts: Sequence[str]) -> None:
+    if kind == "call":
+        number, city = texts
+        function = {"name": "get_weather", "arguments": arguments(city)}
+        call = {"id": f"call_{number}", "type": "function", "function": function}
+        message.setdefault("tool_calls", []).append(call)
+    else:
+        message["content" if kind == "assistant" else "reasoning"] = texts[0]
+
+
+def arguments(city: str) -> str:
+    """The arguments of a call, as a model writes them."""
+    return json.dumps({"city": city})
+
+
+def _content(texts: Sequence[str], part_type: str) -> Any:
+    return texts[0] if len(texts) == 1 else [{"type": part_type, "text": text} for text in texts]
+
+
+def _meaning(says: Sequence[Turn]) -> Meaning:
+    def part(turn: Turn) -> Part:
+        match turn:
+            case ("call", _, city):
+                return ToolCall("get_weather", {"city": city})
+            case ("thoughts", text):
+                return Reasoning(text)
+            case (_, text):
+                return Text(text)
+            case _:
+                raise ValueError(f"the model cannot say {turn}")
+
+    return Meaning(tuple(map(part, says or (("assistant", "Fine."),))))
+
+
+def _for_responses(step: Step) -> Json:
+    request: Json = {"input": [_item(turn) for turn in step.input], "enable_response_messages": True}
+    if step.instructions:
+        request["instructions"] = step.instructions
+    if step.tools:
+        request["tools"] = [RESPONSES_TOOL]
+    if step.effort:
+        request["reasoning"] = {"effort": step.effort}
+    return request
+
+
+def _item(turn: Turn) -> Json:
+    kind, *texts = turn
+    match kind:
+        case "thoughts":
+            thoughts = [{"type": "reasoning_text", "text": texts[0]}]
+            return {"type": "reasoning", "id": "rs_1", "summary": [], "content": thoughts}
+        case "assistant":
+            words = [{"type": "output_text", "text": texts[0], "annotations": list[Json]()}]
+            message = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+            return {**message, "content": words}
+        case "call":
+            call = {"call_id": f"call_{texts[0]}", "name": "get_weather", "arguments": arguments(texts[1])}
+            return {"type": "function_call", **call}
+        case "output":
+            return {"type": "function_call_output", "call_id": f"call_{texts[0]}", "output": texts[1]}
+        case _:
+            return {"role": kind, "content": _content(texts, "input_text")}
+
+
+def _for_chat(step: Step) -> Json:
+    request: Json = {"messages": chat_messages(step.input), "return_token_ids": True}
+    if step.tools:
+        request["tools"] = [CHAT_TOOL]
+    if step.effort:
+        request["reasoning_effort"] = step.effort
+    return request
+
+
+def _for_messages(step: Step) -> Json:
+    messages: list[Json] = []
+    request: Json = {"max_tokens": 50, "messages": messages}
+    for message in chat_messages(step.input):
+        if message["role"] == "system":
+            request["system"] = message["content"]
+        else:
+            messages.append(_for_anthropic(message))
+    if step.tools:
+        request["tools"] = [{**TOOL, "strict": True}]
+    if step.effort == "none":
+        request["thinking"] = {"type": "disabled"}
+    elif step.effort:
+        request["output_config"] = {"effort": step.effort}
+    return request
+
+
+def _for_anthropic(message: Json) -> Json:
+    match message["role"]:
+        case "tool":
+            result = {"tool_use_id": message["tool_call_id"], "content": message["content"]}
+            return {"role": "user", "content": [{"type": "tool_result", **result}]}
+        case "assistant":
+            return {"role": "assistant", "content": list(_blocks(message))}
+        case _:
+            return message
+
+
+def _blocks(message: Json) -> Iterable[Json]:
+    if "reasoning" in message:
+        yield {"type": "thinking", "thinking": message["reasoning"], "signature": "s"}
+    if "content" in message:
+        yield {"type": "text", "text": message["content"]}
+    for call in message.get("tool_calls", ()):
+        function = call["function"]
+        used = {"id": call["id"], "name": function["name"], "input": json.loads(function["arguments"])}
+        yield {"type": "tool_use", **used}
+
+
+_REQUESTS: dict[Api, Callable[[Step], Json]] = {
+    "responses": _for_responses,
+    "chat": _for_chat,
+    "messages": _for_messages,
+}

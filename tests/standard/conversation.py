@@ -1,0 +1,71 @@
+"""Conversations in the chat template of a model, rendered as transformers does, outside the server."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+from jinja2 import Template
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from tests.behaviours.tools import CHAT_TOOL
+from tests.prompts import Conversation, chat_messages
+from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.environments import assets
+
+
+def rendered(entry: ModelEntry, conversation: Conversation) -> str:
+    """The prompt: the turns of all requests, with instructions, tools and effort of the last one."""
+    last = conversation.steps[-1]
+    instructions = [{"role": "system", "content": last.instructions}] if last.instructions else []
+    return _template(entry).render(
+        messages=[*instructions, *map(_for_template, chat_messages(conversation.turns))],
+        tools=[CHAT_TOOL] if last.tools else None,
+        add_generation_prompt=True,
+        bos_token=_configuration(entry).get("bos_token"),
+        **({"enable_thinking": False} if last.effort == "none" else {}),
+    )
+
+
+def _for_template(message: dict[str, Any]) -> dict[str, Any]:
+    """A message as transformers documents it: content is one text, arguments are an object.
+
+    Templates know no developer; his words are a system's (OpenAI's Model Spec, "Levels of authority").
+    """
+    content = message.get("content") or ""
+    if isinstance(content, list):
+        content = "\n".join(part["text"] for part in content)
+    more: dict[str, Any] = {}
+    if "reasoning" in message:
+        more["reasoning_content"] = message["reasoning"]
+    if "tool_calls" in message:
+        functions = [call["function"] for call in message["tool_calls"]]
+        more["tool_calls"] = [
+            {"type": "function", "function": {**each, "arguments": json.loads(each["arguments"])}}
+            for each in functions
+        ]
+    role = "system" if message["role"] == "developer" else message["role"]
+    return {"role": role, "content": content, **more}
+
+
+def _configuration(entry: ModelEntry) -> dict[str, Any]:
+    assert entry.stand_in is not None
+    path = assets.fetch(entry.stand_in.tokenizer) / "tokenizer_config.json"
+    return dict(json.loads(path.read_text()))
+
+
+@cache
+def _template_of(text: str) -> Template:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = lambda value, indent=None: json.dumps(
+        value, ensure_ascii=False, indent=indent
+    )
+    return environment.from_string(text)
+
+
+def _template(entry: ModelEntry) -> Template:
+    path = entry.chat_template_path
+    return _template_of(path.read_text() if path else _configuration(entry)["chat_template"])

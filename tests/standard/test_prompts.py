@@ -1,0 +1,50 @@
+"""The prompts that each API makes of `cases/prompts.yaml`, against the model's own chat template."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.apis import Api
+from tests.own_server import OwnServer
+from tests.prompts import Conversation, Prompts, covered, known_prompts, of_entry, of_render_routes
+from tests.standard.conversation import rendered
+from vllm_harness.endpoint import tls
+from vllm_harness.server.remote import RemoteServer
+
+pytestmark = [
+    pytest.mark.vllm_standard,
+    pytest.mark.vllm_scripted,
+    pytest.mark.vllm_needs("responses", "chat", "messages"),
+]
+
+
+def prompts(server: RemoteServer) -> Prompts:
+    """Compares with the template's text, as the server's tokenizer writes it."""
+
+    def ids(conversation: Conversation) -> tuple[list[int]]:
+        body = {
+            "model": server.model,
+            "prompt": rendered(server.entry, conversation),
+            "add_special_tokens": False,
+        }
+        answer = httpx.post(server.endpoint.url_for("/tokenize"), json=body, timeout=60, verify=tls())
+        return ([int(token) for token in answer.json()["tokens"]],)
+
+    return Prompts(server, ids)
+
+
+@covered()
+def test_prompts_are_the_template_s(vllm_server: RemoteServer) -> None:
+    prompts(vllm_server).check(of_entry(vllm_server))
+
+
+@covered()
+def test_render_routes_give_the_same(own_server: OwnServer) -> None:
+    server = own_server(["--enable-scale-out"])
+    prompts(server).check_render_routes(of_render_routes(server))
+
+
+@pytest.mark.parametrize(("api", "row"), known_prompts("standard"))
+def test_known_defects_of_prompts(api: Api, row: Conversation, vllm_server: RemoteServer) -> None:
+    prompts(vllm_server).check([(api, row)])
