@@ -22,6 +22,7 @@ DELIVERIES: dict[Engine, dict[Group, tuple[Delivery, ...]]] = {
         ),
         "malformed": deliveries("whole tokens_1 tokens_3 all all_with_end"),
         "properties": deliveries("whole tokens_1 tokens_3 all_with_end"),
+        "cost": deliveries("whole tokens_1"),
     },
     "http": {
         "canonical": _BOTH_APIS,

@@ -1,0 +1,162 @@
+"""Measures what vLLM's parsers take over answers that grow. Run by a server's interpreter.
+
+Standard input has one JSON object: `families`, as for `vllm_harness_parse`, whose cases have their lengths in
+`grown`, and `deadline_s`, the CPU time that a case may take in one delivery. Standard output gets one JSON
+object a case and delivery, with the curve of its cost.
+"""
+
+import gc
+import json
+import os
+import signal
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from time import thread_time
+from typing import Any
+
+import vllm_harness_parse as parse
+
+REPEATED_S = 0.2
+"""What takes less is measured again, and the least counts."""
+REPEATS = 2
+MEMORY_S = 0.2
+"""What takes longer is not run again for its memory, which makes it several times slower."""
+LONG_ENOUGH = 16384
+"""Tokens from which on a curve ends where its time grows by more than `STEEP` with twice the tokens."""
+STEEP = 3.0
+
+Step = Callable[[], object]
+
+
+class _Late(BaseException):
+    """The deadline of a case; nothing that a parser does may keep this from ending its run."""
+
+
+def _steps(parsers: Any, case: dict[str, Any], output: Any, prompt: list[int], streamed: bool) -> Iterator[Step]:
+    """What the event loop of a server does for an answer, in the pieces in which it does it."""
+    made: list[Any] = []
+    yield lambda: made.extend(parsers._new(case, stream=streamed))
+    parser, request = made
+    if not streamed:
+        text = "".join(output.texts(request))
+        yield lambda: _whole(parser, request, text, output, prompt)
+        return
+    texts, last = output.texts(request), len(output.ids) - 1
+    for number, (text, token) in enumerate(zip(texts, output.ids, strict=True)):
+        yield lambda text=text, token=token, number=number: parser.parse_delta(
+            delta_text=text,
+            delta_token_ids=[token],
+            request=request,
+            prompt_token_ids=prompt,
+            finished=number == last,
+        )
+
+
+def _whole(parser: Any, request: Any, text: str, output: Any, prompt: list[int]) -> None:
+    if hasattr(parser, "set_prompt_token_ids"):
+        parser.set_prompt_token_ids(prompt)
+    parser.parse(text, request, enable_auto_tools=True, model_output_token_ids=output.ids)
+    if hasattr(parser, "count_reasoning_tokens"):
+        parser.count_reasoning_tokens(output.ids)
+
+
+def _run(steps: Iterator[Step]) -> tuple[float, float]:
+    """The CPU time of all steps, and that of the longest."""
+    total = longest = 0.0
+    for step in steps:
+        started = thread_time()
+        step()
+        taken = thread_time() - started
+        total += taken
+        longest = max(longest, taken)
+    return total, longest
+
+
+def _peak(steps: Iterator[Step]) -> int:
+    """The bytes that all steps have allocated at most."""
+    tracemalloc.start()
+    try:
+        _run(steps)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def _point(steps: Callable[[], Iterator[Step]], tokens: int) -> dict[str, Any]:
+    runs = [_run(steps())]
+    while len(runs) < REPEATS and runs[0][0] < REPEATED_S:
+        runs.append(_run(steps()))
+    total, longest = (min(figures) for figures in zip(*runs, strict=True))
+    peak = _peak(steps()) if total < MEMORY_S else None
+    return {"tokens": tokens, "cpu_s": total, "longest_s": longest, "peak_bytes": peak}
+
+
+def _curve(parsers: Any, case: dict[str, Any], delivery: dict[str, Any], deadline_s: float) -> dict[str, Any]:
+    points: list[dict[str, Any]] = []
+    for grown in case["grown"]:
+        text = "".join(piece * count for piece, count in grown["runs"])
+        own = {**case, "pieces": [text], "tools": case["tools"][: grown["tools"]]}
+        (output,) = parsers._outputs(own)
+        prompt = parsers._prompt(own)
+        gc.collect()
+        gc.disable()
+        signal.setitimer(signal.ITIMER_REAL, 2 * deadline_s, deadline_s)
+        try:
+            steps = lambda own=own, output=output, prompt=prompt: _steps(
+                parsers, own, output, prompt, delivery["shape"] != "whole"
+            )
+            points.append(_point(steps, len(output.ids)))
+        except _Late:
+            return {"points": points, "stopped_at": len(output.ids)}
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            gc.enable()
+        if _is_enough(points, deadline_s):
+            break
+    return {"points": points, "stopped_at": None}
+
+
+def _is_enough(points: list[dict[str, Any]], deadline_s: float) -> bool:
+    """Whether the next length would end after the deadline, or can tell nothing new."""
+    taken = [point["cpu_s"] for point in points]
+    if len(taken) > 1 and points[-1]["tokens"] > LONG_ENOUGH and taken[-1] > STEEP * taken[-2]:
+        return True
+    return sum(taken) + 2 * taken[-1] > deadline_s
+
+
+def _answers(number: int, family: dict[str, Any], deadline_s: float) -> Iterator[dict[str, Any]]:
+    place = {"family": family["name"], "case_set": number}
+    try:
+        parsers = parse._Family(number, family)
+    except Exception as error:
+        yield {**place, "error": parse._error(error)}
+        return
+    for case in family["cases"]:
+        for delivery in case["deliveries"]:
+            answer = {**place, "case": case["name"], "delivery": delivery["code"]}
+            try:
+                yield {**answer, "curve": _curve(parsers, case, delivery, deadline_s)}
+            except Exception as error:
+                yield {**answer, "error": parse._error(error)}
+
+
+def _is_late(*_: Any) -> None:
+    raise _Late
+
+
+def main() -> None:
+    """Reads the families, writes the curves; whatever vLLM prints goes to standard error."""
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    signal.signal(signal.SIGALRM, _is_late)
+    document = json.load(sys.stdin)
+    with output:
+        for number, family in enumerate(document["families"]):
+            for answer in _answers(number, family, document["deadline_s"]):
+                print(json.dumps(answer), file=output)
+            output.flush()
+
+
+if __name__ == "__main__":
+    main()
