@@ -40,6 +40,7 @@ from vllm_harness.cli.regression_options import (
 from vllm_harness.cli.regression_table import (
     show_cells,
     show_changes,
+    show_costs,
     show_coverage,
     show_engine_differences,
     show_explained,
@@ -128,6 +129,7 @@ def regression(
     folder = RegressionRun.named(run or time.strftime("%Y%m%d-%H%M%S"))
     cells, errors = _run(folder, environments, selection, at_a_time)
     show_cells(console, cells, known)
+    show_costs(console, cells)
     found = [] if known else _search(folder, environments, selection, at_a_time)
     console.print(f"run: {folder.folder}")
     if write_baseline:

@@ -171,7 +171,9 @@ def _rendered(family: Family, answer: GrowingAnswer, count: int) -> tuple[Run, .
 def _runs(text: str, unit: str) -> tuple[Run, ...]:
     """A text with the repetitions of a unit told as such, so that a long one is short to keep."""
     pieces = re.split(f"((?:{re.escape(unit)}){{4,}})", text)
-    told = ((unit, len(piece) // len(unit)) if number % 2 else (piece, 1) for number, piece in enumerate(pieces))
+    told = (
+        (unit, len(piece) // len(unit)) if number % 2 else (piece, 1) for number, piece in enumerate(pieces)
+    )
     return tuple(run for run in told if run[0])
 
 

@@ -53,13 +53,13 @@ class CostPoint(StrictModel):
     """What an answer takes at one length.
 
     Attributes:
-        tokens: of the answer.
+        size: tokens of the answer; where the tools of the request are what grows, how many there are.
         cpu_s: CPU time of the whole answer.
         longest_s: of the longest step that nothing interrupts.
         peak_bytes: memory that was allocated at most, where that was measured.
     """
 
-    tokens: int
+    size: int
     cpu_s: float
     longest_s: float
     peak_bytes: int | None = None
@@ -70,7 +70,7 @@ class Curve(StrictModel):
 
     Attributes:
         points: the shortest first.
-        stopped_at: tokens of the answer that took longer than the deadline, which ended the curve.
+        stopped_at: size of the answer that took longer than the deadline, which ended the curve.
     """
 
     points: tuple[CostPoint, ...] = ()

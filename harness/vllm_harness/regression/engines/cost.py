@@ -26,7 +26,7 @@ def measure_all(
         case_sets: families whose dialect is data, with the inputs of cases.
 
     Raises:
-        InProcessError: vLLM does not import, or the whole takes several times longer than the deadlines allow.
+        InProcessError: vLLM does not import, or takes several times longer than its deadlines allow.
     """
     families = [worker_family(family, inputs) for family, inputs in case_sets]
     curves = sum(len(input_.deliveries) for _, inputs in case_sets for input_ in inputs)

@@ -25,14 +25,14 @@ ORDINARY_TOKENS = 16384
 
 
 def time_exponent(curve: Curve) -> float | None:
-    """The k for which the CPU time grows as the k-th power of the tokens; None: too few lengths tell."""
-    return _exponent((point.tokens, point.cpu_s) for point in curve.points if point.cpu_s >= LEAST_S)
+    """The k for which the CPU time grows as the k-th power of the size; None: too few lengths tell."""
+    return _exponent((point.size, point.cpu_s) for point in curve.points if point.cpu_s >= LEAST_S)
 
 
 def memory_exponent(curve: Curve) -> float | None:
     """The same of the memory."""
     return _exponent(
-        (point.tokens, point.peak_bytes)
+        (point.size, point.peak_bytes)
         for point in curve.points
         if point.peak_bytes is not None and point.peak_bytes >= LEAST_BYTES
     )
@@ -40,7 +40,7 @@ def memory_exponent(curve: Curve) -> float | None:
 
 def _exponent(figures: Iterable[tuple[float, float]]) -> float | None:
     """The median slope between any two of the longest lengths, which one disturbed figure does not move."""
-    logs = [(math.log(tokens), math.log(figure)) for tokens, figure in figures][-FITTED:]
+    logs = [(math.log(size), math.log(figure)) for size, figure in figures][-FITTED:]
     if len(logs) < FITTED:
         return None
     return median((b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(logs, 2) if b[0] != a[0])
@@ -65,7 +65,7 @@ def blocked_at(curve: Curve) -> CostPoint | None:
         (
             point
             for point in curve.points
-            if point.longest_s > BLOCKED_S and point.tokens <= 1.1 * ORDINARY_TOKENS
+            if point.longest_s > BLOCKED_S and point.size <= 1.1 * ORDINARY_TOKENS
         ),
         None,
     )
@@ -79,7 +79,7 @@ class FamilyCost:
         family, tool_parser, reasoning_parser: whose.
         whole, streamed: the steepest curve: exponent, and the case that shows it; None: none could be fitted.
         findings: how many curves are findings, and of how many.
-        longest: seconds of the longest step of an answer of an ordinary length, its tokens and its case.
+        longest: seconds of the longest step of an answer of an ordinary length, its size and its case.
     """
 
     family: str
@@ -126,10 +126,10 @@ def _steepest(curves: _Curves, *, streamed: bool) -> tuple[float, str] | None:
 def _longest(curves: _Curves) -> tuple[float, int, str] | None:
     return max(
         (
-            (point.longest_s, point.tokens, name)
+            (point.longest_s, point.size, name)
             for name, _, curve in curves
             for point in curve.points
-            if point.tokens <= 1.1 * ORDINARY_TOKENS
+            if point.size <= 1.1 * ORDINARY_TOKENS
         ),
         default=None,
     )

@@ -12,6 +12,7 @@ import signal
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import thread_time
 from typing import Any
 
@@ -33,32 +34,44 @@ class _Late(BaseException):
     """The deadline of a case; nothing that a parser does may keep this from ending its run."""
 
 
-def _steps(parsers: Any, case: dict[str, Any], output: Any, prompt: list[int], streamed: bool) -> Iterator[Step]:
-    """What the event loop of a server does for an answer, in the pieces in which it does it."""
-    made: list[Any] = []
-    yield lambda: made.extend(parsers._new(case, stream=streamed))
-    parser, request = made
-    if not streamed:
-        text = "".join(output.texts(request))
-        yield lambda: _whole(parser, request, text, output, prompt)
-        return
-    texts, last = output.texts(request), len(output.ids) - 1
-    for number, (text, token) in enumerate(zip(texts, output.ids, strict=True)):
-        yield lambda text=text, token=token, number=number: parser.parse_delta(
-            delta_text=text,
-            delta_token_ids=[token],
-            request=request,
-            prompt_token_ids=prompt,
-            finished=number == last,
-        )
+class _Answer:
+    """An answer at one length, and the parsers that take it, made anew each time."""
+
+    def __init__(self, parsers: Any, case: dict[str, Any], grown: dict[str, Any], streamed: bool) -> None:
+        text = "".join(piece * count for piece, count in grown["runs"])
+        self._case = {**case, "pieces": [text], "tools": case["tools"][: grown["tools"]]}
+        self._parsers = parsers
+        self._streamed = streamed
+        self._prompt = parsers._prompt(self._case)
+        (self._output,) = parsers._outputs(self._case)
+        self.size = grown["tools"] or len(self._output.ids)
+
+    def steps(self) -> Iterator[Step]:
+        """What the event loop of a server does for it, in the pieces in which it does it."""
+        made: list[Any] = []
+        yield lambda: made.extend(self._parsers._new(self._case, stream=self._streamed))
+        parser, request = made
+        texts, ids = self._output.texts(request), self._output.ids
+        if not self._streamed:
+            yield partial(_whole, parser, request, "".join(texts), ids, self._prompt)
+            return
+        for number, (text, token) in enumerate(zip(texts, ids, strict=True), start=1):
+            yield partial(
+                parser.parse_delta,
+                delta_text=text,
+                delta_token_ids=[token],
+                request=request,
+                prompt_token_ids=self._prompt,
+                finished=number == len(ids),
+            )
 
 
-def _whole(parser: Any, request: Any, text: str, output: Any, prompt: list[int]) -> None:
+def _whole(parser: Any, request: Any, text: str, ids: list[int], prompt: list[int]) -> None:
     if hasattr(parser, "set_prompt_token_ids"):
         parser.set_prompt_token_ids(prompt)
-    parser.parse(text, request, enable_auto_tools=True, model_output_token_ids=output.ids)
+    parser.parse(text, request, enable_auto_tools=True, model_output_token_ids=ids)
     if hasattr(parser, "count_reasoning_tokens"):
-        parser.count_reasoning_tokens(output.ids)
+        parser.count_reasoning_tokens(ids)
 
 
 def _run(steps: Iterator[Step]) -> tuple[float, float]:
@@ -83,34 +96,28 @@ def _peak(steps: Iterator[Step]) -> int:
         tracemalloc.stop()
 
 
-def _point(steps: Callable[[], Iterator[Step]], tokens: int) -> dict[str, Any]:
-    runs = [_run(steps())]
+def _point(answer: _Answer) -> dict[str, Any]:
+    runs = [_run(answer.steps())]
     while len(runs) < REPEATS and runs[0][0] < REPEATED_S:
-        runs.append(_run(steps()))
+        runs.append(_run(answer.steps()))
     total, longest = (min(figures) for figures in zip(*runs, strict=True))
-    peak = _peak(steps()) if total < MEMORY_S else None
-    return {"tokens": tokens, "cpu_s": total, "longest_s": longest, "peak_bytes": peak}
+    peak = _peak(answer.steps()) if total < MEMORY_S else None
+    return {"size": answer.size, "cpu_s": total, "longest_s": longest, "peak_bytes": peak}
 
 
-def _curve(parsers: Any, case: dict[str, Any], delivery: dict[str, Any], deadline_s: float) -> dict[str, Any]:
+def _curve(parsers: Any, case: dict[str, Any], streamed: bool, deadline_s: float) -> dict[str, Any]:
     points: list[dict[str, Any]] = []
     for grown in case["grown"]:
-        text = "".join(piece * count for piece, count in grown["runs"])
-        own = {**case, "pieces": [text], "tools": case["tools"][: grown["tools"]]}
-        (output,) = parsers._outputs(own)
-        prompt = parsers._prompt(own)
+        answer = _Answer(parsers, case, grown, streamed)
         gc.collect()
         gc.disable()
-        signal.setitimer(signal.ITIMER_REAL, 2 * deadline_s, deadline_s)
+        signal.setitimer(signal.ITIMER_PROF, 2 * deadline_s, deadline_s)
         try:
-            steps = lambda own=own, output=output, prompt=prompt: _steps(
-                parsers, own, output, prompt, delivery["shape"] != "whole"
-            )
-            points.append(_point(steps, len(output.ids)))
+            points.append(_point(answer))
         except _Late:
-            return {"points": points, "stopped_at": len(output.ids)}
+            return {"points": points, "stopped_at": answer.size}
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             gc.enable()
         if _is_enough(points, deadline_s):
             break
@@ -120,7 +127,7 @@ def _curve(parsers: Any, case: dict[str, Any], delivery: dict[str, Any], deadlin
 def _is_enough(points: list[dict[str, Any]], deadline_s: float) -> bool:
     """Whether the next length would end after the deadline, or can tell nothing new."""
     taken = [point["cpu_s"] for point in points]
-    if len(taken) > 1 and points[-1]["tokens"] > LONG_ENOUGH and taken[-1] > STEEP * taken[-2]:
+    if len(taken) > 1 and points[-1]["size"] > LONG_ENOUGH and taken[-1] > STEEP * taken[-2]:
         return True
     return sum(taken) + 2 * taken[-1] > deadline_s
 
@@ -136,7 +143,7 @@ def _answers(number: int, family: dict[str, Any], deadline_s: float) -> Iterator
         for delivery in case["deliveries"]:
             answer = {**place, "case": case["name"], "delivery": delivery["code"]}
             try:
-                yield {**answer, "curve": _curve(parsers, case, delivery, deadline_s)}
+                yield {**answer, "curve": _curve(parsers, case, delivery["shape"] != "whole", deadline_s)}
             except Exception as error:
                 yield {**answer, "error": parse._error(error)}
 
@@ -149,7 +156,7 @@ def main() -> None:
     """Reads the families, writes the curves; whatever vLLM prints goes to standard error."""
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    signal.signal(signal.SIGALRM, _is_late)
+    signal.signal(signal.SIGPROF, _is_late)
     document = json.load(sys.stdin)
     with output:
         for number, family in enumerate(document["families"]):
