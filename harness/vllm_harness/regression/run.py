@@ -16,6 +16,7 @@ from vllm_harness.regression.cases.case import Case, CaseInput, CaseSet, Topic, 
 from vllm_harness.regression.cases.delivery import Delivery, DeliveryField
 from vllm_harness.regression.engines.answer import Answer, AnswerError, ErrorCode
 from vllm_harness.regression.engines.cost import measure_all
+from vllm_harness.regression.engines.cost_over_http import measure_served
 from vllm_harness.regression.engines.in_process import parse_all
 from vllm_harness.regression.engines.over_http import ServedAnswers, request_all, request_under_load
 from vllm_harness.regression.engines.plan import Engine
@@ -149,6 +150,9 @@ def _over_http(batch: Batch) -> Iterator[Cell]:
 def _served(vllm: VllmUnderTest, cases: CaseSet) -> ServedAnswers:
     if cases.group == "load":
         answers = request_under_load(vllm.environment, cases.family, cases.inputs, frontend=vllm.frontend)
+        return ServedAnswers(list(answers), ())
+    if cases.group == "cost":
+        answers = measure_served(vllm.environment, cases.family, cases.inputs, frontend=vllm.frontend)
         return ServedAnswers(list(answers), ())
     meanings = {case.name: case.expected.meaning for case in cases.cases}
 

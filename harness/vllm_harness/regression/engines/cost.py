@@ -10,7 +10,7 @@ from vllm_harness.regression.engines.answer import Answer
 from vllm_harness.regression.engines.in_process import WORKERS, by_case_set, lines_of, worker_family
 from vllm_harness.scripted.families import Family
 
-DEADLINE_S = 2.0
+DEADLINE_S = 1.0
 """CPU time that one answer may take in one delivery, at all its lengths together."""
 START_S = 600.0
 _SCRIPT = WORKERS / "vllm_harness_cost.py"

@@ -11,6 +11,7 @@ from vllm_harness.regression.cases.delivery import Delivery, Load, Shape, delive
 Engine = Literal["in-process", "http"]
 _WHOLE_AND_STREAM = deliveries("chat:whole chat:tokens_1")
 _BOTH_APIS = deliveries("chat:whole chat:tokens_1 responses:whole responses:tokens_1")
+_EVERY_API = (*_BOTH_APIS, *deliveries("messages:whole messages:tokens_1"))
 DELIVERIES: dict[Engine, dict[Group, tuple[Delivery, ...]]] = {
     "in-process": {
         "canonical": deliveries(
@@ -25,12 +26,13 @@ DELIVERIES: dict[Engine, dict[Group, tuple[Delivery, ...]]] = {
         "cost": deliveries("whole tokens_1"),
     },
     "http": {
-        "canonical": _BOTH_APIS,
+        "canonical": _EVERY_API,
         "forced": _BOTH_APIS,
         "chunks": deliveries("chat:whole chat:tokens_1 chat:held_back chat:tokens_3 chat:all_with_end"),
         "malformed": _WHOLE_AND_STREAM,
         "properties": _WHOLE_AND_STREAM,
         "load": _WHOLE_AND_STREAM,
+        "cost": _EVERY_API,
     },
 }
 """By engine and group; the others of a group without meanings are compared with its first delivery."""

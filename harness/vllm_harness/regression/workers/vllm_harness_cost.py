@@ -18,10 +18,14 @@ from typing import Any
 
 import vllm_harness_parse as parse
 
-REPEATED_S = 0.2
+FEWEST = 4
+"""Lengths that tell how a curve grows: before there are so many, only the last resort ends it."""
+RESORT = 4
+"""How many times its deadline one length may take at most."""
+REPEATED_S = 0.05
 """What takes less is measured again, and the least counts."""
 REPEATS = 2
-MEMORY_S = 0.2
+MEMORY_S = 0.05
 """What takes longer is not run again for its memory, which makes it several times slower."""
 LONG_ENOUGH = 16384
 """Tokens from which on a curve ends where its time grows by more than `STEEP` with twice the tokens."""
@@ -44,6 +48,7 @@ class _Answer:
         self._streamed = streamed
         self._prompt = parsers._prompt(self._case)
         (self._output,) = parsers._outputs(self._case)
+        self._texts: dict[Any, list[str]] = {}
         self.size = grown["tools"] or len(self._output.ids)
 
     def steps(self) -> Iterator[Step]:
@@ -51,7 +56,7 @@ class _Answer:
         made: list[Any] = []
         yield lambda: made.extend(self._parsers._new(self._case, stream=self._streamed))
         parser, request = made
-        texts, ids = self._output.texts(request), self._output.ids
+        texts, ids = self._decoded(request), self._output.ids
         if not self._streamed:
             yield partial(_whole, parser, request, "".join(texts), ids, self._prompt)
             return
@@ -64,6 +69,13 @@ class _Answer:
                 prompt_token_ids=self._prompt,
                 finished=number == len(ids),
             )
+
+    def _decoded(self, request: Any) -> list[str]:
+        """What each token adds to the text; a server decodes before it parses."""
+        skipped = request.skip_special_tokens
+        if skipped not in self._texts:
+            self._texts[skipped] = self._output.texts(request)
+        return self._texts[skipped]
 
 
 def _whole(parser: Any, request: Any, text: str, ids: list[int], prompt: list[int]) -> None:
@@ -111,7 +123,7 @@ def _curve(parsers: Any, case: dict[str, Any], streamed: bool, deadline_s: float
         answer = _Answer(parsers, case, grown, streamed)
         gc.collect()
         gc.disable()
-        signal.setitimer(signal.ITIMER_PROF, 2 * deadline_s, deadline_s)
+        signal.setitimer(signal.ITIMER_PROF, RESORT * deadline_s, deadline_s)
         try:
             points.append(_point(answer))
         except _Late:
@@ -127,7 +139,9 @@ def _curve(parsers: Any, case: dict[str, Any], streamed: bool, deadline_s: float
 def _is_enough(points: list[dict[str, Any]], deadline_s: float) -> bool:
     """Whether the next length would end after the deadline, or can tell nothing new."""
     taken = [point["cpu_s"] for point in points]
-    if len(taken) > 1 and points[-1]["size"] > LONG_ENOUGH and taken[-1] > STEEP * taken[-2]:
+    if len(taken) < FEWEST:
+        return False
+    if points[-1]["size"] > LONG_ENOUGH and taken[-1] > STEEP * taken[-2]:
         return True
     return sum(taken) + 2 * taken[-1] > deadline_s
 
@@ -158,11 +172,12 @@ def main() -> None:
     os.dup2(2, 1)
     signal.signal(signal.SIGPROF, _is_late)
     document = json.load(sys.stdin)
+    gc.collect()
+    gc.freeze()  # what vLLM has imported is then no part of the collections between the lengths
     with output:
         for number, family in enumerate(document["families"]):
             for answer in _answers(number, family, document["deadline_s"]):
-                print(json.dumps(answer), file=output)
-            output.flush()
+                print(json.dumps(answer), file=output, flush=True)
 
 
 if __name__ == "__main__":
