@@ -143,7 +143,7 @@ def _is_enough(points: list[dict[str, Any]], deadline_s: float) -> bool:
         return False
     if points[-1]["size"] > LONG_ENOUGH and taken[-1] > STEEP * taken[-2]:
         return True
-    return sum(taken) + 2 * taken[-1] > deadline_s
+    return bool(sum(taken) + 2 * taken[-1] > deadline_s)
 
 
 def _answers(number: int, family: dict[str, Any], deadline_s: float) -> Iterator[dict[str, Any]]:
