@@ -6,6 +6,7 @@ Loaded by `--tool-parser-plugin`; runs in the server's interpreter, where vLLM i
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import process_time
 from typing import Any
 
 from vllm.tool_parsers import ToolParserManager
@@ -78,6 +79,21 @@ class NeedsOneTokenADelta(Hermes2ProToolParser):
         return answer if len(tokens) == 1 else None
 
 
+class TakesItsTime(Hermes2ProToolParser):
+    """Reads all text so far with each token, and holds up a whole text for longer than others may wait."""
+
+    def extract_tool_calls(self, *given: Any, **named: Any) -> Any:
+        busy_until = process_time() + 0.3
+        while process_time() < busy_until:
+            pass
+        return super().extract_tool_calls(*given, **named)
+
+    def extract_tool_calls_streaming(self, *given: Any, **named: Any) -> Any:
+        text = named.get("current_text") or given[1]
+        sum(map(ord, text))
+        return super().extract_tool_calls_streaming(*given, **named)
+
+
 def _broken(spoil: Spoil) -> type[Hermes2ProToolParser]:
     class Broken(Hermes2ProToolParser):
         def extract_tool_calls(self, *given: Any, **named: Any) -> Any:
@@ -98,3 +114,4 @@ def _broken(spoil: Spoil) -> type[Hermes2ProToolParser]:
 for _name, _spoil in SPOILS.items():
     ToolParserManager.register_module(f"broken_{_name}", module=_broken(_spoil))
 ToolParserManager.register_module("broken_needs_one_token_a_delta", module=NeedsOneTokenADelta)
+ToolParserManager.register_module("broken_takes_its_time", module=TakesItsTime)

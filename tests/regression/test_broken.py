@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from vllm_harness.environments import resolve
+from vllm_harness.regression.cases.case import CaseSet
 from vllm_harness.regression.cases.groups import case_set
 from vllm_harness.regression.cases.meanings import load_meanings
+from vllm_harness.regression.engines.cost import measure_all
 from vllm_harness.regression.engines.plan import Engine, planned
 from vllm_harness.regression.results.cells import Cell, RegressionRun
 from vllm_harness.regression.results.compare import changes
+from vllm_harness.regression.results.costs import curve_mismatches
+from vllm_harness.regression.results.mismatches import Mismatch, MismatchCode
 from vllm_harness.regression.run import VllmUnderTest, run_batches, unfinished
 from vllm_harness.scripted.families import Family, load_families
 
@@ -25,6 +29,7 @@ BROKEN = (
     *("drops_last_character", "doubles_arguments", "collapses_blanks", "swaps_calls", "loses_second_call"),
     *("leaks_end_tag", "loses_text", "renames_function", "raises_on_unicode", "needs_one_token_a_delta"),
 )
+_BLOCKED, _SUPERLINEAR = Mismatch(MismatchCode.LOOP_BLOCKED), Mismatch(MismatchCode.TIME_SUPERLINEAR)
 OVER_HTTP = ("drops_last_character", "loses_second_call")
 
 
@@ -61,3 +66,23 @@ def test_a_broken_parser_is_caught_over_http(tmp_path: Path) -> None:
     found = _regressed(_run(tmp_path, [HERMES, *map(_family, OVER_HTTP)], "http"))
     assert {name for name, regressed in found.items() if not regressed} == set()
     assert len(found) == len(OVER_HTTP)
+
+
+def test_a_parser_that_takes_its_time_is_caught() -> None:
+    """Only growth is compared, on lengths that take no second."""
+    families = (HERMES, _family("takes_its_time"))
+    short = [_shortened(case_set("cost", family, load_meanings()).only(["text"])) for family in families]
+    measured = measure_all(resolve(VLLM), [(cases.family, cases.inputs) for cases in short])
+    own, slow = (
+        {str(answer.delivery): curve_mismatches(answer.curve) for answer in answers if answer.curve}
+        for answers in measured
+    )
+    assert own == {"whole": (), "tokens_1": ()}
+    assert slow == {"whole": (_BLOCKED,), "tokens_1": (_SUPERLINEAR,)}
+
+
+def _shortened(cases: CaseSet) -> CaseSet:
+    """The shortest lengths of each case, in its deliveries in process."""
+    (case,) = planned(cases, "in-process").cases
+    input_ = case.input.model_copy(update={"grown": case.input.grown[:5]})
+    return replace(cases, cases=(replace(case, input=input_),))

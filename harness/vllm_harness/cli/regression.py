@@ -15,11 +15,13 @@ from vllm_harness.cli.options import CHANGED_FROM
 from vllm_harness.cli.regression_changed import groups_of_a_change, refuse_with_changed, run_changed
 from vllm_harness.cli.regression_mutants import mutants
 from vllm_harness.cli.regression_options import (
+    APIS,
     AS_JSON,
     BASELINE,
     BUDGET_OF_MEANINGS,
     CHANGED,
     COVERAGE,
+    DEFAULT_APIS,
     ENGINE,
     ENVIRONMENTS,
     FRONTENDS,
@@ -40,6 +42,7 @@ from vllm_harness.cli.regression_options import (
 from vllm_harness.cli.regression_table import (
     show_cells,
     show_changes,
+    show_costs,
     show_coverage,
     show_engine_differences,
     show_explained,
@@ -61,6 +64,7 @@ from vllm_harness.regression.search import SmallestFailure, search
 from vllm_harness.regression.selection import (
     Selection,
     on_tokenizers,
+    select_apis,
     select_environments,
     select_families,
     select_groups,
@@ -87,6 +91,7 @@ def regression(
     meanings: MEANINGS_FILE = MEANINGS,
     tokenizers: TOKENIZERS = "synthetic",
     engine: ENGINE = "in-process",
+    apis: APIS = DEFAULT_APIS,
     parallel: PARALLEL = None,
     run: RUN_NAME = "",
     coverage: COVERAGE = False,
@@ -114,7 +119,9 @@ def regression(
     families = tuple(on_tokenizers(select_families(parsers, models, engine), tokenizers))
     generation = Generation(budget, seed)
     chosen = groups_of_a_change(groups) if changed else select_groups(groups)
-    selection = Selection(families, chosen, engine, tuple(only or ()), meanings, generation)
+    selection = Selection(
+        families, chosen, engine, tuple(only or ()), meanings, generation, select_apis(apis)
+    )
     if changed:
         raise typer.Exit(run_changed(vllm, changed_from, selection, parallel or interpreters()))
     environments = select_environments(vllm, frontend, engine, notes.print)
@@ -128,6 +135,7 @@ def regression(
     folder = RegressionRun.named(run or time.strftime("%Y%m%d-%H%M%S"))
     cells, errors = _run(folder, environments, selection, at_a_time)
     show_cells(console, cells, known)
+    show_costs(console, cells)
     found = [] if known else _search(folder, environments, selection, at_a_time)
     console.print(f"run: {folder.folder}")
     if write_baseline:

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from vllm_harness.regression.cases.case import DEFAULT_GROUPS, GROUPS
+from vllm_harness.regression.cases.delivery import Api
+from vllm_harness.regression.engines import plan
 from vllm_harness.regression.engines.plan import Engine
 from vllm_harness.terminal.tables import plain_console
 
@@ -40,6 +42,10 @@ TOKENIZERS = Annotated[
 ENGINE = Annotated[
     Engine, typer.Option(help="The parser objects in their interpreter, or servers over HTTP.")
 ]
+APIS = Annotated[
+    str, typer.Option(help=f"The APIs of a server, by commas: {', '.join(Api)} (needs --engine http).")
+]
+DEFAULT_APIS = ",".join(plan.DEFAULT_APIS)
 PARALLEL = Annotated[
     int | None,
     typer.Option(

@@ -13,7 +13,7 @@ from vllm_harness.files.strict import StrictModel
 from vllm_harness.protocol.known import KnownDeviation, RuleCode, Versions, holds
 
 DefectClass = Literal["defect", "deviation", "feature gap", "arguable"]
-Severity = Literal["wrong data", "lost data", "broken output", "error", "contract"]
+Severity = Literal["wrong data", "lost data", "broken output", "error", "delay", "contract"]
 """From what nobody notices to what everybody sees."""
 Frontend = Literal["python", "rust"]
 DefectApi = Literal["responses", "chat", "messages", "other"]
@@ -184,7 +184,8 @@ class Defect(_Entry):
             `deviation`: from OpenAI's or Anthropic's contract; `feature gap`: not there; `arguable`: the
             contract leaves it open.
         severity: what a client gets: other data than the model's, without a sign; less of it; what cannot be
-            read; an error; or what the contract has otherwise. None: by the mismatches of `failures`.
+            read; an error; a wait, also of other clients; or what the contract has otherwise. None: by the
+            mismatches of `failures`.
         component: file and function of vLLM, `path: function`.
         apis, frontends: where it shows.
         models: model entries that show it; none: all.

@@ -12,15 +12,18 @@ from typing import TypeVar
 from vllm_harness.configuration.model_entries import Frontend
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError
-from vllm_harness.regression.cases.case import Case, CaseSet, Topic, short_digest
+from vllm_harness.regression.cases.case import Case, CaseInput, CaseSet, Topic, short_digest
 from vllm_harness.regression.cases.delivery import Delivery, DeliveryField
 from vllm_harness.regression.engines.answer import Answer, AnswerError, ErrorCode
+from vllm_harness.regression.engines.cost import measure_all
+from vllm_harness.regression.engines.cost_over_http import measure_served
 from vllm_harness.regression.engines.in_process import parse_all
 from vllm_harness.regression.engines.over_http import ServedAnswers, request_all, request_under_load
 from vllm_harness.regression.engines.plan import Engine
 from vllm_harness.regression.results.cells import CaseResult, Cell, RegressionRun
 from vllm_harness.regression.results.judge import judge, meaning_mismatches
 from vllm_harness.regression.results.mismatches import Mismatch
+from vllm_harness.scripted.families import Family
 from vllm_harness.server.leases.side_by_side import side_by_side
 
 T = TypeVar("T")
@@ -102,11 +105,27 @@ def _cells(batch: Batch) -> Iterator[Cell]:
 
 
 def _in_process(batch: Batch) -> Iterator[Cell]:
-    inputs = [(cases.family, cases.inputs) for cases in batch.case_sets]
+    parsed = tuple(cases for cases in batch.case_sets if cases.group != "cost")
+    measured = tuple(cases for cases in batch.case_sets if cases.group == "cost")
+    environment = batch.vllm.environment
+    if parsed:
+        yield from _timed(batch.vllm, parsed, parse_all(environment, _inputs(parsed), limit_s=LIMIT_S))
+    if measured:
+        yield from _timed(batch.vllm, measured, measure_all(environment, _inputs(measured)))
+
+
+def _inputs(case_sets: Sequence[CaseSet]) -> list[tuple[Family, Sequence[CaseInput]]]:
+    return [(cases.family, cases.inputs) for cases in case_sets]
+
+
+def _timed(
+    vllm: VllmUnderTest, case_sets: Sequence[CaseSet], found: Iterable[list[Answer]]
+) -> Iterator[Cell]:
+    """A cell of each case set from its answers, as they come, with how long they took."""
     started = time.monotonic()
-    for answers in parse_all(batch.vllm.environment, inputs, limit_s=LIMIT_S):
+    for answers in found:
         now = time.monotonic()
-        yield cell_of(batch.vllm, batch.case_sets[answers[0].case_set], answers, seconds=now - started)
+        yield cell_of(vllm, case_sets[answers[0].case_set], answers, seconds=now - started)
         started = now
 
 
@@ -131,6 +150,9 @@ def _over_http(batch: Batch) -> Iterator[Cell]:
 def _served(vllm: VllmUnderTest, cases: CaseSet) -> ServedAnswers:
     if cases.group == "load":
         answers = request_under_load(vllm.environment, cases.family, cases.inputs, frontend=vllm.frontend)
+        return ServedAnswers(list(answers), ())
+    if cases.group == "cost":
+        answers = measure_served(vllm.environment, cases.family, cases.inputs, frontend=vllm.frontend)
         return ServedAnswers(list(answers), ())
     meanings = {case.name: case.expected.meaning for case in cases.cases}
 
@@ -198,6 +220,7 @@ def _case_result(case: Case, answers: Sequence[Answer]) -> CaseResult:
         examples=examples,
         digests={_delivery(answer): answer_digest(answer) for answer in answers} if has_one_answer else {},
         deliveries=len({answer.delivery for answer in answers}),
+        curves={_delivery(answer): answer.curve for answer in answers if answer.curve is not None},
     )
 
 

@@ -11,10 +11,11 @@ from vllm_harness.configuration.model_entries import Frontend, load_models
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.errors import UsageError
 from vllm_harness.regression.cases.case import DEFAULT_GROUPS, GROUPS, CaseSet, Group
+from vllm_harness.regression.cases.delivery import Api
 from vllm_harness.regression.cases.groups import Generation, case_set
 from vllm_harness.regression.cases.meanings import FILE as MEANINGS
 from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.engines.plan import Engine, planned
+from vllm_harness.regression.engines.plan import DEFAULT_APIS, Engine, planned
 from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.scripted.families import Family, families_of_model, load_families, on_real_tokenizer
 
@@ -29,6 +30,7 @@ class Selection:
         only: names of cases; none: all.
         meanings: the file of meanings.
         generation: of the group `properties`.
+        apis: over which servers are requested.
     """
 
     families: tuple[Family, ...]
@@ -37,15 +39,17 @@ class Selection:
     only: tuple[str, ...] = ()
     meanings: Path = MEANINGS
     generation: Generation = field(default_factory=Generation)
+    apis: tuple[Api, ...] = DEFAULT_APIS
 
     def case_sets(self) -> list[CaseSet]:
         """The cases of each group for each family."""
         meanings = load_meanings(self.meanings)
-        return [
-            planned(case_set(group, family, meanings, self.generation), self.engine).only(self.only)
+        made = (
+            case_set(group, family, meanings, self.generation)
             for group in self.groups
             for family in self.families
-        ]
+        )
+        return [planned(cases, self.engine, self.apis).only(self.only) for cases in made]
 
 
 def select_families(parsers: str, models: str, engine: Engine) -> list[Family]:
@@ -117,6 +121,14 @@ def select_groups(names: str) -> tuple[Group, ...]:
     """The groups of these names, by commas, in their order; without a name those that run by default."""
     wanted = known_names(names, GROUPS, "no group of cases is named")
     return tuple(group for group in GROUPS if group in (wanted or DEFAULT_GROUPS))
+
+
+def select_apis(names: str) -> tuple[Api, ...]:
+    """The APIs of these names, by commas; UsageError where one is unknown, or none is named."""
+    wanted = known_names(names, tuple(Api), "no API is named")
+    if not wanted:
+        raise UsageError("no API is named", hint=f"there are {', '.join(Api)}")
+    return tuple(api for api in Api if api in wanted)
 
 
 def select_environments(

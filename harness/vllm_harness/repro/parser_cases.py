@@ -106,10 +106,10 @@ class ServedCase:
 
 
 def served_case(defect: ParserDefect) -> ServedCase | None:
-    """What is requested for a defect; None: its entry names no case that there is."""
+    """What is requested for a defect; None: its entry names no case that there is, but for what it costs."""
     for selection in defect.selections:
         for group in selection.groups:
-            for case in _cases(group, selection.families[0]):
+            for case in () if group == "cost" else _cases(group, selection.families[0]):
                 if case.name == selection.case:
                     return _served(selection, group, case)
     return None

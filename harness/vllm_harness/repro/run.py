@@ -83,6 +83,11 @@ def checked(defect: Defect) -> Defect:
             f"{defect.id} takes a division into deltas that no server makes at will",
             hint=f"see it in process: {_command(defect)}",
         )
+    if _is_measured(defect):
+        raise UsageError(
+            f"{defect.id} is about what an answer costs, which is measured, not requested",
+            hint=f"measure it: {_command(defect)}",
+        )
     raise UsageError(
         f"the entry of {defect.id} does not say how to reproduce it",
         hint=f"run the tests that show it: pytest tests -k ..., found by grep -r {defect.id} tests",
@@ -178,6 +183,10 @@ def case_of(defect: Defect) -> ServedCase | None:
     if defect.in_process:
         return None
     return next((found for each in parser_defects({defect.id: defect}) if (found := served_case(each))), None)
+
+
+def _is_measured(defect: Defect) -> bool:
+    return any(selector.groups[:1] == ("cost",) for selector in defect.failures)
 
 
 def _command(defect: Defect) -> str:

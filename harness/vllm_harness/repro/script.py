@@ -12,7 +12,8 @@ from typing import Any
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.defects.entry import Defect, Step
 from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.engines.over_http import entry_of, exchange_of, server_args
+from vllm_harness.regression.engines.exchanges import exchange_of
+from vllm_harness.regression.engines.over_http import entry_of, server_args
 from vllm_harness.repro.parser_cases import ServedCase
 from vllm_harness.repro.run import entry_served
 from vllm_harness.repro.verdict import Reproduction

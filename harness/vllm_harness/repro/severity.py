@@ -32,6 +32,9 @@ _OF_MISMATCH: dict[MismatchCode, Severity] = {
     MismatchCode.CALL_FORBIDDEN: "broken output",
     MismatchCode.ERROR: "error",
     MismatchCode.PARSERS_NOT_MADE: "error",
+    MismatchCode.TIME_SUPERLINEAR: "delay",
+    MismatchCode.MEMORY_SUPERLINEAR: "delay",
+    MismatchCode.LOOP_BLOCKED: "delay",
 }
 
 

@@ -15,7 +15,7 @@ from vllm_harness.regression.cases.delivery import DeliveryField
 from vllm_harness.scripted.families import Family
 from vllm_harness.scripted.meaning import Meaning
 
-Group = Literal["canonical", "forced", "chunks", "malformed", "properties", "load"]
+Group = Literal["canonical", "forced", "chunks", "malformed", "properties", "load", "cost"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 DEFAULT_GROUPS: tuple[Group, ...] = ("canonical", "forced", "chunks", "malformed")
 
@@ -43,7 +43,29 @@ class Topic(StrEnum):
     MALFORMED = "malformed"
     PROPERTY = "property"
     LOAD = "load"
+    COST = "cost"
     LEFT_OUT = "left_out"
+
+
+Run = tuple[str, int]
+"""A text, and how often it is repeated."""
+
+
+class Grown(StrictModel):
+    """A growing answer at one of its lengths.
+
+    Attributes:
+        runs: the text that the model says.
+        tools: how many of the case's tools are offered; None: all.
+    """
+
+    runs: tuple[Run, ...]
+    tools: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return "".join(text * count for text, count in self.runs)
 
 
 class CaseInput(StrictModel):
@@ -63,6 +85,7 @@ class CaseInput(StrictModel):
         truncated: whether it is parsed truncated after each of its tokens, in place of once to its end.
         call_ids: what its calls are identified by, where the text says it.
         max_tokens: of a request for it; None: no limit.
+        grown: the lengths of an answer that grows, the shortest first: its cost is measured, not its answer.
     """
 
     name: str
@@ -77,6 +100,7 @@ class CaseInput(StrictModel):
     truncated: bool = False
     call_ids: tuple[str, ...] = ()
     max_tokens: int | None = None
+    grown: tuple[Grown, ...] = ()
 
     @property
     def pieces(self) -> list[str]:

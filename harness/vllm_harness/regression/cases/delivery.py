@@ -42,6 +42,7 @@ class Api(StrEnum):
 
     CHAT = "chat"
     RESPONSES = "responses"
+    MESSAGES = "messages"
 
 
 class Load(StrEnum):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from vllm_harness.regression.cases.case import Case, CaseInput, CaseSet, Expected, Group, Topic
+from vllm_harness.regression.cases.cost import cost_cases
 from vllm_harness.regression.cases.delivery import Delivery, deliveries
 from vllm_harness.regression.cases.malformed import malformed_texts
 from vllm_harness.regression.cases.meanings import (
@@ -274,4 +275,5 @@ _MAKERS: dict[Group, Callable[[Family, Meanings], CaseSet]] = {
     "chunks": _chunks,
     "malformed": _malformed,
     "load": _load,
+    "cost": cost_cases,
 }

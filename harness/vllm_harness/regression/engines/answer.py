@@ -49,6 +49,34 @@ class Call(StrictModel):
     index: int | None = None
 
 
+class CostPoint(StrictModel):
+    """What an answer takes at one length.
+
+    Attributes:
+        size: tokens of the answer; where the tools of the request are what grows, how many there are.
+        cpu_s: CPU time of the whole answer.
+        longest_s: of the longest step that nothing interrupts.
+        peak_bytes: memory that was allocated at most, where that was measured.
+    """
+
+    size: int
+    cpu_s: float
+    longest_s: float
+    peak_bytes: int | None = None
+
+
+class Curve(StrictModel):
+    """What an answer takes at rising lengths.
+
+    Attributes:
+        points: the shortest first.
+        stopped_at: size of the answer that took longer than the deadline, which ended the curve.
+    """
+
+    points: tuple[CostPoint, ...] = ()
+    stopped_at: int | None = None
+
+
 class Answer(StrictModel):
     """The answer to one case.
 
@@ -61,6 +89,7 @@ class Answer(StrictModel):
         reasoning, content, calls: the message.
         counted_reasoning: how many tokens of reasoning the usage counts, where it does.
         reasoning_tokens: how many tokens the reasoning has that came out, where that was counted.
+        curve: what it takes at rising lengths, where that was measured in place of the answer.
         error: where one came instead.
     """
 
@@ -76,6 +105,7 @@ class Answer(StrictModel):
     calls: tuple[Call, ...] = ()
     counted_reasoning: int | None = None
     reasoning_tokens: int | None = None
+    curve: Curve | None = None
     error: AnswerError | None = None
 
     @property

@@ -71,7 +71,7 @@ def parse_all(
         paths = filter(None, [str(coverage.package), environ.get("PYTHONPATH")])
         environ |= {"PYTHONPATH": os.pathsep.join(paths), "VH_COVERAGE": str(coverage.path)}
     lines = lines_of(environment, ("-c", code), {"families": families}, environ=environ, limit_s=limit_s)
-    yield from _by_case_set(lines)
+    yield from by_case_set(lines)
 
 
 def lines_of(
@@ -187,7 +187,8 @@ def _interpreter(
             )
 
 
-def _by_case_set(lines: Iterable[str]) -> Iterator[list[Answer]]:
+def by_case_set(lines: Iterable[str]) -> Iterator[list[Answer]]:
+    """The answers of lines, those of a case set together."""
     answers = (Answer.model_validate_json(line) for line in lines if line.strip())
     for _, group in groupby(answers, key=lambda answer: answer.case_set):
         yield list(group)

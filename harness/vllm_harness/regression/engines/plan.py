@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Literal
 
 from vllm_harness.regression.cases.case import Case, CaseSet, Group
-from vllm_harness.regression.cases.delivery import Delivery, Load, Shape, deliveries
+from vllm_harness.regression.cases.delivery import Api, Delivery, Load, Shape, deliveries
 
 Engine = Literal["in-process", "http"]
 _WHOLE_AND_STREAM = deliveries("chat:whole chat:tokens_1")
-_BOTH_APIS = deliveries("chat:whole chat:tokens_1 responses:whole responses:tokens_1")
+_EVERY_API = deliveries(
+    "chat:whole chat:tokens_1 responses:whole responses:tokens_1 messages:whole messages:tokens_1"
+)
+DEFAULT_APIS = (Api.CHAT, Api.RESPONSES)
+"""Those that servers are requested over where none is named."""
 DELIVERIES: dict[Engine, dict[Group, tuple[Delivery, ...]]] = {
     "in-process": {
         "canonical": deliveries(
@@ -22,23 +27,32 @@ DELIVERIES: dict[Engine, dict[Group, tuple[Delivery, ...]]] = {
         ),
         "malformed": deliveries("whole tokens_1 tokens_3 all all_with_end"),
         "properties": deliveries("whole tokens_1 tokens_3 all_with_end"),
+        "cost": deliveries("whole tokens_1"),
     },
     "http": {
-        "canonical": _BOTH_APIS,
-        "forced": _BOTH_APIS,
+        "canonical": _EVERY_API,
+        "forced": _EVERY_API,
         "chunks": deliveries("chat:whole chat:tokens_1 chat:held_back chat:tokens_3 chat:all_with_end"),
         "malformed": _WHOLE_AND_STREAM,
         "properties": _WHOLE_AND_STREAM,
         "load": _WHOLE_AND_STREAM,
+        "cost": _EVERY_API,
     },
 }
 """By engine and group; the others of a group without meanings are compared with its first delivery."""
 
 
-def planned(cases: CaseSet, engine: Engine) -> CaseSet:
-    """The cases that an engine runs, each with its deliveries; none where the engine has no such group."""
-    chosen = DELIVERIES[engine].get(cases.group)
-    if chosen is None:
+def planned(cases: CaseSet, engine: Engine, apis: Collection[Api] = DEFAULT_APIS) -> CaseSet:
+    """The cases that an engine runs, each with its deliveries; none where the engine has no such group.
+
+    Args:
+        cases: of a group.
+        engine: that runs them.
+        apis: over which servers are requested.
+    """
+    every = DELIVERIES[engine].get(cases.group, ())
+    chosen = tuple(each for each in every if each.api is None or each.api in apis)
+    if not chosen:
         return CaseSet(cases.family, cases.group)
     if engine == "in-process":
         kept = tuple(_in(case, case.input.deliveries or chosen) for case in cases.cases)

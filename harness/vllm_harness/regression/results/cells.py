@@ -16,6 +16,7 @@ from vllm_harness.files.paths import run_folder
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.regression.cases.case import Group, Topic
 from vllm_harness.regression.cases.delivery import DeliveryField
+from vllm_harness.regression.engines.answer import Curve
 from vllm_harness.regression.engines.plan import Engine
 from vllm_harness.regression.results.mismatches import MismatchField
 
@@ -40,6 +41,7 @@ class CaseResult(StrictModel):
             delivery, that one.
         digests: delivery -> digest of the answer, where a case has one answer in that delivery.
         deliveries: in how many it was run.
+        curves: delivery -> what it takes at rising lengths, where that was measured.
     """
 
     topic: Topic
@@ -49,6 +51,7 @@ class CaseResult(StrictModel):
     examples: dict[DeliveryField, str] = Field(default_factory=dict)
     digests: dict[DeliveryField, str] = Field(default_factory=dict)
     deliveries: int = 0
+    curves: dict[DeliveryField, Curve] = Field(default_factory=dict)
 
     @property
     def verdict(self) -> CaseVerdict:

@@ -13,6 +13,7 @@ from typing import Any
 from vllm_harness.regression.cases.case import Case
 from vllm_harness.regression.cases.delivery import Delivery, Shape
 from vllm_harness.regression.engines.answer import Answer, Call
+from vllm_harness.regression.results.costs import curve_mismatches
 from vllm_harness.regression.results.mismatches import Mismatch, MismatchCode
 from vllm_harness.scripted.meaning import Meaning
 
@@ -42,7 +43,9 @@ def judge(case: Case, answers: Sequence[Answer]) -> Iterator[tuple[Answer, Misma
 
     Without an expected meaning, an answer is compared with the first of its kind, which was not streamed.
     """
-    if case.expected.refused:
+    if case.input.grown:
+        yield from ((answer, cost_mismatches(answer)) for answer in answers)
+    elif case.expected.refused:
         yield from ((answer, unless_refused(answer)) for answer in answers)
     elif case.expected.meaning is not None:
         for answer in answers:
@@ -163,6 +166,13 @@ def call_id_mismatches(ids: Sequence[str], answer: Answer) -> Mismatches:
     if ids and len(ids) == len(actual) and list(ids) != actual:
         mismatches.append(Mismatch(MismatchCode.CALL_ID_DIFFERS))
     return tuple(mismatches)
+
+
+def cost_mismatches(answer: Answer) -> Mismatches:
+    """What is wrong with the cost of an answer that grows; nothing where it was not measured."""
+    if answer.error is not None:
+        return (_error(answer),)
+    return curve_mismatches(answer.curve) if answer.curve else ()
 
 
 def unless_refused(answer: Answer) -> Mismatches:

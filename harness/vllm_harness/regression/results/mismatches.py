@@ -38,6 +38,9 @@ class MismatchCode(StrEnum):
     REASONING_TOKENS_NOT_COUNTED = "reasoning_tokens_not_counted"
     REASONING_TOKENS_MISCOUNTED = "reasoning_tokens_miscounted"
     GRAMMAR_NOT_ENFORCED = "grammar_not_enforced"
+    TIME_SUPERLINEAR = "time_superlinear"
+    MEMORY_SUPERLINEAR = "memory_superlinear"
+    LOOP_BLOCKED = "loop_blocked"
     ERROR = "error"
     PARSERS_NOT_MADE = "parsers_not_made"
 
@@ -69,6 +72,9 @@ TITLES: dict[MismatchCode, str] = {
     MismatchCode.REASONING_TOKENS_NOT_COUNTED: "the usage counts no tokens of reasoning",
     MismatchCode.REASONING_TOKENS_MISCOUNTED: "the usage counts another number of tokens of reasoning",
     MismatchCode.GRAMMAR_NOT_ENFORCED: "no grammar keeps the model from what the request rules out",
+    MismatchCode.TIME_SUPERLINEAR: "the time grows faster than the answer",
+    MismatchCode.MEMORY_SUPERLINEAR: "the memory grows faster than the answer",
+    MismatchCode.LOOP_BLOCKED: "one step blocks the event loop, and with it all other requests",
     MismatchCode.ERROR: "an error",
     MismatchCode.PARSERS_NOT_MADE: "vLLM cannot make the parsers",
 }

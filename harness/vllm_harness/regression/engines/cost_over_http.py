@@ -1,0 +1,129 @@
+"""Measures over HTTP what a server takes over answers that grow, and how long another client waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event, Thread
+
+import psutil
+import requests
+
+from vllm_harness.configuration.model_entries import Frontend
+from vllm_harness.environments.spec import Environment
+from vllm_harness.regression.cases.case import CaseInput
+from vllm_harness.regression.cases.delivery import Api, Delivery
+from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve
+from vllm_harness.regression.engines.over_http import Client, entry_of
+from vllm_harness.scripted.families import Family
+from vllm_harness.server.remote import RemoteServer
+
+LONGEST = 4400
+"""Characters of the longest answer, about: a stand-in generates some hundred tokens a second."""
+PAUSE_S = 0.01
+"""Between two requests of the other client."""
+REQUEST_S = 120.0
+
+
+class WaitingClient:
+    """Another client of a server: asks for its version again and again, and notes how long it waited.
+
+    Only as much of a wait counts as the server's process has computed meanwhile: what keeps it from a
+    processor, on a machine with other work, is no fault of the server's.
+
+    Args:
+        url: of the version.
+        process: of the server, in which its event loop runs.
+    """
+
+    def __init__(self, url: str, process: psutil.Process) -> None:
+        self.longest_s = 0.0
+        self._url = url
+        self._process = process
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Asks while the block runs; `longest_s` is then of this time."""
+        self.longest_s, done = 0.0, Event()
+        thread = Thread(target=self._ask_until, args=(done,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join(REQUEST_S)
+
+    def _ask_until(self, done: Event) -> None:
+        with requests.Session() as session:
+            while not done.wait(PAUSE_S):
+                started, computed = time.monotonic(), cpu_s(self._process)
+                session.get(self._url, timeout=REQUEST_S)
+                waited = min(time.monotonic() - started, cpu_s(self._process) - computed)
+                self.longest_s = max(self.longest_s, waited)
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """The CPU time of a process, without its children."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def measure_served(
+    environment: Environment,
+    family: Family,
+    inputs: Sequence[CaseInput],
+    *,
+    frontend: Frontend = "python",
+) -> Iterator[Answer]:
+    """Requests a family's growing answers over HTTP, one at a time, and gives the curve of each.
+
+    Args:
+        environment: whose vLLM serves.
+        family: whose model is served.
+        inputs: of cases that grow, their deliveries those of an API.
+        frontend: which of vLLM's HTTP front ends answers; that in Rust has no Responses.
+
+    Raises:
+        StartupError: the server does not start.
+    """
+    entry = entry_of(family)
+    with RemoteServer(entry, lane="scripted", vllm=environment, frontend=frontend) as server:
+        process = psutil.Process(server.pid)
+        other = WaitingClient(server.url_for("/version"), process)
+        for input_ in inputs:
+            lengths = list(_lengths(input_))
+            client = Client(server, family, lengths)
+            for delivery in input_.deliveries:
+                if frontend == "python" or delivery.api is not Api.RESPONSES:
+                    measured = _measured(client, other, process, lengths, delivery)
+                    place = {"family": family.name, "case": input_.name, "delivery": delivery}
+                    yield Answer.model_validate({**place, **measured})
+
+
+def _lengths(input_: CaseInput) -> Iterator[CaseInput]:
+    """The lengths of a growing answer that a server generates in time, as inputs of their own."""
+    for number, grown in enumerate(input_.grown):
+        if len(grown.text) <= LONGEST:
+            own = {"name": f"{input_.name}, length {number}", "text": grown.text, "grown": ()}
+            yield input_.model_copy(update=own)
+
+
+def _measured(
+    client: Client,
+    other: WaitingClient,
+    process: psutil.Process,
+    lengths: Sequence[CaseInput],
+    delivery: Delivery,
+) -> dict[str, Curve | AnswerError]:
+    """The curve of one answer in one delivery, or the error that ended it."""
+    points = []
+    for input_ in lengths:
+        computed = cpu_s(process)
+        with other.waiting():
+            answer = client.answer(input_, delivery)
+        if answer.error is not None:
+            return {"error": answer.error}
+        taken = cpu_s(process) - computed
+        points.append(CostPoint(size=len(input_.text), cpu_s=taken, longest_s=other.longest_s))
+    return {"curve": Curve(points=tuple(points))}
