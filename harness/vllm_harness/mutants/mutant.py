@@ -1,0 +1,236 @@
+"""Mutants of vLLM's serving code: made by hand, as by_hand/*.yaml has them, and by the mutation library."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError, model_validator
+
+from vllm_harness.errors import UsageError
+from vllm_harness.files.located_yaml import read_yaml
+from vllm_harness.files.strict import StrictModel
+from vllm_harness.regression.mutation.mutants import Mutant
+
+BY_HAND = Path(__file__).with_name("by_hand")
+SERVING = (
+    *("entrypoints/openai/responses/*", "entrypoints/openai/chat_completion/*"),
+    *("entrypoints/openai/parser/*", "entrypoints/openai/models/*", "entrypoints/anthropic/*"),
+    *("entrypoints/generate/base/*", "entrypoints/mcp/*", "entrypoints/serve/engine/*"),
+    *(
+        "entrypoints/serve/exception_handling/*",
+        "entrypoints/serve/middleware/*",
+        "entrypoints/serve/utils/*",
+    ),
+    *("parser/abstract_parser.py", "parser/harmony.py", "parser/parser_manager.py", "parser/utils.py"),
+    *("reasoning/abs_reasoning_parsers.py", "reasoning/gptoss_reasoning_parser.py"),
+    *("renderers/base.py", "renderers/chat_utils.py", "renderers/hf.py", "renderers/online_renderer.py"),
+    *("tool_parsers/abstract_tool_parser.py", "tool_parsers/structural_tag_registry.py"),
+    *("tool_parsers/utils.py", "v1/structured_output/*", "exceptions.py", "sampling_params.py"),
+)
+"""vLLM's serving code, by patterns of paths below its package."""
+
+Kind = Literal["reverted", "by hand", "library"]
+
+
+class HandMutant(StrictModel):
+    """A change made by hand, as it stands in its file.
+
+    Attributes:
+        id: unique among all.
+        file: of vLLM's, below its package.
+        old, new: the text that is replaced, which the file has once, and the text in its place.
+        what: what a client gets to see of it.
+        fixed_in: the release that brought the fix which this takes back; none: it reverts nothing.
+        pull: that fix upstream, where it was found, such as `vllm#46940`.
+        equivalent: why no client can notice it.
+        survives: why no test notices it, though a client could.
+    """
+
+    id: str
+    file: str
+    old: str
+    new: str
+    what: str
+    fixed_in: str | None = None
+    pull: str | None = None
+    equivalent: str | None = None
+    survives: str | None = None
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> HandMutant:
+        if self.old == self.new:
+            raise ValueError("old and new are the same")
+        if self.pull and not self.fixed_in:
+            raise ValueError("a pull request needs fixed_in")
+        if self.equivalent and self.survives:
+            raise ValueError("it is either equivalent or survives")
+        return self
+
+
+class HandMutants(StrictModel):
+    """A file of them."""
+
+    mutants: tuple[HandMutant, ...]
+
+
+@dataclass(frozen=True)
+class ServingMutant:
+    """A file of vLLM's with one thing changed, whoever made it.
+
+    Attributes:
+        id: unique among those of its vLLM.
+        file: below the package.
+        kind: `reverted`: by hand, and takes back a fix.
+        code: the whole file.
+        change: the lines before and after it.
+        what: what it does, of one made by hand.
+        span: first and last line of the statements that it changes, where these run in a function.
+        equivalent, survives: why it is not killed, where that is known.
+    """
+
+    id: str
+    file: str
+    kind: Kind
+    code: str
+    change: str
+    span: tuple[int, int] | None
+    what: str = ""
+    equivalent: str | None = None
+    survives: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """Of the changed file: a result is kept for this text."""
+        return hashlib.sha256(self.code.encode()).hexdigest()[:16]
+
+
+def load_by_hand(folder: Path = BY_HAND) -> list[HandMutant]:
+    """All that are made by hand, those that take back fixes first.
+
+    Raises:
+        UsageError: a file is malformed, or two mutants have one id; it names file and line.
+    """
+    found: dict[str, HandMutant] = {}
+    for path in sorted(folder.glob("*.yaml")):
+        document = read_yaml(path)
+        try:
+            mutants = HandMutants.model_validate(document.data).mutants
+        except ValidationError as error:
+            problems = document.problems(error, lambda _: HandMutant.model_fields)
+            raise UsageError(f"{path} is no file of mutants:\n{problems}") from error
+        for mutant in mutants:
+            if mutant.id in found:
+                raise UsageError(f"{path}: the id {mutant.id} is taken", hint="give it another one")
+            found[mutant.id] = mutant
+    return sorted(found.values(), key=lambda mutant: mutant.fixed_in is None)
+
+
+def applied(mutant: HandMutant, package: Path) -> ServingMutant | None:
+    """The mutant of a vLLM; None where its file does not have the old text, and have it once.
+
+    Raises:
+        UsageError: the changed file is no Python.
+    """
+    path = package / mutant.file
+    before = path.read_text() if path.is_file() else ""
+    if before.count(mutant.old) != 1:
+        return None
+    after = before.replace(mutant.old, mutant.new)
+    try:
+        ast.parse(after)
+    except SyntaxError as error:
+        raise UsageError(f"the mutant {mutant.id} leaves no Python behind: {error}") from error
+    return ServingMutant(
+        id=mutant.id,
+        file=mutant.file,
+        kind="reverted" if mutant.fixed_in else "by hand",
+        code=after,
+        change="\n".join(_difference(before, after)),
+        span=changed_statements(before, after),
+        what=mutant.what,
+        equivalent=mutant.equivalent,
+        survives=mutant.survives,
+    )
+
+
+def of_library(mutant: Mutant, file: str) -> ServingMutant:
+    """A mutant that the library has made."""
+    digest = hashlib.sha256(mutant.change.encode()).hexdigest()[:6]
+    return ServingMutant(
+        id=f"{file}:{mutant.line} {mutant.operator} {digest}",
+        file=file,
+        kind="library",
+        code=mutant.code,
+        change=mutant.change,
+        span=mutant.statement,
+    )
+
+
+def serving_files(package: Path) -> list[str]:
+    """The files of the serving code that a vLLM has, below its package."""
+    every = sorted(path.relative_to(package).as_posix() for path in package.rglob("*.py"))
+    return [file for file in every if any(fnmatchcase(file, pattern) for pattern in SERVING)]
+
+
+def changed_statements(before: str, after: str) -> tuple[int, int] | None:
+    """First and last line, in the file as it was, of the statements that change; None: they run on import.
+
+    Of a statement with a body its head counts alone. What is put in between two lines changes both.
+    """
+    changed = list(_changed_lines(before, after))
+    functions = _functions(ast.parse(before))
+    bodies = [range(body[0].lineno, (body[-1].end_lineno or body[-1].lineno) + 1) for body in functions]
+    if not all(any(line in body for body in bodies) for line in changed):
+        return None
+    statements = [_span(node) for body in functions for part in body for node in _statements(part)]
+    spans = [_innermost(statements, line) or (line, line) for line in changed]
+    return min(first for first, _ in spans), max(last for _, last in spans)
+
+
+def _changed_lines(before: str, after: str) -> Iterator[int]:
+    lines = before.splitlines()
+    matcher = difflib.SequenceMatcher(None, lines, after.splitlines(), autojunk=False)
+    for tag, first, last, _, _ in matcher.get_opcodes():
+        if tag == "insert":
+            first, last = first - 1, first + 1
+        if tag != "equal":
+            yield from (number + 1 for number in range(max(first, 0), last) if _is_code(lines, number))
+
+
+def _is_code(lines: Sequence[str], number: int) -> bool:
+    text = lines[number].strip() if number < len(lines) else ""
+    return bool(text) and not text.startswith("#")
+
+
+def _functions(tree: ast.Module) -> list[list[ast.stmt]]:
+    """The bodies of all functions."""
+    return [node.body for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def _statements(part: ast.stmt) -> Iterator[ast.stmt | ast.ExceptHandler]:
+    return (node for node in ast.walk(part) if isinstance(node, ast.stmt | ast.ExceptHandler))
+
+
+def _span(node: ast.stmt | ast.ExceptHandler) -> tuple[int, int]:
+    body = getattr(node, "body", None)
+    last = max(node.lineno, body[0].lineno - 1) if body else node.end_lineno or node.lineno
+    return node.lineno, last
+
+
+def _innermost(statements: Sequence[tuple[int, int]], line: int) -> tuple[int, int] | None:
+    """The smallest around a line; none is around an `else`."""
+    around = [(first, last) for first, last in statements if first <= line <= last]
+    return min(around, key=lambda span: span[1] - span[0], default=None)
+
+
+def _difference(before: str, after: str) -> Iterator[str]:
+    for text in difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm=""):
+        if text[:1] in "+-" and text[:3] not in ("+++", "---"):
+            yield f"{text[0]} {text[1:].strip()}"
