@@ -37,8 +37,9 @@ class MutantFate(StrictModel):
 
     Attributes:
         id, file, kind, digest: of the mutant.
-        fate: `noticed` where no test failed, but one that is to show a known defect passed; `unreached` where
-            no test runs what it changes; `not judged` where the servers did not load it or the tests did not run.
+        fate: `noticed` where no test failed, but one that is to show a known defect passed; `unreached`
+            where no test runs what it changes; `not judged` where no server loaded it, or the tests did not
+            run.
         by: the test that decided.
         why: how it failed, or why there is no judgement.
         ran: how many tests ran.

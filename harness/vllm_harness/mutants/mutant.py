@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -182,26 +183,37 @@ def serving_files(package: Path) -> list[str]:
 def changed_statements(before: str, after: str) -> tuple[int, int] | None:
     """First and last line, in the file as it was, of the statements that change; None: they run on import.
 
-    Of a statement with a body its head counts alone. What is put in between two lines changes both.
+    Of a statement with a body its head counts alone. What is put in changes its neighbours.
     """
-    changed = list(_changed_lines(before, after))
-    functions = _functions(ast.parse(before))
-    bodies = [range(body[0].lineno, (body[-1].end_lineno or body[-1].lineno) + 1) for body in functions]
-    if not all(any(line in body for body in bodies) for line in changed):
-        return None
-    statements = [_span(node) for body in functions for part in body for node in _statements(part)]
+    bodies, statements = _functions(before)
+    changed: list[int] = []
+    for place in _changes(before, after):
+        inside = [line for line in place.lines if any(line in body for body in bodies)]
+        if not inside or (len(inside) < len(place.lines) and not place.only_adds):
+            return None
+        changed += inside
     spans = [_innermost(statements, line) or (line, line) for line in changed]
     return min(first for first, _ in spans), max(last for _, last in spans)
 
 
-def _changed_lines(before: str, after: str) -> Iterator[int]:
+@dataclass(frozen=True)
+class _Change:
+    """The lines of a file that change; of what is only added, the lines around it."""
+
+    lines: list[int]
+    only_adds: bool
+
+
+def _changes(before: str, after: str) -> Iterator[_Change]:
     lines = before.splitlines()
     matcher = difflib.SequenceMatcher(None, lines, after.splitlines(), autojunk=False)
     for tag, first, last, _, _ in matcher.get_opcodes():
-        if tag == "insert":
-            first, last = first - 1, first + 1
         if tag != "equal":
-            yield from (number + 1 for number in range(max(first, 0), last) if _is_code(lines, number))
+            adds = tag == "insert"
+            around = range(max(first - 1, 0), first + 1) if adds else range(first, last)
+            code = [number + 1 for number in around if _is_code(lines, number)]
+            if code:
+                yield _Change(code, adds)
 
 
 def _is_code(lines: Sequence[str], number: int) -> bool:
@@ -209,13 +221,16 @@ def _is_code(lines: Sequence[str], number: int) -> bool:
     return bool(text) and not text.startswith("#")
 
 
-def _functions(tree: ast.Module) -> list[list[ast.stmt]]:
-    """The bodies of all functions."""
-    return [node.body for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+@lru_cache(maxsize=64)
+def _functions(code: str) -> tuple[list[range], list[tuple[int, int]]]:
+    """The lines of the bodies of all functions, and first and last line of the statements in them."""
+    nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, _FUNCTION)]
+    bodies = [range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1) for node in nodes]
+    inside = {id(each): each for node in nodes for part in node.body for each in ast.walk(part)}
+    return bodies, [_span(each) for each in inside.values() if isinstance(each, ast.stmt | ast.ExceptHandler)]
 
 
-def _statements(part: ast.stmt) -> Iterator[ast.stmt | ast.ExceptHandler]:
-    return (node for node in ast.walk(part) if isinstance(node, ast.stmt | ast.ExceptHandler))
+_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def _span(node: ast.stmt | ast.ExceptHandler) -> tuple[int, int]:

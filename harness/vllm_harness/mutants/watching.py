@@ -97,9 +97,8 @@ class Watching:
 def lines_of(memory: bytes, starts: Mapping[str, int]) -> dict[str, str]:
     """The lines that ran of each file that has some, from the bytes that servers have set."""
     ends = [*list(starts.values())[1:], len(memory)]
-    ran = {
+    return {
         file: ranges([line for line in range(end - start) if memory[start + line]])
         for (file, start), end in zip(starts.items(), ends, strict=True)
         if any(memory[start:end])
     }
-    return ran
