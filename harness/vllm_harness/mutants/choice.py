@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 from vllm_harness.mutants.coverage import TestLines
 
@@ -17,7 +17,8 @@ def choose(
     """The tests in the order in which they run; those of one target stay together.
 
     First those that have killed mutants of the same file, then one case of every test, a second of every
-    test, and so on; the slow ones last, module by module.
+    test, and so on, where there is a choice on the model with the most of them; the slow ones last, module by
+    module.
 
     Args:
         tests: those that run what the mutant changes.
@@ -25,24 +26,27 @@ def choose(
         kills: how many mutants of the same file each test has killed.
     """
     kills = kills or {}
-    rounds = _rounds(tests, kills)
+    of_target = Counter(test.target for test in tests)
+    rounds = _rounds(tests, lambda test: (-kills.get(test.test, 0), -of_target[test.target], test.seconds))
 
-    def rank(test: TestLines) -> tuple[bool, str, int, int, float, str]:
+    def rank(test: TestLines) -> tuple[bool, str, int, int, int, float, str]:
         slow = test.seconds >= SLOW_S
         module = test.test.partition("::")[0] if slow else ""
-        return slow, module, -kills.get(test.test, 0), rounds[test.test], test.seconds, test.test
+        use, place = -kills.get(test.test, 0), rounds[test.test]
+        return slow, module, use, place, -of_target[test.target], test.seconds, test.test
 
-    ranked = sorted(tests, key=rank)
-    kept = ranked[: most or None]
+    kept = sorted(tests, key=rank)[: most or None]
     targets = list(dict.fromkeys(test.target for test in kept))
     return sorted(kept, key=lambda test: targets.index(test.target))
 
 
-def _rounds(tests: Collection[TestLines], kills: Mapping[str, int]) -> dict[str, int]:
-    """The number that each case has among those of its test."""
+def _rounds(
+    tests: Sequence[TestLines], order: Callable[[TestLines], tuple[int, int, float]]
+) -> dict[str, int]:
+    """The number that each case has among those of its test, on whatever model."""
     rounds: dict[str, int] = {}
-    seen: dict[str, int] = defaultdict(int)
-    for test in sorted(tests, key=lambda test: (-kills.get(test.test, 0), test.seconds, test.test)):
+    seen: Counter[str] = Counter()
+    for test in sorted(tests, key=lambda test: (*order(test), test.test)):
         rounds[test.test] = seen[test.function]
         seen[test.function] += 1
     return rounds

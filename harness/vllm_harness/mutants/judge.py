@@ -30,6 +30,7 @@ Fate = Literal["killed", "noticed", "survived", "unreached", "not judged"]
 LIMIT_S = 1800.0
 """Seconds that the tests of one mutant may take."""
 NOT_IMPORTED = "cannot be imported as"
+OUT_OF_TIME = ("Timeout (>", "was not ready after", "timed out", "ReadTimeout")
 
 
 class MutantFate(StrictModel):
@@ -149,10 +150,23 @@ class Judge:
         code = self._suites(chosen).run(judging.__name__, first, {judging.PLAN: str(plan)}, log, LIMIT_S)
         found = _read(outcomes)
         update = verdict(found, loaded=mark.exists())
+        if update["fate"] == "killed" and any(text in update["why"] for text in OUT_OF_TIME):
+            by = next(test for test in chosen if test.test == update["by"])
+            if not self._passes_unchanged(by, folder):
+                update = {"fate": "not judged", "why": f"{by.test} runs out of time without it, too"}
         if update["fate"] == "survived" and (code not in ENDED or len(found) < len(chosen)):
             last = log.read_text(errors="replace").splitlines()[-3:]
             update = {"fate": "not judged", "why": f"pytest ended with {code}: {' | '.join(last)}"}
         return fate.model_copy(update={**update, "ran": len(found)})
+
+    def _passes_unchanged(self, test: TestLines, folder: Path) -> bool:
+        """Whether a test that ran out of time passes without the mutant, as busy as the machine is now."""
+        first, plan, outcomes = folder / "nothing.py", folder / "plan.json", folder / "unchanged"
+        first.write_text("")
+        plan.write_text(JudgingPlan(tests=(test.test,), outcomes=outcomes).model_dump_json())
+        suites = self._suites([test])
+        suites.run(judging.__name__, first, {judging.PLAN: str(plan)}, folder / "log", LIMIT_S)
+        return any(outcome.outcome in ("passed", "known") for outcome in _read(outcomes))
 
     def _suites(self, chosen: Sequence[TestLines]) -> Suites:
         """The models and files of these tests alone."""

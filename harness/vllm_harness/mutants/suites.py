@@ -17,7 +17,7 @@ from vllm_harness.server.fork_server import FIRST
 
 SUITES = ("tests/behaviours", "tests/harmony", "tests/standard")
 """The suites that judge, relative to the checkout."""
-TEST_LIMIT_S = 90
+TEST_LIMIT_S = 240
 """Seconds after which a test counts as failed."""
 ENDED = {0, 1, 2, 5}
 """Exit codes of pytest after which its outcomes count: all passed, some failed, ended early, none ran."""
