@@ -17,6 +17,7 @@ from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import state_dir
 from vllm_harness.mutants.coverage import Coverage, read_coverage
+from vllm_harness.mutants.importers import Importers, importers_of
 from vllm_harness.mutants.judge import Judge, MutantFate, read_fates
 from vllm_harness.mutants.measure import measure
 from vllm_harness.mutants.mutant import ServingMutant, applied, load_by_hand, of_library, serving_files
@@ -80,7 +81,7 @@ def mutants(
             print(fate.model_dump_json(), file=lines, flush=True)
             advance()
 
-        judge = Judge(run.package, run.suites, coverage, most)
+        judge = Judge(run.suites, coverage, run.importers(), most)
         judge.learn(known.values())
         limit_s = 60.0 * minutes if minutes else None
         new = judge.all(left, done, parallel=run.parallel, limit_s=limit_s)
@@ -105,10 +106,19 @@ class _Run:
             raise UsageError(f"{self.environment.describe()} has no package that can be changed")
         return self.environment.package
 
+    def _kept(self, name: str, ending: str) -> Path:
+        """The file of what is known of this very vLLM."""
+        path = state_dir() / "mutants" / f"{name}-{self.environment.fingerprint()}{ending}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def importers(self) -> Importers:
+        """Which modules import which."""
+        return importers_of(self.package, self._kept("importers", ".json"))
+
     def coverage(self, *, measure_only: bool) -> Coverage:
         """What the tests run; measured where nothing is kept yet, or nothing else is wanted."""
-        kept = state_dir() / "mutants" / f"lines-{self.environment.fingerprint()}.jsonl"
-        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept = self._kept("lines", ".jsonl")
         found = read_coverage(kept)
         if measure_only or not len(found):
             note("the lines that each test runs are measured once, which takes an hour of one core")

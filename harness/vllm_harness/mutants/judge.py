@@ -20,7 +20,7 @@ from vllm_harness.mutants import judging
 from vllm_harness.mutants.choice import choose
 from vllm_harness.mutants.coverage import Coverage, TestLines
 from vllm_harness.mutants.first_files import write_changed
-from vllm_harness.mutants.importers import all_importers, direct_importers
+from vllm_harness.mutants.importers import Importers, all_importers
 from vllm_harness.mutants.judging import JudgingPlan, TestOutcome
 from vllm_harness.mutants.mutant import Kind, ServingMutant
 from vllm_harness.mutants.suites import ENDED, Suites
@@ -65,18 +65,17 @@ class Judge:
     """Judges mutants of one vLLM.
 
     Attributes:
-        package: vLLM's.
         suites: the tests, and the models that they run on.
         coverage: what each of them runs.
+        importers: of vLLM's modules.
         most: tests for a mutant at most; 0: all.
     """
 
-    package: Path
     suites: Suites
     coverage: Coverage
+    importers: Importers
     most: int = 0
     _kills: dict[str, Counter[str]] = field(default_factory=dict)
-    _importers: dict[str, set[str]] = field(default_factory=dict)
 
     def all(
         self,
@@ -94,7 +93,6 @@ class Judge:
             parallel: how many at a time.
             limit_s: seconds after which no other one is begun.
         """
-        self._importers = direct_importers(self.package)
         ends = None if limit_s is None else time.monotonic() + limit_s
         lock = Lock()
 
@@ -142,7 +140,7 @@ class Judge:
         self, fate: MutantFate, mutant: ServingMutant, chosen: Sequence[TestLines], folder: Path
     ) -> MutantFate:
         module = module_of(mutant.file).removesuffix(".__init__")
-        first, mark = write_changed(folder, mutant, all_importers(module, self._importers))
+        first, mark = write_changed(folder, mutant, all_importers(module, self.importers))
         plan, outcomes, log = folder / "plan.json", folder / "outcomes", folder / "log"
         plan.write_text(
             JudgingPlan(tests=tuple(test.test for test in chosen), outcomes=outcomes).model_dump_json()

@@ -49,7 +49,7 @@ class HandMutant(StrictModel):
         old, new: the text that is replaced, which the file has once, and the text in its place.
         what: what a client gets to see of it.
         fixed_in: the release that brought the fix which this takes back; none: it reverts nothing.
-        pull: that fix upstream, where it was found, such as `vllm#46940`.
+        upstream: the issue or pull request of that fix, where it was found, such as `vllm#46940`.
         equivalent: why no client can notice it.
         survives: why no test notices it, though a client could.
     """
@@ -60,7 +60,7 @@ class HandMutant(StrictModel):
     new: str
     what: str
     fixed_in: str | None = None
-    pull: str | None = None
+    upstream: str | None = None
     equivalent: str | None = None
     survives: str | None = None
 
@@ -68,8 +68,8 @@ class HandMutant(StrictModel):
     def _is_consistent(self) -> HandMutant:
         if self.old == self.new:
             raise ValueError("old and new are the same")
-        if self.pull and not self.fixed_in:
-            raise ValueError("a pull request needs fixed_in")
+        if self.upstream and not self.fixed_in:
+            raise ValueError("upstream needs fixed_in")
         if self.equivalent and self.survives:
             raise ValueError("it is either equivalent or survives")
         return self
