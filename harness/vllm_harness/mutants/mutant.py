@@ -153,8 +153,8 @@ def applied(mutant: HandMutant, package: Path) -> ServingMutant | None:
         file=mutant.file,
         kind="reverted" if mutant.fixed_in else "by hand",
         code=after,
-        change="\n".join(_difference(before, after)),
-        span=changed_statements(before, after),
+        change="\n".join(_difference(mutant.old, mutant.new)),
+        span=changed_statements(before, mutant.old, mutant.new),
         what=mutant.what,
         equivalent=mutant.equivalent,
         survives=mutant.survives,
@@ -180,14 +180,18 @@ def serving_files(package: Path) -> list[str]:
     return [file for file in every if any(fnmatchcase(file, pattern) for pattern in SERVING)]
 
 
-def changed_statements(before: str, after: str) -> tuple[int, int] | None:
+def changed_statements(before: str, old: str, new: str) -> tuple[int, int] | None:
     """First and last line, in the file as it was, of the statements that change; None: they run on import.
 
     Of a statement with a body its head counts alone. What is put in changes its neighbours.
+
+    Args:
+        before: the file.
+        old, new: the text that it has once, and the text in its place.
     """
     bodies, statements = _functions(before)
     changed: list[int] = []
-    for place in _changes(before, after):
+    for place in _changes(before, old, new):
         inside = [line for line in place.lines if any(line in body for body in bodies)]
         if not inside or (len(inside) < len(place.lines) and not place.only_adds):
             return None
@@ -204,20 +208,24 @@ class _Change:
     only_adds: bool
 
 
-def _changes(before: str, after: str) -> Iterator[_Change]:
+def _changes(before: str, old: str, new: str) -> Iterator[_Change]:
     lines = before.splitlines()
-    matcher = difflib.SequenceMatcher(None, lines, after.splitlines(), autojunk=False)
-    for tag, first, last, _, _ in matcher.get_opcodes():
+    start = before.index(old)
+    offset = before.count("\n", 0, start)
+    begun = before[before.rfind("\n", 0, start) + 1 : start]
+    ended = before[start + len(old) :].partition("\n")[0]
+    blocks = [f"{begun}{text}{ended}".splitlines() for text in (old, new)]
+    for tag, first, last, _, _ in difflib.SequenceMatcher(None, *blocks, autojunk=False).get_opcodes():
         if tag != "equal":
             adds = tag == "insert"
-            around = range(max(first - 1, 0), first + 1) if adds else range(first, last)
-            code = [number + 1 for number in around if _is_code(lines, number)]
+            numbers = range(first - 1, first + 1) if adds else range(first, last)
+            code = [offset + number + 1 for number in numbers if _is_code(lines, offset + number)]
             if code:
                 yield _Change(code, adds)
 
 
 def _is_code(lines: Sequence[str], number: int) -> bool:
-    text = lines[number].strip() if number < len(lines) else ""
+    text = lines[number].strip() if 0 <= number < len(lines) else ""
     return bool(text) and not text.startswith("#")
 
 
@@ -245,7 +253,7 @@ def _innermost(statements: Sequence[tuple[int, int]], line: int) -> tuple[int, i
     return min(around, key=lambda span: span[1] - span[0], default=None)
 
 
-def _difference(before: str, after: str) -> Iterator[str]:
-    for text in difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm=""):
-        if text[:1] in "+-" and text[:3] not in ("+++", "---"):
-            yield f"{text[0]} {text[1:].strip()}"
+def _difference(old: str, new: str) -> Iterator[str]:
+    for text in difflib.ndiff(old.splitlines(), new.splitlines()):
+        if text[:2] in ("- ", "+ ") and text[2:].strip():
+            yield f"{text[0]} {text[2:].strip()}"
