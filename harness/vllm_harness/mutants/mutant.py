@@ -143,7 +143,7 @@ def applied(mutant: HandMutant, package: Path) -> ServingMutant | None:
     before = path.read_text() if path.is_file() else ""
     if before.count(mutant.old) != 1:
         return None
-    after = before.replace(mutant.old, mutant.new)
+    after = _replaced(before, mutant.old, mutant.new)
     try:
         ast.parse(after)
     except SyntaxError as error:
@@ -159,6 +159,14 @@ def applied(mutant: HandMutant, package: Path) -> ServingMutant | None:
         equivalent=mutant.equivalent,
         survives=mutant.survives,
     )
+
+
+def _replaced(before: str, old: str, new: str) -> str:
+    """The file with the other text; where that is shorter, blank lines follow: others keep their numbers."""
+    begun, ended = before.split(old)
+    line, newline, rest = ended.partition("\n")
+    missing = max(0, old.count("\n") - new.count("\n"))
+    return f"{begun}{new}{line}{newline}" + "\n" * missing + rest
 
 
 def of_library(mutant: Mutant, file: str) -> ServingMutant:
@@ -215,7 +223,8 @@ def _changes(before: str, old: str, new: str) -> Iterator[_Change]:
     begun = before[before.rfind("\n", 0, start) + 1 : start]
     ended = before[start + len(old) :].partition("\n")[0]
     blocks = [f"{begun}{text}{ended}".splitlines() for text in (old, new)]
-    for tag, first, last, _, _ in difflib.SequenceMatcher(None, *blocks, autojunk=False).get_opcodes():
+    matcher = difflib.SequenceMatcher(None, blocks[0], blocks[1], autojunk=False)
+    for tag, first, last, _, _ in matcher.get_opcodes():
         if tag != "equal":
             adds = tag == "insert"
             numbers = range(first - 1, first + 1) if adds else range(first, last)

@@ -166,6 +166,7 @@ def test_importers_are_those_at_import_alone_through_others(tmp_path: Path) -> N
         "middle.py": "from vllm.low import X\n",
         "high.py": "import vllm.middle\n",
         "lazy.py": "def f():\n    from vllm.low import X\n",
+        "typed_too.py": "import typing\nif typing.TYPE_CHECKING:\n    from vllm.low import X\n",
         "typed.py": "if TYPE_CHECKING:\n    from vllm.low import X\n",
         "beside.py": "from vllm import low\n",
         "inside.py": "class A:\n    from .low import X\n",

@@ -75,6 +75,9 @@ def test_a_mutant_is_applied_where_its_text_stands_once(tmp_path: Path) -> None:
     assert found is not None
     assert found.code == CODE.replace('"?"', '""')
     assert (found.kind, found.span) == ("by hand", (15, 15))
+    shorter = applied(by_hand('                + "!"\n', ""), folder)
+    assert shorter is not None
+    assert [number for number, line in enumerate(shorter.code.splitlines(), 1) if "return" in line] == [16]
     assert found.change == '- "?"\n+ ""'
     assert applied(by_hand("text", "word"), folder) is None
     assert applied(by_hand("nowhere", "here"), folder) is None
