@@ -12,28 +12,36 @@ SLOW_S = 2.0
 
 
 def choose(
-    tests: Sequence[TestLines], most: int = 0, kills: Mapping[str, int] | None = None
+    tests: Sequence[TestLines],
+    most: int = 0,
+    kills: Mapping[str, int] | None = None,
+    depth: Callable[[TestLines], int] = lambda _: 0,
 ) -> list[TestLines]:
     """The tests in the order in which they run; those of one target stay together.
 
-    First those that have killed mutants of the same file, then one case of every test, a second of every
-    test, and so on, where there is a choice on the model with the most of them; the slow ones last, module by
-    module.
+    First those that have killed mutants of the same file, then those that run most of what is changed; of
+    these one case of every test, a second of every test, and so on, where there is a choice on the model with
+    the most of them. The slow ones come last, module by module.
 
     Args:
         tests: those that run what the mutant changes.
         most: so many at most; 0: all.
         kills: how many mutants of the same file each test has killed.
+        depth: how many of the lines that the mutant changes a test runs.
     """
     kills = kills or {}
     of_target = Counter(test.target for test in tests)
-    rounds = _rounds(tests, lambda test: (-kills.get(test.test, 0), -of_target[test.target], test.seconds))
 
-    def rank(test: TestLines) -> tuple[bool, str, int, int, int, float, str]:
+    def use(test: TestLines) -> tuple[int, int]:
+        return -kills.get(test.test, 0), -depth(test)
+
+    rounds = _rounds(tests, lambda test: (*use(test), -of_target[test.target], test.seconds))
+
+    def rank(test: TestLines) -> tuple[bool, str, tuple[int, int], int, int, float, str]:
         slow = test.seconds >= SLOW_S
         module = test.test.partition("::")[0] if slow else ""
-        use, place = -kills.get(test.test, 0), rounds[test.test]
-        return slow, module, use, place, -of_target[test.target], test.seconds, test.test
+        place, shared = rounds[test.test], -of_target[test.target]
+        return slow, module, use(test), place, shared, test.seconds, test.test
 
     kept = sorted(tests, key=rank)[: most or None]
     targets = list(dict.fromkeys(test.target for test in kept))
@@ -41,7 +49,7 @@ def choose(
 
 
 def _rounds(
-    tests: Sequence[TestLines], order: Callable[[TestLines], tuple[int, int, float]]
+    tests: Sequence[TestLines], order: Callable[[TestLines], tuple[int, int, int, float]]
 ) -> dict[str, int]:
     """The number that each case has among those of its test, on whatever model."""
     rounds: dict[str, int] = {}

@@ -68,6 +68,14 @@ class Coverage:
         return [test for test in settled if _meet(test.lines.get(file, ""), span)]
 
 
+def lines_run(test: TestLines, file: str, span: tuple[int, int] | None) -> int:
+    """How many of these lines a test runs; 0 without a span."""
+    if span is None:
+        return 0
+    ranges = _ranges(test.lines.get(file, ""))
+    return sum(max(0, min(last, span[1]) - max(first, span[0]) + 1) for first, last in ranges)
+
+
 def read_coverage(path: Path) -> Coverage:
     """The coverage that a file holds; an empty one where it is not there.
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Literal
@@ -18,7 +19,7 @@ from vllm_harness.errors import UsageError
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.mutants import judging
 from vllm_harness.mutants.choice import choose
-from vllm_harness.mutants.coverage import Coverage, TestLines
+from vllm_harness.mutants.coverage import Coverage, TestLines, lines_run
 from vllm_harness.mutants.first_files import write_changed
 from vllm_harness.mutants.importers import Importers, all_importers
 from vllm_harness.mutants.judging import JudgingPlan, TestOutcome
@@ -117,7 +118,8 @@ class Judge:
     def one(self, mutant: ServingMutant) -> MutantFate:
         """Judges a mutant."""
         running = self.coverage.running(mutant.file, mutant.span)
-        chosen = choose(running, self.most, self._kills.get(mutant.file))
+        depth = partial(lines_run, file=mutant.file, span=mutant.span)
+        chosen = choose(running, self.most, self._kills.get(mutant.file), depth)
         fate = MutantFate(
             id=mutant.id,
             file=mutant.file,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from vllm_harness.errors import UsageError
 from vllm_harness.mutants.choice import choose
-from vllm_harness.mutants.coverage import Coverage, Outcome, TestLines, read_coverage
+from vllm_harness.mutants.coverage import Coverage, Outcome, TestLines, lines_run, read_coverage
 from vllm_harness.mutants.importers import all_importers, direct_importers, importers_of
 from vllm_harness.mutants.judge import MutantFate, read_fates, verdict
 from vllm_harness.mutants.judging import TestOutcome
@@ -70,6 +71,15 @@ def test_each_test_has_one_case_before_any_has_two() -> None:
 def test_what_killed_others_of_the_file_is_first_and_the_slow_are_last() -> None:
     tests = [ran("t.py::a", seconds=3.0), ran("s.py::b", seconds=5.0), ran("t.py::c"), ran("t.py::d")]
     assert names(choose(tests, kills={"t.py::d": 1})) == ["t.py::d", "t.py::c", "s.py::b", "t.py::a"]
+
+
+def test_what_runs_most_of_the_change_comes_first() -> None:
+    tests = [ran("t.py::a", "1-2"), ran("t.py::b", "1-5, 9"), ran("t.py::c", "4-6", seconds=0.5)]
+    depth = partial(lines_run, file=FILE, span=(2, 5))
+    assert [depth(test) for test in tests] == [1, 4, 2]
+    assert names(choose(tests, depth=depth)) == ["t.py::b", "t.py::c", "t.py::a"]
+    assert names(choose(tests, kills={"t.py::a": 1}, depth=depth))[0] == "t.py::a"
+    assert lines_run(tests[0], FILE, None) == 0
 
 
 def test_a_model_is_served_once_and_only_where_it_is_needed() -> None:
