@@ -79,8 +79,7 @@ class Source:
         if not in_functions and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             return
         yield from (each for _, each in self._bound(node))
-        for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        skipped = node.body if for_types else []
+        skipped = node.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) else []
         for child in ast.iter_child_nodes(node):
             if child not in skipped:
                 yield from self.imports_in(child, in_functions=in_functions)
