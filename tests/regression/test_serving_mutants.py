@@ -51,7 +51,7 @@ def coverage(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Coverag
 
 
 @pytest.mark.vllm_slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_lines_are_those_of_the_requests_of_each_test(package: Path, coverage: Coverage) -> None:
     line = next(
         number
@@ -64,7 +64,7 @@ def test_lines_are_those_of_the_requests_of_each_test(package: Path, coverage: C
 
 
 @pytest.mark.vllm_slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("old", "new", "fate"),
     [
