@@ -71,6 +71,7 @@ def mutants(
     if measure_only:
         return
     every = list(run.made(files or ["*"], set(only or ()), library, seed))
+    _refuse_unknown(only or (), every)
     path = keep or state_dir() / "mutants" / f"fates-{environment.vllm_version}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     known = _known(read_fates(path), every, again=again)
@@ -142,6 +143,17 @@ class _Run:
             if _is_meant(file, files):
                 made = make_mutants(self.environment, file, note, sample=library, seed=seed)
                 yield from (each for each in (of_library(mutant, file) for mutant in made) if _in(each, only))
+
+
+def _refuse_unknown(only: Sequence[str], every: Sequence[ServingMutant]) -> None:
+    made = {mutant.id for mutant in every}
+    if missing := [id_ for id_ in only if id_ not in made]:
+        raise UsageError(
+            f"no mutant of these files is called {missing[0]}",
+            hint="the files by_hand/*.yaml have those made by hand; those of the library need --library",
+        )
+    if not every:
+        raise UsageError("these files have no mutants", hint="add --library 20, or give other files")
 
 
 def _is_meant(file: str, patterns: Iterable[str]) -> bool:
