@@ -31,7 +31,9 @@ def test_wrong_request(stream: bool, case: dict[str, Any], chat: Chat) -> None:
 @pytest.mark.covers("VC-018", "VT-009", "VT-010")
 @pytest.mark.parametrize("case", cases("chat_wrong_tools"))
 def test_wrong_tools(case: dict[str, Any], chat: Chat) -> None:
-    chat.refused(case["request"], case["pattern"])
+    error = chat.refused(case["request"], case["pattern"])
+    if "param" in case:
+        assert error["param"] == case["param"]
 
 
 @pytest.mark.covers("VC-029", "VC-037")

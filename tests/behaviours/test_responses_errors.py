@@ -19,8 +19,10 @@ pytestmark = [pytest.mark.vllm_needs("responses"), pytest.mark.timeout(60)]
 OMIT = "~omit"
 
 
-def check_refused(responses: Responses, answer: httpx.Response, status: int, words: list[str]) -> None:
-    """The status, the error object, and a message about the fault; not the script's absence."""
+def check_refused(
+    responses: Responses, answer: httpx.Response, status: int, words: list[str], param: str | None = None
+) -> None:
+    """The status, the error object, a message about the fault, and its param; not the script's absence."""
     assert answer.status_code == status, answer.text
     body = answer.json()
     responses.check("check_body")(body)
@@ -31,6 +33,7 @@ def check_refused(responses: Responses, answer: httpx.Response, status: int, wor
     assert any(word in error["message"] for word in words), error["message"]
     assert "no script matches" not in error["message"]
     assert "Traceback" not in error["message"]
+    assert param is None or error["param"] == param
 
 
 def check_serves(responses: Responses, script: ScriptWriter) -> None:
@@ -43,7 +46,7 @@ def check_wrong(responses: Responses, case: dict[str, Any], **more: Any) -> None
     """The case's request is refused as it should be."""
     body = {"model": responses.model, "input": "hi", "max_output_tokens": 16, **more, **case["body"]}
     body = {key: value for key, value in body.items() if value != OMIT}
-    check_refused(responses, responses.post(body), case.get("status", 400), case["words"])
+    check_refused(responses, responses.post(body), case.get("status", 400), case["words"], case.get("param"))
 
 
 @pytest.mark.parametrize("case", cases("responses_bad_requests"))

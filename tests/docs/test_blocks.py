@@ -17,6 +17,7 @@ from vllm_harness.cli.main import app
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.defects.entry import Defect
 from vllm_harness.environments.spec import parse
+from vllm_harness.mutants.mutant import load_by_hand
 from vllm_harness.scripted.book_file import load_book
 
 LANGUAGES = {"python", "console", "yaml", "text"}
@@ -76,6 +77,8 @@ def test_yaml_loads_as_what_it_is(block: Block, tmp_path: Path) -> None:
             assert Defect.model_validate(entry)
         case {"models": _}:
             assert load_models(file)
+        case {"mutants": _}:
+            assert load_by_hand(file.parent)
         case {"steps": steps}:
             for step in steps:
                 commands.check(step["run"])

@@ -393,6 +393,17 @@ def test_web_search_in_one_piece(talk: Talk) -> None:
     assert search.action.query == "Paris"
 
 
+@pytest.mark.covers("VR-039")
+def test_search_within_a_page(talk: Talk, tools: Tools) -> None:
+    talk.script_turns(calls("browser.find", '{"pattern": "Seine", "url": "paris.example"}'), "It is there.")
+    response = talk.api.create("Find", tools=[SEARCH])
+    assert [call["pattern"] for call in tools.browser.journal("find")] == ["Seine"]
+    assert response.output[0].type == "web_search_call"
+    assert response.output[0].action.type == "find_in_page"
+    assert response.output[0].action.pattern == "Seine"
+    assert response.output_text == "It is there."
+
+
 def failed_cleanly(stream: Stream) -> bool:
     """Whether a stream tells of a failure as OpenAI's do, and ends."""
     return stream.types[-1] in ("response.failed", "error")

@@ -70,6 +70,7 @@ def test_effort_that_harmony_lacks_is_refused(effort: str, responses: Responses)
     answer = responses.post({"model": responses.model, "input": ASK, "reasoning": {"effort": effort}})
     assert answer.status_code == 400
     assert effort in answer.json()["error"]["message"]
+    assert "effort" in answer.json()["error"]["param"]
 
 
 @pytest.mark.covers("VR-032", "VR-061")

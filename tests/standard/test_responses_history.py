@@ -46,8 +46,18 @@ OUTPUTS = [
 @pytest.mark.covers("VR-062", "VR-053")
 @pytest.mark.parametrize(
     "turn",
-    [[CALLS[0]], [WORDS, CALLS[0]], [THOUGHTS, CALLS[0]], [THOUGHTS, WORDS, CALLS[0]], [WORDS, *CALLS]],
-    ids=["call", "words and call", "thoughts and call", "all three", "words and two calls"],
+    [
+        [CALLS[0]],
+        [WORDS, CALLS[0]],
+        [THOUGHTS, CALLS[0]],
+        [THOUGHTS, WORDS, CALLS[0]],
+        [WORDS, THOUGHTS, CALLS[0]],
+        [WORDS, *CALLS],
+    ],
+    ids=[
+        *("call", "words and call", "thoughts and call"),
+        *("all three", "thoughts after words", "words and two calls"),
+    ],
 )
 def test_items_of_one_turn_are_one_message(
     turn: list[Any], responses: Responses, script: ScriptWriter

@@ -1,7 +1,7 @@
 """The program: `python -m tests.tool_server NAME PORT [--journal FILE] [--key KEY]`, SSE at /sse.
 
 NAME is the namespace that vLLM looks for: `python` (one tool of that name, code in, output out, as in the
-reference server of gpt-oss), `container` (`exec`, `feed`) or `browser` (`search`).
+reference server of gpt-oss), `container` (`exec`, `feed`) or `browser` (`search`, `find`).
 """
 
 from __future__ import annotations
@@ -63,6 +63,11 @@ def browser_server(journal: Journal) -> MCPServer:
         journal.write("search", query=query)
         found = [text for key, text in PAGES.items() if key in query.lower()]
         return "\n".join(found) or "nothing found"
+
+    @server.tool(name="find", description="Finds a text in a page")
+    def find(pattern: str, url: str) -> str:
+        journal.write("find", pattern=pattern, url=url)
+        return "found" if pattern in "".join(PAGES.values()) else "not found"
 
     return server
 

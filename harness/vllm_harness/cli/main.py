@@ -20,6 +20,7 @@ from vllm_harness.cli import (
     export,
     init,
     models,
+    mutants,
     parity,
     ps,
     regression,
@@ -38,6 +39,7 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command()(init.init)
 app.command(context_settings=PASS_ON)(serve.serve)
 app.command(context_settings=PASS_ON, hidden=not checkout())(run.run)
+app.command(hidden=not checkout())(mutants.mutants)
 app.command()(validate.validate)
 app.command()(validate.explain)
 app.command()(doctor.doctor)

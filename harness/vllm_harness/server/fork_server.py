@@ -33,6 +33,8 @@ from vllm_harness.server.supervised import Handle
 TEMPLATE = Path(__file__).with_name("vllm_harness_template.py")
 LINGER = "VLLM_HARNESS_LINGER_S"
 LINGER_S = 300.0
+FIRST = "VLLM_HARNESS_FIRST"
+"""Variable of a process whose servers each run this Python file before they serve."""
 IMPORT_LIMIT_S = 300.0
 # read when a server starts, not when vLLM is imported: servers that differ in them share a template
 READ_LATE = {

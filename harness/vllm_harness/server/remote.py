@@ -324,6 +324,11 @@ class RemoteServer:
         self._oom_before = oom_kills()
         self._tracker = PhaseTracker(self.log_path)
         forked = self._from_template()
+        if forked is None and os.environ.get(fork_server.FIRST):
+            raise fork_server.ForkServerFailed(
+                f"a server that starts cold does not run the file of {fork_server.FIRST}",
+                hint="use the fork server: Python's front end on CPU, without --cold-start",
+            )
         self.forked = forked is not None
         process, record = forked or self._supervised(spawn_cold)
         self._process, self._record = process, record
@@ -384,6 +389,7 @@ class RemoteServer:
             "tmp": record.tmp,
             "secrets": secret_values(environ, argv),
             "grace_s": GRACE_S,
+            "first": os.environ.get(fork_server.FIRST, ""),
         }
         record.write()
         try:

@@ -76,6 +76,7 @@ class Config:
         tmp: the server's own temporary and working folder; made here, removed at the end.
         secrets: values that never reach the log.
         grace_s: seconds between TERM and KILL.
+        first: a Python file that a forked server runs before it serves; empty: none.
     """
 
     owner: int
@@ -90,6 +91,7 @@ class Config:
     tmp: str
     secrets: list[str]
     grace_s: float
+    first: str = ""
 
 
 class Server(Protocol):

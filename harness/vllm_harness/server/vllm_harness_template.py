@@ -29,6 +29,7 @@ import multiprocessing
 import os
 import pkgutil
 import re
+import runpy
 import select
 import signal
 import socket
@@ -290,6 +291,8 @@ def _serve(config: Any) -> int:
     os.environ.update(config.env)
     tempfile.tempdir = None
     importlib.import_module("vllm_harness_shm").name_blocks(config.server_id)
+    if config.first:
+        runpy.run_path(config.first)
     sys.argv = ["vllm", *config.argv[config.argv.index("vllm.entrypoints.cli.main") + 1 :]]
     if Path(config.argv[1]).stem == PROXY:
         sys.argv += ["--uds", _fork_proxy(int(config.argv[2]))]

@@ -16,6 +16,7 @@ from vllm_harness.errors import UsageError
 
 MARK = "vllm_known_defect"
 DEFECT_OF = "vllm_harness_defect"  # of a report: id of the defect, and how the test failed
+DEFECT_GONE = "vllm_harness_defect_gone"  # of a report: the test passed, and was to show a defect
 # how a wrong server shows itself; a NameError, for example, is a wrong test
 SHOWN_BY: tuple[type[BaseException], ...] = (
     AssertionError,
@@ -83,6 +84,7 @@ def judge(report: pytest.TestReport, raised: BaseException | None, known: Sequen
     """Turns a failure that a defect of the test explains into an expected one, and a pass into a failure."""
     if report.passed:
         report.outcome = "failed"
+        setattr(report, DEFECT_GONE, True)
         report.longrepr = "\n".join(
             f"known defect {defect.id} does not show any more ({defect.title}); "
             "fixed: bound the versions of its entry, or remove the mark"

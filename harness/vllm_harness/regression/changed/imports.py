@@ -43,6 +43,11 @@ class Source:
         return tuple(self.imports_in(self.tree))
 
     @cached_property
+    def at_import(self) -> tuple[Import, ...]:
+        """What it imports of vLLM as soon as it is imported itself."""
+        return tuple(self.imports_in(self.tree, in_functions=False))
+
+    @cached_property
     def handed_on(self) -> dict[str, tuple[Import, ...]]:
         """The names that it imports, or assigns from what it imports, with these imports."""
         known: dict[str, tuple[Import, ...]] = {
@@ -69,13 +74,15 @@ class Source:
                     continue
         return found
 
-    def imports_in(self, node: ast.AST) -> Iterator[Import]:
+    def imports_in(self, node: ast.AST, *, in_functions: bool = True) -> Iterator[Import]:
         """What a part of it imports of vLLM, but for type checkers."""
+        if not in_functions and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            return
         yield from (each for _, each in self._bound(node))
-        skipped = node.body if isinstance(node, ast.If) and "TYPE_CHECKING" in _names(node.test) else []
+        skipped = node.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) else []
         for child in ast.iter_child_nodes(node):
             if child not in skipped:
-                yield from self.imports_in(child)
+                yield from self.imports_in(child, in_functions=in_functions)
 
     def _bound(self, node: ast.AST) -> Iterator[tuple[str, Import]]:
         """The names that a statement imports of vLLM."""

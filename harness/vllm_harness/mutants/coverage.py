@@ -1,0 +1,107 @@
+"""Which lines of vLLM's serving code each test of the suites runs, as measured once for a vLLM and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from vllm_harness.errors import UsageError
+from vllm_harness.files.strict import StrictModel
+
+Outcome = Literal["passed", "known", "gone", "skipped", "failed"]
+"""`known`: failed as a known defect; `gone`: it is to show one, and passed."""
+
+
+class TestLines(StrictModel):
+    """What a test ran.
+
+    Attributes:
+        test: its id.
+        target: the model and lane that it ran on.
+        outcome: of the run that was watched.
+        seconds: that its own code took then.
+        lines: of each file below vLLM's package, as text: `3-5, 9`.
+    """
+
+    __test__ = False
+
+    test: str
+    target: str
+    outcome: Outcome
+    seconds: float
+    lines: dict[str, str]
+
+    @property
+    def function(self) -> str:
+        """The test that it is a case of."""
+        return self.test.partition("[")[0]
+
+
+class Coverage:
+    """The tests and what they ran.
+
+    Args:
+        tests: of a test that is there twice, the last counts.
+    """
+
+    def __init__(self, tests: Iterable[TestLines]) -> None:
+        self._tests = {test.test: test for test in tests}
+
+    def __len__(self) -> int:
+        return len(self._tests)
+
+    def __contains__(self, test: str) -> bool:
+        return test in self._tests
+
+    def running(self, file: str, span: tuple[int, int] | None) -> list[TestLines]:
+        """The tests that run one of these lines; without a span, any line of the file.
+
+        A test that fails, or is skipped, without a mutant too says nothing about one.
+        """
+        settled = [test for test in self._tests.values() if test.outcome in ("passed", "known")]
+        if span is None:
+            return [test for test in settled if file in test.lines]
+        return [test for test in settled if _meet(test.lines.get(file, ""), span)]
+
+
+def lines_run(test: TestLines, file: str, span: tuple[int, int] | None) -> int:
+    """How many of these lines a test runs; 0 without a span."""
+    if span is None:
+        return 0
+    ranges = _ranges(test.lines.get(file, ""))
+    return sum(max(0, min(last, span[1]) - max(first, span[0]) + 1) for first, last in ranges)
+
+
+def read_coverage(path: Path) -> Coverage:
+    """The coverage that a file holds; an empty one where it is not there.
+
+    Raises:
+        UsageError: the file holds something else.
+    """
+    try:
+        lines = path.read_text().splitlines() if path.exists() else []
+        return Coverage(TestLines.model_validate_json(line) for line in lines)
+    except ValidationError as error:
+        raise UsageError(
+            f"{path} is no coverage: {error}", hint="remove it; --measure makes it again"
+        ) from error
+
+
+def _meet(lines: str, span: tuple[int, int]) -> bool:
+    return any(first <= span[1] and span[0] <= last for first, last in _ranges(lines))
+
+
+@cache
+def _ranges(lines: str) -> tuple[tuple[int, int], ...]:
+    """The first and last numbers of a text of ranges."""
+    return tuple(_pairs(lines))
+
+
+def _pairs(lines: str) -> Iterator[tuple[int, int]]:
+    for part in filter(None, lines.split(", ")):
+        first, _, last = part.partition("-")
+        yield int(first), int(last or first)

@@ -1,0 +1,34 @@
+"""Notes which lines of some files run, in a forked server and all its processes, from before it serves."""
+
+import mmap
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+
+def watch(starts: Mapping[str, int], memory: str) -> None:
+    """Sets a byte of a shared file for each line that runs, until the process ends.
+
+    Args:
+        starts: of each watched file, the byte that its first line would have if lines counted from 0.
+        memory: the shared file; whoever reads it may set its bytes back to zero at any time.
+    """
+    with open(memory, "r+b") as file:  # noqa: PTH123
+        ran = mmap.mmap(file.fileno(), 0)
+    tracers = {path: _tracer(ran, start) for path, start in starts.items()}
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        return tracers.get(frame.f_code.co_filename)
+
+    threading.settrace(trace)
+    sys.settrace(trace)
+
+
+def _tracer(ran: mmap.mmap, start: int) -> Callable[[FrameType, str, Any], Any]:
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        ran[start + frame.f_lineno] = 1
+        return trace
+
+    return trace

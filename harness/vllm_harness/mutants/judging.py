@@ -1,0 +1,79 @@
+"""A pytest plugin (`-p`): runs the tests that judge a mutant, in their order, up to the first that fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_harness.files.strict import StrictModel
+from vllm_harness.mutants.coverage import Outcome
+from vllm_harness.mutants.outcomes import outcome_of, why
+
+PLAN = "VLLM_HARNESS_JUDGING"
+"""Variable with the file of the plan."""
+
+
+class JudgingPlan(StrictModel):
+    """What runs, and where its outcomes go.
+
+    Attributes:
+        tests: their ids, in the order in which they run.
+        outcomes: the file that gets a `TestOutcome` a line.
+    """
+
+    tests: tuple[str, ...]
+    outcomes: Path
+
+
+class TestOutcome(StrictModel):
+    """What a test came to on a mutant; `why` of a failure."""
+
+    __test__ = False
+
+    test: str
+    outcome: Outcome
+    why: str = ""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Judges, where there is a plan."""
+    if plan := os.environ.get(PLAN):
+        config.pluginmanager.register(Judging(JudgingPlan.model_validate_json(Path(plan).read_text())))
+
+
+class Judging:
+    """The hooks."""
+
+    def __init__(self, plan: JudgingPlan) -> None:
+        self._plan = plan
+        self._reports: list[pytest.TestReport] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Keeps the tests of the plan, in its order."""
+        places = {test: place for place, test in enumerate(self._plan.tests)}
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in places])
+        items[:] = sorted(
+            (item for item in items if item.nodeid in places), key=lambda item: places[item.nodeid]
+        )
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keeps the reports of the test that runs."""
+        self._reports.append(report)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """Writes the outcome, and ends the run where the test failed."""
+        self._reports = []
+        result = yield
+        if outcome := outcome_of(self._reports):
+            of_test = TestOutcome(test=item.nodeid, outcome=outcome, why=why(self._reports))
+            with self._plan.outcomes.open("a") as outcomes:
+                print(of_test.model_dump_json(), file=outcomes)
+            if outcome == "failed":
+                item.session.shouldstop = "the mutant is killed"
+        return result

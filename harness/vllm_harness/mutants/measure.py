@@ -1,0 +1,54 @@
+"""Measures once for a vLLM which lines of its serving code each test runs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from vllm_harness.errors import HarnessError
+from vllm_harness.mutants import watching
+from vllm_harness.mutants.coverage import Coverage, read_coverage
+from vllm_harness.mutants.first_files import write_watched
+from vllm_harness.mutants.mutant import serving_files
+from vllm_harness.mutants.suites import ENDED, Suites
+from vllm_harness.mutants.watching import WatchingPlan
+
+
+def measure(
+    package: Path, suites: Suites, kept: Path, progress: Callable[[str], None], *, parallel: int = 1
+) -> Coverage:
+    """Runs every test that is not kept yet, one after the other on each model, and keeps what it ran.
+
+    Args:
+        package: vLLM's.
+        suites: of which vLLM, models and paths.
+        kept: the file of coverage.
+        progress: called where a model is done.
+        parallel: models at a time.
+
+    Raises:
+        HarnessError: pytest could not run them.
+    """
+    files = serving_files(package)
+
+    def of_model(model: str) -> None:
+        with tempfile.TemporaryDirectory(prefix="vllm-harness-lines-") as name:
+            _of_model(Path(name), package, files, replace(suites, models=(model,)), kept)
+        progress(f"{model}: measured")
+
+    with ThreadPoolExecutor(parallel) as pool:
+        list(pool.map(of_model, suites.models))
+    return read_coverage(kept)
+
+
+def _of_model(folder: Path, package: Path, files: Sequence[str], suites: Suites, kept: Path) -> None:
+    first, memory, starts = write_watched(folder, package, files)
+    plan, log = folder / "plan.json", folder / "log"
+    plan.write_text(WatchingPlan(memory=memory, starts=dict(starts), kept=kept).model_dump_json())
+    code = suites.run(watching.__name__, first, {watching.PLAN: str(plan)}, log)
+    if code not in ENDED:
+        last = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+        raise HarnessError(f"the suites did not run on {suites.models[0]}:\n{last}")

@@ -1,0 +1,89 @@
+"""Mutants of vLLM's serving code: that each fits the release, and that servers really run them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vllm_harness.environments import Environment, resolve
+from vllm_harness.environments.store import MissingEnvironmentError
+from vllm_harness.mutants.coverage import Coverage
+from vllm_harness.mutants.importers import importers_of
+from vllm_harness.mutants.judge import Judge
+from vllm_harness.mutants.measure import measure
+from vllm_harness.mutants.mutant import HandMutant, ServingMutant, applied, load_by_hand
+from vllm_harness.mutants.suites import Suites
+from vllm_harness.terminal.status import quiet
+
+VLLM = "0.32.0"
+SERVING = "entrypoints/openai/responses/serving.py"
+TESTS = ("tests/behaviours/test_responses_basics.py",)
+
+
+@pytest.fixture(scope="module")
+def environment() -> Environment:
+    try:
+        return resolve(VLLM, "cpu")
+    except MissingEnvironmentError:
+        pytest.skip(f"needs the environment {VLLM}: `vllm-harness env create {VLLM}`")
+
+
+@pytest.fixture(scope="module")
+def package(environment: Environment) -> Path:
+    assert environment.package is not None
+    return environment.package
+
+
+def test_each_mutant_fits_the_release_once(package: Path) -> None:
+    found = {mutant.id: applied(mutant, package) for mutant in load_by_hand()}
+    assert [id_ for id_, mutant in found.items() if mutant is None] == []
+    codes = [mutant.code for mutant in found.values() if mutant]
+    assert len(set(codes)) == len(codes)
+
+
+@pytest.fixture(scope="module")
+def coverage(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Coverage:
+    kept = tmp_path_factory.mktemp("lines") / "lines.jsonl"
+    found = measure(package, Suites(VLLM, ("qwen3",), TESTS), kept, quiet)
+    assert len(found) == len(kept.read_text().splitlines()) > 4
+    return found
+
+
+@pytest.mark.vllm_slow
+@pytest.mark.timeout(900)
+def test_lines_are_those_of_the_requests_of_each_test(package: Path, coverage: Coverage) -> None:
+    line = next(
+        number
+        for number, text in enumerate((package / SERVING).read_text().splitlines(), 1)
+        if "async def retrieve_responses" in text
+    )
+    retrieving = {test.function for test in coverage.running(SERVING, (line + 1, line + 30))}
+    assert f"{TESTS[0]}::test_store_and_retrieve" in retrieving
+    assert f"{TESTS[0]}::test_plain_answer" not in retrieving
+
+
+@pytest.mark.vllm_slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("old", "new", "fate"),
+    [
+        ("sequence_number = 0\n", "sequence_number =  0\n", "survived"),
+        ("Cannot cancel a synchronous response.", "No.", "unreached"),
+        ("        return response\n\n    def _topk", "        raise KeyError\n\n    def _topk", "killed"),
+        ("import asyncio\n", "import asyncio\nimport no_such_module\n", "killed"),
+    ],
+    ids=["unchanged", "not run", "broken", "not importable"],
+)
+def test_a_server_runs_the_mutant(
+    package: Path, coverage: Coverage, tmp_path: Path, old: str, new: str, fate: str
+) -> None:
+    importers = importers_of(package, tmp_path / "importers.json")
+    judge = Judge(Suites(VLLM, ("qwen3",), TESTS), coverage, importers, most=2)
+    assert judge.one(_mutant(package, old, new)).fate == fate
+
+
+def _mutant(package: Path, old: str, new: str) -> ServingMutant:
+    found = applied(HandMutant(id="m", file=SERVING, old=old, new=new, what="it"), package)
+    assert found is not None
+    return found
