@@ -79,6 +79,7 @@ class BookRule:
         by_choice: whether several takes are for the choices of n > 1, not for successive generations.
         constrained: whether a grammar holds the model.
         expect: the state in which it should end.
+        keeps_prompt: whether the prompt of each generation is kept, for `prompts`.
     """
 
     name: str
@@ -88,6 +89,7 @@ class BookRule:
     by_choice: bool = True
     constrained: bool = False
     expect: Expectation = "done"
+    keeps_prompt: bool = False
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,7 @@ class ScriptBook:
             "by_choice": rule.by_choice,
             "when": rule.when.as_json(),
             "left": rule.times,
+            "keeps_prompt": rule.keeps_prompt,
         }
         self._call("POST", names.BOOKS_PATH + self.name, {"rules": [wire]})
         self.scripts[script.name] = script
@@ -198,8 +201,16 @@ class ScriptBook:
         return self._endpoint.async_client(**self._with_header(options))
 
     def report(self) -> dict[str, Any]:
-        """The scripts that are left, and the state of each use: `{"left": [...], "uses": [...]}`."""
+        """The scripts that are left, and what became of each use: `{"left": [...], "uses": [...]}`."""
         return self._call("GET", names.BOOKS_PATH + self.name)
+
+    def prompts(self) -> list[list[int]]:
+        """The prompts that were kept, as the token ids that the model was given, by generation."""
+        return [prompt for use in self.report()["uses"] for prompt in use["prompts"]]
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of token ids, special tokens and all."""
+        return str(self._call("POST", "/detokenize", {"model": self._entry.name, "tokens": ids})["prompt"])
 
     def verify(self) -> None:
         """Raises ScriptError unless every script was used and ended in the state that was expected."""
@@ -227,7 +238,7 @@ class ScriptBook:
             place = f"token {generation['position']} of {generation['length']}"
             text = f"script {script.name!r} was {state} at {place}"
             if state == "refused":
-                allowed = ", ".join(repr(self._decode([token])) for token in generation["allowed"][:8])
+                allowed = ", ".join(repr(self.decode([token])) for token in generation["allowed"][:8])
                 text += (
                     f": {self._decode_one(generation['token'])} is not allowed there, allowed are {allowed}"
                 )
@@ -267,11 +278,8 @@ class ScriptBook:
         body = {"model": self._entry.name, "prompt": text, "add_special_tokens": False}
         return [int(token) for token in self._call("POST", "/tokenize", body)["tokens"]]
 
-    def _decode(self, ids: list[int]) -> str:
-        return str(self._call("POST", "/detokenize", {"model": self._entry.name, "tokens": ids})["prompt"])
-
     def _decode_one(self, token: int | None) -> str:
-        return "no take for this turn: nothing" if token is None else repr(self._decode([token]))
+        return "no take for this turn: nothing" if token is None else repr(self.decode([token]))
 
     def _with_header(self, options: dict[str, Any]) -> dict[str, Any]:
         headers = {**options.get("default_headers", {}), names.BOOK_HEADER: self.name}

@@ -125,6 +125,8 @@ class ScriptedLogits(LogitsProcessor):
         take = 0 if args.get(uses.BY_CHOICE) else self._turn(use, len(prompt or ()))
         index = choice if args.get(uses.BY_CHOICE) else take
         ids = takes[index] if index < len(takes) else []
+        if args.get(uses.PROMPT) and prompt is not None:
+            uses.keep_prompt(use, take, choice, prompt)
         return Generation(ids, output, uses.GenerationProgress(use, take, choice, len(ids)))
 
     def _turn(self, use: str, prompt_length: int) -> int:

@@ -48,7 +48,14 @@ class ServedBook:
         """The rules that are left, and the state of each use."""
         return {
             "left": [rule["name"] for rule in self.rules if rule.get("left")],
-            "uses": [{**use, "generations": uses.read_statuses(use["id"])} for use in self.uses],
+            "uses": [
+                {
+                    **use,
+                    "generations": uses.read_statuses(use["id"]),
+                    "prompts": uses.read_prompts(use["id"]),
+                }
+                for use in self.uses
+            ],
         }
 
 
@@ -186,6 +193,7 @@ def _with_script(body: dict[str, Any], use: dict[str, Any], rule: dict[str, Any]
         uses.LENGTHS: [len(take) for take in takes],
         uses.BY_CHOICE: int(bool(rule.get("by_choice"))),
         uses.SEED: seed,
+        uses.PROMPT: int(bool(rule.get("keeps_prompt"))),
     }
     many = isinstance(body.get("n"), int) and body["n"] > 1
     return {**body, "vllm_xargs": args, **({"seed": seed} if many else {})}

@@ -16,6 +16,7 @@ from typing import Any
 import vllm_harness_names as names
 
 REFUSED = ".refused"
+PROMPT_FILE = ".prompt-"  # hidden, as what is no progress
 
 # keys of vllm_xargs
 USE = "harness_use"  # id of this use of a script
@@ -24,6 +25,7 @@ LENGTHS = "harness_lengths"  # tokens of each take
 BY_CHOICE = "harness_by_choice"  # 1: a take for each choice (n > 1); 0: a take for each turn
 SEED = "harness_seed"  # the request's seed, so that a choice is known by its seed
 NO_SCRIPT = "harness_no_script"  # why no script matches this request
+PROMPT = "harness_prompt"  # 1: the prompt of each generation is kept
 
 
 _USE = re.compile(r"\d+-\d+")
@@ -87,6 +89,26 @@ def read_statuses(use: str) -> list[dict[str, Any]]:
     return [
         {"take": take, "choice": choice, **_status(use, f"{take}.{choice}")} for take, choice in generations
     ]
+
+
+def read_prompts(use: str) -> list[list[int]]:
+    """The prompts that were kept of a use, in the order of its generations."""
+    found = sorted(
+        tuple(map(int, path.name.removeprefix(PROMPT_FILE).split(".")))
+        for path in folder(use).glob(f"{PROMPT_FILE}*")
+    )
+    return [json.loads(_prompt_path(use, *generation).read_text()) for generation in found]
+
+
+def keep_prompt(use: str, take: int, choice: int, prompt: list[int]) -> None:
+    """Keeps the token ids of a generation's prompt."""
+    path = _prompt_path(use, take, choice)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([int(token) for token in prompt]))
+
+
+def _prompt_path(use: str, take: int, choice: int) -> Path:
+    return folder(use) / f"{PROMPT_FILE}{take}.{choice}"
 
 
 def refusal(use: str) -> dict[str, Any] | None:

@@ -1,0 +1,165 @@
+"""What a turn's prompt has kept of the turns before it, by the tokens that the model was given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vllm_harness.protocol import Finding
+from vllm_harness.protocol.conversation import rules
+from vllm_harness.protocol.core.differences import common_length
+from vllm_harness.protocol.core.findings import brief
+from vllm_harness.scenarios.results import Prompt
+from vllm_harness.scenarios.transports.transport import Call, Said, Sent
+
+SHOWN = 60
+"""Characters of a prompt that are shown before and after a difference."""
+
+
+@dataclass(frozen=True)
+class Element:
+    """A part of a conversation that a prompt must hold.
+
+    Attributes:
+        kind: `message`, `function_call` or `function_call_output`.
+        text: of a message or an output; of a call, the name.
+        values: of a call: the texts of its arguments.
+    """
+
+    kind: str
+    text: str
+    values: tuple[str, ...] = ()
+
+
+def elements_of(line: Sequence[Said], sent: Sent) -> list[Element]:
+    """What was said, in order: the turns of the past, then what this turn sends."""
+    found: list[Element] = []
+    for said in line:
+        found += [*_of_sent(said.sent), *_of_text(said.answer.text), *map(_of_call, said.answer.calls)]
+    return [*found, *_of_sent(sent)]
+
+
+def lost(prompt: str, elements: Sequence[Element], path: str) -> list[Finding]:
+    """What a prompt lacks of a conversation, has in another order, or more than once.
+
+    Texts are looked for as they are or as JSON writes them; a call, between the texts around it, by its name
+    and its arguments in order.
+
+    Args:
+        prompt: the text of the prompt.
+        elements: of the conversation.
+        path: of the findings.
+    """
+    texts = [each for each in elements if each.kind != "function_call"]
+    findings: list[Finding] = []
+    places: dict[int, tuple[int, int]] = {}
+    end = 0
+    for element in texts:
+        written = next((form for form in _forms(element.text) if form in prompt[end:]), None)
+        if written is None:
+            findings.append(_missing(element, prompt, path))
+            continue
+        start = prompt.index(written, end)
+        end = start + len(written)
+        places[id(element)] = (start, end)
+        if (times := prompt.count(written)) != (once := _times(written, elements)):
+            finding = rules.CP101.finding(
+                path, f"{brief(element.text)} {once} times", f"{times} times", left=_SAID, right=_PROMPT
+            )
+            findings.append(replace(finding, kind=element.kind))
+    return [*findings, *_lost_calls(prompt, elements, places, path)]
+
+
+def differing(expected: Prompt, actual: Prompt, path: str, of: str) -> list[Finding]:
+    """A finding where two prompts that should be the same are not, the ids of calls in them aside.
+
+    Args:
+        expected, actual: the two.
+        path: of the finding.
+        of: the transport that the first is of.
+    """
+    if expected.ids == actual.ids:
+        return []
+    same = common_length(expected.text, actual.text)
+    shown = (brief(each.text[max(0, same - SHOWN) : same + SHOWN]) for each in (expected, actual))
+    return [rules.CP101.finding(path, *shown, left=f"the prompt of {of}", right=_PROMPT)]
+
+
+_SAID, _PROMPT = "the conversation", "the prompt"
+
+
+def _lost_calls(
+    prompt: str, elements: Sequence[Element], places: dict[int, tuple[int, int]], path: str
+) -> Iterator[Finding]:
+    """Calls that are not between the texts around them."""
+    for number, element in enumerate(elements):
+        if element.kind != "function_call":
+            continue
+        start = next((places[id(e)][1] for e in reversed(elements[:number]) if id(e) in places), 0)
+        end = next((places[id(e)][0] for e in elements[number + 1 :] if id(e) in places), len(prompt))
+        if not _in_order((element.text, *element.values), prompt[start:end]):
+            yield _missing(element, prompt[start:end], path)
+
+
+def _in_order(parts: Sequence[str], text: str) -> bool:
+    end = 0
+    for part in parts:
+        found = [(text.index(form, end), form) for form in _forms(part) if form in text[end:]]
+        if not found:
+            return False
+        start, form = min(found)
+        end = start + len(form)
+    return True
+
+
+def _missing(element: Element, prompt: str, path: str) -> Finding:
+    wanted = {"name": element.text, "arguments": element.values} if element.values else element.text
+    finding = rules.CP102.finding(path, brief(wanted), brief(prompt[-2 * SHOWN :]), left=_SAID)
+    return replace(finding, kind=element.kind)
+
+
+def _times(written: str, elements: Sequence[Element]) -> int:
+    """How often a text occurs in a conversation, within other texts of it too."""
+    return sum(
+        form.count(written)
+        for element in elements
+        for text in (element.text, *element.values)
+        for form in [next((form for form in _forms(text) if written in form), "")]
+    )
+
+
+def _forms(text: str) -> tuple[str, ...]:
+    """A text as it is, and as JSON may write it."""
+    return text, json.dumps(text, ensure_ascii=False)[1:-1], json.dumps(text)[1:-1]
+
+
+def _of_sent(sent: Sent) -> Iterator[Element]:
+    for result in sent.results:
+        yield Element("function_call_output", result.text)
+    for part in sent.user:
+        yield from _of_text(part.text or "")
+
+
+def _of_text(text: str) -> Iterator[Element]:
+    if text.strip():
+        yield Element("message", text.strip())
+
+
+def _of_call(call: Call) -> Element:
+    return Element("function_call", call.name, tuple(_leaves(call.values or {})))
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for inner in value.values():
+            yield from _leaves(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner)
+    elif isinstance(value, str):
+        if value:
+            yield value
+    else:
+        yield json.dumps(value)

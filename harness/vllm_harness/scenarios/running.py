@@ -1,0 +1,129 @@
+"""A scenario on a server: over several transports, streamed and not, which must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.defects.registry import Defects, known_deviations
+from vllm_harness.endpoint import API_PATHS
+from vllm_harness.errors import UsageError
+from vllm_harness.protocol import apply_known
+from vllm_harness.scenarios import judging, prompts
+from vllm_harness.scenarios.conversation import Served, converse
+from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.results import Conversation, TurnResult, Way
+from vllm_harness.scenarios.transports import TRANSPORTS, find_transport
+
+BOTH = (False, True)
+
+
+def ways_of(names: Sequence[str] = (), streamed: Sequence[bool] = BOTH) -> list[Way]:
+    """The transports of these names, by default all, each not streamed and streamed.
+
+    Raises:
+        UsageError: there is no such transport.
+    """
+    transports = [find_transport(name) for name in names or TRANSPORTS]
+    return [Way(transport, stream) for transport in transports for stream in streamed]
+
+
+def lacking_capabilities(scenario: Scenario, entry: ModelEntry, *, scripted: bool) -> list[str]:
+    """What a scenario needs of a model that its entry does not claim."""
+    needed = set()
+    for turn in scenario.turns:
+        said = [len(take.calls) for take in turn.say] if scripted else []
+        calls = max([len(turn.expect.calls or ()), *said])
+        if calls:
+            needed.add("tools")
+        if calls and not scripted and turn.tool_choice in (None, "auto"):
+            needed.add("auto_tools")
+        if calls > 1:
+            needed.add("parallel_tools")
+        if any(part.image for part in turn.user):
+            needed.add("image")
+    return sorted(needed - entry.capabilities)
+
+
+def run(
+    scenario: Scenario,
+    served: Served,
+    ways: Sequence[Way],
+    *,
+    attempts: int = 1,
+    defects: Defects | None = None,
+) -> list[Conversation]:
+    """Runs a scenario over several transports, each by itself, and compares what came.
+
+    Args:
+        scenario: the conversation.
+        served: the server.
+        ways: the transports.
+        attempts: of each conversation, where the model is not scripted; a failed turn that allows no retries
+            ends them.
+        defects: of vLLM that are known; by default the package's.
+
+    Raises:
+        UsageError: the model is scripted, and a turn does not say what it says, or its family cannot.
+    """
+    if served.scripted and not scenario.scriptable:
+        silent = next(turn.name for turn in scenario.turns if not turn.say)
+        raise UsageError(
+            f"turn {silent!r} does not say what the model says",
+            hint="give each turn a `say`, or run the scenario on the live lane",
+        )
+    lacking = served.endpoint.lacking()
+    tries = 1 if served.scripted else attempts
+    conversations = [_on(scenario, served, way, lacking, tries) for way in ways]
+    _compare_prompts(conversations)
+    if not served.scripted:
+        _compare_meanings(conversations)
+    known = known_deviations(served.entry.name, served.version, defects)
+    for conversation in conversations:
+        conversation.findings = apply_known(conversation.findings, known, served.version)
+        for turn in conversation.turns:
+            turn.findings = apply_known(turn.findings, known, served.version)
+    return conversations
+
+
+def _on(
+    scenario: Scenario, served: Served, way: Way, lacking: Collection[str], attempts: int
+) -> Conversation:
+    if way.transport.api in lacking:
+        reason = f"the server does not serve {API_PATHS[way.transport.api]}"
+        return Conversation(way, [TurnResult(turn.name, reason) for turn in scenario.turns])
+    strict = {turn.name for turn in scenario.turns if turn.expect.retries == "none"}
+    for attempt in range(1, attempts + 1):
+        conversation = converse(scenario, served, way)
+        conversation.attempts = attempt
+        failed = {turn.turn for turn in conversation.turns if turn.mismatches}
+        if not failed or failed & strict:
+            break
+    return conversation
+
+
+def _compare_prompts(conversations: Sequence[Conversation]) -> None:
+    """A stream's prompt is that of the body; the prompt of kept state is that of the whole history."""
+    by_name = {each.way.name: each for each in conversations}
+    for name, conversation in by_name.items():
+        for other in (name.removesuffix("-stream"), name.replace("responses", "responses-history", 1)):
+            if other != name and other in by_name:
+                _compare_prompt(by_name[other], conversation)
+
+
+def _compare_prompt(whole: Conversation, kept: Conversation) -> None:
+    for left, right in zip(whole.turns, kept.turns, strict=True):
+        path = f"$.{kept.way.name}.{right.turn}.prompt"
+        told = any(finding.path == path for finding in right.findings)
+        if left.prompt and right.prompt and not told:
+            right.findings += prompts.differing(left.prompt, right.prompt, path, whole.way.name)
+
+
+def _compare_meanings(conversations: Sequence[Conversation]) -> None:
+    """What a model says by itself may differ in words, not in how it ends nor in which tools it calls."""
+    for conversation in conversations[1:]:
+        for left, right in zip(conversations[0].turns, conversation.turns, strict=True):
+            if left.answer and right.answer:
+                labels = (conversations[0].way.name, conversation.way.name)
+                place = f"$.{conversation.way.name}.{right.turn}"
+                right.findings += judging.compared_roughly(left.answer, right.answer, place, labels)
