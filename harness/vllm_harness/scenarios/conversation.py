@@ -168,8 +168,15 @@ class _Talk:
             return
         ids = generations[0]
         result.prompt = Prompt(tuple(ids), book.decode(ids))
+        text, path = result.prompt.text, f"{self._place(turn)}.prompt"
         elements = prompts.elements_of(line, result.sent)
-        result.findings += prompts.lost(result.prompt.text, elements, f"{self._place(turn)}.prompt")
+        result.findings += prompts.lost(text, elements, path)
+        result.findings += prompts.foreign(text, elements, self._beside(line), path)
+
+    def _beside(self, line: Sequence[Said]) -> list[prompts.Element]:
+        """What was said in the turns so far that are not of a line."""
+        others = [said for each in self.results.values() if (said := each.said) is not None]
+        return prompts.elements_of([said for said in others if said not in line], Sent((), ()))
 
     def _place(self, turn: Turn) -> str:
         return f"$.{self._way.name}.{turn.name}"
@@ -195,7 +202,7 @@ def _told(turn: Turn, served: Served) -> Iterator[tuple[ScriptBook, Meaning | No
             f"turn {turn.name}",
             tuple(takes),
             by_choice=len(takes) == 1,
-            constrained=turn.tool_choice not in (None, "auto", "none"),
+            constrained=True,  # without blanks that a model may put around a call
             expect="cut" if turn.expect.status == "incomplete" else "done",
             keeps_prompt=True,
         )

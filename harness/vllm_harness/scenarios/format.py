@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.protocol.core.events import Api
 from vllm_harness.scenarios.predicates import Predicate
+from vllm_harness.scenarios.shorthands import ONE_OR_MORE, text_as
 from vllm_harness.scripted.book_file import SaySpec
 
 VERSION = 1
@@ -18,19 +19,6 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Status = Literal["completed", "incomplete", "failed", "refused"]
 MissingToolCall = Literal["error_stop", "ignore_stop", "ignore_continue"]
 TOOL_CHOICES = ("auto", "required", "none")
-
-
-def _text_or_list(value: Any) -> Any:
-    return [{"text": value}] if isinstance(value, str) else value
-
-
-def _said(value: Any) -> Any:
-    takes = value if isinstance(value, list) else [value]
-    return [{"text": take} if isinstance(take, str) else take for take in takes]
-
-
-def _one_or_more(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
 
 
 class Part(StrictModel):
@@ -131,7 +119,7 @@ class Expectation(StrictModel):
     """
 
     calls: tuple[CallExpectation, ...] | None = None
-    text: Annotated[tuple[Predicate, ...], BeforeValidator(_one_or_more)] = ()
+    text: Annotated[tuple[Predicate, ...], ONE_OR_MORE] = ()
     status: Status = "completed"
     http: int | None = Field(None, ge=100, le=599)
     events: dict[Api, tuple[str, ...]] = Field(default_factory=dict)
@@ -156,15 +144,11 @@ class Turn(StrictModel):
 
     name: Name
     after: Name | None = None
-    user: Annotated[tuple[Part, ...], BeforeValidator(_text_or_list)] = ()
+    user: Annotated[tuple[Annotated[Part, text_as("text")], ...], ONE_OR_MORE] = ()
     tool_choice: str | None = None
     max_tokens: int | None = Field(None, ge=1)
     expect: Expectation = Expectation()
-    say: Annotated[
-        tuple[SaySpec, ...],
-        BeforeValidator(_said),
-        WithJsonSchema({"type": ["string", "object", "array"]}),
-    ] = ()
+    say: Annotated[tuple[Annotated[SaySpec, text_as("text")], ...], ONE_OR_MORE] = ()
 
 
 class Scenario(StrictModel):

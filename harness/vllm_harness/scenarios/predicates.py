@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, WithJsonSchema, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.protocol.core.findings import brief
+from vllm_harness.scenarios.shorthands import ONE_OR_MORE, value_as
 
 Number = int | float
 
@@ -29,7 +30,7 @@ class PredicateSpec(StrictModel):
     """
 
     equals: Any = None
-    contains: Annotated[tuple[str, ...], BeforeValidator(lambda value: _listed(value))] = ()
+    contains: Annotated[tuple[str, ...], ONE_OR_MORE] = ()
     matches: str | None = None
     one_of: tuple[Any, ...] = ()
     at_least: Number | None = None
@@ -70,18 +71,7 @@ class PredicateSpec(StrictModel):
         return next((text for broken, text in wanted if broken), None)
 
 
-Predicate = Annotated[
-    PredicateSpec,
-    BeforeValidator(lambda value: value if isinstance(value, Mapping | PredicateSpec) else {"equals": value}),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": ["string", "number", "boolean", "null", "array"]},
-                PredicateSpec.model_json_schema(),
-            ]
-        }
-    ),
-]
+Predicate = Annotated[PredicateSpec, value_as("equals")]
 """A predicate; a value that is no mapping stands for `equals`."""
 
 
@@ -112,10 +102,6 @@ def same(left: Any, right: Any) -> bool:
 def as_text(value: Any) -> str:
     """A text as it is, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
 
 
 def _holds(parts: tuple[str, ...], value: Any) -> bool:

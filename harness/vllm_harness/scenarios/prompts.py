@@ -72,6 +72,23 @@ def lost(prompt: str, elements: Sequence[Element], path: str) -> list[Finding]:
     return [*findings, *_lost_calls(prompt, elements, places, path)]
 
 
+def foreign(prompt: str, elements: Sequence[Element], others: Sequence[Element], path: str) -> list[Finding]:
+    """What a prompt holds of turns that its own does not continue.
+
+    Args:
+        prompt: the text of the prompt.
+        elements: of the conversation.
+        others: of the turns beside it.
+        path: of the findings.
+    """
+    texts = {each.text: each.kind for each in others if each.kind != "function_call"}
+    found = [text for text in texts if text in prompt and not _times(text, elements)]
+    return [
+        replace(rules.CP103.finding(path, "nothing", brief(text), right=_PROMPT), kind=texts[text])
+        for text in found
+    ]
+
+
 def differing(expected: Prompt, actual: Prompt, path: str, of: str) -> list[Finding]:
     """A finding where two prompts that should be the same are not, the ids of calls in them aside.
 
