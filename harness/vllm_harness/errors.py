@@ -35,6 +35,7 @@
             BookFileError                 scripted.book_file
             DataFileError                 scripted.data_files
             DialectError                  scripted.dialects.dialect
+            ScenarioError                 scenarios.reading
             StandInError                  scripted.standin
 
 Failures of a test are AssertionErrors instead, such as `protocol.watch.ProtocolViolation`. Code that runs

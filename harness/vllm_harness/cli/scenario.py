@@ -26,7 +26,7 @@ from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.reading import find_scenario, read_scenario, schema, stories_of_package
 from vllm_harness.scenarios.results import Conversation, Way
-from vllm_harness.scenarios.running import BOTH, lacking_capabilities, run, ways_of
+from vllm_harness.scenarios.running import BOTH, needed_capabilities, run, ways_of
 from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.progress import ConsoleProgress
 from vllm_harness.server.remote import RemoteServer
@@ -135,9 +135,9 @@ def _run(
 
 def _check_capabilities(scenario: Scenario, entry: ModelEntry, lane: Lane) -> None:
     """Raises UsageError where the model cannot do what the scenario asks for."""
-    if lacking := lacking_capabilities(scenario, entry, scripted=lane == "scripted"):
+    if lacking := needed_capabilities(scenario, scripted=lane == "scripted") - entry.capabilities:
         raise UsageError(
-            f"the scenario needs {', '.join(lacking)}, which model entry {entry.name!r} does not claim",
+            f"the scenario needs {', '.join(sorted(lacking))}, which {entry.name} does not claim",
             hint="`vllm-harness models` lists what each entry claims",
         )
 

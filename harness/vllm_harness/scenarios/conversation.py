@@ -14,11 +14,11 @@ from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.endpoint import Endpoint, tls
 from vllm_harness.protocol import validate_conversation
 from vllm_harness.scenarios import judging, prompts
-from vllm_harness.scenarios.format import Scenario, Turn
+from vllm_harness.scenarios.format import Output, Scenario, Turn
 from vllm_harness.scenarios.judging import Mismatch
 from vllm_harness.scenarios.results import Conversation, Prompt, TurnResult, Way
 from vllm_harness.scenarios.sending import send
-from vllm_harness.scenarios.tools import Result, output_for, run_tool
+from vllm_harness.scenarios.tools import output_for, run_tool
 from vllm_harness.scenarios.transports.transport import Ask, Call, Said, Sent
 from vllm_harness.scripted.book import BookRule, ScriptBook, ScriptError
 from vllm_harness.scripted.book_file import SaySpec
@@ -43,10 +43,6 @@ class Served:
     entry: ModelEntry
     version: str
     scripted: bool
-
-
-class NoOutput(Exception):
-    """No output of the scenario is for a call."""
 
 
 def converse(scenario: Scenario, served: Served, way: Way) -> Conversation:
@@ -77,11 +73,14 @@ class _Talk:
         if reason := self._stopped or self._why_not(turn):
             return TurnResult(turn.name, reason)
         line = self._line(turn)
-        try:
-            results = [self._output(call) for call in line[-1].answer.calls] if line else []
-        except NoOutput as error:
-            no_output = Mismatch("tool outputs", "an output of the scenario for each call", str(error))
-            return TurnResult(turn.name, mismatches=[no_output])
+        results = []
+        for call in line[-1].answer.calls if line else ():
+            output = self._output(call)
+            if output is None:
+                actual = f"none for {call.name} with {call.arguments}"
+                missing = Mismatch("tool outputs", "an output of the scenario for each call", actual)
+                return TurnResult(turn.name, mismatches=[missing])
+            results.append(run_tool(output, call.id))
         result = TurnResult(turn.name, sent=Sent(tuple(results), turn.user))
         self._exchange(turn, result, line, client)
         self._look_for_calls(turn, result)
@@ -103,13 +102,9 @@ class _Talk:
         results = [self.results[each.name].said for each in self._scenario.line(turn)]
         return [said for said in results if said is not None]
 
-    def _output(self, call: Call) -> Result:
-        """What a tool answers. Raises NoOutput."""
+    def _output(self, call: Call) -> Output | None:
         tool, values = self._scenario.tools.get(call.name), call.values
-        output = output_for(tool, values) if tool and values is not None else None
-        if output is None:
-            raise NoOutput(f"none for {call.name} with {call.arguments}")
-        return run_tool(output, call.id)
+        return output_for(tool, values) if tool and values is not None else None
 
     def _exchange(self, turn: Turn, result: TurnResult, line: Sequence[Said], client: httpx.Client) -> None:
         transport, endpoint = self._way.transport, self._served.endpoint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.protocol.core.events import Api
@@ -19,6 +19,17 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Status = Literal["completed", "incomplete", "failed", "refused"]
 MissingToolCall = Literal["error_stop", "ignore_stop", "ignore_continue"]
 TOOL_CHOICES = ("auto", "required", "none")
+
+
+def _not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not value:
+        raise ValueError("give at least one")
+    return value
+
+
+NOT_EMPTY = AfterValidator(_not_empty)
+"""Only looked at where the items are right, other than pydantic's own."""
+AT_LEAST_ONE = Field(json_schema_extra={"minItems": 1})
 
 
 class Part(StrictModel):
@@ -78,7 +89,7 @@ class Tool(StrictModel):
     description: str = ""
     parameters: dict[str, Any]
     strict: bool | None = None
-    outputs: tuple[Output, ...] = Field(min_length=1)
+    outputs: Annotated[tuple[Output, ...], NOT_EMPTY, AT_LEAST_ONE]
 
     @field_validator("parameters")
     @classmethod
@@ -174,7 +185,7 @@ class Scenario(StrictModel):
     tools_file: str | None = None
     missing_tool_call: MissingToolCall = "error_stop"
     max_tokens: int | None = Field(None, ge=1)
-    turns: tuple[Turn, ...] = Field(min_length=1, max_length=1000)
+    turns: Annotated[tuple[Turn, ...], NOT_EMPTY, AT_LEAST_ONE]
 
     def parent(self, turn: Turn) -> Turn | None:
         """The turn that a turn continues; None where it begins a conversation."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -65,10 +66,7 @@ def lost(prompt: str, elements: Sequence[Element], path: str) -> list[Finding]:
         end = start + len(written)
         places[id(element)] = (start, end)
         if (times := prompt.count(written)) != (once := _times(written, elements)):
-            finding = rules.CP101.finding(
-                path, f"{brief(element.text)} {once} times", f"{times} times", left=_SAID, right=_PROMPT
-            )
-            findings.append(replace(finding, kind=element.kind))
+            findings.append(_repeated(element, once, times, path))
     return [*findings, *_lost_calls(prompt, elements, places, path)]
 
 
@@ -110,30 +108,56 @@ _SAID, _PROMPT = "the conversation", "the prompt"
 def _lost_calls(
     prompt: str, elements: Sequence[Element], places: dict[int, tuple[int, int]], path: str
 ) -> Iterator[Finding]:
-    """Calls that are not between the texts around them."""
-    for number, element in enumerate(elements):
-        if element.kind != "function_call":
-            continue
-        start = next((places[id(e)][1] for e in reversed(elements[:number]) if id(e) in places), 0)
-        end = next((places[id(e)][0] for e in elements[number + 1 :] if id(e) in places), len(prompt))
-        if not _in_order((element.text, *element.values), prompt[start:end]):
-            yield _missing(element, prompt[start:end], path)
+    """Calls that are not between the texts around them, or more often than they were made there."""
+    for between, region in _between_texts(prompt, elements, places):
+        for call, once in Counter(between).items():
+            times = _occurrences((call.text, *call.values), region)
+            if times < once:
+                yield _missing(call, region, path)
+            elif times > once:
+                yield _repeated(call, once, times, path)
 
 
-def _in_order(parts: Sequence[str], text: str) -> bool:
-    end = 0
-    for part in parts:
-        found = [(text.index(form, end), form) for form in _forms(part) if form in text[end:]]
-        if not found:
-            return False
-        start, form = min(found)
-        end = start + len(form)
-    return True
+def _between_texts(
+    prompt: str, elements: Sequence[Element], places: dict[int, tuple[int, int]]
+) -> Iterator[tuple[list[Element], str]]:
+    """The calls between two texts that the prompt holds, and the part of the prompt between those."""
+    calls: list[Element] = []
+    start = 0
+    for element in elements:
+        if element.kind == "function_call":
+            calls.append(element)
+        elif id(element) in places:
+            yield calls, prompt[start : places[id(element)][0]]
+            calls, start = [], places[id(element)][1]
+    yield calls, prompt[start:]
+
+
+def _occurrences(parts: Sequence[str], text: str) -> int:
+    """How often parts follow one another in a text, other words between them aside."""
+    times = end = 0
+    while True:
+        for part in parts:
+            found = [(text.index(form, end), len(form)) for form in _forms(part) if form in text[end:]]
+            if not found:
+                return times
+            start, length = min(found)
+            end = start + length
+        times += 1
+
+
+def _repeated(element: Element, once: int, times: int, path: str) -> Finding:
+    wanted, actual = f"{_brief(element)} {once} times", f"{times} times"
+    return replace(rules.CP101.finding(path, wanted, actual, left=_SAID, right=_PROMPT), kind=element.kind)
+
+
+def _brief(element: Element) -> str:
+    call = element.kind == "function_call"
+    return brief({"name": element.text, "arguments": element.values} if call else element.text)
 
 
 def _missing(element: Element, prompt: str, path: str) -> Finding:
-    wanted = {"name": element.text, "arguments": element.values} if element.values else element.text
-    finding = rules.CP102.finding(path, brief(wanted), brief(prompt[-2 * SHOWN :]), left=_SAID)
+    finding = rules.CP102.finding(path, _brief(element), brief(prompt[-2 * SHOWN :]), left=_SAID)
     return replace(finding, kind=element.kind)
 
 

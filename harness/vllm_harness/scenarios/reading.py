@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import mimetypes
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,11 +14,15 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from vllm_harness.errors import UsageError
 from vllm_harness.files.located_yaml import Document, Location, read_yaml
 from vllm_harness.scenarios import format as data
+from vllm_harness.scenarios.predicates import PredicateSpec
 from vllm_harness.scenarios.tools import output_for
+from vllm_harness.scripted.book_file import SaySpec
 
 STORIES = Path(__file__).with_name("stories")
 """The package's own scenarios, to run and to copy."""
 _TOOLS: TypeAdapter[dict[str, data.Tool]] = TypeAdapter(dict[data.Name, data.Tool])
+MAX_IMAGE = 20 * 2**20
+_ADDRESSES = ("http://", "https://", "data:")
 Problem = tuple[Location, str]
 
 
@@ -48,7 +54,7 @@ def stories_of_package() -> list[Path]:
 
 
 def read_scenario(path: Path) -> data.Scenario:
-    """A scenario, its tools of another file included.
+    """A scenario, with what it has in other files: tools and images.
 
     Raises:
         UsageError: naming file, line and key of every problem.
@@ -63,7 +69,32 @@ def read_scenario(path: Path) -> data.Scenario:
     whole = scenario.model_copy(update={"tools": {**shared, **scenario.tools}})
     if problems := list(_problems(whole, shared)):
         raise ScenarioError("\n".join(_placed(document, *problem) for problem in problems))
-    return whole
+    return whole.model_copy(update={"turns": tuple(_with_images(whole, document))})
+
+
+def _with_images(scenario: data.Scenario, document: Document) -> Iterator[data.Turn]:
+    """The turns, with each image's file as a data URL."""
+    for number, turn in enumerate(scenario.turns):
+        parts = [
+            _with_image(part, document, ("turns", number, "user", index))
+            for index, part in enumerate(turn.user)
+        ]
+        yield turn.model_copy(update={"user": tuple(parts)})
+
+
+def _with_image(part: data.Part, document: Document, place: Location) -> data.Part:
+    if part.image is None or part.image.startswith(_ADDRESSES):
+        return part
+    path = document.path.parent / part.image
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_IMAGE + 1)
+    except OSError as error:
+        raise ScenarioError(_placed(document, (*place, "image"), f"{path}: {error.strerror}")) from error
+    if len(content) > MAX_IMAGE:
+        raise ScenarioError(_placed(document, (*place, "image"), f"{path}: more than {MAX_IMAGE} bytes"))
+    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    return data.Part(image=f"data:{kind};base64,{base64.b64encode(content).decode()}")
 
 
 def _check_version(document: Document) -> None:
@@ -181,9 +212,9 @@ def _keys_at(location: Location) -> Collection[str]:
         case ("turns", int(), "expect", "calls", int()):
             part = data.CallExpectation
         case ("turns", int(), "say", int()):
-            part = data.SaySpec
+            part = SaySpec
         case ("turns", int(), "expect", *_) | ("tools", _, "outputs", *_):
-            part = data.PredicateSpec
+            part = PredicateSpec
         case _:
             return ()
     return part.model_fields

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
-from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.defects.registry import Defects, known_deviations
 from vllm_harness.endpoint import API_PATHS
 from vllm_harness.errors import UsageError
@@ -16,6 +16,7 @@ from vllm_harness.scenarios.results import Conversation, TurnResult, Way
 from vllm_harness.scenarios.transports import TRANSPORTS, find_transport
 
 BOTH = (False, True)
+AT_ONCE = 4
 
 
 def ways_of(names: Sequence[str] = (), streamed: Sequence[bool] = BOTH) -> list[Way]:
@@ -28,8 +29,8 @@ def ways_of(names: Sequence[str] = (), streamed: Sequence[bool] = BOTH) -> list[
     return [Way(transport, stream) for transport in transports for stream in streamed]
 
 
-def lacking_capabilities(scenario: Scenario, entry: ModelEntry, *, scripted: bool) -> list[str]:
-    """What a scenario needs of a model that its entry does not claim."""
+def needed_capabilities(scenario: Scenario, *, scripted: bool) -> set[str]:
+    """What a model entry must claim for a scenario to be held with it."""
     needed = set()
     for turn in scenario.turns:
         said = [len(take.calls) for take in turn.say] if scripted else []
@@ -42,7 +43,7 @@ def lacking_capabilities(scenario: Scenario, entry: ModelEntry, *, scripted: boo
             needed.add("parallel_tools")
         if any(part.image for part in turn.user):
             needed.add("image")
-    return sorted(needed - entry.capabilities)
+    return needed
 
 
 def run(
@@ -74,7 +75,9 @@ def run(
         )
     lacking = served.endpoint.lacking()
     tries = 1 if served.scripted else attempts
-    conversations = [_on(scenario, served, way, lacking, tries) for way in ways]
+    # what a scripted model says depends on no batch
+    with ThreadPoolExecutor(AT_ONCE if served.scripted else 1) as pool:
+        conversations = list(pool.map(lambda way: _on(scenario, served, way, lacking, tries), ways))
     _compare_prompts(conversations)
     if not served.scripted:
         _compare_meanings(conversations)
