@@ -135,8 +135,9 @@ def _between_texts(
 
 def _occurrences(parts: Sequence[str], text: str) -> int:
     """How often parts follow one another in a text, other words between them aside."""
+    parts = [part for part in parts if part]
     times = end = 0
-    while True:
+    while parts:
         for part in parts:
             found = [(text.index(form, end), len(form)) for form in _forms(part) if form in text[end:]]
             if not found:
@@ -144,6 +145,7 @@ def _occurrences(parts: Sequence[str], text: str) -> int:
             start, length = min(found)
             end = start + length
         times += 1
+    return 0
 
 
 def _repeated(element: Element, once: int, times: int, path: str) -> Finding:
