@@ -11,11 +11,11 @@ from tests.lost_calls import LOST
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
-from vllm_harness.scenarios.reading import read_scenario, stories_of_package
+from vllm_harness.scenarios.reading import find_scenario, read_scenario, stories_of_package
 from vllm_harness.scenarios.results import Way
 from vllm_harness.scenarios.running import BOTH, needed_capabilities, run, ways_of
-from vllm_harness.scenarios.transports import responses
-from vllm_harness.testing.fixtures import ScenarioRunner
+from vllm_harness.scenarios.transports import TRANSPORTS, responses
+from vllm_harness.testing.scenarios import ScenarioRunner
 from vllm_harness.testing.session import Server
 
 STORIES = [
@@ -48,7 +48,16 @@ def served(vllm_server: Server) -> Served:
 def test_story(story: str, scenario: ScenarioRunner, vllm_server: Server) -> None:
     """Every transport, streamed and not; a family whose streams lose calls by chance is not streamed."""
     lossy = load_defects()[LOST].holds_for(vllm_server.vllm_version, vllm_server.entry.name)
-    scenario(story, streamed=(False,) if lossy else BOTH)
+    refused = any(turn.expect.status == "refused" for turn in read_scenario(find_scenario(story)).turns)
+    transports = [name for name in TRANSPORTS if name != "messages" or not refused]
+    scenario(story, transports=transports, streamed=(False,) if lossy else BOTH)
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
+@pytest.mark.vllm_known_defect("vllm-57997")
+def test_story_with_a_refused_turn_over_messages(scenario: ScenarioRunner) -> None:
+    scenario("tool-megabyte", transports=["messages"], streamed=(False,))
 
 
 @pytest.mark.vllm_scripted

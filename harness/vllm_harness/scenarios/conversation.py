@@ -14,12 +14,12 @@ from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.endpoint import Endpoint, tls
 from vllm_harness.protocol import validate_conversation
 from vllm_harness.scenarios import judging, prompts
-from vllm_harness.scenarios.format import Output, Scenario, Turn
+from vllm_harness.scenarios.format import Scenario, Turn
 from vllm_harness.scenarios.judging import Mismatch
 from vllm_harness.scenarios.results import Conversation, Prompt, TurnResult, Way
 from vllm_harness.scenarios.sending import send
-from vllm_harness.scenarios.tools import output_for, run_tool
-from vllm_harness.scenarios.transports.transport import Ask, Call, Said, Sent
+from vllm_harness.scenarios.tools import Result, Toolbox
+from vllm_harness.scenarios.transports.transport import Ask, Said, Sent
 from vllm_harness.scripted.book import BookRule, ScriptBook, ScriptError
 from vllm_harness.scripted.book_file import SaySpec
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
@@ -45,14 +45,14 @@ class Served:
     scripted: bool
 
 
-def converse(scenario: Scenario, served: Served, way: Way) -> Conversation:
+def converse(scenario: Scenario, served: Served, way: Way, toolbox: Toolbox) -> Conversation:
     """Holds a conversation once.
 
     Raises:
         DialectError: the model's family cannot express what a turn says.
         BookError: the server takes no scripts, or does not answer.
     """
-    talk = _Talk(scenario, served, way)
+    talk = _Talk(scenario, served, way, toolbox)
     with httpx.Client(timeout=served.endpoint.request_s, verify=tls()) as client:
         for turn in scenario.turns:
             talk.results[turn.name] = talk.take(turn, client)
@@ -62,9 +62,9 @@ def converse(scenario: Scenario, served: Served, way: Way) -> Conversation:
 
 
 class _Talk:
-    def __init__(self, scenario: Scenario, served: Served, way: Way) -> None:
+    def __init__(self, scenario: Scenario, served: Served, way: Way, toolbox: Toolbox) -> None:
         self.results: dict[str, TurnResult] = {}
-        self._scenario, self._served, self._way = scenario, served, way
+        self._scenario, self._served, self._way, self._toolbox = scenario, served, way, toolbox
         self._stopped = ""
         self._context = _context(served.endpoint) if way.transport.api == "messages" else None
 
@@ -74,13 +74,13 @@ class _Talk:
             return TurnResult(turn.name, reason)
         line = self._line(turn)
         results = []
-        for call in line[-1].answer.calls if line else ():
-            output = self._output(call)
+        for call in line[-1].answer.open_calls if line else ():
+            output = None if call.values is None else self._toolbox.run(call.name, call.values)
             if output is None:
                 actual = f"none for {call.name} with {call.arguments}"
                 missing = Mismatch("tool outputs", "an output of the scenario for each call", actual)
                 return TurnResult(turn.name, mismatches=[missing])
-            results.append(run_tool(output, call.id))
+            results.append(Result(call.id, *output))
         result = TurnResult(turn.name, sent=Sent(tuple(results), turn.user))
         self._exchange(turn, result, line, client)
         self._look_for_calls(turn, result)
@@ -94,17 +94,13 @@ class _Talk:
         before = self.results[above.name]
         if before.said is None:
             return f"it continues turn {above.name}, which has no answer to go on from"
-        if not turn.user and above.expect.calls and not before.said.answer.calls:
+        if not turn.user and above.expect.calls and not before.said.answer.open_calls:
             return f"it sends outputs alone, and turn {above.name} made no call"
         return ""
 
     def _line(self, turn: Turn) -> list[Said]:
         results = [self.results[each.name].said for each in self._scenario.line(turn)]
         return [said for said in results if said is not None]
-
-    def _output(self, call: Call) -> Output | None:
-        tool, values = self._scenario.tools.get(call.name), call.values
-        return output_for(tool, values) if tool and values is not None else None
 
     def _exchange(self, turn: Turn, result: TurnResult, line: Sequence[Said], client: httpx.Client) -> None:
         transport, endpoint = self._way.transport, self._served.endpoint
@@ -128,7 +124,7 @@ class _Talk:
         return Ask(
             self._served.model,
             self._scenario.instructions,
-            self._scenario.tools,
+            self._toolbox,
             turn.tool_choice,
             turn.max_tokens or self._scenario.max_tokens,
             self._context,

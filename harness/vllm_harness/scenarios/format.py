@@ -103,11 +103,32 @@ class Tool(StrictModel):
         return schema
 
 
+class McpServer(StrictModel):
+    """An MCP server of the scenario's own, at which every tool is data.
+
+    Attributes:
+        description: for the model.
+        tools: by name.
+        tools_file: a file with further tools, as of a scenario.
+        token: what a session must carry as a bearer token.
+        sends: what sessions carry in its place; empty: nothing.
+        called_by: `client`: the harness offers the tools as functions, and calls them over MCP; `server`: the
+            server under test calls them within a request (`type: mcp` of the Responses API).
+    """
+
+    description: str = ""
+    tools: dict[Name, Tool] = Field(default_factory=dict)
+    tools_file: str | None = None
+    token: str | None = None
+    sends: str | None = None
+    called_by: Literal["client", "server"] = "client"
+
+
 class CallExpectation(StrictModel):
     """A call that is expected.
 
     Attributes:
-        name: of the tool.
+        name: of the tool, be it called by the client or by the server.
         arguments: predicates; arguments that are not named may be any.
     """
 
@@ -171,6 +192,7 @@ class Scenario(StrictModel):
         instructions: the system prompt of every turn.
         tools: functions that are offered in every turn, by name.
         tools_file: a file with further tools, by name; relative to the scenario's file.
+        mcp: MCP servers that run while the scenario does, by label.
         missing_tool_call: what becomes of the conversation where a turn expects calls and none comes.
             `error_stop`: the turn fails, and the turns after it are cancelled; `ignore_stop`: it stands, and
             they are cancelled; `ignore_continue`: it stands, and they are judged by themselves.
@@ -183,6 +205,7 @@ class Scenario(StrictModel):
     instructions: str | None = None
     tools: dict[Name, Tool] = Field(default_factory=dict)
     tools_file: str | None = None
+    mcp: dict[Name, McpServer] = Field(default_factory=dict)
     missing_tool_call: MissingToolCall = "error_stop"
     max_tokens: int | None = Field(None, ge=1)
     turns: Annotated[tuple[Turn, ...], NOT_EMPTY, AT_LEAST_ONE]
@@ -202,6 +225,14 @@ class Scenario(StrictModel):
             line.insert(0, above)
             above = self.parent(above)
         return line
+
+    @property
+    def every_tool(self) -> dict[str, Tool]:
+        """The functions and the tools of the MCP servers."""
+        return {
+            **self.tools,
+            **{name: tool for each in self.mcp.values() for name, tool in each.tools.items()},
+        }
 
     @property
     def scriptable(self) -> bool:

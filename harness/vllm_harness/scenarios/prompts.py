@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,18 +27,20 @@ class Element:
         kind: `message`, `function_call` or `function_call_output`.
         text: of a message or an output; of a call, the name.
         values: of a call: the texts of its arguments.
+        arguments: of a call, as the model wrote them.
     """
 
     kind: str
     text: str
     values: tuple[str, ...] = ()
+    arguments: str = ""
 
 
 def elements_of(line: Sequence[Said], sent: Sent) -> list[Element]:
     """What was said, in order: the turns of the past, then what this turn sends."""
     found: list[Element] = []
     for said in line:
-        found += [*_of_sent(said.sent), *_of_text(said.answer.text), *map(_of_call, said.answer.calls)]
+        found += [*_of_sent(said.sent), *_of_text(said.answer.text), *map(_of_call, said.answer.open_calls)]
     return [*found, *_of_sent(sent)]
 
 
@@ -53,19 +55,23 @@ def lost(prompt: str, elements: Sequence[Element], path: str) -> list[Finding]:
         elements: of the conversation.
         path: of the findings.
     """
-    texts = [each for each in elements if each.kind != "function_call"]
     findings: list[Finding] = []
     places: dict[int, tuple[int, int]] = {}
-    end = 0
-    for element in texts:
-        written = next((form for form in _forms(element.text) if form in prompt[end:]), None)
-        if written is None:
+    end = past_calls = 0
+    for element in elements:
+        if element.kind == "function_call":
+            past_calls = _end_of((element.text, *element.values), prompt, past_calls) or past_calls
+            continue
+        found = _first(element.text, prompt, past_calls) or _first(element.text, prompt, end)
+        if found is None:
             findings.append(_missing(element, prompt, path))
             continue
-        start = prompt.index(written, end)
-        end = start + len(written)
-        places[id(element)] = (start, end)
-        if (times := prompt.count(written)) != (once := _times(written, elements)):
+        places[id(element)] = found
+        end = past_calls = found[1]
+        written = prompt[found[0] : end]
+        once, times = _times(written, (each.text for each in elements)), prompt.count(written)
+        # a template may write arguments in its own way
+        if not once <= times <= once + _times(written, (each.arguments for each in elements)):
             findings.append(_repeated(element, once, times, path))
     return [*findings, *_lost_calls(prompt, elements, places, path)]
 
@@ -80,7 +86,8 @@ def foreign(prompt: str, elements: Sequence[Element], others: Sequence[Element],
         path: of the findings.
     """
     texts = {each.text: each.kind for each in others if each.kind != "function_call"}
-    found = [text for text in texts if text in prompt and not _times(text, elements)]
+    held = [part for each in elements for part in (each.text, each.arguments)]
+    found = [text for text in texts if text in prompt and not _times(text, held)]
     return [
         replace(rules.CP103.finding(path, "nothing", brief(text), right=_PROMPT), kind=texts[text])
         for text in found
@@ -88,7 +95,7 @@ def foreign(prompt: str, elements: Sequence[Element], others: Sequence[Element],
 
 
 def differing(expected: Prompt, actual: Prompt, path: str, of: str) -> list[Finding]:
-    """A finding where two prompts that should be the same are not, the ids of calls in them aside.
+    """A finding where two prompts that should be the same are not.
 
     Args:
         expected, actual: the two.
@@ -135,17 +142,27 @@ def _between_texts(
 
 def _occurrences(parts: Sequence[str], text: str) -> int:
     """How often parts follow one another in a text, other words between them aside."""
-    parts = [part for part in parts if part]
-    times = end = 0
-    while parts:
-        for part in parts:
-            found = [(text.index(form, end), len(form)) for form in _forms(part) if form in text[end:]]
-            if not found:
-                return times
-            start, length = min(found)
-            end = start + length
-        times += 1
-    return 0
+    times, end = 0, _end_of(parts, text, 0)
+    while end is not None:
+        times, end = times + 1, _end_of(parts, text, end)
+    return times
+
+
+def _end_of(parts: Sequence[str], text: str, start: int) -> int | None:
+    """Where parts that follow one another from a place on end; None where they do not."""
+    end = start
+    for part in parts:
+        found = _first(part, text, end)
+        if found is None:
+            return None
+        end = found[1]
+    return end if end > start else None
+
+
+def _first(part: str, text: str, start: int) -> tuple[int, int] | None:
+    """The first place of a text, in any of its forms."""
+    places = [(at, at + len(form)) for form in _forms(part) if (at := text.find(form, start)) >= 0]
+    return min(places, default=None)
 
 
 def _repeated(element: Element, once: int, times: int, path: str) -> Finding:
@@ -163,14 +180,9 @@ def _missing(element: Element, prompt: str, path: str) -> Finding:
     return replace(finding, kind=element.kind)
 
 
-def _times(written: str, elements: Sequence[Element]) -> int:
-    """How often a text occurs in a conversation, within other texts of it too."""
-    return sum(
-        form.count(written)
-        for element in elements
-        for text in (element.text, *element.values)
-        for form in [next((form for form in _forms(text) if written in form), "")]
-    )
+def _times(written: str, texts: Iterable[str]) -> int:
+    """How often a text occurs in others, as they are or as JSON writes them."""
+    return sum(max(form.count(written) for form in _forms(text)) for text in texts)
 
 
 def _forms(text: str) -> tuple[str, ...]:
@@ -180,7 +192,8 @@ def _forms(text: str) -> tuple[str, ...]:
 
 def _of_sent(sent: Sent) -> Iterator[Element]:
     for result in sent.results:
-        yield Element("function_call_output", result.text)
+        if result.text:
+            yield Element("function_call_output", result.text)
     for part in sent.user:
         yield from _of_text(part.text or "")
 
@@ -191,7 +204,7 @@ def _of_text(text: str) -> Iterator[Element]:
 
 
 def _of_call(call: Call) -> Element:
-    return Element("function_call", call.name, tuple(_leaves(call.values or {})))
+    return Element("function_call", call.name, tuple(_leaves(call.values or {})), call.arguments)
 
 
 def _leaves(value: Any) -> Iterator[str]:

@@ -65,9 +65,8 @@ def read_scenario(path: Path) -> data.Scenario:
         scenario = data.Scenario.model_validate(document.data)
     except ValidationError as error:
         raise ScenarioError(document.problems(error, _keys_at)) from error
-    shared = _shared_tools(path, scenario, document)
-    whole = scenario.model_copy(update={"tools": {**shared, **scenario.tools}})
-    if problems := list(_problems(whole, shared)):
+    whole = _with_shared_tools(scenario, document)
+    if problems := list(_problems(whole)):
         raise ScenarioError("\n".join(_placed(document, *problem) for problem in problems))
     return whole.model_copy(update={"turns": tuple(_with_images(whole, document))})
 
@@ -111,25 +110,38 @@ def _check_version(document: Document) -> None:
         )
 
 
-def _shared_tools(path: Path, scenario: data.Scenario, document: Document) -> dict[str, data.Tool]:
-    """The tools of the further file. Raises UsageError, naming that file."""
-    if scenario.tools_file is None:
-        return {}
-    shared = read_yaml(path.parent / scenario.tools_file)
+def _with_shared_tools(scenario: data.Scenario, document: Document) -> data.Scenario:
+    """The scenario with the tools of further files. Raises UsageError, naming the file."""
+    servers = {
+        label: server.model_copy(update={"tools": _all_tools(server, document, ("mcp", label))})
+        for label, server in scenario.mcp.items()
+    }
+    return scenario.model_copy(update={"tools": _all_tools(scenario, document, ()), "mcp": servers})
+
+
+def _all_tools(
+    holder: data.Scenario | data.McpServer, document: Document, place: Location
+) -> dict[str, data.Tool]:
+    """The tools of a part of a scenario, those of its further file first."""
+    if holder.tools_file is None:
+        return holder.tools
+    shared = read_yaml(document.path.parent / holder.tools_file)
     try:
         tools = _TOOLS.validate_python(shared.data)
     except ValidationError as error:
         problems = shared.problems(error, lambda location: _keys_at(("tools", *location)))
         raise ScenarioError(problems) from error
-    if twice := sorted(tools.keys() & scenario.tools.keys()):
+    if twice := sorted(tools.keys() & holder.tools.keys()):
         message = f"{shared.path} has a tool of this name as well"
-        raise ScenarioError(_placed(document, ("tools", twice[0]), message), hint="keep one of the two")
-    return tools
+        raise ScenarioError(
+            _placed(document, (*place, "tools", twice[0]), message), hint="keep one of the two"
+        )
+    return {**tools, **holder.tools}
 
 
-def _problems(scenario: data.Scenario, shared: Collection[str]) -> Iterator[Problem]:
+def _problems(scenario: data.Scenario) -> Iterator[Problem]:
     """What is wrong between the parts of a scenario."""
-    yield from _of_tools(scenario, shared)
+    yield from _of_tools(scenario)
     seen: set[str] = set()
     cyclic = False
     for number, turn in enumerate(scenario.turns):
@@ -142,10 +154,10 @@ def _problems(scenario: data.Scenario, shared: Collection[str]) -> Iterator[Prob
             cyclic = True
             yield (*place, "after"), _why_not_after(scenario, turn)
         seen.add(turn.name)
-        if turn.tool_choice not in (None, *data.TOOL_CHOICES, *scenario.tools):
+        if turn.tool_choice not in (None, *data.TOOL_CHOICES, *scenario.every_tool):
             yield (*place, "tool_choice"), f"no tool is called {turn.tool_choice!r}"
         for index, call in enumerate(turn.expect.calls or ()):
-            if call.name not in scenario.tools:
+            if call.name not in scenario.every_tool:
                 yield (*place, "expect", "calls", index, "name"), f"no tool is called {call.name!r}"
     if not cyclic:
         yield from _of_conversation(scenario)
@@ -169,10 +181,19 @@ def _why_not_after(scenario: data.Scenario, turn: data.Turn) -> str:
     return f"{turn.after!r} stands further down, and a turn continues one above it"
 
 
-def _of_tools(scenario: data.Scenario, shared: Collection[str]) -> Iterator[Problem]:
-    for name in scenario.tools:
-        if name in data.TOOL_CHOICES and name not in shared:
-            yield ("tools", name), "a tool cannot have a name that tool_choice has another meaning for"
+def _of_tools(scenario: data.Scenario) -> Iterator[Problem]:
+    seen: set[str] = set()
+    places: list[tuple[Location, Collection[str]]] = [((), scenario.tools)]
+    places += [(("mcp", label), server.tools) for label, server in scenario.mcp.items()]
+    for place, tools in places:
+        if place and not tools:
+            yield place, "an MCP server has tools: give tools or tools_file"
+        for name in tools:
+            if name in data.TOOL_CHOICES:
+                yield (*place, "tools", name), "a tool cannot have a name that tool_choice gives a meaning"
+            if name in seen:
+                yield (*place, "tools", name), f"there is a tool {name!r} already"
+            seen.add(name)
 
 
 def _of_conversation(scenario: data.Scenario) -> Iterator[Problem]:
@@ -183,7 +204,7 @@ def _of_conversation(scenario: data.Scenario) -> Iterator[Problem]:
             yield ("turns", number), "a turn that begins a conversation has a 'user' who says something"
         if turn.name in continued and len(turn.say) == 1:
             for index, call in enumerate(turn.say[0].calls):
-                tool = scenario.tools.get(call.name)
+                tool = scenario.every_tool.get(call.name)
                 if tool and isinstance(call.arguments, dict) and not output_for(tool, call.arguments):
                     place = ("turns", number, "say", 0, "calls", index)
                     yield place, f"no output of {call.name} is for these arguments, and a turn continues this"
@@ -199,10 +220,12 @@ def _keys_at(location: Location) -> Collection[str]:
     match location:
         case ():
             part = data.Scenario
-        case ("tools", _):
+        case ("tools", _) | ("mcp", _, "tools", _):
             part = data.Tool
-        case ("tools", _, "outputs", int()):
+        case ("tools", _, "outputs", int()) | ("mcp", _, "tools", _, "outputs", int()):
             part = data.Output
+        case ("mcp", _):
+            part = data.McpServer
         case ("turns", int()):
             part = data.Turn
         case ("turns", int(), "user", int()):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 
 from vllm_harness.defects.registry import Defects, known_deviations
 from vllm_harness.endpoint import API_PATHS
@@ -12,7 +14,10 @@ from vllm_harness.protocol import apply_known
 from vllm_harness.scenarios import judging, prompts
 from vllm_harness.scenarios.conversation import Served, converse
 from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.mcp_servers import RunningMcp, mcp_servers
 from vllm_harness.scenarios.results import Conversation, TurnResult, Way
+from vllm_harness.scenarios.toolboxes import opened
+from vllm_harness.scenarios.tools import Toolbox
 from vllm_harness.scenarios.transports import TRANSPORTS, find_transport
 
 BOTH = (False, True)
@@ -53,6 +58,7 @@ def run(
     *,
     attempts: int = 1,
     defects: Defects | None = None,
+    mcp: Mapping[str, RunningMcp] | None = None,
 ) -> list[Conversation]:
     """Runs a scenario over several transports, each by itself, and compares what came.
 
@@ -63,6 +69,7 @@ def run(
         attempts: of each conversation, where the model is not scripted; a failed turn that allows no retries
             ends them.
         defects: of vLLM that are known; by default the package's.
+        mcp: the scenario's MCP servers, where they run already, as a server under test that calls them wants.
 
     Raises:
         UsageError: the model is scripted, and a turn does not say what it says, or its family cannot.
@@ -75,9 +82,13 @@ def run(
         )
     lacking = served.endpoint.lacking()
     tries = 1 if served.scripted else attempts
-    # what a scripted model says depends on no batch
-    with ThreadPoolExecutor(AT_ONCE if served.scripted else 1) as pool:
-        conversations = list(pool.map(lambda way: _on(scenario, served, way, lacking, tries), ways))
+    with ExitStack() as stack:
+        running = stack.enter_context(mcp_servers(scenario.mcp)) if mcp is None else mcp
+        toolbox = stack.enter_context(opened(scenario, running))
+        # what a scripted model says depends on no batch
+        pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE if served.scripted else 1))
+        hold = partial(_on, scenario, served, toolbox, lacking, tries)
+        conversations = list(pool.map(hold, ways))
     _compare_prompts(conversations)
     if not served.scripted:
         _compare_meanings(conversations)
@@ -90,14 +101,18 @@ def run(
 
 
 def _on(
-    scenario: Scenario, served: Served, way: Way, lacking: Collection[str], attempts: int
+    scenario: Scenario, served: Served, toolbox: Toolbox, lacking: Collection[str], attempts: int, way: Way
 ) -> Conversation:
+    reason = ""
     if way.transport.api in lacking:
         reason = f"the server does not serve {API_PATHS[way.transport.api]}"
+    elif toolbox.of_server and way.transport.api != "responses":
+        reason = "a server calls MCP servers over the Responses API only"
+    if reason:
         return Conversation(way, [TurnResult(turn.name, reason) for turn in scenario.turns])
     strict = {turn.name for turn in scenario.turns if turn.expect.retries == "none"}
     for attempt in range(1, attempts + 1):
-        conversation = converse(scenario, served, way)
+        conversation = converse(scenario, served, way, toolbox)
         conversation.attempts = attempt
         failed = {turn.turn for turn in conversation.turns if turn.mismatches}
         if not failed or failed & strict:

@@ -64,6 +64,13 @@ def test_a_text_within_another_is_no_second_one() -> None:
     assert lost("job-382 | Restart job-382 now", elements, "$") == []
 
 
+def test_an_output_that_repeats_the_arguments() -> None:
+    call = Element("function_call", "f", ("7",), '{"id": "7"}')
+    elements = [Element("message", "Go."), call, Element("function_call_output", '{"id": "7"}')]
+    for written in ('{"id": "7"}', '{"id":"7"}'):
+        assert lost(f'Go. f {written} | {{"id": "7"}}', elements, "$") == []
+
+
 def test_what_other_branches_said() -> None:
     others = [Element("message", "Noted left."), Element("message", "Restart it.")]
     (finding,) = foreign(PROMPT + "Noted left.", ELEMENTS, others, "$.x.prompt")

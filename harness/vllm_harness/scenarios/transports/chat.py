@@ -25,7 +25,7 @@ def request_of(ask: Ask) -> Json:
     return given(
         model=ask.model,
         messages=[*system, *before, *_messages(ask.sent)],
-        tools=[_tool(name, tool) for name, tool in ask.tools.items()] or None,
+        tools=[_tool(name, tool) for name, tool in ask.toolbox.functions.items()] or None,
         tool_choice=_choice(ask.tool_choice),
         max_completion_tokens=ask.max_tokens,
         temperature=0,

@@ -34,7 +34,7 @@ def request_of(ask: Ask) -> Json:
         max_tokens=limit,
         system=ask.instructions,
         messages=[*before, *_messages(ask.sent)],
-        tools=[_tool(name, tool) for name, tool in ask.tools.items()] or None,
+        tools=[_tool(name, tool) for name, tool in ask.toolbox.functions.items()] or None,
         tool_choice=_choice(ask.tool_choice),
         temperature=0,
     )

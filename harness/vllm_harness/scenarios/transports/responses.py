@@ -10,6 +10,7 @@ from vllm_harness.protocol.responses import schema
 from vllm_harness.scenarios.format import TOOL_CHOICES, Part, Status, Tool
 from vllm_harness.scenarios.transports.transport import Answer, Ask, Call, Sent, Transport, given, only_text
 
+MCP_CALL = "mcp_call"
 _STATUSES: Mapping[object, Status] = {"completed": "completed", "incomplete": "incomplete"}
 
 
@@ -32,9 +33,14 @@ def answer_of(body: Json) -> Answer:
         _texts(output, "message", "output_text"),
         _texts(output, "reasoning", "reasoning_text"),
         tuple(
-            Call(str(item.get("call_id")), str(item.get("name")), str(item.get("arguments", "")))
+            Call(
+                str(item.get("call_id")),
+                str(item.get("name")),
+                str(item.get("arguments", "")),
+                served=item.get("type") == MCP_CALL,
+            )
             for item in output
-            if item.get("type") in schema.CALLS
+            if item.get("type") in (*schema.CALLS, MCP_CALL)
         ),
         tuple(output),
         str(body.get("id")),
@@ -47,7 +53,11 @@ def _request(ask: Ask, items: list[Json], previous: str | None) -> Json:
         instructions=ask.instructions,
         input=items,
         previous_response_id=previous,
-        tools=[_tool(name, tool) for name, tool in ask.tools.items()] or None,
+        tools=[
+            *(_tool(name, tool) for name, tool in ask.toolbox.functions.items()),
+            *ask.toolbox.of_server,
+        ]
+        or None,
         tool_choice=_choice(ask.tool_choice),
         max_output_tokens=ask.max_tokens,
         temperature=0,

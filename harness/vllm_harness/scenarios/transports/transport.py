@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vllm_harness.protocol.core.events import Api, Json
-from vllm_harness.scenarios.format import Part, Status, Tool
-from vllm_harness.scenarios.tools import Result
+from vllm_harness.scenarios.format import Part, Status
+from vllm_harness.scenarios.tools import Result, Toolbox
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,13 @@ class Call:
         id: by which its output is told.
         name: of the tool.
         arguments: as the model wrote them; JSON where all is well.
+        served: whether the server has made the call by itself.
     """
 
     id: str
     name: str
     arguments: str
+    served: bool = False
 
     @property
     def values(self) -> dict[str, Any] | None:
@@ -55,6 +57,11 @@ class Answer:
     calls: tuple[Call, ...] = ()
     said: tuple[Json, ...] = ()
     id: str = ""
+
+    @property
+    def open_calls(self) -> list[Call]:
+        """The calls whose outputs the client has to send."""
+        return [call for call in self.calls if not call.served]
 
     def meaning(self) -> Json:
         """The same without what belongs to one API or one answer; blanks at the ends of texts aside."""
@@ -92,7 +99,7 @@ class Ask:
     Attributes:
         model: its name on the server.
         instructions: the system prompt.
-        tools: what is offered.
+        toolbox: what is offered.
         tool_choice: as in the scenario.
         max_tokens: limit of the answer; None: only the model's length.
         context: length of the model's context, where it is known.
@@ -102,7 +109,7 @@ class Ask:
 
     model: str
     instructions: str | None
-    tools: Mapping[str, Tool]
+    toolbox: Toolbox
     tool_choice: str | None
     max_tokens: int | None
     context: int | None
