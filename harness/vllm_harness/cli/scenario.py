@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -24,6 +24,7 @@ from vllm_harness.endpoint import attach
 from vllm_harness.errors import UsageError
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
 from vllm_harness.scenarios.reading import find_scenario, read_scenario, schema, stories_of_package
 from vllm_harness.scenarios.results import Conversation, Way
 from vllm_harness.scenarios.running import BOTH, needed_capabilities, run, ways_of
@@ -108,15 +109,19 @@ def run_(
     else:
         chosen = lane or ("scripted" if scenario.scriptable and entry.serves("scripted") else "live")
         _check_capabilities(scenario, entry, chosen)
-        with RemoteServer(
-            entry,
-            lane=chosen,
-            vllm=environment(vllm, vllm_python, device),
-            frontend=frontend or "python",
-            cold_start=cold_start,
-            progress=ConsoleProgress(),
-        ) as remote:
-            conversations = _run(scenario, remote, ways)
+        with mcp_servers(scenario.mcp) as mcp:
+            args, env = launch_flags(mcp.values())
+            with RemoteServer(
+                entry,
+                lane=chosen,
+                vllm=environment(vllm, vllm_python, device),
+                frontend=frontend or "python",
+                args=args,
+                env=env,
+                cold_start=cold_start,
+                progress=ConsoleProgress(),
+            ) as remote:
+                conversations = _run(scenario, remote, ways, mcp)
     if as_json:
         print(json.dumps([each.as_json() for each in conversations], indent=2, ensure_ascii=False))
     else:
@@ -126,11 +131,14 @@ def run_(
 
 
 def _run(
-    scenario: Scenario, server: RemoteServer | AttachedServer, ways: Sequence[Way]
+    scenario: Scenario,
+    server: RemoteServer | AttachedServer,
+    ways: Sequence[Way],
+    mcp: Mapping[str, RunningMcp] | None = None,
 ) -> list[Conversation]:
     scripted = server.lane == "scripted"
     served = Served(server.endpoint, server.model, server.entry, server.vllm_version, scripted)
-    return run(scenario, served, ways, attempts=server.entry.limits.live_attempts)
+    return run(scenario, served, ways, attempts=server.entry.limits.live_attempts, mcp=mcp)
 
 
 def _check_capabilities(scenario: Scenario, entry: ModelEntry, lane: Lane) -> None:

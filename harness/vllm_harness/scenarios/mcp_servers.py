@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -57,6 +57,20 @@ class RunningMcp:
         """What a session is to carry."""
         token = self.data.sends if self.data.sends is not None else self.data.token
         return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def launch_flags(servers: Iterable[RunningMcp]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Flags and variables of a vLLM that is to call MCP servers by itself; nothing where none is for it.
+
+    vLLM asks for a server's tools where the server's label is one of those that it knows (`container` on
+    gpt-oss), and the variable names it.
+    """
+    theirs = [server for server in servers if server.data.called_by == "server"]
+    if not theirs:
+        return (), {}
+    labels = ",".join(server.label for server in theirs)
+    flags = ("--tool-server", ",".join(server.address for server in theirs))
+    return flags, {"VLLM_GPT_OSS_SYSTEM_TOOL_MCP_LABELS": labels}
 
 
 @contextmanager

@@ -36,10 +36,13 @@ def ways_of(names: Sequence[str] = (), streamed: Sequence[bool] = BOTH) -> list[
 
 def needed_capabilities(scenario: Scenario, *, scripted: bool) -> set[str]:
     """What a model entry must claim for a scenario to be held with it."""
-    needed = set()
+    by_server = [server for server in scenario.mcp.values() if server.called_by == "server"]
+    needed = {"mcp"} if by_server else set()
+    theirs = {name for server in by_server for name in server.tools}
     for turn in scenario.turns:
         said = [len(take.calls) for take in turn.say] if scripted else []
-        calls = max([len(turn.expect.calls or ()), *said])
+        expected = [call for call in turn.expect.calls or () if call.name not in theirs]
+        calls = max([len(expected), *said])
         if calls:
             needed.add("tools")
         if calls and not scripted and turn.tool_choice in (None, "auto"):

@@ -45,7 +45,7 @@ def test_the_wrong_token_is_refused_and_the_right_one_is_not() -> None:
         story = scenario(tools=NUMBERED, token="right", sends=sends)
         with (
             mcp_servers(story.mcp) as servers,
-            pytest.raises(McpError, match="desk.*401"),
+            pytest.raises(McpError, match=r"desk.*401"),
             opened(story, servers),
         ):
             pass
