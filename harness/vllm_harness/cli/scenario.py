@@ -107,7 +107,7 @@ def run_(
         attached = AttachedServer(attach(server_url, api_key_env), entry, server_model)
         conversations = _run(scenario, attached, ways)
     else:
-        chosen = lane or ("scripted" if scenario.scriptable and entry.serves("scripted") else "live")
+        chosen = lane or ("scripted" if scenario.scriptable and "scripted" in entry.lanes else "live")
         _check_capabilities(scenario, entry, chosen)
         with mcp_servers(scenario.mcp) as mcp:
             args, env = launch_flags(mcp.values())
