@@ -14,8 +14,7 @@ from vllm_harness.defects.registry import load_defects
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.reading import find_scenario, read_scenario, stories_of_package
-from vllm_harness.scenarios.results import Way
-from vllm_harness.scenarios.running import needed_capabilities, run, ways_of
+from vllm_harness.scenarios.running import needed_capabilities, run, transports_of
 from vllm_harness.scenarios.transports import TRANSPORTS, responses
 from vllm_harness.testing.defects import DefectShown
 from vllm_harness.testing.scenarios import ScenarioRunner
@@ -67,7 +66,7 @@ def test_story(story: str, scenario: ScenarioRunner, vllm_server: Server) -> Non
 
 
 def raise_lost(problems: str) -> None:
-    """Raises DefectShown where nothing is wrong but in streams that have lost a call, which they do by chance."""
+    """Raises DefectShown where only streams are wrong that have lost a call, as they do by chance."""
     lost = set(re.findall(r"^([\w-]+-stream), turn [\w-]+: calls: .*, actual no call$", problems, re.M))
     if lost and {line.split(",")[0] for line in problems.splitlines()} == lost:
         raise DefectShown(LOST)
@@ -93,7 +92,7 @@ def test_a_server_that_forgets_is_found(served: Served) -> None:
         {"name": "word", "user": "Remember heliotrope.", "say": "I shall remember it."},
         {"name": "which", "user": "Which word?", "say": "It is heliotrope."},
     )
-    right, wrong = run(story, served, [*ways_of(["responses-history"], (False,)), Way(forgetful, False)])
+    right, wrong = run(story, served, [*transports_of(["responses-history"], (False,)), forgetful])
     assert not right.wrong
     assert [turn.state for turn in wrong.turns] == ["passed", "failed"]
     found = [(each.code, each.path, each.kind) for each in wrong.turns[1].findings if each.counts]
@@ -117,7 +116,7 @@ def test_what_becomes_of_a_missing_call(served: Served) -> None:
         "ignore_continue": ["no call", "cancelled", "passed", "passed"],
     }
     for behaviour, states in expected.items():
-        (held,) = run(of(*turns, missing_tool_call=behaviour), served, ways_of(["chat"], (True,)))
+        (held,) = run(of(*turns, missing_tool_call=behaviour), served, transports_of(["chat"], (True,)))
         assert [turn.state for turn in held.turns] == states, behaviour
         assert held.wrong == (behaviour == "error_stop")
         stopped = f"turn ask made no call ({behaviour})"
@@ -152,7 +151,7 @@ def test_what_is_not_as_expected_is_told(served: Served) -> None:
         {"name": "refused", "after": "start", "user": "Hi", "expect": {"status": "refused"}, "say": "Hello."},
         {"name": "orphan", "user": "Well?", "say": "Well."},
     )
-    (held,) = run(story, served, ways_of(["responses"], (True,)))
+    (held,) = run(story, served, transports_of(["responses"], (True,)))
     assert {turn.turn: [each.what for each in turn.mismatches] for turn in held.turns} == {
         "call": ["calls[0].arguments.city", "calls[0].arguments.day"],
         "text": ["text[0]"],

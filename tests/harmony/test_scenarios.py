@@ -11,7 +11,7 @@ from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
-from vllm_harness.scenarios.running import run, ways_of
+from vllm_harness.scenarios.running import run, transports_of
 
 FIVE = ["find_user", "get_permissions", "read_file", "get_sample", "get_measurement"]
 
@@ -49,7 +49,7 @@ def held(own_server: OwnServer, story: Scenario, mcp: dict[str, RunningMcp]) -> 
         server = own_server(*launch_flags(mcp.values()))
         served = Served(server.endpoint, server.model, server.entry, server.vllm_version, True)
         mcp["container"].called.clear()
-        (conversation,) = run(story, served, ways_of([transport], (streamed,)), mcp=mcp)
+        (conversation,) = run(story, served, transports_of([transport], (streamed,)), mcp=mcp)
         assert not conversation.wrong, "\n".join(conversation.problems())
         return [name for name, _ in mcp["container"].called]
 

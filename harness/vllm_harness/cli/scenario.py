@@ -26,8 +26,9 @@ from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
 from vllm_harness.scenarios.reading import find_scenario, read_scenario, schema, stories_of_package
-from vllm_harness.scenarios.results import Conversation, Way
-from vllm_harness.scenarios.running import BOTH, needed_capabilities, run, ways_of
+from vllm_harness.scenarios.results import Conversation
+from vllm_harness.scenarios.running import BOTH, needed_capabilities, run, transports_of
+from vllm_harness.scenarios.transports.transport import Transport
 from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.progress import ConsoleProgress
 from vllm_harness.server.remote import RemoteServer
@@ -101,11 +102,11 @@ def run_(
     known of vLLM does not count.
     """
     scenario = read_scenario(find_scenario(file))
-    ways = ways_of(transport or (), _DELIVERIES[stream])
+    transports = transports_of(transport or (), _DELIVERIES[stream])
     entry = load_models(models_file).get(model)
     if server_url is not None:
         attached = AttachedServer(attach(server_url, api_key_env), entry, server_model)
-        conversations = _run(scenario, attached, ways)
+        conversations = _run(scenario, attached, transports)
     else:
         chosen = lane or ("scripted" if scenario.scriptable and "scripted" in entry.lanes else "live")
         _check_capabilities(scenario, entry, chosen)
@@ -121,7 +122,7 @@ def run_(
                 cold_start=cold_start,
                 progress=ConsoleProgress(),
             ) as remote:
-                conversations = _run(scenario, remote, ways, mcp)
+                conversations = _run(scenario, remote, transports, mcp)
     if as_json:
         print(json.dumps([each.as_json() for each in conversations], indent=2, ensure_ascii=False))
     else:
@@ -133,12 +134,12 @@ def run_(
 def _run(
     scenario: Scenario,
     server: RemoteServer | AttachedServer,
-    ways: Sequence[Way],
+    transports: Sequence[Transport],
     mcp: Mapping[str, RunningMcp] | None = None,
 ) -> list[Conversation]:
     scripted = server.lane == "scripted"
     served = Served(server.endpoint, server.model, server.entry, server.vllm_version, scripted)
-    return run(scenario, served, ways, attempts=server.entry.limits.live_attempts, mcp=mcp)
+    return run(scenario, served, transports, attempts=server.entry.limits.live_attempts, mcp=mcp)
 
 
 def _check_capabilities(scenario: Scenario, entry: ModelEntry, lane: Lane) -> None:
@@ -157,7 +158,7 @@ def _show(scenario: Scenario, conversations: Sequence[Conversation]) -> None:
     for conversation in conversations:
         for turn in conversation.turns:
             if turn.reason:
-                console.print(f"{conversation.way.name}, turn {turn.turn}: cancelled: {turn.reason}")
+                console.print(f"{conversation.transport.label}, turn {turn.turn}: cancelled: {turn.reason}")
         for problem in conversation.problems():
             console.print(escaped(problem))
 
@@ -165,4 +166,4 @@ def _show(scenario: Scenario, conversations: Sequence[Conversation]) -> None:
 def _row(conversation: Conversation) -> tuple[str, ...]:
     known = {finding.known for finding in conversation.every_finding if finding.known}
     states = (turn.state for turn in conversation.turns)
-    return conversation.way.name, *states, str(conversation.attempts), str(len(known) or "")
+    return conversation.transport.label, *states, str(conversation.attempts), str(len(known) or "")

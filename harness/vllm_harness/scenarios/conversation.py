@@ -16,10 +16,10 @@ from vllm_harness.protocol import validate_conversation
 from vllm_harness.scenarios import judging, prompts
 from vllm_harness.scenarios.format import Scenario, Turn
 from vllm_harness.scenarios.judging import Mismatch
-from vllm_harness.scenarios.results import Conversation, Prompt, TurnResult, Way
+from vllm_harness.scenarios.results import Conversation, Prompt, TurnResult
 from vllm_harness.scenarios.sending import send
 from vllm_harness.scenarios.tools import Result, Toolbox
-from vllm_harness.scenarios.transports.transport import Ask, Said, Sent
+from vllm_harness.scenarios.transports.transport import Ask, Said, Sent, Transport
 from vllm_harness.scripted.book import BookRule, ScriptBook, ScriptError
 from vllm_harness.scripted.book_file import SaySpec
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
@@ -45,28 +45,29 @@ class Served:
     scripted: bool
 
 
-def converse(scenario: Scenario, served: Served, way: Way, toolbox: Toolbox) -> Conversation:
+def converse(scenario: Scenario, served: Served, transport: Transport, toolbox: Toolbox) -> Conversation:
     """Holds a conversation once.
 
     Raises:
         DialectError: the model's family cannot express what a turn says.
         BookError: the server takes no scripts, or does not answer.
     """
-    talk = _Talk(scenario, served, way, toolbox)
+    talk = _Talk(scenario, served, transport, toolbox)
     with httpx.Client(timeout=served.endpoint.request_s, verify=tls()) as client:
         for turn in scenario.turns:
             talk.results[turn.name] = talk.take(turn, client)
     turns = list(talk.results.values())
     exchanges = [exchange for turn in turns if (exchange := turn.exchange) is not None]
-    return Conversation(way, turns, validate_conversation(exchanges))
+    return Conversation(transport, turns, validate_conversation(exchanges))
 
 
 class _Talk:
-    def __init__(self, scenario: Scenario, served: Served, way: Way, toolbox: Toolbox) -> None:
+    def __init__(self, scenario: Scenario, served: Served, transport: Transport, toolbox: Toolbox) -> None:
         self.results: dict[str, TurnResult] = {}
-        self._scenario, self._served, self._way, self._toolbox = scenario, served, way, toolbox
+        self._scenario, self._served = scenario, served
+        self._transport, self._toolbox = transport, toolbox
         self._stopped = ""
-        self._context = _context(served.endpoint) if way.transport.api == "messages" else None
+        self._context = _context(served.endpoint) if transport.api == "messages" else None
 
     def take(self, turn: Turn, client: httpx.Client) -> TurnResult:
         """A turn's result."""
@@ -103,9 +104,9 @@ class _Talk:
         return [said for said in results if said is not None]
 
     def _exchange(self, turn: Turn, result: TurnResult, line: Sequence[Said], client: httpx.Client) -> None:
-        transport, endpoint = self._way.transport, self._served.endpoint
+        transport, endpoint = self._transport, self._served.endpoint
         assert result.sent is not None
-        streaming = transport.streaming if self._way.streamed else {}
+        streaming = transport.streaming if transport.streamed else {}
         result.request = {**transport.request(self._ask(turn, line, result.sent)), **streaming}
         url, headers = endpoint.url_for(transport.path), _headers(endpoint, transport.api)
         if not self._served.scripted:
@@ -134,13 +135,19 @@ class _Talk:
 
     def _judge(self, turn: Turn, result: TurnResult) -> None:
         assert result.reply is not None
-        transport = self._way.transport
+        transport = self._transport
         result.answer = judging.answer_of(result.reply, transport)
         result.mismatches += judging.mismatches(turn.expect, result.reply, result.answer, transport)
         result.findings += judging.protocol_findings(result.reply, transport, result.request)
 
     def _judge_script(self, turn: Turn, result: TurnResult, book: ScriptBook) -> None:
-        if turn.expect.status in ("completed", "incomplete") and not result.mismatches:
+        if result.mismatches:
+            return
+        if turn.expect.status == "refused":
+            if any(use["generations"] for use in book.report()["uses"]):
+                begun = Mismatch("refusal", "before the model says anything", "its script had begun")
+                result.mismatches.append(begun)
+        elif turn.expect.status != "failed":
             try:
                 book.verify()
             except ScriptError as error:
@@ -150,7 +157,7 @@ class _Talk:
         assert result.answer is not None
         if meaning is not None and result.answer.status == "completed":
             result.findings += judging.said_findings(
-                meaning, result.answer, self._place(turn), self._way.name
+                meaning, result.answer, self._place(turn), self._transport.label
             )
 
     def _judge_prompt(self, turn: Turn, result: TurnResult, line: Sequence[Said], book: ScriptBook) -> None:
@@ -170,7 +177,7 @@ class _Talk:
         return prompts.elements_of([said for said in others if said not in line], Sent((), ()))
 
     def _place(self, turn: Turn) -> str:
-        return f"$.{self._way.name}.{turn.name}"
+        return f"$.{self._transport.label}.{turn.name}"
 
     def _look_for_calls(self, turn: Turn, result: TurnResult) -> None:
         """Where calls are expected and none came: what the scenario wants to become of it."""

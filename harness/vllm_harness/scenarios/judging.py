@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from vllm_harness.protocol import Finding, compare_stream, validate_body, validate_stream
 from vllm_harness.protocol.bodies import placed_as_in_stream
@@ -67,11 +66,7 @@ def protocol_findings(reply: Reply, transport: Transport, request: Json) -> list
     body = reply.body
     if body is None:
         return []
-    return placed_as_in_stream(validate_body(body, api=_api_of(reply, transport), request=request), body)
-
-
-def _api_of(reply: Reply, transport: Transport) -> Any:
-    return transport.api if reply.status == OK else None
+    return placed_as_in_stream(validate_body(body, api=transport.api, request=request), body)
 
 
 def mismatches(expected: Expectation, reply: Reply, answer: Answer, transport: Transport) -> list[Mismatch]:

@@ -16,19 +16,6 @@ State = Literal["passed", "failed", "no call", "cancelled"]
 
 
 @dataclass(frozen=True)
-class Way:
-    """A transport, streamed or not."""
-
-    transport: Transport
-    streamed: bool
-
-    @property
-    def name(self) -> str:
-        """Such as `chat` or `chat-stream`."""
-        return f"{self.transport.name}{'-stream' if self.streamed else ''}"
-
-
-@dataclass(frozen=True)
 class Prompt:
     """What the model was given for a turn, as token ids and as their text."""
 
@@ -108,13 +95,13 @@ class Conversation:
     """What became of a scenario over one transport.
 
     Attributes:
-        way: the transport, streamed or not.
+        transport: over which it was held.
         turns: in the scenario's order.
         findings: between its turns.
         attempts: how many were made; this is the last.
     """
 
-    way: Way
+    transport: Transport
     turns: list[TurnResult]
     findings: list[Finding] = field(default_factory=list)
     attempts: int = 1
@@ -133,18 +120,18 @@ class Conversation:
         """What is wrong, and nobody knew of it, a line each."""
         for turn in self.turns:
             for mismatch in turn.mismatches:
-                yield f"{self.way.name}, turn {turn.turn}: {mismatch}"
+                yield f"{self.transport.label}, turn {turn.turn}: {mismatch}"
             for finding in turn.findings:
                 if finding.counts:
-                    yield f"{self.way.name}, turn {turn.turn}: {finding}"
+                    yield f"{self.transport.label}, turn {turn.turn}: {finding}"
         for finding in self.findings:
             if finding.counts:
-                yield f"{self.way.name}: {finding}"
+                yield f"{self.transport.label}: {finding}"
 
     def as_json(self) -> Json:
         """For a report."""
         return {
-            "transport": self.way.name,
+            "transport": self.transport.label,
             "wrong": self.wrong,
             "attempts": self.attempts,
             "turns": [turn.as_json() for turn in self.turns],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
 from vllm_harness.defects.registry import Defects, known_deviations
@@ -15,23 +16,24 @@ from vllm_harness.scenarios import judging, prompts
 from vllm_harness.scenarios.conversation import Served, converse
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.mcp_servers import RunningMcp, mcp_servers
-from vllm_harness.scenarios.results import Conversation, TurnResult, Way
+from vllm_harness.scenarios.results import Conversation, TurnResult
 from vllm_harness.scenarios.toolboxes import opened
 from vllm_harness.scenarios.tools import Toolbox
 from vllm_harness.scenarios.transports import TRANSPORTS, find_transport
+from vllm_harness.scenarios.transports.transport import Transport
 
 BOTH = (False, True)
 AT_ONCE = 4
 
 
-def ways_of(names: Sequence[str] = (), streamed: Sequence[bool] = BOTH) -> list[Way]:
+def transports_of(names: Sequence[str] = (), streamed: Sequence[bool] = BOTH) -> list[Transport]:
     """The transports of these names, by default all, each not streamed and streamed.
 
     Raises:
         UsageError: there is no such transport.
     """
     transports = [find_transport(name) for name in names or TRANSPORTS]
-    return [Way(transport, stream) for transport in transports for stream in streamed]
+    return [replace(transport, streamed=stream) for transport in transports for stream in streamed]
 
 
 def needed_capabilities(scenario: Scenario, *, scripted: bool) -> set[str]:
@@ -57,7 +59,7 @@ def needed_capabilities(scenario: Scenario, *, scripted: bool) -> set[str]:
 def run(
     scenario: Scenario,
     served: Served,
-    ways: Sequence[Way],
+    transports: Sequence[Transport],
     *,
     attempts: int = 1,
     defects: Defects | None = None,
@@ -68,7 +70,7 @@ def run(
     Args:
         scenario: the conversation.
         served: the server.
-        ways: the transports.
+        transports: to hold it over.
         attempts: of each conversation, where the model is not scripted; a failed turn that allows no retries
             ends them.
         defects: of vLLM that are known; by default the package's.
@@ -91,7 +93,7 @@ def run(
         # what a scripted model says depends on no batch
         pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE if served.scripted else 1))
         hold = partial(_on, scenario, served, toolbox, lacking, tries)
-        conversations = list(pool.map(hold, ways))
+        conversations = list(pool.map(hold, transports))
     _compare_prompts(conversations)
     if not served.scripted:
         _compare_meanings(conversations)
@@ -104,18 +106,23 @@ def run(
 
 
 def _on(
-    scenario: Scenario, served: Served, toolbox: Toolbox, lacking: Collection[str], attempts: int, way: Way
+    scenario: Scenario,
+    served: Served,
+    toolbox: Toolbox,
+    lacking: Collection[str],
+    attempts: int,
+    transport: Transport,
 ) -> Conversation:
     reason = ""
-    if way.transport.api in lacking:
-        reason = f"the server does not serve {API_PATHS[way.transport.api]}"
-    elif toolbox.of_server and way.transport.api != "responses":
+    if transport.api in lacking:
+        reason = f"the server does not serve {API_PATHS[transport.api]}"
+    elif toolbox.of_server and transport.api != "responses":
         reason = "a server calls MCP servers over the Responses API only"
     if reason:
-        return Conversation(way, [TurnResult(turn.name, reason) for turn in scenario.turns])
+        return Conversation(transport, [TurnResult(turn.name, reason) for turn in scenario.turns])
     strict = {turn.name for turn in scenario.turns if turn.expect.retries == "none"}
     for attempt in range(1, attempts + 1):
-        conversation = converse(scenario, served, way, toolbox)
+        conversation = converse(scenario, served, transport, toolbox)
         conversation.attempts = attempt
         failed = {turn.turn for turn in conversation.turns if turn.mismatches}
         if not failed or failed & strict:
@@ -125,7 +132,7 @@ def _on(
 
 def _compare_prompts(conversations: Sequence[Conversation]) -> None:
     """A stream's prompt is that of the body; the prompt of kept state is that of the whole history."""
-    by_name = {each.way.name: each for each in conversations}
+    by_name = {each.transport.label: each for each in conversations}
     for name, conversation in by_name.items():
         for other in (name.removesuffix("-stream"), name.replace("responses", "responses-history", 1)):
             if other != name and other in by_name:
@@ -134,17 +141,18 @@ def _compare_prompts(conversations: Sequence[Conversation]) -> None:
 
 def _compare_prompt(whole: Conversation, kept: Conversation) -> None:
     for left, right in zip(whole.turns, kept.turns, strict=True):
-        path = f"$.{kept.way.name}.{right.turn}.prompt"
+        path = f"$.{kept.transport.label}.{right.turn}.prompt"
         told = any(finding.path == path for finding in right.findings)
         if left.prompt and right.prompt and not told:
-            right.findings += prompts.differing(left.prompt, right.prompt, path, whole.way.name)
+            right.findings += prompts.differing(left.prompt, right.prompt, path, whole.transport.label)
 
 
 def _compare_meanings(conversations: Sequence[Conversation]) -> None:
     """What a model says by itself may differ in words, not in how it ends nor in which tools it calls."""
-    for conversation in conversations[1:]:
-        for left, right in zip(conversations[0].turns, conversation.turns, strict=True):
+    held = [each for each in conversations if any(turn.answer for turn in each.turns)]
+    for conversation in held[1:]:
+        labels = (held[0].transport.label, conversation.transport.label)
+        for left, right in zip(held[0].turns, conversation.turns, strict=True):
             if left.answer and right.answer:
-                labels = (conversations[0].way.name, conversation.way.name)
-                place = f"$.{conversation.way.name}.{right.turn}"
+                place = f"$.{labels[1]}.{right.turn}"
                 right.findings += judging.compared_roughly(left.answer, right.answer, place, labels)

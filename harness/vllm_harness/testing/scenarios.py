@@ -13,7 +13,7 @@ from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
 from vllm_harness.scenarios.results import Conversation
-from vllm_harness.scenarios.running import BOTH, needed_capabilities, run, ways_of
+from vllm_harness.scenarios.running import BOTH, needed_capabilities, run, transports_of
 from vllm_harness.testing.content import UnexpectedContent
 from vllm_harness.testing.session import Server, result_of, the_run
 from vllm_harness.testing.skips import NOT_SERVED, skip
@@ -58,8 +58,8 @@ class ScenarioRunner:
                 hint="mark the test with pytest.mark.vllm_needs and these names",
             )
         served = Served(self.server.endpoint, self.server.model, entry, self.server.vllm_version, scripted)
-        ways = ways_of(transports, streamed)
-        conversations = run(read, served, ways, defects=the_run(self.item.config).defects)
+        over = transports_of(transports, streamed)
+        conversations = run(read, served, over, defects=the_run(self.item.config).defects)
         for conversation in conversations:
             result_of(self.item).add(conversation.every_finding)
         if not any(turn.reply for each in conversations for turn in each.turns):

@@ -119,15 +119,16 @@ class Ask:
 
 @dataclass(frozen=True)
 class Transport:
-    """A way to hold a conversation over an API.
+    """How a conversation is held over an API, streamed or not.
 
     Attributes:
-        name: for people.
+        name: for people, whether it is streamed or not.
         api: whose rules its answers are held against.
         path: of the requests.
         request: the body of a turn's request, streamed or not.
         answer: the meaning of a body, or of what a stream adds up to.
         streaming: what a request has beside that for its answer to be streamed.
+        streamed: whether its answers are streamed.
     """
 
     name: str
@@ -136,6 +137,12 @@ class Transport:
     request: Callable[[Ask], Json]
     answer: Callable[[Json], Answer]
     streaming: Mapping[str, Any]
+    streamed: bool = False
+
+    @property
+    def label(self) -> str:
+        """Such as `chat` or `chat-stream`."""
+        return f"{self.name}{'-stream' if self.streamed else ''}"
 
 
 def given(**fields: Any) -> Json:
