@@ -11,6 +11,7 @@
         NoVllmError                       environments.installed
         InProcessError                    regression.engines.in_process
         BookError, ScriptError            scripted.book
+        McpError                          scenarios.mcp_servers
         NoReferenceError                  weights.check
         NamesError                        server.model_check (exit code 2)
         NoFreePort                        server.leases.ports

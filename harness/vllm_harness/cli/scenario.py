@@ -53,12 +53,11 @@ _DELIVERIES = {Streaming.BOTH: BOTH, Streaming.YES: (True,), Streaming.NO: (Fals
 
 @app.command()
 def check(file: FILE) -> None:
-    """Check a scenario file; every problem is told with its line."""
+    """Check a scenario file; every problem is told with its line (exit code 2)."""
     path = find_scenario(file)
     scenario = read_scenario(path)
-    count = len(scenario.turns)
-    lane = "scripted and live" if scenario.scriptable else "live only, since a turn has no `say`"
-    print(f"{path}: {count} turn{'s'[: count != 1]}, {len(scenario.tools)} tools, {lane}")
+    lanes = "scripted and live" if scenario.scriptable else "live only, since a turn has no `say`"
+    print(f"{path} is right: turns {len(scenario.turns)}, tools {len(scenario.every_tool)}, lanes {lanes}")
 
 
 @app.command("schema")
@@ -99,7 +98,7 @@ def run_(
 
     The exit code is 1 where something is not as expected, a rule of an API is
     broken, a prompt has lost something, or two transports disagree; what is
-    known of vLLM does not count.
+    known of vLLM does not count. It is 1, too, where no turn was answered.
     """
     scenario = read_scenario(find_scenario(file))
     transports = transports_of(transport or (), _DELIVERIES[stream])
@@ -127,7 +126,8 @@ def run_(
         print(json.dumps([each.as_json() for each in conversations], indent=2, ensure_ascii=False))
     else:
         _show(scenario, conversations)
-    if any(each.wrong for each in conversations):
+    nothing_came = not any(turn.reply for each in conversations for turn in each.turns)
+    if nothing_came or any(each.wrong for each in conversations):
         raise typer.Exit(1)
 
 

@@ -90,7 +90,7 @@ def _running(label: str, data: McpServer) -> Iterator[RunningMcp]:
     try:
         import uvicorn
     except ImportError as error:
-        raise missing_package() from error
+        raise _missing_package() from error
     with socket.create_server((HOST, 0)) as listener:
         running = RunningMcp(label, data, listener.getsockname()[1])
         config = uvicorn.Config(
@@ -107,7 +107,7 @@ def _running(label: str, data: McpServer) -> Iterator[RunningMcp]:
             thread.join(READY_S)
 
 
-def missing_package() -> UsageError:
+def _missing_package() -> UsageError:
     """The error where the package `mcp` is not installed."""
     return UsageError(
         "a scenario with MCP servers needs the package mcp", hint="pip install 'vllm-harness[mcp]'"
@@ -130,7 +130,7 @@ def _application(running: RunningMcp) -> Any:
         from starlette.responses import PlainTextResponse, Response
         from starlette.routing import Mount, Route
     except ImportError as error:
-        raise missing_package() from error
+        raise _missing_package() from error
     transport, server = SseServerTransport("/messages/"), _server(running)
 
     async def sse(request: Any) -> Response:
