@@ -34,7 +34,8 @@ class RunningMcp:
         label: its name.
         data: what the scenario says of it.
         port: where it listens.
-        called: the calls that came: the tool's name and the arguments.
+        called: the calls of its tools that came: name and arguments. vLLM asks for one that no server needs to
+            have, `cleanup_session`, when it has done with a request.
     """
 
     label: str
@@ -158,8 +159,10 @@ def _server(running: RunningMcp) -> Server[Any]:
 
     async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         arguments = dict(params.arguments or {})
-        running.called.append((params.name, arguments))
-        text, failed = await _answer(running.data.tools.get(params.name), params.name, arguments)
+        tool = running.data.tools.get(params.name)
+        if tool is not None:
+            running.called.append((params.name, arguments))
+        text, failed = await _answer(tool, params.name, arguments)
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=failed)
 
     return Server(
