@@ -34,8 +34,8 @@ class RunningMcp:
         label: its name.
         data: what the scenario says of it.
         port: where it listens.
-        called: the calls of its tools that came: name and arguments. When vLLM has done with a request, it asks
-            for a further tool, `cleanup_session`, which no server needs to have.
+        called: the calls of its tools that came: name and arguments. (When vLLM has done with a request, it
+            asks for a further tool, `cleanup_session`, which no server needs to have.)
     """
 
     label: str
