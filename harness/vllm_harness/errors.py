@@ -11,6 +11,7 @@
         NoVllmError                       environments.installed
         InProcessError                    regression.engines.in_process
         BookError, ScriptError            scripted.book
+        McpError                          scenarios.mcp_servers
         NoReferenceError                  weights.check
         NamesError                        server.model_check (exit code 2)
         NoFreePort                        server.leases.ports
@@ -35,6 +36,7 @@
             BookFileError                 scripted.book_file
             DataFileError                 scripted.data_files
             DialectError                  scripted.dialects.dialect
+            ScenarioError                 scenarios.reading
             StandInError                  scripted.standin
 
 Failures of a test are AssertionErrors instead, such as `protocol.watch.ProtocolViolation`. Code that runs

@@ -18,6 +18,7 @@ from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.defects.entry import Defect
 from vllm_harness.environments.spec import parse
 from vllm_harness.mutants.mutant import load_by_hand
+from vllm_harness.scenarios.reading import read_scenario
 from vllm_harness.scripted.book_file import load_book
 
 LANGUAGES = {"python", "console", "yaml", "text"}
@@ -73,6 +74,8 @@ def test_yaml_loads_as_what_it_is(block: Block, tmp_path: Path) -> None:
     match yaml.safe_load(block.text):
         case {"rules": _}:
             assert load_book(file)
+        case {"scenario": _}:
+            assert read_scenario(file)
         case {"id": _, "class": _} as entry:
             assert Defect.model_validate(entry)
         case {"models": _}:

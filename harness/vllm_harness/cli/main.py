@@ -26,6 +26,7 @@ from vllm_harness.cli import (
     regression,
     repro,
     run,
+    scenario,
     serve,
     validate,
 )
@@ -46,6 +47,7 @@ app.command()(doctor.doctor)
 app.command()(check_weights.check_weights)
 app.command()(ps.ps)
 app.command()(ps.stop)
+app.add_typer(scenario.app, name="scenario")
 app.add_typer(repro.app, name="repro")
 app.add_typer(regression.app, name="regression")
 app.command("parity")(parity.parity_)

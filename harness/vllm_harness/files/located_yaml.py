@@ -17,6 +17,7 @@ MAX_BYTES = 2_000_000
 MAX_DEPTH = 100
 """Levels of nesting: libyaml composes by recursion, and would end the process at some ten thousand."""
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MAX_PARTS = 2_000_000
 
 Location = tuple[int | str, ...]
 
@@ -69,6 +70,7 @@ def read_yaml(path: Path) -> Document:
         if root is None:
             raise YamlFileError(f"{path}:1: the file is empty", hint="check that it is the file you mean")
         _refuse_duplicates(root, path)
+        _refuse_many_aliases(root, path)
         return Document(path, loader.construct_document(root), root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -82,14 +84,15 @@ def read_yaml(path: Path) -> Document:
 
 def _read(path: Path) -> str:
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise YamlFileError(
             f"{path}: {error.strerror}", hint="check the path, and that this user may read the file"
         ) from error
     if len(raw) > MAX_BYTES:
         raise YamlFileError(
-            f"{path}: {len(raw)} bytes, more than {MAX_BYTES}", hint="check that it is the file you mean"
+            f"{path}:1: more than {MAX_BYTES} bytes", hint="check that it is the file you mean"
         )
     try:
         return raw.decode()
@@ -130,6 +133,31 @@ def _refuse_duplicates(root: yaml.Node, path: Path) -> None:
                     )
                 keys.add(name)
                 pending.append(value)
+
+
+def _refuse_many_aliases(root: yaml.Node, path: Path) -> None:
+    """Aliases of aliases make much of little: what they stand for is counted, each time that it is used."""
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node) -> int:
+        if id(node) not in sizes:
+            sizes[id(node)] = MAX_PARTS + 1  # of a node within itself
+            sizes[id(node)] = 1 + sum(map(size, _children(node)))
+        return sizes[id(node)]
+
+    if size(root) > MAX_PARTS:
+        raise YamlFileError(
+            f"{path}:1: its aliases stand for more than {MAX_PARTS} values",
+            hint="write it with fewer aliases",
+        )
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.SequenceNode):
+        return list(node.value)
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return []
 
 
 def _message(

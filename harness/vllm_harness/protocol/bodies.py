@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -54,6 +55,16 @@ def has_kind(body: Mapping[str, Any] | BaseModel, *, api: Api | None = None) -> 
     kind = value.get("object")
     named = isinstance(kind, str) and (kind in _WITHOUT_RULES or kind.startswith("response."))
     return named or _kind(value, api) is not None
+
+
+def placed_as_in_stream(findings: Iterable[Finding], body: Mapping[str, Any] | BaseModel) -> list[Finding]:
+    """A response's findings with the paths that they have in a stream's terminal event (`$.response.error`).
+
+    So a known deviation of the object is known in both; findings of other bodies stay as they are.
+    """
+    if plain(body).get("object") != "response":
+        return list(findings)
+    return [replace(each, path=each.path.replace("$", "$.response", 1)) for each in findings]
 
 
 def _kind(body: Json, api: Api | None) -> Kind | None:

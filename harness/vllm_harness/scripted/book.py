@@ -204,17 +204,21 @@ class ScriptBook:
         return self._endpoint.async_client(**self._with_header(options))
 
     def report(self) -> dict[str, Any]:
-        """The scripts that are left, and the state of each use: `{"left": [...], "uses": [...]}`."""
+        """The scripts that are left, and what became of each use: `{"left": [...], "uses": [...]}`."""
         return self._call("GET", names.BOOKS_PATH + self.name)
 
-    def prompts(self, script: str) -> list[list[int]]:
-        """The token ids that the model got, for each generation of a script that keeps its prompts."""
-        return [
-            generation["prompt"]
-            for use in self.report()["uses"]
-            if use["script"] == script
-            for generation in use["generations"]
-        ]
+    def prompts(self, script: str = "") -> list[list[int]]:
+        """The prompts that were kept, as the token ids that the model was given, by generation.
+
+        Args:
+            script: whose; empty: of all.
+        """
+        uses = self.report()["uses"]
+        return [prompt for use in uses if script in ("", use["script"]) for prompt in use["prompts"]]
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of token ids, special tokens and all."""
+        return str(self._call("POST", "/detokenize", {"model": self._entry.name, "tokens": ids})["prompt"])
 
     def verify(self) -> None:
         """Raises ScriptError unless every script was used and ended in the state that was expected."""
@@ -242,7 +246,7 @@ class ScriptBook:
             place = f"token {generation['position']} of {generation['length']}"
             text = f"script {script.name!r} was {state} at {place}"
             if state == "refused":
-                allowed = ", ".join(repr(self._decode([token])) for token in generation["allowed"][:8])
+                allowed = ", ".join(repr(self.decode([token])) for token in generation["allowed"][:8])
                 text += (
                     f": {self._decode_one(generation['token'])} is not allowed there, allowed are {allowed}"
                 )
@@ -282,11 +286,8 @@ class ScriptBook:
         body = {"model": self._entry.name, "prompt": text, "add_special_tokens": False}
         return [int(token) for token in self._call("POST", "/tokenize", body)["tokens"]]
 
-    def _decode(self, ids: list[int]) -> str:
-        return str(self._call("POST", "/detokenize", {"model": self._entry.name, "tokens": ids})["prompt"])
-
     def _decode_one(self, token: int | None) -> str:
-        return "no take for this turn: nothing" if token is None else repr(self._decode([token]))
+        return "no take for this turn: nothing" if token is None else repr(self.decode([token]))
 
     def _with_header(self, options: dict[str, Any]) -> dict[str, Any]:
         headers = {**options.get("default_headers", {}), names.BOOK_HEADER: self.name}

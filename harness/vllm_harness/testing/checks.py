@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -17,7 +17,8 @@ from vllm_harness.protocol import (
     validate_body,
     validate_stream,
 )
-from vllm_harness.protocol.core.events import plain
+from vllm_harness.protocol.bodies import placed_as_in_stream
+from vllm_harness.protocol.conversation.compare import matters
 from vllm_harness.testing.content import UnexpectedContent
 from vllm_harness.testing.session import BODY
 
@@ -46,16 +47,9 @@ class Checker:
         self._judge(validate_stream(events, **options))
 
     def body(self, body: Mapping[str, Any] | BaseModel, **options: Any) -> None:
-        """Validates a body of any API, or an error body; options as of `validate_body`.
-
-        A response's findings get the paths that they have in a stream's terminal event (`$.response.error`),
-        so that a known deviation of the object is known in both.
-        """
+        """Validates a body of any API, or an error body; options as of `validate_body`."""
         self.called.add("check_body")
-        findings = validate_body(body, **options)
-        if plain(body).get("object") == "response":
-            findings = [replace(each, path=each.path.replace("$", "$.response", 1)) for each in findings]
-        self._judge(findings)
+        self._judge(placed_as_in_stream(validate_body(body, **options), body))
 
     def same(
         self, events: Iterable[Any], body: Mapping[str, Any] | BaseModel, *, ignore: Collection[str] = ()
@@ -74,9 +68,9 @@ class Checker:
         self.called.add("check_same")
         seen = list(events)
         within = compare_stream(seen)
-        self._judge(filter(_matters, within))
+        self._judge(filter(matters, within))
         twice = compare_stream(seen, body, ignore=ignore)[len(within) :]
-        self._judge(filter(_matters, twice), AssertionError if self.exact else UnexpectedContent)
+        self._judge(filter(matters, twice), AssertionError if self.exact else UnexpectedContent)
 
     def want_call(self, name: str, item: pytest.Item) -> None:
         """Fails a test that passed and has a check that it never called."""
@@ -88,7 +82,3 @@ class Checker:
         self.findings += marked
         if counting := [finding for finding in marked if finding.counts]:
             raise error("\n".join(map(str, counting)))
-
-
-def _matters(difference: Finding) -> bool:
-    return {difference.expected, difference.actual} != {"null", "nothing"}

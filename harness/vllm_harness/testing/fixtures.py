@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from vllm_harness.scripted.book import Script, ScriptBook
     from vllm_harness.testing.checks import Checker
+    from vllm_harness.testing.scenarios import ScenarioRunner
     from vllm_harness.testing.session import Server
     from vllm_harness.testing.wire import WireTap
 
@@ -97,6 +98,14 @@ def openai_client(vllm_server: Server, _vllm_book: ScriptBook | None, _vllm_tap:
 
     with client(vllm_server, _vllm_book, _vllm_tap) as openai:
         yield openai
+
+
+@pytest.fixture
+def scenario(vllm_server: Server, request: pytest.FixtureRequest) -> ScenarioRunner:
+    """Runs a scenario over every transport, and fails with all that is wrong: `scenario("story.yaml")`."""
+    from vllm_harness.testing.scenarios import ScenarioRunner
+
+    return ScenarioRunner(vllm_server, request.node)
 
 
 @pytest.fixture

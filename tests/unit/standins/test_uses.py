@@ -67,3 +67,11 @@ def test_generations_come_by_take_and_choice(uses: ModuleType) -> None:
     uses.GenerationProgress("1-2", 0, 0, 1).refused({"position": 0, "length": 1})
     assert [(each["take"], each["choice"]) for each in uses.read_statuses("1-1")] == [(2, 0), (2, 1), (10, 0)]
     assert uses.refusal("1-1") is None
+
+
+def test_a_prompt_that_is_kept_is_no_progress(uses: ModuleType) -> None:
+    assert uses.read_prompts("1-1") == []
+    uses.keep_prompt("1-1", 10, 0, [3, 4])
+    uses.keep_prompt("1-1", 2, 0, [1])
+    assert uses.read_prompts("1-1") == [[1], [3, 4]]
+    assert uses.read_statuses("1-1") == []

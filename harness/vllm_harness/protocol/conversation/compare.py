@@ -75,11 +75,12 @@ def compare_responses(
         if len(findings) == MAX_DIFFERENCES:
             break
         kind = kind_at(second if difference.left is ABSENT else first, difference.path)
-        findings.append(replace(_finding(difference, *labels), kind=kind))
+        findings.append(replace(as_finding(difference, *labels), kind=kind))
     return findings
 
 
-def _finding(difference: Difference, left: str, right: str) -> Finding:
+def as_finding(difference: Difference, left: str, right: str) -> Finding:
+    """The finding of a difference between two views: CP101, CP102 or CP103."""
     expected, actual = brief(difference.left), brief(difference.right)
     if difference.right is ABSENT:
         return rules.CP102.finding(difference.path, expected, actual, left=left)
@@ -112,6 +113,11 @@ def compare_stream(
             return _with_body(message.message, body, ignore)
         case ResponseAccumulator() as response:
             return _compare_response(response, body, ignore)
+
+
+def matters(difference: Finding) -> bool:
+    """Whether a difference is more than null on one side and nothing on the other."""
+    return {difference.expected, difference.actual} != {"null", "nothing"}
 
 
 def accumulate(values: Sequence[Json]) -> ChatAccumulator | MessageAccumulator | ResponseAccumulator:

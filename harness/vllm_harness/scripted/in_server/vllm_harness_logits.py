@@ -125,8 +125,9 @@ class ScriptedLogits(LogitsProcessor):
         take = 0 if args.get(uses.BY_CHOICE) else self._turn(use, len(prompt or ()))
         index = choice if args.get(uses.BY_CHOICE) else take
         ids = takes[index] if index < len(takes) else []
-        kept = list(prompt or ()) if args.get(uses.KEEP_PROMPT) else None
-        return Generation(ids, output, uses.GenerationProgress(use, take, choice, len(ids), kept))
+        if args.get(uses.KEEP_PROMPT) and prompt is not None:
+            uses.keep_prompt(use, take, choice, prompt)
+        return Generation(ids, output, uses.GenerationProgress(use, take, choice, len(ids)))
 
     def _turn(self, use: str, prompt_length: int) -> int:
         """Number of this generation within its request: every further turn has a longer prompt."""

@@ -48,7 +48,14 @@ class ServedBook:
         """The rules that are left, and the state of each use."""
         return {
             "left": [rule["name"] for rule in self.rules if rule.get("left")],
-            "uses": [{**use, "generations": uses.read_statuses(use["id"])} for use in self.uses],
+            "uses": [
+                {
+                    **use,
+                    "generations": uses.read_statuses(use["id"]),
+                    "prompts": uses.read_prompts(use["id"]),
+                }
+                for use in self.uses
+            ],
         }
 
 

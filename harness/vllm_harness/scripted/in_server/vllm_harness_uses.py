@@ -16,6 +16,7 @@ from typing import Any
 import vllm_harness_names as names
 
 REFUSED = ".refused"
+PROMPT_FILE = ".prompt-"  # hidden, as what is no progress
 
 # keys of vllm_xargs
 USE = "harness_use"  # id of this use of a script
@@ -24,7 +25,7 @@ LENGTHS = "harness_lengths"  # tokens of each take
 BY_CHOICE = "harness_by_choice"  # 1: a take for each choice (n > 1); 0: a take for each turn
 SEED = "harness_seed"  # the request's seed, so that a choice is known by its seed
 NO_SCRIPT = "harness_no_script"  # why no script matches this request
-KEEP_PROMPT = "harness_keep_prompt"  # 1: the prompt's token ids are reported
+KEEP_PROMPT = "harness_keep_prompt"  # 1: the prompt of each generation is kept
 
 
 _USE = re.compile(r"\d+-\d+")
@@ -49,15 +50,11 @@ class GenerationProgress:
     Args:
         use, take, choice: which generation it is.
         length: tokens of its script.
-        prompt: the token ids that the model got, where they are to be kept.
     """
 
-    def __init__(
-        self, use: str, take: int, choice: int, length: int, prompt: list[int] | None = None
-    ) -> None:
+    def __init__(self, use: str, take: int, choice: int, length: int) -> None:
         self._path = folder(use) / f"{take}.{choice}"
-        self._facts = {"length": length} if prompt is None else {"length": length, "prompt": prompt}
-        self._head = json.dumps(self._facts).encode() + b"\n"
+        self._head = json.dumps({"length": length}).encode() + b"\n"
         self._file: io.FileIO | None = None
 
     def generated(self, position: int) -> None:
@@ -69,7 +66,7 @@ class GenerationProgress:
     def refused(self, status: dict[str, Any]) -> None:
         """Reports that a token was refused."""
         fresh = self._fresh()
-        fresh.write_text(json.dumps({"state": "refused", **status, **self._facts}))
+        fresh.write_text(json.dumps({"state": "refused", **status}))
         fresh.replace(self._path.with_name(f"{self._path.name}{REFUSED}"))
 
     def _begin(self) -> io.FileIO:
@@ -94,6 +91,26 @@ def read_statuses(use: str) -> list[dict[str, Any]]:
     ]
 
 
+def read_prompts(use: str) -> list[list[int]]:
+    """The prompts that were kept of a use, in the order of its generations."""
+    found = sorted(
+        tuple(map(int, path.name.removeprefix(PROMPT_FILE).split(".")))
+        for path in folder(use).glob(f"{PROMPT_FILE}*")
+    )
+    return [json.loads(_prompt_path(use, *generation).read_text()) for generation in found]
+
+
+def keep_prompt(use: str, take: int, choice: int, prompt: list[int]) -> None:
+    """Keeps the token ids of a generation's prompt."""
+    path = _prompt_path(use, take, choice)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([int(token) for token in prompt]))
+
+
+def _prompt_path(use: str, take: int, choice: int) -> Path:
+    return folder(use) / f"{PROMPT_FILE}{take}.{choice}"
+
+
 def refusal(use: str) -> dict[str, Any] | None:
     """The first refused generation of a use."""
     if not any(name.endswith(REFUSED) for name in _names(use)):
@@ -113,12 +130,11 @@ def _status(use: str, name: str) -> dict[str, Any]:
         refused: dict[str, Any] = json.loads((folder(use) / f"{name}{REFUSED}").read_text())
     except FileNotFoundError:
         head, _, tokens = (folder(use) / name).read_text().partition("\n")
-        facts: dict[str, Any] = json.loads(head)
-        return {**_progress(facts["length"], len(tokens)), **facts}
+        return _progress(json.loads(head)["length"], len(tokens))
     return refused
 
 
 def _progress(length: int, generated: int) -> dict[str, Any]:
     # asynchronous scheduling goes a step past the end, a server that ignores the stop token goes further
     state = "running" if generated < length else "done" if generated <= length + 1 else "overrun"
-    return {"state": state, "position": min(generated, length)}
+    return {"state": state, "position": min(generated, length), "length": length}

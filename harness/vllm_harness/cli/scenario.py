@@ -1,0 +1,169 @@
+"""`vllm-harness scenario`: conversations as data, checked, and run on a server over every transport."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from vllm_harness.cli.options import (
+    COLD_START,
+    DEVICE,
+    FRONTEND,
+    LANE,
+    MODELS_FILE,
+    VLLM,
+    VLLM_PYTHON,
+    environment,
+)
+from vllm_harness.configuration.model_entries import Lane, ModelEntry, load_models
+from vllm_harness.endpoint import attach
+from vllm_harness.errors import UsageError
+from vllm_harness.scenarios.conversation import Served
+from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
+from vllm_harness.scenarios.reading import find_scenario, read_scenario, schema, stories_of_package
+from vllm_harness.scenarios.results import Conversation
+from vllm_harness.scenarios.running import BOTH, needed_capabilities, run, transports_of
+from vllm_harness.scenarios.transports.transport import Transport
+from vllm_harness.server.attached import AttachedServer
+from vllm_harness.server.progress import ConsoleProgress
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.terminal.tables import escaped, plain_console, show_table
+
+app = typer.Typer(
+    no_args_is_help=True, help="Check and run scenarios: conversations as data, over every transport."
+)
+FILE = Annotated[str, typer.Argument(help="A scenario file, or the name of one of the package's stories.")]
+
+
+class Streaming(StrEnum):
+    """How answers are asked for."""
+
+    BOTH = "both"
+    YES = "yes"
+    NO = "no"
+
+
+_DELIVERIES = {Streaming.BOTH: BOTH, Streaming.YES: (True,), Streaming.NO: (False,)}
+
+
+@app.command()
+def check(file: FILE) -> None:
+    """Check a scenario file; every problem is told with its line (exit code 2)."""
+    path = find_scenario(file)
+    scenario = read_scenario(path)
+    lanes = "scripted and live" if scenario.scriptable else "live only, since a turn has no `say`"
+    print(f"{path} is right: turns {len(scenario.turns)}, tools {len(scenario.every_tool)}, lanes {lanes}")
+
+
+@app.command("schema")
+def schema_() -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    print(json.dumps(schema(), indent=2))
+
+
+@app.command()
+def stories() -> None:
+    """List the package's own scenarios, to run or to copy."""
+    rows = [(path.stem, read_scenario(path).title, str(path)) for path in stories_of_package()]
+    show_table(plain_console(), ("name", "title", "file"), rows)
+
+
+@app.command("run")
+def run_(
+    file: FILE,
+    model: Annotated[str, typer.Option(help="A model entry or a hub id.")],
+    transport: Annotated[
+        list[str] | None,
+        typer.Option(help="A transport: responses, responses-history, chat, messages; may be repeated."),
+    ] = None,
+    stream: Annotated[Streaming, typer.Option(help="Whether the answers are streamed.")] = Streaming.BOTH,
+    lane: LANE = None,
+    vllm: VLLM = None,
+    vllm_python: VLLM_PYTHON = None,
+    device: DEVICE = None,
+    frontend: FRONTEND = None,
+    cold_start: COLD_START = False,
+    server_url: Annotated[str | None, typer.Option(help="A server that runs already.")] = None,
+    server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
+    models_file: MODELS_FILE = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Run a scenario on a server, over every transport, streamed and not.
+
+    The exit code is 1 where something is not as expected, a rule of an API is
+    broken, a prompt has lost something, or two transports disagree; what is
+    known of vLLM does not count. It is 1, too, where no turn was answered.
+    """
+    scenario = read_scenario(find_scenario(file))
+    transports = transports_of(transport or (), _DELIVERIES[stream])
+    entry = load_models(models_file).get(model)
+    if server_url is not None:
+        attached = AttachedServer(attach(server_url, api_key_env), entry, server_model)
+        conversations = _run(scenario, attached, transports)
+    else:
+        chosen = lane or ("scripted" if scenario.scriptable and "scripted" in entry.lanes else "live")
+        _check_capabilities(scenario, entry, chosen)
+        with mcp_servers(scenario.mcp) as mcp:
+            args, env = launch_flags(mcp.values())
+            with RemoteServer(
+                entry,
+                lane=chosen,
+                vllm=environment(vllm, vllm_python, device),
+                frontend=frontend or "python",
+                args=args,
+                env=env,
+                cold_start=cold_start,
+                progress=ConsoleProgress(),
+            ) as remote:
+                conversations = _run(scenario, remote, transports, mcp)
+    if as_json:
+        print(json.dumps([each.as_json() for each in conversations], indent=2, ensure_ascii=False))
+    else:
+        _show(scenario, conversations)
+    nothing_came = not any(turn.reply for each in conversations for turn in each.turns)
+    if nothing_came or any(each.wrong for each in conversations):
+        raise typer.Exit(1)
+
+
+def _run(
+    scenario: Scenario,
+    server: RemoteServer | AttachedServer,
+    transports: Sequence[Transport],
+    mcp: Mapping[str, RunningMcp] | None = None,
+) -> list[Conversation]:
+    scripted = server.lane == "scripted"
+    served = Served(server.endpoint, server.model, server.entry, server.vllm_version, scripted)
+    return run(scenario, served, transports, attempts=server.entry.limits.live_attempts, mcp=mcp)
+
+
+def _check_capabilities(scenario: Scenario, entry: ModelEntry, lane: Lane) -> None:
+    """Raises UsageError where the model cannot do what the scenario asks for."""
+    if lacking := needed_capabilities(scenario, scripted=lane == "scripted") - entry.capabilities:
+        raise UsageError(
+            f"the scenario needs {', '.join(sorted(lacking))}, which {entry.name} does not claim",
+            hint="`vllm-harness models` lists what each entry claims",
+        )
+
+
+def _show(scenario: Scenario, conversations: Sequence[Conversation]) -> None:
+    console = plain_console()
+    headings = ("transport", *(turn.name for turn in scenario.turns), "attempts", "known")
+    show_table(console, headings, [_row(each) for each in conversations])
+    for conversation in conversations:
+        for turn in conversation.turns:
+            if turn.reason:
+                console.print(f"{conversation.transport.label}, turn {turn.turn}: cancelled: {turn.reason}")
+        for problem in conversation.problems():
+            console.print(escaped(problem))
+
+
+def _row(conversation: Conversation) -> tuple[str, ...]:
+    known = {finding.known for finding in conversation.every_finding if finding.known}
+    states = (turn.state for turn in conversation.turns)
+    return conversation.transport.label, *states, str(conversation.attempts), str(len(known) or "")

@@ -1,0 +1,8 @@
+"""Scenarios: conversations as data, run over every API of a server, streamed and not.
+
+- `format`, `predicates`, `reading`: what a scenario file holds, and every problem by file and line
+- `tools`, `mcp_servers`, `mcp_client`, `toolboxes`: the tools of a scenario, answered from its data
+- `transports`: a turn as a request of an API, and its answer as a meaning
+- `sending`, `judging`, `prompts`: one exchange, what is wrong with it, and what its prompt kept
+- `conversation`, `running`, `results`: a conversation over one transport, over several, and what became of it
+"""

@@ -1,0 +1,237 @@
+"""One conversation: the turns of a scenario over one transport, each judged as soon as it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import requests
+
+from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.endpoint import Endpoint, tls
+from vllm_harness.protocol import validate_conversation
+from vllm_harness.scenarios import judging, prompts
+from vllm_harness.scenarios.format import Scenario, Turn
+from vllm_harness.scenarios.judging import Mismatch
+from vllm_harness.scenarios.results import Conversation, Prompt, TurnResult
+from vllm_harness.scenarios.sending import send
+from vllm_harness.scenarios.tools import Result, Toolbox
+from vllm_harness.scenarios.transports.transport import Ask, Said, Sent, Transport
+from vllm_harness.scripted.book import BookRule, ScriptBook, ScriptError
+from vllm_harness.scripted.book_file import SaySpec
+from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
+from vllm_harness.scripted.meaning import Meaning, Reasoning
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that scenarios run on.
+
+    Attributes:
+        endpoint: its address.
+        model: the name that it serves.
+        entry: the model entry.
+        version: of its vLLM.
+        scripted: whether its model says what it is told.
+    """
+
+    endpoint: Endpoint
+    model: str
+    entry: ModelEntry
+    version: str
+    scripted: bool
+
+
+def converse(scenario: Scenario, served: Served, transport: Transport, toolbox: Toolbox) -> Conversation:
+    """Holds a conversation once.
+
+    Raises:
+        DialectError: the model's family cannot express what a turn says.
+        BookError: the server takes no scripts, or does not answer.
+    """
+    talk = _Talk(scenario, served, transport, toolbox)
+    with httpx.Client(timeout=served.endpoint.request_s, verify=tls()) as client:
+        for turn in scenario.turns:
+            talk.results[turn.name] = talk.take(turn, client)
+    turns = list(talk.results.values())
+    exchanges = [exchange for turn in turns if (exchange := turn.exchange) is not None]
+    return Conversation(transport, turns, validate_conversation(exchanges))
+
+
+class _Talk:
+    def __init__(self, scenario: Scenario, served: Served, transport: Transport, toolbox: Toolbox) -> None:
+        self.results: dict[str, TurnResult] = {}
+        self._scenario, self._served = scenario, served
+        self._transport, self._toolbox = transport, toolbox
+        self._stopped = ""
+        self._context = _context(served.endpoint) if transport.api == "messages" else None
+
+    def take(self, turn: Turn, client: httpx.Client) -> TurnResult:
+        """A turn's result."""
+        if reason := self._stopped or self._why_not(turn):
+            return TurnResult(turn.name, reason)
+        line = self._line(turn)
+        results = []
+        for call in line[-1].answer.open_calls if line else ():
+            output = None if call.values is None else self._toolbox.run(call.name, call.values)
+            if output is None:
+                actual = f"none for {call.name} with {call.arguments}"
+                missing = Mismatch("tool outputs", "an output of the scenario for each call", actual)
+                return TurnResult(turn.name, mismatches=[missing])
+            results.append(Result(call.id, *output))
+        result = TurnResult(turn.name, sent=Sent(tuple(results), turn.user))
+        self._exchange(turn, result, line, client)
+        self._look_for_calls(turn, result)
+        return result
+
+    def _why_not(self, turn: Turn) -> str:
+        """Why a turn cannot be asked; empty where it can."""
+        above = self._scenario.parent(turn)
+        if above is None:
+            return ""
+        before = self.results[above.name]
+        if before.said is None:
+            return f"it continues turn {above.name}, which has no answer to go on from"
+        if not turn.user and above.expect.calls and not before.said.answer.open_calls:
+            return f"it sends outputs alone, and turn {above.name} made no call"
+        return ""
+
+    def _line(self, turn: Turn) -> list[Said]:
+        results = [self.results[each.name].said for each in self._scenario.line(turn)]
+        return [said for said in results if said is not None]
+
+    def _exchange(self, turn: Turn, result: TurnResult, line: Sequence[Said], client: httpx.Client) -> None:
+        transport, endpoint = self._transport, self._served.endpoint
+        assert result.sent is not None
+        streaming = transport.streaming if transport.streamed else {}
+        result.request = {**transport.request(self._ask(turn, line, result.sent)), **streaming}
+        url, headers = endpoint.url_for(transport.path), _headers(endpoint, transport.api)
+        if not self._served.scripted:
+            result.reply = send(client, url, result.request, headers)
+            self._judge(turn, result)
+            return
+        with _told(turn, self._served) as (book, meaning):
+            result.reply = send(client, url, result.request, {**headers, BOOK_HEADER: book.name})
+            self._judge(turn, result)
+            self._judge_script(turn, result, book)
+            if result.said:
+                self._judge_meaning(turn, result, meaning)
+                self._judge_prompt(turn, result, line, book)
+
+    def _ask(self, turn: Turn, line: Sequence[Said], sent: Sent) -> Ask:
+        return Ask(
+            self._served.model,
+            self._scenario.instructions,
+            self._toolbox,
+            turn.tool_choice,
+            turn.max_tokens or self._scenario.max_tokens,
+            self._context,
+            tuple(line),
+            sent,
+        )
+
+    def _judge(self, turn: Turn, result: TurnResult) -> None:
+        assert result.reply is not None
+        transport = self._transport
+        result.answer = judging.answer_of(result.reply, transport)
+        result.mismatches += judging.mismatches(turn.expect, result.reply, result.answer, transport)
+        result.findings += judging.protocol_findings(result.reply, transport, result.request)
+
+    def _judge_script(self, turn: Turn, result: TurnResult, book: ScriptBook) -> None:
+        if result.mismatches:
+            return
+        if turn.expect.status == "refused":
+            if any(use["generations"] for use in book.report()["uses"]):
+                begun = Mismatch("refusal", "before the model says anything", "its script had begun")
+                result.mismatches.append(begun)
+        elif turn.expect.status != "failed":
+            try:
+                book.verify()
+            except ScriptError as error:
+                result.mismatches.append(Mismatch("script", "followed to its end", error.message))
+
+    def _judge_meaning(self, turn: Turn, result: TurnResult, meaning: Meaning | None) -> None:
+        assert result.answer is not None
+        if meaning is not None and result.answer.status == "completed":
+            result.findings += judging.said_findings(
+                meaning, result.answer, self._place(turn), self._transport.label
+            )
+
+    def _judge_prompt(self, turn: Turn, result: TurnResult, line: Sequence[Said], book: ScriptBook) -> None:
+        assert result.sent is not None
+        if not (generations := book.prompts()):
+            return
+        ids = generations[0]
+        result.prompt = Prompt(tuple(ids), book.decode(ids))
+        text, path = result.prompt.text, f"{self._place(turn)}.prompt"
+        elements = prompts.elements_of(line, result.sent)
+        result.findings += prompts.lost(text, elements, path)
+        result.findings += prompts.foreign(text, elements, self._beside(line), path)
+
+    def _beside(self, line: Sequence[Said]) -> list[prompts.Element]:
+        """What was said in the turns so far that are not of a line."""
+        others = [said for each in self.results.values() if (said := each.said) is not None]
+        return prompts.elements_of([said for said in others if said not in line], Sent((), ()))
+
+    def _place(self, turn: Turn) -> str:
+        return f"$.{self._transport.label}.{turn.name}"
+
+    def _look_for_calls(self, turn: Turn, result: TurnResult) -> None:
+        """Where calls are expected and none came: what the scenario wants to become of it."""
+        if not turn.expect.calls or result.said is None or result.said.answer.calls:
+            return
+        if self._scenario.missing_tool_call != "ignore_continue":
+            self._stopped = f"turn {turn.name} made no call ({self._scenario.missing_tool_call})"
+        if self._scenario.missing_tool_call != "error_stop":
+            result.without_call = True
+            result.mismatches = [each for each in result.mismatches if each.what != judging.CALLS]
+
+
+@contextmanager
+def _told(turn: Turn, served: Served) -> Iterator[tuple[ScriptBook, Meaning | None]]:
+    """A book with what the model says in a turn, and its meaning, where it is one meaning."""
+    takes = [_take(spec, served.entry) for spec in turn.say]
+    book = ScriptBook(served.endpoint, served.entry)
+    book.add(
+        BookRule(
+            f"turn {turn.name}",
+            tuple(takes),
+            by_choice=len(takes) == 1,
+            constrained=True,  # without blanks that a model may put around a call
+            expect="cut" if turn.expect.status == "incomplete" else "done",
+            keep_prompt=True,
+        )
+    )
+    try:
+        yield book, takes[0] if len(takes) == 1 and isinstance(takes[0], Meaning) else None
+    finally:
+        book.close()
+
+
+def _take(spec: SaySpec, entry: ModelEntry) -> Any:
+    """What is said; a model without a reasoning parser does not think."""
+    said = spec.as_say()
+    if isinstance(said, Meaning) and "reasoning" not in entry.capabilities:
+        return Meaning(tuple(part for part in said.parts if not isinstance(part, Reasoning)))
+    return said
+
+
+def _headers(endpoint: Endpoint, api: str) -> Mapping[str, str]:
+    key = {"Authorization": f"Bearer {endpoint.api_key}"}
+    if api != "messages":
+        return {**dict(endpoint.headers), **key}
+    return {**dict(endpoint.headers), **key, "x-api-key": endpoint.api_key, "anthropic-version": "2023-06-01"}
+
+
+def _context(endpoint: Endpoint) -> int | None:
+    """The length of the model's context, as vLLM tells it in its list of models."""
+    headers = {"Authorization": f"Bearer {endpoint.api_key}"}
+    try:
+        answer = requests.get(endpoint.url_for("/v1/models"), headers=headers, timeout=10)
+        length = answer.json()["data"][0]["max_model_len"]
+    except (requests.RequestException, LookupError, TypeError, ValueError):
+        return None
+    return length if isinstance(length, int) else None

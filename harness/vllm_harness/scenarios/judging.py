@@ -1,0 +1,144 @@
+"""What is wrong with one exchange: by the rules of its API, by the scenario, and by the script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from vllm_harness.protocol import Finding, compare_stream, validate_body, validate_stream
+from vllm_harness.protocol.bodies import placed_as_in_stream
+from vllm_harness.protocol.conversation.compare import accumulate, as_finding, matters
+from vllm_harness.protocol.core.differences import differences
+from vllm_harness.protocol.core.events import Json
+from vllm_harness.protocol.core.findings import brief
+from vllm_harness.protocol.responses.accumulate import ResponseAccumulator
+from vllm_harness.scenarios.format import CallExpectation, Expectation
+from vllm_harness.scenarios.predicates import objections
+from vllm_harness.scenarios.sending import Reply
+from vllm_harness.scenarios.transports.transport import Answer, Call, Transport
+from vllm_harness.scripted.meaning import Meaning, ToolCall
+
+OK = 200
+CALLS = "calls"
+"""What a mismatch of the calls' names is about."""
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Where an answer is not as the scenario expects it.
+
+    Attributes:
+        what: such as `calls[0].arguments.job_id`.
+        expected, actual: in words or as JSON.
+    """
+
+    what: str
+    expected: str
+    actual: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: expected {self.expected}, actual {self.actual}"
+
+
+def answer_of(reply: Reply, transport: Transport) -> Answer:
+    """The meaning of a reply: of its body, or of what its stream adds up to."""
+    if reply.status != OK or reply.broken:
+        return Answer("failed" if reply.status in (0, OK) else "refused")
+    body = added_up(reply.events) if reply.streamed else reply.body
+    return Answer("failed") if body is None else transport.answer(body)
+
+
+def added_up(events: Sequence[Json]) -> Json | None:
+    """What a client makes of a stream: the response of its terminal event, else what it adds up to."""
+    match accumulate(events):
+        case ResponseAccumulator() as response:
+            return response.terminal
+        case accumulated:
+            return getattr(accumulated, "completion", None) or getattr(accumulated, "message", None)
+
+
+def protocol_findings(reply: Reply, transport: Transport, request: Json) -> list[Finding]:
+    """What the rules of the API find; a stream is also held against its own terminal event."""
+    if reply.streamed:
+        events = reply.sse
+        findings = validate_stream(events, api=transport.api, request=request)
+        return findings + [each for each in compare_stream(events) if matters(each)]
+    body = reply.body
+    if body is None:
+        return []
+    return placed_as_in_stream(validate_body(body, api=transport.api, request=request), body)
+
+
+def mismatches(expected: Expectation, reply: Reply, answer: Answer, transport: Transport) -> list[Mismatch]:
+    """Where an answer is not as expected; where its status is not, nothing else is looked at."""
+    if reply.broken:
+        return [Mismatch("answer", "a whole answer", reply.broken)]
+    if answer.status != expected.status:
+        return [Mismatch("status", expected.status, _status(reply, answer))]
+    found = []
+    if expected.http not in (None, reply.status):
+        found.append(Mismatch("http", str(expected.http), str(reply.status)))
+    found += _of_calls(expected.calls, answer.calls)
+    for number, predicate in enumerate(expected.text):
+        if objection := predicate.objection(answer.text):
+            found.append(Mismatch(f"text[{number}]", f"a text {objection}", brief(answer.text)))
+    if reply.streamed:
+        found += _of_events(expected.events.get(transport.api, ()), reply.events)
+    return found
+
+
+def _status(reply: Reply, answer: Answer) -> str:
+    if answer.status != "refused":
+        return answer.status
+    return f"HTTP {reply.status}: {reply.content[:300].decode('utf-8', 'replace')}"
+
+
+def _of_calls(expected: Sequence[CallExpectation] | None, calls: Sequence[Call]) -> Iterator[Mismatch]:
+    if expected is None:
+        return
+    if [call.name for call in calls] != [call.name for call in expected]:
+        yield Mismatch(CALLS, _names(expected), _names(calls))
+        return
+    for number, (wanted, call) in enumerate(zip(expected, calls, strict=True)):
+        place, values = f"calls[{number}].arguments", call.values
+        if values is None:
+            yield Mismatch(place, "a JSON object", brief(call.arguments))
+            continue
+        for name, objection in objections(wanted.arguments, values):
+            actual = brief(values[name]) if name in values else "nothing"
+            yield Mismatch(f"{place}.{name}", objection, actual)
+
+
+def _names(calls: Sequence[CallExpectation | Call]) -> str:
+    return ", ".join(call.name for call in calls) or "no call"
+
+
+def _of_events(expected: Sequence[str], events: Sequence[Json]) -> Iterator[Mismatch]:
+    kinds = iter([str(event.get("type")) for event in events])
+    for number, kind in enumerate(expected):
+        if kind not in kinds:  # takes all up to the one that it finds
+            came = ", ".join(dict.fromkeys(str(event.get("type")) for event in events))
+            yield Mismatch(f"events[{number}]", f"{kind}, after those before it", came)
+            return
+
+
+def said_findings(said: Meaning, answer: Answer, place: str, transport: str) -> list[Finding]:
+    """Where an answer does not mean what the scripted model said."""
+    wanted = Answer("completed", said.text, said.reasoning, tuple(map(_call_of, said.calls)))
+    return compared(wanted, answer, place, ("the script", transport))
+
+
+def compared(left: Answer, right: Answer, place: str, labels: tuple[str, str]) -> list[Finding]:
+    """Where two answers differ in meaning, at paths below a place."""
+    found = differences(left.meaning(), right.meaning(), path=place)
+    return [as_finding(difference, *labels) for difference in found]
+
+
+def compared_roughly(left: Answer, right: Answer, place: str, labels: tuple[str, str]) -> list[Finding]:
+    """Where two answers differ in how they end or in which tools they call, at paths below a place."""
+    rough = [{"status": each.status, "calls": [call.name for call in each.calls]} for each in (left, right)]
+    return [as_finding(difference, *labels) for difference in differences(*rough, path=place)]
+
+
+def _call_of(call: ToolCall) -> Call:
+    return Call("", call.name, call.arguments_json)

@@ -1,0 +1,251 @@
+"""Scenario files: read strictly; every problem is named by file, line and key."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from vllm_harness.errors import UsageError
+from vllm_harness.files.located_yaml import Document, Location, read_yaml
+from vllm_harness.scenarios import format as data
+from vllm_harness.scenarios.predicates import PredicateSpec
+from vllm_harness.scenarios.tools import output_for
+from vllm_harness.scripted.book_file import SaySpec
+
+STORIES = Path(__file__).with_name("stories")
+"""The package's own scenarios, to run and to copy."""
+_TOOLS: TypeAdapter[dict[str, data.Tool]] = TypeAdapter(dict[data.Name, data.Tool])
+MAX_IMAGE = 20 * 2**20
+_ADDRESSES = ("http://", "https://", "data:")
+Problem = tuple[Location, str]
+
+
+class ScenarioError(UsageError):
+    """The file is no scenario; the message names file, line and key."""
+
+
+def find_scenario(name: str) -> Path:
+    """The path that a user means: of a file, or of one of the package's stories by its name.
+
+    Raises:
+        ScenarioError: there is no such file or story.
+    """
+    path = Path(name)
+    if path.exists():
+        return path
+    stories = {story.stem: story for story in stories_of_package()}
+    if name in stories:
+        return stories[name]
+    near = get_close_matches(path.stem, stories, n=3, cutoff=0.4) or sorted(stories)
+    raise ScenarioError(
+        f"there is no file {name}, and no story of this name", hint=f"the stories are: {', '.join(near)}"
+    )
+
+
+def stories_of_package() -> list[Path]:
+    """The package's own scenarios, by name."""
+    return sorted(path for path in STORIES.glob("*.yaml") if not path.stem.endswith("-tools"))
+
+
+def read_scenario(path: Path) -> data.Scenario:
+    """A scenario, with what it has in other files: tools and images.
+
+    Raises:
+        UsageError: naming file, line and key of every problem.
+    """
+    document = read_yaml(path)
+    _check_version(document)
+    try:
+        scenario = data.Scenario.model_validate(document.data)
+    except ValidationError as error:
+        raise ScenarioError(document.problems(error, _keys_at)) from error
+    whole = _with_shared_tools(scenario, document)
+    if problems := list(_problems(whole)):
+        raise ScenarioError("\n".join(_placed(document, *problem) for problem in problems))
+    return whole.model_copy(update={"turns": tuple(_with_images(whole, document))})
+
+
+def _with_images(scenario: data.Scenario, document: Document) -> Iterator[data.Turn]:
+    """The turns, with each image's file as a data URL."""
+    for number, turn in enumerate(scenario.turns):
+        parts = [
+            _with_image(part, document, ("turns", number, "user", index))
+            for index, part in enumerate(turn.user)
+        ]
+        yield turn.model_copy(update={"user": tuple(parts)})
+
+
+def _with_image(part: data.Part, document: Document, place: Location) -> data.Part:
+    if part.image is None or part.image.startswith(_ADDRESSES):
+        return part
+    path = document.path.parent / part.image
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_IMAGE + 1)
+    except OSError as error:
+        raise ScenarioError(_placed(document, (*place, "image"), f"{path}: {error.strerror}")) from error
+    if len(content) > MAX_IMAGE:
+        raise ScenarioError(_placed(document, (*place, "image"), f"{path}: more than {MAX_IMAGE} bytes"))
+    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    return data.Part(image=f"data:{kind};base64,{base64.b64encode(content).decode()}")
+
+
+def _check_version(document: Document) -> None:
+    content = document.data
+    if not isinstance(content, dict) or "scenario" not in content:
+        raise ScenarioError(
+            f"{document.path}:1: scenario: the version of the format is missing",
+            hint=f"a scenario is a mapping that begins with `scenario: {data.VERSION}`",
+        )
+    if content["scenario"] is True or content["scenario"] != data.VERSION:
+        raise ScenarioError(
+            _placed(document, ("scenario",), f"version {content['scenario']!r} of the format is unknown"),
+            hint=f"this harness reads version {data.VERSION}",
+        )
+
+
+def _with_shared_tools(scenario: data.Scenario, document: Document) -> data.Scenario:
+    """The scenario with the tools of further files. Raises UsageError, naming the file."""
+    servers = {
+        label: server.model_copy(update={"tools": _all_tools(server, document, ("mcp", label))})
+        for label, server in scenario.mcp.items()
+    }
+    return scenario.model_copy(update={"tools": _all_tools(scenario, document, ()), "mcp": servers})
+
+
+def _all_tools(
+    holder: data.Scenario | data.McpServer, document: Document, place: Location
+) -> dict[str, data.Tool]:
+    """The tools of a part of a scenario, those of its further file first."""
+    if holder.tools_file is None:
+        return holder.tools
+    shared = read_yaml(document.path.parent / holder.tools_file)
+    try:
+        tools = _TOOLS.validate_python(shared.data)
+    except ValidationError as error:
+        problems = shared.problems(error, lambda location: _keys_at(("tools", *location)))
+        raise ScenarioError(problems) from error
+    if twice := sorted(tools.keys() & holder.tools.keys()):
+        message = f"{shared.path} has a tool of this name as well"
+        raise ScenarioError(
+            _placed(document, (*place, "tools", twice[0]), message), hint="keep one of the two"
+        )
+    return {**tools, **holder.tools}
+
+
+def _problems(scenario: data.Scenario) -> Iterator[Problem]:
+    """What is wrong between the parts of a scenario."""
+    yield from _of_tools(scenario)
+    seen: set[str] = set()
+    cyclic = False
+    for number, turn in enumerate(scenario.turns):
+        place: Location = ("turns", number)
+        if turn.name == data.START:
+            yield (*place, "name"), f"{data.START!r} is what a turn continues that begins a conversation"
+        if turn.name in seen:
+            yield (*place, "name"), f"there is a turn {turn.name!r} already"
+        if turn.after not in (None, data.START) and turn.after not in seen:
+            cyclic = True
+            yield (*place, "after"), _why_not_after(scenario, turn)
+        seen.add(turn.name)
+        if turn.tool_choice not in (None, *data.TOOL_CHOICES, *scenario.every_tool):
+            yield (*place, "tool_choice"), f"no tool is called {turn.tool_choice!r}"
+        for index, call in enumerate(turn.expect.calls or ()):
+            if call.name not in scenario.every_tool:
+                yield (*place, "expect", "calls", index, "name"), f"no tool is called {call.name!r}"
+    if not cyclic:
+        yield from _of_conversation(scenario)
+
+
+def _why_not_after(scenario: data.Scenario, turn: data.Turn) -> str:
+    """Why a turn cannot continue the one that it names, which does not stand above it."""
+    assert turn.after is not None
+    names = [each.name for each in scenario.turns]
+    if turn.after not in names:
+        near = get_close_matches(turn.after, [*names, data.START], n=1)
+        return f"no turn is called {turn.after!r}" + (f", did you mean {near[0]!r}?" if near else "")
+    chain = [turn]
+    above = scenario.parent(turn)
+    while above is not None and above not in chain:
+        chain.append(above)
+        above = scenario.parent(above)
+    if above is turn:
+        circle = " -> ".join(each.name for each in (*chain, turn))
+        return f"the turns continue one another in a circle: {circle}"
+    return f"{turn.after!r} stands further down, and a turn continues one above it"
+
+
+def _of_tools(scenario: data.Scenario) -> Iterator[Problem]:
+    seen: set[str] = set()
+    places: list[tuple[Location, Collection[str]]] = [((), scenario.tools)]
+    places += [(("mcp", label), server.tools) for label, server in scenario.mcp.items()]
+    for place, tools in places:
+        if place and not tools:
+            yield place, "an MCP server has tools: give tools or tools_file"
+        for name in tools:
+            if name in data.TOOL_CHOICES:
+                yield (*place, "tools", name), "a tool cannot have a name that tool_choice gives a meaning"
+            if name in seen:
+                yield (*place, "tools", name), f"there is a tool {name!r} already"
+            seen.add(name)
+
+
+def _of_conversation(scenario: data.Scenario) -> Iterator[Problem]:
+    """What is wrong between a turn and those that it continues."""
+    continued = {above.name for turn in scenario.turns if (above := scenario.parent(turn))}
+    for number, turn in enumerate(scenario.turns):
+        if scenario.parent(turn) is None and not turn.user:
+            yield ("turns", number), "a turn that begins a conversation has a 'user' who says something"
+        if turn.name in continued and len(turn.say) == 1:
+            for index, call in enumerate(turn.say[0].calls):
+                tool = scenario.every_tool.get(call.name)
+                if tool and isinstance(call.arguments, dict) and not output_for(tool, call.arguments):
+                    place = ("turns", number, "say", 0, "calls", index)
+                    yield place, f"no output of {call.name} is for these arguments, and a turn continues this"
+
+
+def _placed(document: Document, location: Location, message: str) -> str:
+    return f"{document.path}:{document.line(location)}: {'.'.join(map(str, location))}: {message}"
+
+
+def _keys_at(location: Location) -> Collection[str]:
+    """The keys of the mapping at a place of a scenario."""
+    part: type[BaseModel]
+    match location:
+        case ():
+            part = data.Scenario
+        case ("tools", _) | ("mcp", _, "tools", _):
+            part = data.Tool
+        case ("tools", _, "outputs", int()) | ("mcp", _, "tools", _, "outputs", int()):
+            part = data.Output
+        case ("mcp", _):
+            part = data.McpServer
+        case ("turns", int()):
+            part = data.Turn
+        case ("turns", int(), "user", int()):
+            part = data.Part
+        case ("turns", int(), "expect"):
+            part = data.Expectation
+        case ("turns", int(), "expect", "calls", int()):
+            part = data.CallExpectation
+        case ("turns", int(), "say", int()):
+            part = SaySpec
+        case ("turns", int(), "expect", *_) | ("tools", _, "outputs", *_):
+            part = PredicateSpec
+        case _:
+            return ()
+    return part.model_fields
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a scenario's file, for editors."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **data.Scenario.model_json_schema(by_alias=True),
+    }

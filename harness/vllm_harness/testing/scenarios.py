@@ -1,0 +1,84 @@
+"""Scenarios in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from vllm_harness.errors import UsageError
+from vllm_harness.scenarios.conversation import Served
+from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.reading import find_scenario, read_scenario
+from vllm_harness.scenarios.results import Conversation
+from vllm_harness.scenarios.running import BOTH, needed_capabilities, run, transports_of
+from vllm_harness.testing.content import UnexpectedContent
+from vllm_harness.testing.session import Server, result_of, the_run
+from vllm_harness.testing.skips import NOT_SERVED, skip
+
+
+@dataclass(frozen=True)
+class ScenarioRunner:
+    """Runs scenarios on the server of a test; what is found goes into the record of its target."""
+
+    server: Server
+    item: pytest.Item
+
+    def __call__(
+        self,
+        scenario: str | Path | Scenario,
+        *,
+        transports: Sequence[str] = (),
+        streamed: Sequence[bool] = BOTH,
+    ) -> list[Conversation]:
+        """Runs a scenario.
+
+        Args:
+            scenario: a file, relative to the test's, or the name of one of the package's stories.
+            transports: `responses`, `responses-history`, `chat`, `messages`; by default all.
+            streamed: whether the answers are streamed; by default each conversation is held both ways.
+
+        Returns:
+            What became of each conversation.
+
+        Raises:
+            AssertionError: something is not as it should be, and nobody knew of it. On the live lane
+                `UnexpectedContent` where only the model's words are not as expected, and no turn forbids
+                retries.
+            UsageError: the file is no scenario, or the model cannot do what it asks for.
+        """
+        read = scenario if isinstance(scenario, Scenario) else self._read(scenario)
+        scripted = self.server.lane == "scripted"
+        entry = self.server.entry
+        if lacking := needed_capabilities(read, scripted=scripted) - entry.capabilities:
+            raise UsageError(
+                f"the scenario needs {', '.join(sorted(lacking))}, which {entry.name} does not claim",
+                hint="mark the test with pytest.mark.vllm_needs and these names",
+            )
+        served = Served(self.server.endpoint, self.server.model, entry, self.server.vllm_version, scripted)
+        over = transports_of(transports, streamed)
+        conversations = run(read, served, over, defects=the_run(self.item.config).defects)
+        for conversation in conversations:
+            result_of(self.item).add(conversation.every_finding)
+        if not any(turn.reply for each in conversations for turn in each.turns):
+            skip(NOT_SERVED, "this server serves none of the scenario's transports")
+        self._raise(read, conversations)
+        return conversations
+
+    def _read(self, name: str | Path) -> Scenario:
+        beside = self.item.path.parent / name
+        return read_scenario(beside if beside.exists() else find_scenario(str(name)))
+
+    def _raise(self, scenario: Scenario, conversations: Sequence[Conversation]) -> None:
+        problems = [problem for each in conversations for problem in each.problems()]
+        if not problems:
+            return
+        strict = {turn.name for turn in scenario.turns if turn.expect.retries == "none"}
+        wrong = [turn for each in conversations for turn in each.turns if turn.wrong]
+        of_content = self.server.lane != "scripted" and not any(
+            finding.counts for each in conversations for finding in each.every_finding
+        )
+        again = of_content and not any(turn.turn in strict for turn in wrong)
+        raise (UnexpectedContent if again else AssertionError)("\n".join(problems))

@@ -1,0 +1,164 @@
+"""Conversations as data: the stories over every transport, and what is told where something is wrong."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lost_calls import LOST
+from vllm_harness.defects.registry import load_defects
+from vllm_harness.scenarios.conversation import Served
+from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.reading import find_scenario, read_scenario, stories_of_package
+from vllm_harness.scenarios.running import needed_capabilities, run, transports_of
+from vllm_harness.scenarios.transports import TRANSPORTS, responses
+from vllm_harness.testing.defects import DefectShown
+from vllm_harness.testing.scenarios import ScenarioRunner
+from vllm_harness.testing.session import Server
+
+
+def calls_of_server(story: Path) -> bool:
+    """Whether the server under test is to call an MCP server, which it must be started for."""
+    return any(each.called_by == "server" for each in read_scenario(story).mcp.values())
+
+
+STORIES = [
+    pytest.param(
+        path.stem,
+        id=path.stem,
+        marks=pytest.mark.vllm_needs(*needed_capabilities(read_scenario(path), scripted=False)),
+    )
+    for path in stories_of_package()
+    if not calls_of_server(path)
+]
+TOOL = {"parameters": {"type": "object", "properties": {}}, "outputs": [{"output": "21 degrees"}]}
+CALL: dict[str, Any] = {"calls": [{"name": "get_weather"}]}
+
+
+def of(*turns: dict[str, Any], **more: Any) -> Scenario:
+    """A scenario with one tool."""
+    return Scenario.model_validate({"scenario": 1, "tools": {"get_weather": TOOL}, "turns": turns, **more})
+
+
+@pytest.fixture
+def served(vllm_server: Server) -> Served:
+    """The target's server."""
+    server = vllm_server
+    return Served(server.endpoint, server.model, server.entry, server.vllm_version, server.lane == "scripted")
+
+
+@pytest.mark.vllm_needs("store")
+@pytest.mark.covers("AG-004", "VR-021", "VR-022", "VR-042", "VR-044", "VR-045", "LS-004")
+@pytest.mark.parametrize("story", STORIES)
+def test_story(story: str, scenario: ScenarioRunner, vllm_server: Server) -> None:
+    """Every transport, streamed and not."""
+    refused = any(turn.expect.status == "refused" for turn in read_scenario(find_scenario(story)).turns)
+    try:
+        scenario(story, transports=[name for name in TRANSPORTS if name != "messages" or not refused])
+    except AssertionError as error:
+        if load_defects()[LOST].holds_for(vllm_server.vllm_version, vllm_server.entry.name):
+            raise_lost(str(error))
+        raise
+
+
+def raise_lost(problems: str) -> None:
+    """Raises DefectShown where only streams are wrong that have lost a call, as they do by chance."""
+    lost = set(re.findall(r"^([\w-]+-stream), turn [\w-]+: calls: .*, actual no call$", problems, re.M))
+    if lost and {line.split(",")[0] for line in problems.splitlines()} == lost:
+        raise DefectShown(LOST)
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
+@pytest.mark.vllm_known_defect("vllm-57997")
+def test_story_with_a_refused_turn_over_messages(scenario: ScenarioRunner) -> None:
+    scenario("tool-megabyte", transports=["messages"], streamed=(False,))
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("store")
+@pytest.mark.covers("LS-004")
+def test_a_server_that_forgets_is_found(served: Served) -> None:
+    """Without the id of the turn before, the prompt lacks what was said, and that is told."""
+    forgetful = replace(
+        responses.WITH_STATE,
+        request=lambda ask: responses.WITH_STATE.request(replace(ask, line=())),
+    )
+    story = of(
+        {"name": "word", "user": "Remember heliotrope.", "say": "I shall remember it."},
+        {"name": "which", "user": "Which word?", "say": "It is heliotrope."},
+    )
+    right, wrong = run(story, served, [*transports_of(["responses-history"], (False,)), forgetful])
+    assert not right.wrong
+    assert [turn.state for turn in wrong.turns] == ["passed", "failed"]
+    found = [(each.code, each.path, each.kind) for each in wrong.turns[1].findings if each.counts]
+    assert found == [("CP102", "$.responses.which.prompt", "message")] * 2
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
+@pytest.mark.covers("AG-004")
+def test_what_becomes_of_a_missing_call(served: Served) -> None:
+    """The turn that lacks it, the one that would send its output, one more, and one beside them."""
+    turns = (
+        {"name": "ask", "user": "Weather?", "expect": CALL, "say": "I do not know."},
+        {"name": "output", "say": "Mild."},
+        {"name": "more", "after": "ask", "user": "And tomorrow?", "say": "Who knows."},
+        {"name": "other", "after": "start", "user": "Hello!", "say": "Hello."},
+    )
+    expected = {
+        "error_stop": ["failed", "cancelled", "cancelled", "cancelled"],
+        "ignore_stop": ["no call", "cancelled", "cancelled", "cancelled"],
+        "ignore_continue": ["no call", "cancelled", "passed", "passed"],
+    }
+    for behaviour, states in expected.items():
+        (held,) = run(of(*turns, missing_tool_call=behaviour), served, transports_of(["chat"], (True,)))
+        assert [turn.state for turn in held.turns] == states, behaviour
+        assert held.wrong == (behaviour == "error_stop")
+        stopped = f"turn ask made no call ({behaviour})"
+        if behaviour == "ignore_continue":
+            assert held.turns[1].reason == "it sends outputs alone, and turn ask made no call"
+        else:
+            assert {turn.reason for turn in held.turns[1:]} == {stopped}
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
+@pytest.mark.covers("AG-004")
+def test_what_is_not_as_expected_is_told(served: Served) -> None:
+    """Other arguments, another text, a limit, an event that does not come, an answer in place of an error."""
+    call = {"calls": [{"name": "get_weather", "arguments": {"city": "Oslo"}}]}
+    story = of(
+        {
+            "name": "call",
+            "user": "Weather in Paris?",
+            "expect": {"calls": [{"name": "get_weather", "arguments": {"city": "Paris", "day": "today"}}]},
+            "say": call,
+        },
+        {"name": "text", "expect": {"text": {"contains": "rain"}}, "say": "It is mild."},
+        {"name": "cut", "user": "Go on.", "max_tokens": 2, "say": "One, two, three, four, five, six."},
+        {
+            "name": "events",
+            "after": "start",
+            "user": "Hi",
+            "expect": {"events": {"responses": ["response.completed", "response.created"]}},
+            "say": "Hello.",
+        },
+        {"name": "refused", "after": "start", "user": "Hi", "expect": {"status": "refused"}, "say": "Hello."},
+        {"name": "orphan", "user": "Well?", "say": "Well."},
+    )
+    (held,) = run(story, served, transports_of(["responses"], (True,)))
+    assert {turn.turn: [each.what for each in turn.mismatches] for turn in held.turns} == {
+        "call": ["calls[0].arguments.city", "calls[0].arguments.day"],
+        "text": ["text[0]"],
+        "cut": ["status"],
+        "events": ["events[1]"],
+        "refused": ["status"],
+        "orphan": [],
+    }
+    assert held.turns[0].mismatches[0].expected == '"Paris"'
+    assert held.turns[2].mismatches[0].actual == "incomplete"

@@ -1,0 +1,181 @@
+"""Scenario files: what is wrong is told by file, line and key; the stories and the schema are right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from vllm_harness.errors import UsageError
+from vllm_harness.files import located_yaml
+from vllm_harness.scenarios.reading import find_scenario, read_scenario, schema, stories_of_package
+
+RIGHT = """\
+scenario: 1
+title: Weather
+tools:
+  get_weather:
+    parameters: {type: object, properties: {city: {type: string}}}
+    outputs:
+      - when: {city: Paris}
+        output: sunny
+turns:
+  - name: ask
+    user: Weather in Paris?
+    expect: {calls: [{name: get_weather, arguments: {city: Paris}}]}
+    say: {calls: [{name: get_weather, arguments: {city: Paris}}]}
+  - name: answer
+    expect: {calls: [], text: {contains: sunny}}
+    say: It is sunny.
+"""
+# what is written in place of what, the line that the error names, and words of it
+WRONG = {
+    "cut off": ("expect: {calls: [], text: {contains: sunny}}", "expect: {calls: [", 17, "expected"),
+    "no version": ("scenario: 1\n", "", 1, "the version of the format is missing"),
+    "unknown version": ("scenario: 1", "scenario: 7", 1, "version 7 of the format is unknown"),
+    "a version that is no number": ("scenario: 1", "scenario: true", 1, "version True"),
+    "unknown key": ("    user: Weather", "    usr: Weather", 11, "unknown key, did you mean 'user'?"),
+    "unknown key of a predicate": ("{contains: sunny}", "{contain: sunny}", 15, "did you mean 'contains'?"),
+    "no turns": (RIGHT[RIGHT.index("turns:") :], "turns: []\n", 9, "give at least one"),
+    "turn without a name": ("- name: answer\n    expect", "- expect", 14, "Field required"),
+    "turn of a name that is taken": ("- name: answer", "- name: ask", 14, "there is a turn 'ask' already"),
+    "missing turn": ("- name: answer", "- name: answer\n    after: aks", 15, "did you mean 'ask'?"),
+    "turn that continues itself": ("- name: ask", "- name: ask\n    after: ask", 11, "ask -> ask"),
+    "cyclic branch": ("- name: ask", "- name: ask\n    after: answer", 11, "ask -> answer -> ask"),
+    "later turn": (
+        "- name: ask\n",
+        "- {name: first, user: Hi, after: answer}\n  - name: ask\n    after: start\n",
+        10,
+        "'answer' stands further down",
+    ),
+    "nothing at the beginning": ("    user: Weather in Paris?\n", "", 10, "has a 'user' who says something"),
+    "duplicate tool": (
+        "turns:\n",
+        "  get_weather: {parameters: {}, outputs: [{output: x}]}\nturns:\n",
+        9,
+        "duplicate key 'get_weather'",
+    ),
+    "tool that no tool file has": ("title: Weather", "tools_file: none.yaml", None, "No such file"),
+    "tool without a schema": ("type: object, prop", "type: thing, prop", 5, "no JSON Schema"),
+    "tool without output": (
+        "        output: sunny",
+        "        error: none\n        output: sunny",
+        7,
+        "exactly one",
+    ),
+    "expected tool that is not there": (
+        "calls: [{name: get_weather, arguments: {city: Paris}}]}\n    say",
+        "calls: [{name: get_wether}]}\n    say",
+        12,
+        "no tool is called 'get_wether'",
+    ),
+    "tool choice that is not there": (
+        "    user: Weather in Paris?",
+        "    user: Weather in Paris?\n    tool_choice: get_wether",
+        12,
+        "no tool is called 'get_wether'",
+    ),
+    "output for other arguments": (
+        "say: {calls: [{name: get_weather, arguments: {city: Paris}}]}",
+        "say: {calls: [{name: get_weather, arguments: {city: Oslo}}]}",
+        13,
+        "no output of get_weather is for these arguments",
+    ),
+    "no regular expression": ("{contains: sunny}", "{matches: '('}", 15, "no regular expression"),
+    "empty predicate": ("{contains: sunny}", "{}", 15, "give at least one of"),
+    "image that is not there": ("user: Weather in Paris?", "user: [{image: none.png}]", 11, "none.png"),
+}
+
+
+def written(text: str, folder: Path) -> Path:
+    path = folder / "story.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_told_with_its_line(name: str, tmp_path: Path) -> None:
+    old, new, line, words = WRONG[name]
+    assert RIGHT.count(old) == 1
+    path = written(RIGHT.replace(old, new), tmp_path)
+    with pytest.raises(UsageError) as caught:
+        read_scenario(path)
+    assert words in caught.value.message
+    if line is not None:
+        assert f"{path}:{line}: " in caught.value.message
+
+
+def test_a_scenario_is_read(tmp_path: Path) -> None:
+    scenario = read_scenario(written(RIGHT, tmp_path))
+    first, second = scenario.turns
+    assert scenario.line(second) == [first]
+    assert scenario.scriptable
+    assert [part.text for part in first.user] == ["Weather in Paris?"]
+
+
+def test_a_file_too_large_is_not_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "large.yaml"
+    with path.open("wb") as file:
+        file.truncate(2**40)  # takes no room, and no memory that reading it would
+    with pytest.raises(UsageError, match=r"large\.yaml:1: more than"):
+        read_scenario(path)
+
+
+def test_aliases_that_stand_for_too_much_are_refused(tmp_path: Path) -> None:
+    levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]\n" for n in range(1, 9))
+    with pytest.raises(UsageError, match="its aliases stand for more than"):
+        read_scenario(written(f"scenario: 1\nl0: &l0 [x]\n{levels}", tmp_path))
+    with pytest.raises(UsageError, match="its aliases stand for more than"):
+        located_yaml.read_yaml(written("a: &a [*a]\n", tmp_path))
+
+
+def test_tools_of_another_file_and_their_problems(tmp_path: Path) -> None:
+    tools = RIGHT[RIGHT.index("  get_weather") : RIGHT.index("turns:")]
+    without = RIGHT.replace(f"tools:\n{tools}", "tools_file: tools.yaml\n")
+    (tmp_path / "tools.yaml").write_text("\n".join(line[2:] for line in tools.splitlines()))
+    assert list(read_scenario(written(without, tmp_path)).tools) == ["get_weather"]
+    with pytest.raises(UsageError, match=r"story\.yaml:4: tools\.get_weather: .*tools\.yaml has a tool"):
+        read_scenario(written(RIGHT.replace("title: Weather", "tools_file: tools.yaml"), tmp_path))
+    (tmp_path / "tools.yaml").write_text("get_weather: {parameters: {}, output: []}\n")
+    with pytest.raises(UsageError, match=r"tools\.yaml:1: get_weather\.output: .*did you mean 'outputs'"):
+        read_scenario(written(without, tmp_path))
+
+
+def test_stories_are_found_by_name() -> None:
+    assert find_scenario("etl-three-turns").name == "etl-three-turns.yaml"
+    with pytest.raises(UsageError, match="etl-three-turns"):
+        find_scenario("etl-three-turn")
+
+
+def accepted(text: str) -> bool:
+    return jsonschema.Draft202012Validator(schema()).is_valid(yaml.safe_load(text))
+
+
+def test_the_schema_takes_what_is_read_and_nothing_else() -> None:
+    stories = stories_of_package()
+    assert len(stories) >= 5
+    for story in stories:
+        assert read_scenario(story).turns
+        assert accepted(story.read_text())
+    assert accepted(RIGHT)
+    for name in (
+        "unknown version",
+        "unknown key",
+        "unknown key of a predicate",
+        "no turns",
+        "turn without a name",
+    ):
+        old, new, _, _ = WRONG[name]
+        assert not accepted(RIGHT.replace(old, new)), name
+
+
+def test_every_key_is_described() -> None:
+    """An editor shows the description of a mapping, which lists its keys."""
+    definitions: dict[str, Any] = schema()["$defs"]
+    for name, definition in {**definitions, "Scenario": schema()}.items():
+        if "properties" in definition and name not in {"CallSpec", "SaySpec"}:
+            missing = [key for key in definition["properties"] if key not in definition["description"]]
+            assert not missing, name

@@ -1,0 +1,189 @@
+"""A turn as a request of each API, and an answer of each API as the same meaning."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from vllm_harness.errors import UsageError
+from vllm_harness.scenarios.format import Expectation, Part, Tool
+from vllm_harness.scenarios.judging import answer_of, mismatches
+from vllm_harness.scenarios.sending import Chunk, Reply
+from vllm_harness.scenarios.tools import Result, Toolbox
+from vllm_harness.scenarios.transports import TRANSPORTS, find_transport
+from vllm_harness.scenarios.transports.transport import Ask, Said, Sent
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+TOOL = Tool.model_validate({"description": "d", "parameters": SCHEMA, "outputs": [{"output": "x"}]})
+PNG = "data:image/png;base64,AAAA"
+ARGUMENTS = '{"city": "Paris"}'
+BODIES: dict[str, dict[str, Any]] = {
+    "responses": {
+        "id": "resp_1",
+        "status": "completed",
+        "output": [
+            {"type": "reasoning", "id": "rs_1", "content": [{"type": "reasoning_text", "text": "Hm."}]},
+            {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": "I look."}]},
+            {
+                "type": "function_call",
+                "id": "fc_1",
+                "call_id": "c1",
+                "name": "get_weather",
+                "arguments": ARGUMENTS,
+            },
+        ],
+    },
+    "chat": {
+        "id": "chatcmpl-1",
+        "choices": [
+            {
+                "finish_reason": "tool_calls",
+                "message": {
+                    "role": "assistant",
+                    "content": "I look.",
+                    "reasoning": "Hm.",
+                    "tool_calls": [
+                        {
+                            "id": "c1",
+                            "type": "function",
+                            "function": {"name": "get_weather", "arguments": ARGUMENTS},
+                        }
+                    ],
+                },
+            }
+        ],
+    },
+    "messages": {
+        "id": "msg_1",
+        "stop_reason": "tool_use",
+        "content": [
+            {"type": "thinking", "thinking": "Hm.", "signature": ""},
+            {"type": "text", "text": "I look."},
+            {"type": "tool_use", "id": "c1", "name": "get_weather", "input": {"city": "Paris"}},
+        ],
+    },
+}
+MEANING = {
+    "status": "completed",
+    "reasoning": "Hm.",
+    "text": "I look.",
+    "calls": [{"name": "get_weather", "arguments": {"city": "Paris"}}],
+}
+
+
+def request(name: str, **changed: Any) -> dict[str, Any]:
+    """The second turn: a failed output, a text and an image, after a turn that called."""
+    transport = TRANSPORTS[name]
+    said = Said(Sent((), (Part(text="Weather?"),)), transport.answer(BODIES[transport.api]))
+    sent = Sent((Result("c1", "down", failed=True),), (Part(text="And here?"), Part(image=PNG)))
+    toolbox = Toolbox({"get_weather": TOOL}, (), lambda name, arguments: None)
+    ask = Ask("m", "Be brief.", toolbox, "get_weather", None, 8192, (said,), sent)
+    return transport.request(replace(ask, **changed))
+
+
+def test_every_api_means_the_same() -> None:
+    for transport in TRANSPORTS.values():
+        assert transport.answer(BODIES[transport.api]).meaning() == MEANING
+
+
+def test_responses_with_state_send_what_is_new() -> None:
+    sent = request("responses")
+    assert sent["previous_response_id"] == "resp_1"
+    assert sent["input"] == [
+        {"type": "function_call_output", "call_id": "c1", "output": "down"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "And here?"},
+                {"type": "input_image", "image_url": PNG, "detail": "auto"},
+            ],
+        },
+    ]
+    assert sent["tool_choice"] == {"type": "function", "name": "get_weather"}
+    assert sent["tools"] == [
+        {"type": "function", "name": "get_weather", "description": "d", "parameters": SCHEMA}
+    ]
+
+
+def test_responses_with_history_send_all_of_it() -> None:
+    sent = request("responses-history")
+    assert "previous_response_id" not in sent
+    assert sent["input"][0] == {"role": "user", "content": "Weather?"}
+    assert sent["input"][1:4] == BODIES["responses"]["output"]
+    assert sent["input"][4:] == request("responses")["input"]
+
+
+def test_chat_sends_all_of_it() -> None:
+    sent = request("chat")
+    assert sent["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Weather?"},
+        BODIES["chat"]["choices"][0]["message"],
+        {"role": "tool", "tool_call_id": "c1", "content": "down"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "And here?"},
+                {"type": "image_url", "image_url": {"url": PNG}},
+            ],
+        },
+    ]
+    assert sent["tool_choice"] == {"type": "function", "function": {"name": "get_weather"}}
+
+
+def test_messages_send_all_of_it() -> None:
+    sent = request("messages")
+    assert (sent["system"], sent["max_tokens"]) == ("Be brief.", 4096)
+    assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "user"]
+    assert sent["messages"][1]["content"] == BODIES["messages"]["content"]
+    assert sent["messages"][2]["content"] == [
+        {"type": "tool_result", "tool_use_id": "c1", "content": "down", "is_error": True},
+        {"type": "text", "text": "And here?"},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+    ]
+    assert sent["tool_choice"] == {"type": "tool", "name": "get_weather"}
+
+
+def test_a_choice_and_a_limit_in_the_words_of_each_api() -> None:
+    assert [request(name, tool_choice="required")["tool_choice"] for name in TRANSPORTS] == [
+        *("required", "required", "required"),
+        {"type": "any"},
+    ]
+    limits = ("max_output_tokens", "max_output_tokens", "max_completion_tokens", "max_tokens")
+    for name, limit in zip(TRANSPORTS, limits, strict=True):
+        assert request(name, max_tokens=7)[limit] == 7
+        assert "tool_choice" not in request(name, tool_choice=None)
+
+
+def test_an_unknown_transport_is_refused() -> None:
+    with pytest.raises(UsageError, match="responses-history"):
+        find_transport("grpc")
+
+
+def reply(content: bytes, status: int = 200, broken: str = "", kind: str = "application/json") -> Reply:
+    return Reply(status, kind, (Chunk(0.1, content),), broken)
+
+
+def test_answers_that_did_not_end_well() -> None:
+    chat, expected = TRANSPORTS["chat"], Expectation()
+    body = json.dumps(BODIES["chat"]).encode()
+    cases = {
+        "broken off": (reply(body, broken="ReadError: gone"), "failed", "answer", "ReadError"),
+        "no answer": (reply(b"", 0, "ConnectError: no"), "failed", "answer", "ConnectError"),
+        "no JSON": (reply(b"<html>"), "failed", "status", "failed"),
+        "an error": (reply(b'{"error": {"message": "no"}}', 400), "refused", "status", "HTTP 400"),
+        "a stream that stops": (
+            reply(b'data: {"choices": []}\n\n', kind="text/event-stream"),
+            "failed",
+            "status",
+            "failed",
+        ),
+    }
+    for name, (came, status, what, words) in cases.items():
+        answer = answer_of(came, chat)
+        (mismatch,) = mismatches(expected, came, answer, chat)
+        assert (answer.status, mismatch.what) == (status, what), name
+        assert words in mismatch.actual, name
