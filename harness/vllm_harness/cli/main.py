@@ -12,6 +12,7 @@ from rich.markup import escape
 from vllm_harness.cli import (
     assets,
     bisect,
+    book,
     bundle,
     check_weights,
     defects,
@@ -38,6 +39,7 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command()(init.init)
 app.command(context_settings=PASS_ON)(serve.serve)
 app.command(context_settings=PASS_ON, hidden=not checkout())(run.run)
+app.add_typer(book.app, name="book")
 app.command()(validate.validate)
 app.command()(validate.explain)
 app.command()(doctor.doctor)

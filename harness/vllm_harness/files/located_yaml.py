@@ -58,10 +58,11 @@ class Document:
         """The problems that pydantic found, each with its location; the arguments are those of `problems`."""
         found = []
         for problem in error.errors():
-            location, message = problem["loc"], problem["msg"]
-            if location[-1:] == ("[key]",):
-                key = self._written_key(location[:-2], problem["input"])
-                found.append(((*location[:-2], key), f"{message}{_as_read(key, problem['input'])}"))
+            location, message = self._written(problem["loc"], problem["type"]), problem["msg"]
+            if problem["loc"][-1:] == ("[key]",):
+                key = self._written_key(location, problem["input"])
+                location, message = (*location, key), message + _as_read(key, problem["input"])
+                found.append((location, message))
                 continue
             message = _message(problem["type"], message, location, keys_at)
             node = self.node(location)
@@ -81,6 +82,16 @@ class Document:
             f"{self.path}:{self.line(location)}: {'.'.join(map(str, location))}: {message}"
             for location, message in self.located(error, keys_at)
         )
+
+    def _written(self, location: Location, kind: str) -> Location:
+        """A location without the tags of unions, which pydantic puts among the keys."""
+        parts = location[:-2] if location[-1:] == ("[key]",) else location
+        kept: Location = ()
+        for number, part in enumerate(parts, start=1):
+            missing = kind == "missing" and number == len(parts)
+            if missing or self.node((*kept, part)) is not None:
+                kept = (*kept, part)
+        return kept
 
     def _written_key(self, location: Location, key: Any) -> str:
         """A key of a mapping as it is written, such as `yes` for True."""

@@ -26,6 +26,7 @@ __all__ = [
     "BookError",
     "BookRule",
     "Expectation",
+    "Plain",
     "Quoting",
     "Raw",
     "Say",
@@ -48,8 +49,10 @@ class BookError(HarnessError):
     """The server does not accept a book, or does not report on it."""
 
 
-Say = str | Meaning | Raw | Quoting | Sequence[int]
-"""What the model generates: a text for the user, a meaning, raw text, token ids, or what quotes the request."""
+Plain = str | Meaning | Raw | Sequence[int]
+"""What the model generates: a text for the user, a meaning, raw text or token ids."""
+Say = Plain | Quoting
+"""The same, or an answer that quotes the request."""
 
 
 @dataclass(frozen=True)
@@ -166,8 +169,8 @@ class ScriptBook:
             BookRule(
                 name or f"script {len(self.scripts) + 1}",
                 tuple(takes),
-                when or When(),
-                times,
+                when=when or When(),
+                times=times,
                 by_choice=bool(choices) or not turns,
                 constrained=constrained,
                 expect=expect,
@@ -207,6 +210,11 @@ class ScriptBook:
         """The requests that the server answered after one, by its number; those of all books."""
         found: list[dict[str, Any]] = self._call("GET", f"{names.LOG_PATH}{after}")["requests"]
         return found
+
+    @property
+    def entry(self) -> ModelEntry:
+        """The model entry of its server."""
+        return self._entry
 
     def client(self, **options: Any) -> OpenAI:
         """A sync client whose requests are answered from this book."""
@@ -366,7 +374,7 @@ def raw_text(entry: ModelEntry, say: str | Meaning | Raw, *, constrained: bool =
 
 
 def check_ids(ids: Sequence[int], entry: ModelEntry) -> None:
-    """Raises UsageError where a token id is none of the vocabulary: a request with it would end the engine."""
+    """Raises UsageError where a token id is none of the vocabulary: the request would end the engine."""
     size = vocabulary(entry)
     if wrong := [token for token in ids if not 0 <= token < size]:
         raise UsageError(

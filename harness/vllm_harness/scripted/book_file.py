@@ -9,9 +9,11 @@ from typing import Annotated, Any
 from pydantic import (
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     StrictBool,
     StrictInt,
+    Tag,
     ValidationError,
     model_validator,
 )
@@ -19,7 +21,7 @@ from pydantic import (
 from vllm_harness.errors import UsageError
 from vllm_harness.files.located_yaml import Document, Location, read_yaml
 from vllm_harness.files.strict import StrictModel, keys_of
-from vllm_harness.scripted.book import BookRule, Raw, Say
+from vllm_harness.scripted.book import BookRule, Plain, Raw, Say
 from vllm_harness.scripted.meaning import Meaning, ToolCall
 from vllm_harness.scripted.quoting import Quoting, groups_in, unquoted
 from vllm_harness.scripted.when import When
@@ -38,7 +40,10 @@ class CallSpec(StrictModel):
     """
 
     name: str
-    arguments: dict[str, Any] | str = Field(default_factory=dict)
+    arguments: Annotated[
+        Annotated[dict[str, Any], Tag("mapping")] | Annotated[str, Tag("text")],
+        Discriminator(lambda value: "text" if isinstance(value, str) else "mapping"),
+    ] = Field(default_factory=dict)
 
 
 class SaySpec(StrictModel):
@@ -84,7 +89,7 @@ class SaySpec(StrictModel):
             raise ValueError("an answer of a case has no case of its own")
         return self
 
-    def as_say(self) -> Say:
+    def as_say(self) -> Plain:
         """The same for `ScriptBook.script`, every text as it stands."""
         if self.ids is not None:
             return self.ids
@@ -177,7 +182,7 @@ class BookFile(StrictModel):
         return self
 
 
-def take_of(spec: str | dict[str, Any]) -> Say:
+def take_of(spec: str | dict[str, Any]) -> Plain:
     """What a step's `say` means: a text, or a mapping. Raises pydantic's ValidationError."""
     return spec if isinstance(spec, str) else SaySpec.model_validate(spec).as_say()
 

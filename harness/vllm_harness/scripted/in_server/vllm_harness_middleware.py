@@ -1,8 +1,8 @@
 """ASGI middleware: finds the script for a request and puts its token ids into `vllm_xargs`.
 
 So the client's call stays the plain SDK call, and any client in any language can run against it. Only the
-user who runs the server may POST rules to `/vllm-harness/books/NAME`, or PUT them in the place of those that it
-has, and GET `/vllm-harness/log/N`, the requests after the N-th. A request names its book in the header
+user who runs the server may POST rules to `/vllm-harness/books/NAME`, or PUT them in the place of those that
+it has, and GET `/vllm-harness/log/N`, the requests after the N-th. A request names its book in the header
 `x-vllm-harness-book`, or gets the book `default`. Runs inside the server, imports nothing of the harness
 beyond this folder.
 """
@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import logging
 import os
 from typing import Any
 
@@ -36,6 +37,9 @@ class ScriptMiddleware:
         self.responses = conversations.Responses()
         self.log = Log()
         self.numbers = itertools.count(1)
+        logging.getLogger("uvicorn.access").addFilter(
+            lambda record: names.CONTROL_PATH not in record.getMessage()
+        )
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Handles a request."""

@@ -16,6 +16,7 @@ import vllm_harness_uses as uses
 
 LOGGED = 500
 LOGGED_BODY = 256 * 1024
+LOGGED_FACTS = ("api", "stream", "turn", "user", "tool_output", "tools", "tool_choice", "format")
 
 Rule = dict[str, Any]
 
@@ -99,9 +100,7 @@ class Log:
         """Notes a request that was answered."""
         self._answered += 1
         states = [each["state"] for each in uses.read_statuses(use["id"])]
-        shown = {
-            key: facts[key] for key in ("api", "stream", "turn", "user", "tool_output", "tools", "format")
-        }
+        shown = {key: facts[key] for key in LOGGED_FACTS}
         entry = {"number": self._answered, "at": time.time(), **use, **shown, "states": states}
         self._entries.append(entry | {"body": body if len(raw) <= LOGGED_BODY else None})
 
