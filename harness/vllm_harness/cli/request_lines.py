@@ -26,7 +26,7 @@ def outcome(entry: Mapping[str, Any]) -> str:
     """The status of the answer, and what became of the script, or why there is none."""
     if entry["status"] is None:
         return "the client left before an answer"
-    if entry["no_script"]:
-        return f"{entry['status']}: {entry['no_script'].rpartition('; ')[2]}"
+    if entry["reason"]:
+        return f"{entry['status']}: {entry['reason']}"
     states = dict.fromkeys("cut" if state == "running" else state for state in entry["states"])
     return f"{entry['status']} {', '.join(states)}" if states else f"{entry['status']}: refused by vLLM"

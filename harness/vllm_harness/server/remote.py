@@ -31,11 +31,18 @@ from vllm_harness.server.launch import Launch, plan_launch
 from vllm_harness.server.leases.allocation import lease_for, models_held
 from vllm_harness.server.leases.lease import Lease
 from vllm_harness.server.leases.needs import Start, taken_gib
-from vllm_harness.server.leases.ports import PortLease, describe_holder, is_free, lease_port, listeners
+from vllm_harness.server.leases.ports import (
+    NoFreePort,
+    PortLease,
+    describe_holder,
+    is_free,
+    lease_port,
+    listeners,
+)
 from vllm_harness.server.phases import PhaseTracker
 from vllm_harness.server.process_tree import tree_pids
 from vllm_harness.server.progress import NoProgress, StartProgress
-from vllm_harness.server.records import ServerRecord, run_folder, sweep
+from vllm_harness.server.records import ServerRecord, run_folder, running, sweep
 from vllm_harness.server.redaction import secret_values
 from vllm_harness.server.supervised import Spawn, Supervised, spawn_cold
 from vllm_harness.server.supervisor import started
@@ -235,7 +242,7 @@ class RemoteServer:
     def _start(self) -> None:
         folder = run_folder()
         self.log_path = _unused(folder, f"{self.model}-{self.lane}")
-        self._lease = lease_port(self._fixed_port)
+        self._lease = self._leased_port()
         try:
             self._hardware = lease_for(self.launch, forked=self.forkable)
             self._spawn()
@@ -246,6 +253,20 @@ class RemoteServer:
             raise
         finally:
             self._progress.stop()
+
+    def _leased_port(self) -> PortLease:
+        try:
+            return lease_port(self._fixed_port)
+        except NoFreePort as error:
+            holder = next((record for record in running() if record.port == self._fixed_port), None)
+            if holder is None:
+                raise
+            command = f"vllm-harness stop {holder.name}" if holder.kept else f"kill {holder.owner}"
+            server = f"{holder.lane} server {holder.name!r} (log: {holder.log})"
+            raise NoFreePort(
+                f"port {holder.port} is held by your {server}",
+                hint=f"end it by `{command}`, or leave the port out: the harness then leases a free port",
+            ) from error
 
     def _adopt(self, identity: str) -> bool:
         record = kept.find(identity, self.model, self.launch.api_key)

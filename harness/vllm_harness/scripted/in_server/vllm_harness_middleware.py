@@ -88,14 +88,15 @@ class ScriptMiddleware:
         facts = conversations.facts(scope["path"], headers, body, self.responses.before(body))
         book = self._book(name)
         taken = book.take(facts)
-        takes, reason = await self._said(scope, name, facts, taken)
+        takes, reason = await self._said(scope, facts, taken)
         rule = taken.rule if isinstance(taken, Taken) else {}
         use = {
             "id": f"{os.getpid()}-{next(self.numbers)}",
             "book": name,
             "script": rule.get("name"),
             "path": scope["path"],
-            "no_script": reason,
+            "reason": reason,
+            "no_script": _no_script(name, facts, reason) if reason and not rule else reason,
             "status": None,
         }
         book.uses.append(use)
@@ -107,11 +108,11 @@ class ScriptMiddleware:
             self.log.add(use, raw, body, facts)
 
     async def _said(
-        self, scope: dict[str, Any], book: str, facts: dict[str, Any], taken: Taken | list[str]
+        self, scope: dict[str, Any], facts: dict[str, Any], taken: Taken | str
     ) -> tuple[list[list[int]], str | None]:
         """The token ids of each take, or why there are none."""
         if not isinstance(taken, Taken):
-            return [], _no_script(book, facts, taken)
+            return [], taken
         try:
             return [await self._ids(scope, take, taken.groups, facts["model"]) for take in taken.takes], None
         except QuoteError as error:
@@ -200,16 +201,11 @@ class ScriptMiddleware:
         return asgi.json_object(answer) or {}
 
 
-def _no_script(book: str, facts: dict[str, Any], nearest: list[str]) -> str:
-    """Why no rule takes a request: the nearest one, by its name, and the conditions that it does not meet."""
-    said = (
+def _no_script(book: str, facts: dict[str, Any], reason: str) -> str:
+    return (
         f"no script matches this request: book {book!r} has no rule left for it "
-        f"(last user message {facts['user'][:80]!r}, tools {facts['tools']}, turn {facts['turn']})"
+        f"(last user message {facts['user'][:80]!r}, tools {facts['tools']}, turn {facts['turn']}); {reason}"
     )
-    if not nearest:
-        return f"{said}; the book has no rules"
-    name, *failed = nearest
-    return f"{said}; the nearest rule is {name}, which does not meet: {' and '.join(failed)}"
 
 
 def _with_script(

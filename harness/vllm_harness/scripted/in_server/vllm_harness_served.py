@@ -62,7 +62,7 @@ class ServedBook:
         for rule in self.rules:
             rule["left"] = rule["times"]
 
-    def take(self, facts: dict[str, Any]) -> Taken | list[str]:
+    def take(self, facts: dict[str, Any]) -> Taken | str:
         """The first rule that takes a request and is not used up; else the nearest, and why it does not."""
         nearest: tuple[tuple[int, int], Rule, list[str]] | None = None
         for rule in self.rules:
@@ -77,8 +77,12 @@ class ServedBook:
                 return Taken(rule, takes, groups)
             distance = (len(problems), len(failed) - len(when))
             if nearest is None or distance < nearest[0]:
-                nearest = (distance, rule, problems or [f"times: it was to be taken {rule['times']} times"])
-        return [] if nearest is None else [_name(nearest[1]), *nearest[2]]
+                nearest = (distance, rule, problems or [f"times: {rule['times']} (and was taken as often)"])
+        if nearest is None:
+            return "the book has no rules"
+        _, rule, problems = nearest
+        place = f" ({rule['where']})" if rule.get("where") else ""
+        return f"the nearest rule is {rule['name']!r}{place}, which has {' and '.join(problems)}"
 
     def report(self) -> dict[str, Any]:
         """The rules that are left, and the state of each use."""
@@ -143,8 +147,3 @@ def _answer(rule: Rule, groups: matching.Groups) -> tuple[list[Any], list[str]]:
     if rule["takes"]:
         return rule["takes"], []
     return [], [f"say: case {rule['case']} is {value!r}, and there are only {', '.join(rule['of'])}"]
-
-
-def _name(rule: Rule) -> str:
-    place = f" ({rule['where']})" if rule.get("where") else ""
-    return f"{rule['name']!r}{place}"
