@@ -19,7 +19,7 @@ from vllm_harness.defects.entry import Defect
 from vllm_harness.environments.spec import parse
 from vllm_harness.scripted.book_file import load_book
 
-LANGUAGES = {"python", "console", "yaml", "text"}
+LANGUAGES = {"python", "console", "yaml", "text", "http"}
 COMMANDS = [
     pytest.param(line, id=f"{block}: {line.split('  #')[0].rstrip()}")
     for block in written_in("console")
