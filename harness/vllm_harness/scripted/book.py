@@ -123,10 +123,19 @@ class ScriptBook:
         entry: its model entry: dialect and stop tokens.
         name: requests name it in the header `x-vllm-harness-book`; those without the header get the book
             `default`.
+        clients: where its clients send their requests, if something stands before the server.
     """
 
-    def __init__(self, endpoint: Endpoint, entry: ModelEntry, name: str | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        entry: ModelEntry,
+        name: str | None = None,
+        *,
+        clients: Endpoint | None = None,
+    ) -> None:
         self._endpoint = endpoint
+        self._clients = clients or endpoint
         self._entry = entry
         self.name = name or f"book-{uuid.uuid4().hex[:8]}"
         self.scripts: dict[str, Script] = {}
@@ -218,11 +227,11 @@ class ScriptBook:
 
     def client(self, **options: Any) -> OpenAI:
         """A sync client whose requests are answered from this book."""
-        return self._endpoint.client(**self._with_header(options))
+        return self._clients.client(**self._with_header(options))
 
     def async_client(self, **options: Any) -> AsyncOpenAI:
         """An async client whose requests are answered from this book."""
-        return self._endpoint.async_client(**self._with_header(options))
+        return self._clients.async_client(**self._with_header(options))
 
     def report(self) -> dict[str, Any]:
         """The scripts that are left, and the state of each use: `{"left": [...], "uses": [...]}`."""
