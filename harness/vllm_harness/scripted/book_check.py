@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
@@ -17,7 +17,7 @@ from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.errors import UsageError
 from vllm_harness.files.located_yaml import Document, Location, read_yaml
 from vllm_harness.scripted.book import BookRule, Quoting, check_ids, raw_text
-from vllm_harness.scripted.book_file import BookFile, BookFileError, RuleSpec, SaySpec, keys_at, rules_of
+from vllm_harness.scripted.book_file import BookFile, BookFileError, RuleSpec, SaySpec, keys_at, rule_at
 from vllm_harness.scripted.dialects import DialectError, markers
 from vllm_harness.scripted.meaning import Meaning
 from vllm_harness.scripted.quoting import groups_in, sample
@@ -81,14 +81,14 @@ class _Book:
     """What the checks look at.
 
     Attributes:
+        rules: those that can be read: their places in the list, as they are written, and as they are meant.
         entry: the model that is to be served; None: only what holds for every model is checked.
         others: the entries that may serve instead.
         args: flags of `vllm serve`.
     """
 
     document: Document
-    spec: BookFile
-    rules: tuple[BookRule, ...]
+    rules: tuple[tuple[int, RuleSpec, BookRule], ...]
     entry: ModelEntry | None
     others: tuple[ModelEntry, ...]
     args: tuple[str, ...]
@@ -96,13 +96,11 @@ class _Book:
     def problem(
         self, severity: Literal["error", "warning"], at: Location, message: str, hint: str
     ) -> Problem:
-        index = at[1]
-        assert isinstance(index, int)
-        return Problem(severity, self.document.line(at), f"rule {self.rules[index].name!r}", message, hint)
+        return Problem(severity, self.document.line(at), _name_at(self.document, at), message, hint)
 
     def each(self) -> Iterator[tuple[Location, RuleSpec, BookRule]]:
         """The rules as they are written and as they are meant, each with its location."""
-        for index, (spec, rule) in enumerate(zip(self.spec.rules, self.rules, strict=True)):
+        for index, spec, rule in self.rules:
             yield ("rules", index), spec, rule
 
     def answers(self) -> Iterator[tuple[Location, BookRule, SaySpec]]:
@@ -138,14 +136,25 @@ def check_book(
         YamlFileError: the file cannot be read as YAML.
     """
     document = read_yaml(path)
+    found, wrong = [], set[int | str]()
     try:
-        spec = BookFile.model_validate(document.data)
+        BookFile.model_validate(document.data)
     except ValidationError as error:
-        return CheckedBook(path, (), tuple(_unreadable(document, error)))
-    rules = tuple(rules_of(spec, document))
-    book = _Book(document, spec, rules, entry, tuple(others), tuple(args))
-    found = [problem for check in _CHECKS for problem in check(book)]
-    return CheckedBook(path, rules, tuple(sorted(found, key=lambda problem: problem.line)))
+        found = list(_unreadable(document, error))
+        wrong = {location[1] for location, _ in document.located(error, keys_at) if len(location) > 1}
+    rules = tuple(_readable(document, wrong))
+    book = _Book(document, rules, entry, tuple(others), tuple(args))
+    found += [problem for check in _CHECKS for problem in check(book)]
+    problems = tuple(sorted(found, key=lambda problem: problem.line))
+    return CheckedBook(path, tuple(rule for _, _, rule in rules), problems)
+
+
+def _readable(document: Document, wrong: Collection[int | str]) -> Iterator[tuple[int, RuleSpec, BookRule]]:
+    given = document.data.get("rules") if isinstance(document.data, dict) else None
+    for index, data in enumerate(given if isinstance(given, list) else ()):
+        if index not in wrong:
+            spec = RuleSpec.model_validate(data)
+            yield index, spec, rule_at(index, spec, document)
 
 
 def _unreadable(document: Document, error: ValidationError) -> Iterator[Problem]:
@@ -304,19 +313,19 @@ def _turns(book: _Book) -> Iterator[Problem]:
 
 def _words(book: _Book) -> Iterator[Problem]:
     """Plain words that YAML reads as true or false where that is allowed."""
-    for index, node in enumerate(_items(book.document.node(("rules",)))):
-        for word in _read_as_bool(node):
-            message = f"YAML reads {word.value} as {_WORDS[word.value.lower()]}"
-            hint = f"write {_WORDS[word.value.lower()]}, or '{word.value}' in quotes for the word"
-            rule = f"rule {book.rules[index].name!r}"
-            yield Problem("warning", word.start_mark.line + 1, rule, message, hint)
+    for at, _, _ in book.each():
+        for word in _read_as_bool(book.document.node(at)):
+            read = _WORDS[word.value.lower()]
+            problem = book.problem(
+                "warning",
+                at,
+                f"YAML reads {word.value} as {read}",
+                f"write {read}, or '{word.value}' in quotes for the word",
+            )
+            yield replace(problem, line=word.start_mark.line + 1)
 
 
-def _items(node: yaml.Node | None) -> list[yaml.Node]:
-    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
-
-
-def _read_as_bool(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
+def _read_as_bool(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
     if isinstance(node, yaml.ScalarNode):
         if node.tag == "tag:yaml.org,2002:bool" and node.value.lower() in _WORDS:
             yield node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -198,7 +198,7 @@ def load_book(path: Path) -> list[BookRule]:
         spec = BookFile.model_validate(document.data)
     except ValidationError as error:
         raise BookFileError(document.problems(error, keys_at)) from error
-    return list(rules_of(spec, document))
+    return [rule_at(index, rule, document) for index, rule in enumerate(spec.rules)]
 
 
 def keys_at(location: Location) -> Collection[str]:
@@ -206,7 +206,6 @@ def keys_at(location: Location) -> Collection[str]:
     return keys_of(BookFile, location)
 
 
-def rules_of(spec: BookFile, document: Document) -> Iterator[BookRule]:
-    """The rules of a book, each with its place in the file."""
-    for index, rule in enumerate(spec.rules):
-        yield rule.as_rule(index + 1, f"{document.path.name}:{document.line(('rules', index))}")
+def rule_at(index: int, rule: RuleSpec, document: Document) -> BookRule:
+    """A rule of a book, with its place in the file."""
+    return rule.as_rule(index + 1, f"{document.path.name}:{document.line(('rules', index))}")
