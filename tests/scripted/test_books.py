@@ -12,12 +12,15 @@ import openai
 import pytest
 import requests
 from openai import OpenAI
+from typer.testing import CliRunner
 
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
+from vllm_harness.cli.main import app
 from vllm_harness.errors import UsageError
 from vllm_harness.scripted.book import ScriptBook, When
 from vllm_harness.scripted.book_check import check_book
 from vllm_harness.scripted.in_server import vllm_harness_names as names
+from vllm_harness.scripted.suggestion import ANSWER
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.session import Server
 
@@ -118,6 +121,35 @@ def test_the_nearest_rule_is_named_and_the_log_has_what_was_answered(
         ]
         assert entries[0]["body"]["messages"] == [{"role": "user", "content": "The weather in Rome?"}]
         assert book.answered(entries[-1]["number"]) == []
+
+
+def test_the_commands_find_the_server(vllm_server: Server, tmp_path: Path) -> None:
+    """A request that no rule takes, the rule that it suggests, and the book with that rule."""
+
+    assert isinstance(vllm_server, RemoteServer)
+    port = str(vllm_server.port)
+
+    def run(*words: str) -> str:
+        result = CliRunner().invoke(app, ["book", *words, "--server", port])
+        assert result.exit_code == 0, result.exception
+        return result.output
+
+    with served(vllm_server, tmp_path) as book, book.client() as client:
+        with pytest.raises(openai.BadRequestError):
+            ask(client, vllm_server.model, "What is (1 + 1)?")
+        number = str(book.answered()[-1]["number"])
+        logged = run("log", "--last", "1", "--json")
+        assert json.loads(logged)["number"] == int(number)
+        assert f"#{number}  chat  {book.name}: no rule  400: the nearest rule is 'once'" in run(
+            "log", "--last", "1"
+        )
+        path = tmp_path / "book.yaml"
+        path.write_text(BOOK + run("suggest", number))
+        assert run("reload", "--book", book.name).startswith(f"4 rules of {path}, in ")
+        assert ask(client, vllm_server.model, "What is (1 + 1)?") == ANSWER
+        assert ask(client, vllm_server.model, "once") == "Only once."
+        run("reset", "--book", book.name)
+        assert ask(client, vllm_server.model, "once") == "Only once."
 
 
 def test_other_rules_take_the_place_of_those_before(vllm_server: Server, tmp_path: Path) -> None:

@@ -81,6 +81,8 @@ def reload(
     started = time.monotonic()
     checked = read_book(path, served.entry.name, models_file, [])
     served.replace(checked.usable(), str(path.resolve()))
+    for text in checked.lines():
+        console.print(text)
     console.print(f"{len(checked.rules)} rules of {path}, in {time.monotonic() - started:.2f} s")
 
 

@@ -83,11 +83,6 @@ class BookRule:
     expect: Expectation = "done"
     where: str = ""
 
-    @property
-    def says(self) -> tuple[Say, ...]:
-        """All that it may generate."""
-        return (*self.takes, *self.of.values())
-
 
 @dataclass(frozen=True)
 class Script:
