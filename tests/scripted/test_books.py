@@ -140,7 +140,7 @@ def test_the_commands_find_the_server(vllm_server: Server, tmp_path: Path) -> No
         number = str(book.answered()[-1]["number"])
         logged = run("log", "--last", "1", "--json")
         assert json.loads(logged)["number"] == int(number)
-        assert f"#{number}  chat  {book.name}: no rule  400: the nearest rule is 'once'" in run(
+        assert f"#{number}  chat  {book.name}: no rule  400: the nearest rule is 'answer'" in run(
             "log", "--last", "1"
         )
         path = tmp_path / "book.yaml"
