@@ -207,3 +207,40 @@ def test_long_input_is_truncated_where_asked(responses: Responses, script: Scrip
     assert response.usage is not None
     assert response.usage.input_tokens == len(messages_of(response)[0]["tokens"])
     assert response.usage.input_tokens < 50_000
+
+
+@pytest.mark.covers("LS-012")
+@pytest.mark.vllm_known_defect("truncation-auto-needs-an-output-limit")
+@pytest.mark.parametrize("stream", [False, True])
+def test_long_input_is_truncated_without_a_limit_of_the_answer(
+    stream: bool, responses: Responses, script: ScriptWriter
+) -> None:
+    script("Fine.", expect="cut")
+    long = over_the_context(140_000)
+    answer = responses.client.responses.create(
+        model=responses.model, input=long, truncation="auto", stream=stream
+    )
+    list(answer)
+
+
+@pytest.mark.vllm_model("qwen3", "smollm2-135m")
+@pytest.mark.covers("LS-012")
+@pytest.mark.vllm_known_defect("truncation-auto-drops-the-instructions")
+def test_truncation_leaves_the_instructions(responses: Responses, script: ScriptWriter) -> None:
+    """Items are dropped, from the beginning of the conversation; the instructions are none of them."""
+    script("Fine.")
+    script("Fine.", expect="cut")
+    conversation = [{"role": "user", "content": over_the_context(600)}] * 100
+    begins = [
+        messages_of(
+            responses.create(
+                items,
+                instructions="Answer like a pirate.",
+                truncation="auto",
+                max_output_tokens=16,
+                extra_body=SHOW,
+            )
+        )[0]["tokens"][:6]
+        for items in ("Hi", conversation)
+    ]
+    assert begins[0] == begins[1], "the prompt does not begin with the instructions"

@@ -21,7 +21,7 @@ from vllm_harness.mutants.mutant import load_by_hand
 from vllm_harness.scenarios.reading import read_scenario
 from vllm_harness.scripted.book_file import load_book
 
-LANGUAGES = {"python", "console", "yaml", "text"}
+LANGUAGES = {"python", "console", "yaml", "text", "http"}
 COMMANDS = [
     pytest.param(line, id=f"{block}: {line.split('  #')[0].rstrip()}")
     for block in written_in("console")

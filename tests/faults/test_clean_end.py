@@ -13,12 +13,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import openai
 import psutil
 import pytest
 import requests
 
 from tests.faults.owners import GONE_WITHIN_S, Owner, Owners, wait_for
 from vllm_harness.environments.spec import Environment
+from vllm_harness.scripted.in_server.vllm_harness_names import BOOKS_PATH
 from vllm_harness.server import blocks
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.leases.ports import is_free
@@ -200,6 +202,21 @@ def test_server_that_died_is_told_and_restarted(launch: Callable[..., Launch]) -
         log = server.log_path
     assert log.exists()
     assert not Path(server.launch.environ().get("TMPDIR", "/nonexistent/vh")).name.startswith("vh-")
+
+
+def test_an_engine_that_ends_in_use_tells_why(launch: Callable[..., Launch]) -> None:
+    """A token id beyond the vocabulary ends it; the harness refuses such ids, so they are posted by hand."""
+    from vllm_harness.server.errors import ServerDied
+
+    with RemoteServer(launch()) as server:
+        rules = {"rules": [{"name": "beyond", "takes": [[10**6]], "left": None}]}
+        requests.post(server.url_for(f"{BOOKS_PATH}default"), json=rules, timeout=10).raise_for_status()
+        with contextlib.suppress(openai.APIError):
+            server.client().responses.create(model=server.model, input="hi")
+        wait_for(lambda: not server.alive(), within_s=GONE_WITHIN_S)
+        with pytest.raises(ServerDied) as caught:
+            server.check()
+        assert "index 1000000 is out of bounds" in str(caught.value)
 
 
 HANGS = """

@@ -98,6 +98,15 @@ def test_other_recipients_are_mcp_calls(responses: Responses, script: ScriptWrit
 
 
 @pytest.mark.covers("VR-061")
+@pytest.mark.vllm_known_defect("vllm-51616")
+def test_a_call_that_nobody_made_is_not_completed(responses: Responses, script: ScriptWriter) -> None:
+    """The request has no tools and the server no tool server, so that there is no output, and no error."""
+    script(Raw(f"<|channel|>commentary to=files.list<|message|>{ARGUMENTS}<|call|>"))
+    calls = items(responses.create(ASK), "mcp_call")
+    assert not [call.status for call in calls if call.output is None and call.error is None]
+
+
+@pytest.mark.covers("VR-061")
 @pytest.mark.vllm_known_defect("mcp-call-is-named-otherwise-in-the-stream")
 def test_mcp_call_is_the_same_streamed(responses: Responses, script: ScriptWriter) -> None:
     script(Raw(f"<|channel|>commentary to=files.list<|message|>{ARGUMENTS}<|call|>"), times=2)

@@ -12,6 +12,7 @@ from rich.markup import escape
 from vllm_harness.cli import (
     assets,
     bisect,
+    book,
     bundle,
     check_weights,
     defects,
@@ -41,6 +42,7 @@ app.command()(init.init)
 app.command(context_settings=PASS_ON)(serve.serve)
 app.command(context_settings=PASS_ON, hidden=not checkout())(run.run)
 app.command(hidden=not checkout())(mutants.mutants)
+app.add_typer(book.app, name="book")
 app.command()(validate.validate)
 app.command()(validate.explain)
 app.command()(doctor.doctor)

@@ -79,7 +79,8 @@ def _show_unknown(vllm: str, unknown: list[Unknown], entries: int) -> None:
 def _row(entry: ModelEntry) -> tuple[str, ...]:
     hub = f"{entry.hub.id} (gated)" if entry.hub.gated else entry.hub.id
     parsers = " / ".join(filter(None, (entry.tool_call_parser, entry.reasoning_parser)))
-    lanes, capabilities = ", ".join(entry.lanes), ", ".join(sorted(entry.capabilities))
+    named = "" if "scripted" in entry.lanes or not entry.serves("scripted") else " (scripted where named)"
+    lanes, capabilities = ", ".join(entry.lanes) + named, ", ".join(sorted(entry.capabilities))
     return entry.name, lanes, _hardware(entry), parsers, hub, capabilities
 
 

@@ -29,7 +29,8 @@ def ps() -> None:
     for template in templates():
         rows.append(("fork server", "-", "-", str(template.pid), "-", template.environment, "-"))
     if rows:
-        show_table(console, ("name", "lane", "state", "pid", "url", "environment", "log"), rows, {"pid"})
+        headings = ("name", "lane", "state", "pid", "url", "environment", "log")
+        show_table(console, headings, rows, {"pid"}, whole=True)
     else:
         console.print("no server runs")
 

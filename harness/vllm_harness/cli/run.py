@@ -43,6 +43,12 @@ def run(
     ] = 3,
     repeat: Annotated[int | None, typer.Option(help="Run each live test so often; pass@k, pass^k.")] = None,
     server_url: Annotated[str | None, typer.Option(help="Test a server that runs already.")] = None,
+    server_version: Annotated[
+        str | None, typer.Option(help="The vLLM behind that server, where it does not tell it.")
+    ] = None,
+    books_url: Annotated[
+        str | None, typer.Option(help="The scripted server behind that server, which takes the scripts.")
+    ] = None,
     server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
     api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
     models_file: MODELS_FILE = None,
@@ -69,6 +75,8 @@ def run(
         "device": device,
         "frontend": frontend,
         "server-url": server_url,
+        "server-version": server_version,
+        "books-url": books_url,
         "server-model": server_model,
         "api-key-env": api_key_env,
         "models-file": models_file,

@@ -20,6 +20,8 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MAX_PARTS = 2_000_000
 
 Location = tuple[int | str, ...]
+_TEXT_WANTED = {"string_type", "model_type"}
+_OF_ANOTHER_TYPE = {*_TEXT_WANTED, "int_type", "bool_type"}
 
 
 class YamlFileError(UsageError):
@@ -44,6 +46,35 @@ class Document:
                 line, node = child
         return line
 
+    def node(self, location: Location) -> yaml.Node | None:
+        """The node of a key or list item; None where it is missing."""
+        node = self.root
+        for part in location:
+            child = _child(node, part)
+            if child is None:
+                return None
+            node = child[1]
+        return node
+
+    def located(
+        self, error: ValidationError, keys_at: Callable[[Location], Collection[str]]
+    ) -> list[tuple[Location, str]]:
+        """The problems that pydantic found, each with its location; the arguments are those of `problems`."""
+        found = []
+        for problem in error.errors():
+            location, message = self._written(problem["loc"], problem["type"]), problem["msg"]
+            if problem["loc"][-1:] == ("[key]",):
+                key = self._written_key(location, problem["input"])
+                location, message = (*location, key), message + _as_read(key, problem["input"])
+                found.append((location, message))
+                continue
+            message = _message(problem["type"], message, location, keys_at)
+            node = self.node(location)
+            if problem["type"] in _OF_ANOTHER_TYPE and isinstance(node, yaml.ScalarNode):
+                message += _as_read(node.value, problem["input"], problem["type"] in _TEXT_WANTED)
+            found.append((location, message))
+        return found
+
     def problems(self, error: ValidationError, keys_at: Callable[[Location], Collection[str]]) -> str:
         """The problems that pydantic found, one a line: `file:line: key: message`.
 
@@ -53,11 +84,24 @@ class Document:
         """
         return "\n".join(
             f"{self.path}:{self.line(location)}: {'.'.join(map(str, location))}: {message}"
-            for location, message in (
-                (problem["loc"], _message(problem["type"], problem["msg"], problem["loc"], keys_at))
-                for problem in error.errors()
-            )
+            for location, message in self.located(error, keys_at)
         )
+
+    def _written(self, location: Location, kind: str) -> Location:
+        """A location without the tags of unions, which pydantic puts among the keys."""
+        parts = location[:-2] if location[-1:] == ("[key]",) else location
+        kept: Location = ()
+        for number, part in enumerate(parts, start=1):
+            missing = kind == "missing" and number == len(parts)
+            if missing or self.node((*kept, part)) is not None:
+                kept = (*kept, part)
+        return kept
+
+    def _written_key(self, location: Location, key: Any) -> str:
+        """A key of a mapping as it is written, such as `yes` for True."""
+        node = self.node(location)
+        keys = [str(each.value) for each, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+        return next((each for each in keys if yaml.safe_load(each) == key), str(key))
 
 
 def read_yaml(path: Path) -> Document:
@@ -163,10 +207,21 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 def _message(
     kind: str, message: str, location: Location, keys_at: Callable[[Location], Collection[str]]
 ) -> str:
+    if kind == "model_type":
+        return "Input should be a mapping"
     if kind != "extra_forbidden":
         return message.removeprefix("Value error, ")
     near = get_close_matches(str(location[-1]), keys_at(location[:-1]), n=1)
     return f"unknown key, did you mean {near[0]!r}?" if near else "unknown key"
+
+
+def _as_read(written: str, value: Any, quotes: bool = True) -> str:
+    """What YAML makes of a plain word, where that is another type than the word seems to have."""
+    if isinstance(value, str):
+        return ""
+    names = {bool: str(value).lower(), type(None): "null", int: "a number", float: "a number"}
+    read = names.get(type(value), f"a {type(value).__name__}")
+    return f"; YAML reads {written} as {read}" + (f", so write '{written}' in quotes" if quotes else "")
 
 
 def _child(node: yaml.Node, part: int | str) -> tuple[int, yaml.Node] | None:

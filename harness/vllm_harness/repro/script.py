@@ -17,7 +17,7 @@ from vllm_harness.regression.engines.over_http import entry_of, server_args
 from vllm_harness.repro.parser_cases import ServedCase
 from vllm_harness.repro.run import entry_served
 from vllm_harness.repro.verdict import Reproduction
-from vllm_harness.scripted.book import Raw, Say
+from vllm_harness.scripted.book import Plain, Raw
 from vllm_harness.scripted.book_file import take_of
 from vllm_harness.scripted.dialects import load_forms, render
 from vllm_harness.scripted.meaning import Meaning
@@ -165,7 +165,7 @@ def _case_steps(
         yield {"method": "POST", "path": exchange.path, "body": body, "say": [_with_stop(pieces, entry)]}
 
 
-def _pieces(say: Say, entry: ModelEntry) -> Pieces:
+def _pieces(say: Plain, entry: ModelEntry) -> Pieces:
     if isinstance(say, Raw):
         return _with_stop([say.text], entry)
     if isinstance(say, str | Meaning):

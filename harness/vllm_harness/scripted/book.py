@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import requests
@@ -12,12 +12,31 @@ import requests
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.endpoint import Endpoint
 from vllm_harness.errors import HarnessError, UsageError
-from vllm_harness.scripted.dialects import render
+from vllm_harness.scripted.dialects import markers, render
 from vllm_harness.scripted.in_server import vllm_harness_names as names
-from vllm_harness.scripted.meaning import Meaning, ToolCall
+from vllm_harness.scripted.meaning import Meaning, Raw, ToolCall
+from vllm_harness.scripted.quoting import Quoting, pieces, sample
+from vllm_harness.scripted.standin import vocabulary
+from vllm_harness.scripted.when import When
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
+
+__all__ = [
+    "BookError",
+    "BookRule",
+    "Expectation",
+    "Plain",
+    "Quoting",
+    "Raw",
+    "Say",
+    "Script",
+    "ScriptBook",
+    "ScriptError",
+    "When",
+    "check_ids",
+    "raw_text",
+]
 
 Expectation = Literal["done", "cut", "refused"]
 
@@ -30,41 +49,10 @@ class BookError(HarnessError):
     """The server does not accept a book, or does not report on it."""
 
 
-@dataclass(frozen=True)
-class Raw:
-    """A family's native text, special tokens and all, exactly as the model generates it."""
-
-    text: str
-
-
-Say = str | Meaning | Raw | Sequence[int]
+Plain = str | Meaning | Raw | Sequence[int]
 """What the model generates: a text for the user, a meaning, raw text or token ids."""
-
-
-@dataclass(frozen=True)
-class When:
-    """What a request must look like; regular expressions are searched, None accepts anything.
-
-    Attributes:
-        user: the last user message.
-        tool_output: the tool outputs after the model's last turn, joined by newlines.
-        tools: names of tools that must be offered.
-        model: the model's name in the request.
-        turn: assistant turns before this request, `previous_response_id` counted.
-    """
-
-    user: str | None = None
-    tool_output: str | None = None
-    tools: tuple[str, ...] = ()
-    model: str | None = None
-    turn: int | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Only the conditions that are set."""
-        fields = {"user": self.user, "tool_output": self.tool_output, "model": self.model, "turn": self.turn}
-        return {k: v for k, v in fields.items() if v is not None} | (
-            {"tools": list(self.tools)} if self.tools else {}
-        )
+Say = Plain | Quoting
+"""The same, or an answer that quotes the request."""
 
 
 @dataclass(frozen=True)
@@ -75,21 +63,27 @@ class BookRule:
         name: for reports.
         takes: what is generated; several where the server generates several times for a request.
         when: which requests it is for.
+        case: a named group of `when`, by whose text the answer is chosen; empty for none.
+        of: with `case`, the answer for each text; `takes` for any other text, or none.
         times: how many requests it serves; None for any number.
         by_choice: whether several takes are for the choices of n > 1, not for successive generations.
         constrained: whether a grammar holds the model.
         expect: the state in which it should end.
         keep_prompt: whether the prompts of its generations are kept.
+        where: file and line, where it comes from a file.
     """
 
     name: str
     takes: tuple[Say, ...]
-    when: When = When()
+    when: When = field(default_factory=When)
+    case: str = ""
+    of: Mapping[str, Say] = field(default_factory=dict)
     times: int | None = 1
     by_choice: bool = True
     constrained: bool = False
     expect: Expectation = "done"
     keep_prompt: bool = False
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,7 +92,7 @@ class Script:
 
     Attributes:
         name: shown in every report.
-        takes: token ids of each take.
+        takes: token ids of each take; of what quotes the request, with an `x` in the place of each group.
         expect: the state in which it should end; `done` unless a test cuts it or wants it refused.
         ended_early: whether its own tokens lacked a stop token, so that one was appended.
     """
@@ -109,6 +103,15 @@ class Script:
     ended_early: bool
 
 
+@dataclass(frozen=True)
+class _Encoded:
+    """A take: its token ids, or a sample of them; whether a stop was appended; what the server stores."""
+
+    ids: tuple[int, ...]
+    ended_early: bool
+    wire: list[int] | dict[str, Any]
+
+
 class ScriptBook:
     """Rules in order on one server; a request takes the first that matches and is not used up.
 
@@ -117,10 +120,19 @@ class ScriptBook:
         entry: its model entry: dialect and stop tokens.
         name: requests name it in the header `x-vllm-harness-book`; those without the header get the book
             `default`.
+        clients: where its clients send their requests, if something stands before the server.
     """
 
-    def __init__(self, endpoint: Endpoint, entry: ModelEntry, name: str | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        entry: ModelEntry,
+        name: str | None = None,
+        *,
+        clients: Endpoint | None = None,
+    ) -> None:
         self._endpoint = endpoint
+        self._clients = clients or endpoint
         self._entry = entry
         self.name = name or f"book-{uuid.uuid4().hex[:8]}"
         self.scripts: dict[str, Script] = {}
@@ -165,8 +177,8 @@ class ScriptBook:
             BookRule(
                 name or f"script {len(self.scripts) + 1}",
                 tuple(takes),
-                when or When(),
-                times,
+                when=when or When(),
+                times=times,
                 by_choice=bool(choices) or not turns,
                 constrained=constrained,
                 expect=expect,
@@ -180,28 +192,46 @@ class ScriptBook:
             raise UsageError(
                 f"book {self.name!r} has a script {rule.name!r} already", hint="give the new one another name"
             )
-        encoded = [self._encode(take, rule.constrained) for take in rule.takes]
-        takes = tuple(tuple(ids) for ids, _ in encoded)
-        script = Script(rule.name, takes, rule.expect, any(early for _, early in encoded))
-        wire = {
-            "name": rule.name,
-            "takes": takes,
-            "by_choice": rule.by_choice,
-            "when": rule.when.as_json(),
-            "left": rule.times,
-            "keep_prompt": rule.keep_prompt,
-        }
+        script, wire = self._written(rule)
         self._call("POST", names.BOOKS_PATH + self.name, {"rules": [wire]})
         self.scripts[script.name] = script
         return script
 
+    def replace(self, rules: Sequence[BookRule], source: str = "") -> None:
+        """Puts rules in the place of those that the book has, all at once.
+
+        Args:
+            source: the file that they come from.
+
+        Raises:
+            DialectError: the dialect cannot express one; the book keeps the rules that it has.
+        """
+        written = [self._written(rule) for rule in rules]
+        body = {"rules": [wire for _, wire in written], "source": source}
+        self._call("PUT", names.BOOKS_PATH + self.name, body)
+        self.scripts = {script.name: script for script, _ in written}
+
+    def reset(self) -> None:
+        """Lets each rule serve as many requests again as its `times` says."""
+        self._call("POST", names.RESET_PATH + self.name)
+
+    def answered(self, after: int = 0) -> list[dict[str, Any]]:
+        """The requests that the server answered after one, by its number; those of all books."""
+        found: list[dict[str, Any]] = self._call("GET", f"{names.LOG_PATH}{after}")["requests"]
+        return found
+
+    @property
+    def entry(self) -> ModelEntry:
+        """The model entry of its server."""
+        return self._entry
+
     def client(self, **options: Any) -> OpenAI:
         """A sync client whose requests are answered from this book."""
-        return self._endpoint.client(**self._with_header(options))
+        return self._clients.client(**self._with_header(options))
 
     def async_client(self, **options: Any) -> AsyncOpenAI:
         """An async client whose requests are answered from this book."""
-        return self._endpoint.async_client(**self._with_header(options))
+        return self._clients.async_client(**self._with_header(options))
 
     def report(self) -> dict[str, Any]:
         """The scripts that are left, and what became of each use: `{"left": [...], "uses": [...]}`."""
@@ -257,18 +287,49 @@ class ScriptBook:
             found.append(text)
         return found
 
-    def _encode(self, say: Say, constrained: bool) -> tuple[list[int], bool]:
+    def _written(self, rule: BookRule) -> tuple[Script, dict[str, Any]]:
+        """A rule as it is kept here, and as the server stores it."""
+        takes = [self._encode(take, rule.constrained) for take in rule.takes]
+        of = {value: self._encode(take, rule.constrained) for value, take in rule.of.items()}
+        encoded = [*takes, *of.values()]
+        script = Script(
+            rule.name,
+            tuple(take.ids for take in encoded),
+            rule.expect,
+            any(take.ended_early for take in encoded),
+        )
+        wire = {
+            "name": rule.name,
+            "where": rule.where,
+            "takes": [take.wire for take in takes],
+            "by_choice": rule.by_choice,
+            "when": rule.when.as_json(),
+            "left": rule.times,
+            "keep_prompt": rule.keep_prompt,
+        }
+        if rule.case:
+            wire |= {"case": rule.case, "of": {value: [take.wire] for value, take in of.items()}}
+        return script, wire
+
+    def _encode(self, say: Say, constrained: bool) -> _Encoded:
+        if isinstance(say, Quoting):
+            return self._encode_quoting(say, constrained)
+        if _is_ids(say):
+            check_ids(say, self._entry)
         ids = list(say) if _is_ids(say) else self._tokenize(self._raw_text(say, constrained))
-        if ids and ids[-1] in self._stop_ids():
-            return ids, False
-        return [*ids, *self._tokenize(self._stand_in().stop)], True
+        early = not (ids and ids[-1] in self._stop_ids())
+        ids += self._tokenize(self._stand_in().stop) if early else []
+        return _Encoded(tuple(ids), early, ids)
+
+    def _encode_quoting(self, say: Quoting, constrained: bool) -> _Encoded:
+        like = self._encode(sample(say), constrained)
+        assert self._entry.dialect is not None
+        found = pieces(say, lambda each: self._raw_text(each, constrained), markers(self._entry.dialect))
+        end = [self._stand_in().stop] if like.ended_early else []
+        return _Encoded(like.ids, like.ended_early, {"pieces": [*found, *end]})
 
     def _raw_text(self, say: Any, constrained: bool) -> str:
-        if isinstance(say, Raw):
-            return say.text
-        meaning = say if isinstance(say, Meaning) else Meaning.of(str(say))
-        assert self._entry.dialect is not None
-        return render(self._entry.dialect, meaning, constrained=constrained)
+        return raw_text(self._entry, say, constrained=constrained)
 
     def _stop_ids(self) -> set[int]:
         eos = self._stand_in().generation_config.get("eos_token_id", [])
@@ -321,6 +382,25 @@ def _plain(say: Say | None, reasoning: str | None, calls: Sequence[ToolCall]) ->
             hint="put them into the Meaning or the raw text",
         )
     return say
+
+
+def raw_text(entry: ModelEntry, say: str | Meaning | Raw, *, constrained: bool = False) -> str:
+    """What the model of an entry generates. Raises DialectError where its dialect cannot express it."""
+    if isinstance(say, Raw):
+        return say.text
+    assert entry.dialect is not None
+    meaning = say if isinstance(say, Meaning) else Meaning.of(say)
+    return render(entry.dialect, meaning, constrained=constrained)
+
+
+def check_ids(ids: Sequence[int], entry: ModelEntry) -> None:
+    """Raises UsageError where a token id is none of the vocabulary: the request would end the engine."""
+    size = vocabulary(entry)
+    if wrong := [token for token in ids if not 0 <= token < size]:
+        raise UsageError(
+            f"{wrong[0]} is no token id of {entry.name}, whose vocabulary ends at {size - 1}",
+            hint="give the text as `raw`, or ask the server's /tokenize for its ids",
+        )
 
 
 def _is_ids(say: Say) -> TypeGuard[Sequence[int]]:

@@ -76,3 +76,10 @@ class Meaning:
         if text is not None:
             parts.append(Text(text))
         return cls((*parts, *calls))
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A family's native text, special tokens and all, exactly as the model generates it."""
+
+    text: str

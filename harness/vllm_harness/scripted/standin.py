@@ -82,6 +82,12 @@ def check_stop(entry: ModelEntry, checkpoint: Path) -> None:
         )
 
 
+def vocabulary(entry: ModelEntry) -> int:
+    """How many token ids the model of an entry's stand-in has."""
+    config = _stand_in(entry).config
+    return int(config["vocab_size"] if "vocab_size" in config else config["text_config"]["vocab_size"])
+
+
 def _stand_in(entry: ModelEntry) -> StandIn:
     if entry.stand_in is None:
         raise StandInError(f"model {entry.name!r} has no stand_in", hint="run it on the live lane")

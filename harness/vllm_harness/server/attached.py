@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import requests
 
 from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.endpoint import Endpoint, EndpointError
+from vllm_harness.endpoint import API_PATHS, Endpoint, EndpointError
 from vllm_harness.errors import UsageError
+from vllm_harness.scripted.book import ScriptBook
+from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
+
+_ASKED = {"messages": [{"role": "user", "content": "Does the header arrive?"}]}
+_PROBES: dict[str, dict[str, Any]] = {
+    "responses": {"input": "Does the header arrive?"},
+    "chat": _ASKED,
+    "messages": {**_ASKED, "max_tokens": 100},
+}
+"""A request of each API."""
 
 
 class AttachedServer:
@@ -19,6 +32,8 @@ class AttachedServer:
         endpoint: its address, see `vllm_harness.endpoint.attach`.
         entry: the model entry whose tests are to run against it.
         model: the name it serves; by default the entry's name or hub id, else the only model it lists.
+        books: address of the scripted server behind it, which is told what the model answers.
+        version: the vLLM behind it; by default what the scripted server or it itself says.
 
     Raises:
         EndpointError: it does not answer, or lists no such model.
@@ -26,11 +41,20 @@ class AttachedServer:
 
     lane = "attached"
 
-    def __init__(self, endpoint: Endpoint, entry: ModelEntry, model: str | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        entry: ModelEntry,
+        model: str | None = None,
+        *,
+        books: Endpoint | None = None,
+        version: str | None = None,
+    ) -> None:
         self.endpoint = endpoint
         self.entry = entry
+        self.books = books
         self.model = _served(endpoint.models(), entry, model)
-        self.vllm_version = endpoint.vllm_version() or "0"
+        self.vllm_version = version or (books or endpoint).vllm_version() or "0"
 
     def url_for(self, path: str) -> str:
         """Absolute URL of a path such as `/v1/models`."""
@@ -53,6 +77,45 @@ class AttachedServer:
         raise UsageError(
             "an attached server cannot be restarted by the harness", hint="restart it where it was started"
         )
+
+
+def check_header(server: AttachedServer, apis: Iterable[str]) -> None:
+    """Sends a scripted request over each API, and looks whether the scripted server knew whose it is.
+
+    Args:
+        server: one with `books`.
+        apis: names of `API_PATHS`.
+
+    Raises:
+        EndpointError: the header that names a request's book does not arrive behind the server.
+        BookError: `books` is no scripted server.
+    """
+    assert server.books is not None
+    lost = {}
+    for api in apis:
+        book = ScriptBook(server.books, server.entry, clients=server.endpoint)
+        try:
+            book.script("The header arrives.", times=None)
+            headers = {**dict(server.endpoint.headers), BOOK_HEADER: book.name, **_keys(server.endpoint)}
+            url, body = server.url_for(API_PATHS[api]), {"model": server.model, **_PROBES[api]}
+            answer = requests.post(url, json=body, headers=headers, timeout=server.endpoint.request_s)
+            if not book.report()["uses"]:
+                lost[api] = answer.status_code
+        finally:
+            book.close()
+    if lost:
+        answered = ", ".join(f"{api} (HTTP {status})" for api, status in lost.items())
+        raise EndpointError(
+            f"the header {BOOK_HEADER} does not arrive at {server.books.base_url} through "
+            f"{server.endpoint.base_url}: {answered}",
+            hint="have it pass the header on, as LiteLLM does with "
+            "`general_settings: {forward_client_headers_to_llm_api: true}`",
+        )
+
+
+def _keys(endpoint: Endpoint) -> dict[str, str]:
+    """The API key as OpenAI's clients send it, and as Anthropic's do."""
+    return {"Authorization": f"Bearer {endpoint.api_key}", "x-api-key": endpoint.api_key}
 
 
 def _served(models: list[str], entry: ModelEntry, wanted: str | None) -> str:

@@ -194,6 +194,8 @@ RULES: tuple[CauseRule, ...] = (
 ENGINE_KILLED = re.compile(
     r"Failed core proc\(s\): \{[^}]*: -9\b|died unexpectedly.*(?:signal 9|exitcode[ =]-9)"
 )
+ENGINE_FATAL = "EngineCore encountered a fatal error"
+RAISED = re.compile(r"(?:^|\] )((?:\w+\.)*\w*(?:Error|Exception): .*)")
 LOOKS_DECISIVE = re.compile(r"(?:Error|error:|Exception|CRITICAL|FATAL|Killed)")
 
 
@@ -236,6 +238,14 @@ def diagnose(
         lines=[line for line in lines if LOOKS_DECISIVE.search(line)][-3:] or lines[-3:],
         log_path=log_path,
     )
+
+
+def last_words(log_path: Path) -> list[str]:
+    """Why a server ended in use: the exception of its engine; else the last lines of its log."""
+    lines = log_lines(log_path)
+    fatal = [number for number, line in enumerate(lines) if ENGINE_FATAL in line]
+    raised = [found[1] for line in lines[fatal[-1] + 1 :] if (found := RAISED.search(line))] if fatal else []
+    return raised[:1] or lines[-5:]
 
 
 def log_lines(log_path: Path) -> list[str]:

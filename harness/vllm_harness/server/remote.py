@@ -26,16 +26,23 @@ from vllm_harness.machine.oom import oom_kills
 from vllm_harness.scripted.book import Script, ScriptBook
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.server import blocks, errors, fork_server, kept
-from vllm_harness.server.diagnosis import diagnose, log_lines
+from vllm_harness.server.diagnosis import diagnose, last_words, log_lines
 from vllm_harness.server.launch import Launch, plan_launch
 from vllm_harness.server.leases.allocation import lease_for, models_held
 from vllm_harness.server.leases.lease import Lease
 from vllm_harness.server.leases.needs import Start, taken_gib
-from vllm_harness.server.leases.ports import PortLease, describe_holder, is_free, lease_port, listeners
+from vllm_harness.server.leases.ports import (
+    NoFreePort,
+    PortLease,
+    describe_holder,
+    is_free,
+    lease_port,
+    listeners,
+)
 from vllm_harness.server.phases import PhaseTracker
 from vllm_harness.server.process_tree import tree_pids
 from vllm_harness.server.progress import NoProgress, StartProgress
-from vllm_harness.server.records import ServerRecord, run_folder, sweep
+from vllm_harness.server.records import ServerRecord, run_folder, running, sweep
 from vllm_harness.server.redaction import secret_values
 from vllm_harness.server.supervised import Spawn, Supervised, spawn_cold
 from vllm_harness.server.supervisor import started
@@ -216,7 +223,7 @@ class RemoteServer:
             raise errors.ServerDied(
                 f"server {self.model!r} ended while in use (exit code {self._process.exit_code})",
                 hint="read the whole log; restart() starts the server again",
-                lines=log_lines(self.log_path)[-5:],
+                lines=last_words(self.log_path),
                 log_path=self.log_path,
             )
 
@@ -235,7 +242,7 @@ class RemoteServer:
     def _start(self) -> None:
         folder = run_folder()
         self.log_path = _unused(folder, f"{self.model}-{self.lane}")
-        self._lease = lease_port(self._fixed_port)
+        self._lease = leased_port(self._fixed_port)
         try:
             self._hardware = lease_for(self.launch, forked=self.forkable)
             self._spawn()
@@ -529,6 +536,21 @@ class RemoteServer:
                 hint="end the process named above; memory without a process is a leak of vLLM",
                 log_path=self.log_path,
             )
+
+
+def leased_port(port: int | None) -> PortLease:
+    """A lease of a port, or of a free one. Raises NoFreePort, naming the server that holds it."""
+    try:
+        return lease_port(port)
+    except NoFreePort as error:
+        holder = next((record for record in running() if record.port == port), None)
+        if holder is None:
+            raise
+        command = f"vllm-harness stop {holder.name}" if holder.kept else f"kill {holder.owner}"
+        raise NoFreePort(
+            f"port {port} is held by your {holder.lane} server {holder.name!r} (log: {holder.log})",
+            hint=f"end it by `{command}`, or leave the port out: the harness then leases a free port",
+        ) from error
 
 
 def _tmp_base() -> Path:

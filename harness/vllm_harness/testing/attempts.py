@@ -11,9 +11,9 @@ from vllm_harness.errors import UsageError
 from vllm_harness.testing.content import UnexpectedContent
 
 
-def attempts_of(target: Target, repeats: int) -> int:
+def attempts_of(target: Target, repeats: int, *, scripted: bool) -> int:
     """How often a test of the target may be tried in all: once where it is scripted, or repeated anyway."""
-    return 1 if target.lane == "scripted" or repeats > 1 else target.entry.limits.live_attempts
+    return 1 if scripted or repeats > 1 else target.entry.limits.live_attempts
 
 
 def limit(item: pytest.Item, attempts: int) -> None:

@@ -48,7 +48,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if isinstance(target, Target):
         run = the_run(item.config)
         item.stash[TARGET], item.stash[SEED] = target, parameters[SEED_FIXTURE]
-        limit(item, attempts_of(target, len(run.seeds(target, item))))
+        repeats = len(run.seeds(target, item))
+        limit(item, attempts_of(target, repeats, scripted=run.is_scripted(target)))
         if run.planned is not None and run.planned.device == "cuda":
             item.add_marker("vllm_gpu")
 

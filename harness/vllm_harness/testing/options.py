@@ -58,6 +58,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "URL",
         "help": "test a server that runs already, attached",
     },
+    "--vllm-server-version": {
+        "metavar": "VERSION",
+        "help": "the vLLM behind that server, where it does not tell it: known defects of that version apply",
+    },
+    "--vllm-books-url": {
+        "metavar": "URL",
+        "help": "the scripted server behind that server: it is told what the model answers",
+    },
     "--vllm-server-model": {"metavar": "NAME", "help": "the model's name on that server"},
     "--vllm-api-key-env": {"metavar": "NAME", "help": "variable that holds that server's API key"},
     "--vllm-cold-start": {**_FLAG, "help": "start servers without the fork server"},

@@ -11,7 +11,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, Ope
 
 from vllm_harness.configuration.targets import Target
 from vllm_harness.defects.registry import known_deviations
-from vllm_harness.endpoint import tls
+from vllm_harness.endpoint import Endpoint, tls
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing import tokens
@@ -61,19 +61,27 @@ def ready_server(server: Server, item: pytest.Item) -> Iterator[Server]:
 
 
 def book(server: Server, item: pytest.Item) -> Iterator[ScriptBook | None]:
-    """A test's script book on the scripted lane, verified at its end; None on the other lanes."""
-    if not isinstance(server, RemoteServer) or server.lane != "scripted":
+    """A test's script book where the model can be scripted, verified at its end; None elsewhere."""
+    told = _told(server)
+    if told is None:
         yield None
         return
-    opened = ScriptBook(server.endpoint, server.entry)
+    opened = ScriptBook(told, server.entry, clients=server.endpoint)
     replayed = recording(item)
     if replayed:
         tokens.script_recording(tokens.read(replayed), opened)
     yield opened
-    if server.alive():
+    if not isinstance(server, RemoteServer) or server.alive():
         if not replayed and _is_to_use_its_scripts(item):
             opened.verify()
         opened.close()
+
+
+def _told(server: Server) -> Endpoint | None:
+    """Where the server of a test is told what its model answers; None where it cannot be told."""
+    if isinstance(server, RemoteServer):
+        return server.endpoint if server.lane == "scripted" else None
+    return server.books
 
 
 def _is_to_use_its_scripts(item: pytest.Item) -> bool:
@@ -111,7 +119,7 @@ def async_client(server: Server, book: ScriptBook | None, tap: WireTap) -> Async
 
 def checker(server: Server, item: pytest.Item) -> Iterator[Checker]:
     """A test's checks; their findings go into the record of its target."""
-    exact = server.lane == "scripted" and not item.config.option.vllm_replay_tokens
+    exact = _told(server) is not None and not item.config.option.vllm_replay_tokens
     known = known_deviations(server.entry.name, server.vllm_version, the_run(item.config).defects)
     made = Checker(known, server.vllm_version, exact)
     yield made

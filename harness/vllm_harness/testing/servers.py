@@ -10,7 +10,7 @@ import pytest
 from vllm_harness.configuration.targets import Target
 from vllm_harness.endpoint import API_PATHS, attach
 from vllm_harness.errors import HarnessError
-from vllm_harness.server.attached import AttachedServer
+from vllm_harness.server.attached import AttachedServer, check_header
 from vllm_harness.server.progress import ConsoleProgress
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing import tokens
@@ -98,9 +98,17 @@ def make_ready(run: PytestRun, target: Target, server: Server, needed: set[str])
 def _attached(run: PytestRun, target: Target) -> AttachedServer:
     option, result = run.config.option, run.result(target.id)
     endpoint = attach(option.vllm_server_url, option.vllm_api_key_env, target.entry.limits.request_s)
-    server = AttachedServer(endpoint, target.entry, option.vllm_server_model)
+    server = AttachedServer(
+        endpoint,
+        target.entry,
+        option.vllm_server_model,
+        books=attach(option.vllm_books_url) if option.vllm_books_url else None,
+        version=option.vllm_server_version,
+    )
     result.environment, result.vllm = f"attached {endpoint.base_url}", server.vllm_version
     result.version, result.lacking = server.vllm_version, endpoint.lacking()
+    if server.books:
+        check_header(server, [api for api in API_PATHS if api not in result.lacking])
     return server
 
 

@@ -85,9 +85,13 @@ class PytestRun:
         """The record of a target, by its id."""
         return self.results.setdefault(target, TargetResult(reference=self.reference))
 
+    def is_scripted(self, target: Target) -> bool:
+        """Whether the model answers what tests script; an attached server may stand before one that does."""
+        return target.lane == "scripted" or bool(self.config.option.vllm_books_url)
+
     def seeds(self, target: Target, item: pytest.Item) -> range:
         """The seeds that a test runs with on a target."""
-        once = target.lane == "scripted" or item.get_closest_marker("vllm_greedy")
+        once = self.is_scripted(target) or item.get_closest_marker("vllm_greedy")
         return range(1 if once else self.repeats)
 
     def version(self, target: Target) -> str:
@@ -184,6 +188,11 @@ def _prepare(config: pytest.Config) -> PytestRun:
     reference = read_reference(option.vllm_quality_reference) if option.vllm_quality_reference else None
     entries = load_models(models_file(config))
     defects = load_defects(option.vllm_defects)
+    if option.vllm_books_url and not option.vllm_server_url:
+        raise UsageError(
+            "--vllm-books-url names the scripted server behind another one",
+            hint="add --vllm-server-url, or leave it out to start a scripted server",
+        )
     if option.vllm_server_url:
         choice = choose(entries, Machine("cpu"), models=_one_model(option.vllm_model), lane="attached")
         return PytestRun(config, choice, defects, None, reference)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ import pytest
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.configuration.targets import Machine, choose
 from vllm_harness.errors import UsageError
+from vllm_harness.server import remote
+from vllm_harness.server.leases import ports
 from vllm_harness.server.leases.ports import NoFreePort, describe_holder, lease_port, listeners
 from vllm_harness.server.phases import PhaseTracker
 from vllm_harness.server.records import ServerRecord, records_folder, running, sweep
@@ -45,6 +49,30 @@ def test_a_port_in_use_names_its_holder() -> None:
             lease_port(port)
         assert listeners(port)
         assert "pid" in describe_holder(port)
+
+
+def test_a_port_of_another_user_names_that_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the kernel lists it, who else listens; the process is nobody's business."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setattr(ports, "listeners", lambda port: {None})
+        assert describe_holder(port) == f"user {getpass.getuser()}"
+
+
+def test_a_port_of_a_server_of_ours_says_how_to_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        record = ServerRecord(
+            "x", 1, 1.0, "/tmp", "qwen3", "scripted", "vllm", "/logs/a.log", port, 12, owner=34
+        )
+        for kept, command in ((False, "`kill 34`"), (True, "`vllm-harness stop qwen3`")):
+            monkeypatch.setattr(remote, "running", lambda kept=kept: [replace(record, kept=kept)])
+            with pytest.raises(NoFreePort) as caught:
+                remote.leased_port(port)
+            assert caught.value.message == (
+                f"port {port} is held by your scripted server 'qwen3' (log: /logs/a.log)"
+            )
+            assert command in caught.value.hint
 
 
 def test_phases_only_move_on(tmp_path: Path) -> None:

@@ -13,12 +13,18 @@ from vllm_harness.testing.attempts import attempts_of, refuse_more
 
 
 @pytest.mark.parametrize(
-    ("lane", "repeats", "attempts"),
-    [("scripted", 1, 1), ("live", 1, 3), ("live", 5, 1), ("attached", 1, 3)],
+    ("lane", "repeats", "scripted", "attempts"),
+    [
+        ("scripted", 1, True, 1),
+        ("live", 1, False, 3),
+        ("live", 5, False, 1),
+        ("attached", 1, False, 3),
+        ("attached", 1, True, 1),
+    ],
 )
-def test_attempts(lane: RunLane, repeats: int, attempts: int) -> None:
+def test_attempts(lane: RunLane, repeats: int, scripted: bool, attempts: int) -> None:
     entry = load_models().get("qwen3").model_copy(update={"limits": Limits(live_attempts=3)})
-    assert attempts_of(Target(entry, lane), repeats) == attempts
+    assert attempts_of(Target(entry, lane), repeats, scripted=scripted) == attempts
 
 
 @pytest.mark.parametrize("given", [{"reruns": 1}, {"force_reruns": 1}])

@@ -10,14 +10,14 @@ from vllm_harness.scripted.dialects.dialect import Dialect, DialectError
 from vllm_harness.scripted.dialects.forms import load_forms
 from vllm_harness.scripted.meaning import Meaning
 
-__all__ = ["Dialect", "DialectError", "find_dialect", "load_dialects", "load_forms", "render"]
+__all__ = ["Dialect", "DialectError", "find_dialect", "load_dialects", "load_forms", "markers", "render"]
 
 
 @cache
 def load_dialects() -> dict[str, Dialect]:
     """All dialects by name: Harmony, which is code, and those that are data."""
     return {harmony.DIALECT.name: harmony.DIALECT} | {
-        form.name: Dialect(form.name, form.source, form.render, form.render_constrained)
+        form.name: Dialect(form.name, form.source, form.render, form.render_constrained, form.markers)
         for form in load_forms().values()
     }
 
@@ -30,6 +30,11 @@ def find_dialect(name: str) -> Dialect:
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(dialects)}"
         raise DialectError(f"unknown dialect {name!r}", hint=hint)
     return dialects[name]
+
+
+def markers(dialect: str) -> tuple[str, ...]:
+    """The markers of a dialect. Raises DialectError: there is none of this name."""
+    return find_dialect(dialect).markers
 
 
 def render(dialect: str, meaning: Meaning, *, constrained: bool = False) -> str:

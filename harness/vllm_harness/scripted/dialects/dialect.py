@@ -26,12 +26,14 @@ class Dialect:
             ends the turn; DialectError where the format cannot express it.
         render_constrained: the same under a grammar (structured output, required or named tools), which
             leaves no room for blanks that the model likes to write; by default as `render`.
+        markers: what has a meaning of its own in the format, and so stands in no text.
     """
 
     name: str
     source: str
     render: Callable[[Meaning], str]
     render_constrained: Callable[[Meaning], str] | None = None
+    markers: tuple[str, ...] = ()
 
 
 def refuse_markers(text: str, markers: Iterable[str], dialect: str) -> None:

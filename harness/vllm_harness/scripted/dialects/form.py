@@ -15,6 +15,7 @@ from vllm_harness.scripted.dialects.parts import STRICT, Calls, SharedFrame, Sha
 from vllm_harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
 
 _NAME = re.compile(r"[\w.:/-]+")
+_TAG = re.compile(r"<[^<>$]+>|\[/?[A-Z_]+\]")
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -49,6 +50,15 @@ class Form:
     def tail(self) -> str:
         """What the prompt ends with, right before the model's first token."""
         return self.frame.roles["assistant"] + (self.thoughts.tail if self.thoughts else self.unthinking)
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """What has a meaning of its own in the format: its tokens, and what stands around its parts."""
+        thoughts = self.thoughts or Thoughts(close="")
+        tokens = (*self.frame.tokens, *thoughts.tokens, *self.calls.tokens)
+        around = (thoughts.open, thoughts.close, self.calls.open, self.calls.close, self.calls.marker)
+        tags = [tag for text in (*around, self.calls.arguments.end) for tag in _TAG.findall(text)]
+        return tuple(dict.fromkeys(filter(None, (*tokens, *tags))))
 
     def call_ids(self, meaning: Meaning) -> tuple[str, ...]:
         """The ids of a turn's calls; none where the format writes no ids."""

@@ -79,5 +79,5 @@ def _plain(text: str) -> str:
 
 
 DIALECT = Dialect(
-    _NAME, "https://github.com/openai/harmony/blob/main/docs/format.md", render, render_constrained
+    _NAME, "https://github.com/openai/harmony/blob/main/docs/format.md", render, render_constrained, _MARKERS
 )

@@ -7,7 +7,7 @@ import keyword
 import re
 import unicodedata
 from string import Template
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
@@ -23,6 +23,7 @@ class Json:
     """A JSON object; malformed arguments are written unchanged."""
 
     notation: Literal["json"] = "json"
+    end: ClassVar[str] = ""
 
     def __call__(self, call: ToolCall, dialect: str) -> str:
         return call.arguments_json
@@ -44,6 +45,11 @@ class Parameters:
     between: str = ""
     cdata: bool = False
     notation: Literal["parameters"] = "parameters"
+
+    @property
+    def end(self) -> str:
+        """What ends a value."""
+        return _follows(self.string, "$value")
 
     def __call__(self, call: ToolCall, dialect: str) -> str:
         return self.between.join(
@@ -72,6 +78,11 @@ class Elements:
 
     mark: str
     notation: Literal["elements"] = "elements"
+
+    @property
+    def end(self) -> str:
+        """What ends a value."""
+        return self.mark
 
     def __call__(self, call: ToolCall, dialect: str) -> str:
         return self._inner(_mapping(call, dialect), dialect)
@@ -104,6 +115,11 @@ class Quoted:
     mark: str
     notation: Literal["quoted"] = "quoted"
 
+    @property
+    def end(self) -> str:
+        """What ends a value."""
+        return self.mark
+
     def __call__(self, call: ToolCall, dialect: str) -> str:
         return self._pairs(_mapping(call, dialect), dialect)
 
@@ -130,6 +146,7 @@ class Python:
     """Keyword arguments of a Python call, strings in double quotes."""
 
     notation: Literal["python"] = "python"
+    end: ClassVar[str] = ""
 
     def __call__(self, call: ToolCall, dialect: str) -> str:
         arguments = _mapping(call, dialect)

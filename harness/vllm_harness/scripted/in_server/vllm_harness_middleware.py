@@ -1,9 +1,10 @@
 """ASGI middleware: finds the script for a request and puts its token ids into `vllm_xargs`.
 
-So the client's call stays the plain SDK call, and any client in any language can run against it. Books of
-rules are posted to `/vllm-harness/books/NAME`, by the user who runs the server; a request names its book in
-the header `x-vllm-harness-book`, or gets the book `default`. Runs inside the server, imports nothing of the
-harness beyond this folder.
+So the client's call stays the plain SDK call, and any client in any language can run against it. Only the
+user who runs the server may POST rules to `/vllm-harness/books/NAME`, or PUT them in the place of those that
+it has, and GET `/vllm-harness/log/N`, the requests after the N-th. A request names its book in the header
+`x-vllm-harness-book`, or gets the book `default`. Runs inside the server, imports nothing of the harness
+beyond this folder.
 """
 
 from __future__ import annotations
@@ -12,51 +13,19 @@ import asyncio
 import contextlib
 import itertools
 import json
+import logging
 import os
-import re
-from collections.abc import Iterator
 from typing import Any
 
 import vllm_harness_asgi as asgi
+import vllm_harness_conversation as conversations
 import vllm_harness_names as names
 import vllm_harness_uses as uses
+from vllm_harness_served import Log, QuoteError, ServedBook, Taken, quoted
 
-HEADER = names.BOOK_HEADER.encode()
-GENERATING = ("/v1/responses", "/v1/chat/completions", "/v1/completions", "/v1/messages")
+RESPONSES = "/v1/responses"
 LOOK_EVERY_S = 0.1
 SHOWN_ALLOWED = 8
-RESPONSE_ID = re.compile(rb'"id"\s*:\s*"(resp_[^"]+)"')
-
-
-class ServedBook:
-    """Rules in order: each has the conditions of a request, and what the model generates for it."""
-
-    def __init__(self, rules: list[dict[str, Any]]) -> None:
-        self.rules = rules
-        self.uses: list[dict[str, Any]] = []
-
-    def take(self, facts: dict[str, Any]) -> dict[str, Any] | None:
-        """The first rule that matches and is not used up."""
-        for rule in self.rules:
-            if rule.get("left") != 0 and _matches(rule.get("when") or {}, facts):
-                if rule.get("left"):
-                    rule["left"] -= 1
-                return rule
-        return None
-
-    def report(self) -> dict[str, Any]:
-        """The rules that are left, and the state of each use."""
-        return {
-            "left": [rule["name"] for rule in self.rules if rule.get("left")],
-            "uses": [
-                {
-                    **use,
-                    "generations": uses.read_statuses(use["id"]),
-                    "prompts": uses.read_prompts(use["id"]),
-                }
-                for use in self.uses
-            ],
-        }
 
 
 class ScriptMiddleware:
@@ -64,32 +33,49 @@ class ScriptMiddleware:
 
     def __init__(self, app: Any) -> None:
         self.app = app
-        self.books: dict[str, ServedBook] = {names.DEFAULT_BOOK: ServedBook([])}
-        self.depths: dict[str, int] = {}
+        self.books: dict[str, ServedBook] = {names.DEFAULT_BOOK: ServedBook()}
+        self.responses = conversations.Responses()
+        self.log = Log()
         self.numbers = itertools.count(1)
+        logging.getLogger("uvicorn.access").addFilter(
+            lambda record: names.CONTROL_PATH not in record.getMessage()
+        )
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Handles a request."""
         path = scope.get("path", "")
         if scope["type"] != "http":
             await self.app(scope, receive, send)
-        elif path.startswith(names.BOOKS_PATH) and not asgi.of_this_user(scope):
+        elif path.startswith(names.CONTROL_PATH) and not asgi.of_this_user(scope):
             await asgi.refuse_other_user(send)
         elif path.startswith(names.BOOKS_PATH):
             await self._control(scope["method"], path.removeprefix(names.BOOKS_PATH), receive, send)
-        elif scope["method"] == "POST" and path in GENERATING:
+        elif path.startswith(names.RESET_PATH):
+            self._book(path.removeprefix(names.RESET_PATH)).reset()
+            await asgi.send_json(send, 200, {})
+        elif path.startswith(names.LOG_PATH):
+            after = path.removeprefix(names.LOG_PATH)
+            await asgi.send_json(send, 200, {"requests": self.log.after(int(after or 0))})
+        elif scope["method"] == "POST" and path in conversations.APIS:
             await self._generate(scope, receive, send)
+        elif path.startswith(f"{RESPONSES}/"):
+            await self.app(scope, receive, self._keeping({}, send))
         else:
             await self.app(scope, receive, send)
 
     async def _control(self, method: str, name: str, receive: Any, send: Any) -> None:
-        if method == "POST":
-            rules = json.loads(await asgi.body(receive))["rules"]
-            self.books.setdefault(name, ServedBook([])).rules.extend(rules)
+        if method in ("POST", "PUT"):
+            posted = json.loads(await asgi.body(receive))
+            if method == "POST":
+                self._book(name).add(posted["rules"])
+            else:
+                self._book(name).replace(posted["rules"], posted.get("source", ""))
         elif method == "DELETE":
             self.books.pop(name, None)
-        book = self.books.get(name)
-        await asgi.send_json(send, 200, book.report() if book else {"left": [], "uses": []})
+        await asgi.send_json(send, 200, self.books.get(name, ServedBook()).report())
+
+    def _book(self, name: str) -> ServedBook:
+        return self.books.setdefault(name, ServedBook())
 
     async def _generate(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         raw = await asgi.body(receive)
@@ -97,24 +83,64 @@ class ScriptMiddleware:
         if body is None:
             await self.app(scope, asgi.replay(raw, receive), send)
             return
-        name = dict(scope["headers"]).get(HEADER, names.DEFAULT_BOOK.encode()).decode("latin-1")
-        book = self.books.setdefault(name, ServedBook([]))
-        facts = _facts(body, self.depths)
-        rule = book.take(facts)
+        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
+        name = headers.get(names.BOOK_HEADER, names.DEFAULT_BOOK)
+        facts = conversations.facts(scope["path"], headers, body, self.responses.before(body))
+        book = self._book(name)
+        taken = book.take(facts)
+        takes, reason = await self._said(scope, facts, taken)
+        rule = taken.rule if isinstance(taken, Taken) else {}
         use = {
             "id": f"{os.getpid()}-{next(self.numbers)}",
-            "script": rule["name"] if rule else None,
+            "book": name,
+            "script": rule.get("name"),
             "path": scope["path"],
-            "no_script": None if rule else _no_script(name, facts),
+            "reason": reason,
+            "no_script": _no_script(name, facts, reason) if reason and not rule else reason,
             "status": None,
         }
         book.uses.append(use)
-        changed = json.dumps(_with_script(body, use, rule)).encode()
-        await self._run(scope, asgi.replay(changed, receive), send, use, facts["turn"])
+        changed = json.dumps(_with_script(body, use, takes, rule)).encode()
+        keeping = self._keeping(body, send) if scope["path"] == RESPONSES else send
+        try:
+            await self._run(scope, asgi.replay(changed, receive), keeping, use)
+        finally:
+            self.log.add(use, raw, body, facts)
 
-    async def _run(
-        self, scope: dict[str, Any], receive: Any, send: Any, use: dict[str, Any], depth: int
-    ) -> None:
+    async def _said(
+        self, scope: dict[str, Any], facts: dict[str, Any], taken: Taken | str
+    ) -> tuple[list[list[int]], str | None]:
+        """The token ids of each take, or why there are none."""
+        if not isinstance(taken, Taken):
+            return [], taken
+        try:
+            return [await self._ids(scope, take, taken.groups, facts["model"]) for take in taken.takes], None
+        except QuoteError as error:
+            return [], f"script {taken.rule['name']!r} cannot be said: {error}"
+
+    def _keeping(self, body: dict[str, Any], send: Any) -> Any:
+        """A `send` that keeps the responses that pass, before a client can refer to them."""
+        reader = conversations.ResponseReader()
+
+        async def keep(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.body":
+                for response in reader.feed(message.get("body", b""), last=not message.get("more_body")):
+                    self.responses.keep(body, response)
+            await send(message)
+
+        return keep
+
+    async def _ids(self, scope: dict[str, Any], take: Any, groups: dict[str, str], model: str) -> list[int]:
+        """The token ids of a take; those of a template are made by vLLM's own /tokenize."""
+        if isinstance(take, list):
+            return take
+        prompt = {"model": model, "prompt": quoted(take, groups), "add_special_tokens": False}
+        tokens = (await self._asked(scope, "/tokenize", prompt)).get("tokens")
+        if not tokens:
+            raise QuoteError("vLLM does not tokenize it")
+        return [int(token) for token in tokens]
+
+    async def _run(self, scope: dict[str, Any], receive: Any, send: Any, use: dict[str, Any]) -> None:
         refused = asyncio.Event()
         watcher = asyncio.create_task(_watch(use["id"], refused))
         started = False
@@ -138,8 +164,6 @@ class ScriptMiddleware:
                 raise OSError("the script was refused")
             if message["type"] == "http.response.start":
                 started, use["status"] = True, message["status"]
-            elif found := RESPONSE_ID.search(message.get("body", b"")[:4096]):
-                self.depths.setdefault(found.group(1).decode(), depth + 1)
             await send(message)
 
         error: BaseException | None = None
@@ -158,36 +182,39 @@ class ScriptMiddleware:
 
     async def _decoded(self, scope: dict[str, Any], token: int) -> str:
         """A token's text, by vLLM's own /detokenize."""
+        answer = await self._asked(scope, "/detokenize", {"tokens": [token]})
+        return str(answer.get("prompt", f"token {token}"))
+
+    async def _asked(self, scope: dict[str, Any], path: str, question: dict[str, Any]) -> dict[str, Any]:
+        """What vLLM itself answers to a request of ours; empty where that is no object."""
         answer = b""
 
         async def collect(message: dict[str, Any]) -> None:
             nonlocal answer
             answer += message.get("body", b"")
 
-        body = json.dumps({"tokens": [token]}).encode()
+        body = json.dumps(question).encode()
         headers = [(b"content-type", b"application/json")]
-        path = {"path": "/detokenize", "raw_path": b"/detokenize", "query_string": b""}
-        inner = {**scope, **path, "method": "POST", "headers": headers}
+        place = {"path": path, "raw_path": path.encode(), "query_string": b""}
+        inner = {**scope, **place, "method": "POST", "headers": headers}
         await self.app(inner, asgi.replay(body, asyncio.Event().wait), collect)
-        try:
-            return str(json.loads(answer)["prompt"])
-        except (ValueError, KeyError):
-            return f"token {token}"
+        return asgi.json_object(answer) or {}
 
 
-def _no_script(book: str, facts: dict[str, Any]) -> str:
+def _no_script(book: str, facts: dict[str, Any], reason: str) -> str:
     return (
         f"no script matches this request: book {book!r} has no rule left for it "
-        f"(last user message {facts['user'][:80]!r}, tools {facts['tools']}, turn {facts['turn']})"
+        f"(last user message {facts['user'][:80]!r}, tools {facts['tools']}, turn {facts['turn']}); {reason}"
     )
 
 
-def _with_script(body: dict[str, Any], use: dict[str, Any], rule: dict[str, Any] | None) -> dict[str, Any]:
+def _with_script(
+    body: dict[str, Any], use: dict[str, Any], takes: list[list[int]], rule: dict[str, Any]
+) -> dict[str, Any]:
     args: dict[str, Any] = {**(body.get("vllm_xargs") or {}), uses.USE: use["id"]}
     seed = body.get("seed") if isinstance(body.get("seed"), int) else 0
-    if rule is None:
+    if use["no_script"]:
         return {**body, "vllm_xargs": {**args, uses.NO_SCRIPT: use["no_script"]}}
-    takes = rule["takes"]
     args |= {
         uses.IDS: [token for take in takes for token in take],
         uses.LENGTHS: [len(take) for take in takes],
@@ -197,73 +224,6 @@ def _with_script(body: dict[str, Any], use: dict[str, Any], rule: dict[str, Any]
     }
     many = isinstance(body.get("n"), int) and body["n"] > 1
     return {**body, "vllm_xargs": args, **({"seed": seed} if many else {})}
-
-
-def _facts(body: dict[str, Any], depths: dict[str, int]) -> dict[str, Any]:
-    """What the conditions of rules refer to, for a request of any API."""
-    items = body.get("input", body.get("messages", body.get("prompt")))
-    if isinstance(items, str):
-        items = [{"role": "user", "content": items}]
-    items = list(_with_results(_objects(items)))
-    users = [_text(item.get("content")) for item in items if item.get("role") == "user"]
-    last_model = max((i for i, item in enumerate(items) if _by_model(item)), default=-1)
-    outputs = [
-        _text(item.get("output", item.get("content")))
-        for item in items[last_model + 1 :]
-        if item.get("role") == "tool" or str(item.get("type", "")).endswith("_call_output")
-    ]
-    turn = sum(1 for i, item in enumerate(items) if _by_model(item) and not (i and _by_model(items[i - 1])))
-    return {
-        "user": users[-1] if users else "",
-        "tool_output": "\n".join(outputs),
-        "tools": [_tool_name(tool) for tool in _objects(body.get("tools"))],
-        "model": str(body.get("model") or ""),
-        "turn": turn + depths.get(str(body.get("previous_response_id")), 0),
-    }
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list; a client may send anything, and vLLM refuses it."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _with_results(items: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The items, with Anthropic's tool results, which are parts of a user message, as separate items."""
-    for item in items:
-        content = item.get("content")
-        parts = content if isinstance(content, list) else []
-        results = [part for part in parts if isinstance(part, dict) and part.get("type") == "tool_result"]
-        yield from ({"role": "tool", "content": result.get("content")} for result in results)
-        if not results or len(results) < len(parts):
-            yield item
-
-
-def _by_model(item: dict[str, Any]) -> bool:
-    return item.get("role") == "assistant" or item.get("type") in {"function_call", "reasoning", "mcp_call"}
-
-
-def _tool_name(tool: dict[str, Any]) -> str:
-    function = tool.get("function")
-    named = function if isinstance(function, dict) else tool
-    return str(named.get("name") or tool.get("server_label") or tool.get("type") or "")
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
-
-
-def _matches(when: dict[str, Any], facts: dict[str, Any]) -> bool:
-    return all(
-        re.search(pattern, facts[name]) is not None
-        for name in ("user", "tool_output", "model")
-        if (pattern := when.get(name)) is not None
-    ) and (
-        set(when.get("tools") or ()) <= set(facts["tools"])
-        and ("turn" not in when or when["turn"] == facts["turn"])
-    )
 
 
 async def _watch(use: str, refused: asyncio.Event) -> None:

@@ -7,7 +7,10 @@ the package loads it as `vllm_harness.scripted.in_server.vllm_harness_names`.
 # HTTP
 BOOK_HEADER = "x-vllm-harness-book"  # names the book that a request is answered from
 DEFAULT_BOOK = "default"  # answers requests without that header
-BOOKS_PATH = "/vllm-harness/books/"  # followed by the name of a book
+CONTROL_PATH = "/vllm-harness/"  # what only the user who runs the server may ask for
+BOOKS_PATH = CONTROL_PATH + "books/"  # followed by the name of a book
+RESET_PATH = CONTROL_PATH + "reset/"  # followed by the name of a book
+LOG_PATH = CONTROL_PATH + "log/"  # followed by the number of the last request that is known
 RECORDING_PATH = "/vllm-harness/recording"
 
 # codes of the errors that a client gets

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pwd
 import random
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 from filelock import FileLock, Timeout
@@ -15,6 +18,8 @@ from vllm_harness.files.paths import state_dir
 # below Linux's default range of ephemeral ports, so that no outgoing connection takes one by chance
 PORTS = range(21000, 29000)
 CANDIDATES = 200
+LISTENING = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+TCP_LISTEN = "0A"
 
 
 class NoFreePort(HarnessError):
@@ -91,13 +96,23 @@ def listeners(port: int) -> set[int | None]:
 
 
 def describe_holder(port: int) -> str:
-    """The processes that listen on a port, such as `pid 12 (python -m http.server)`."""
-    names = []
+    """The processes that listen on a port, such as `pid 12 (python -m http.server)`; of others, the user."""
+    names: list[str] = []
     for pid in sorted(listeners(port), key=lambda pid: pid or 0):
         try:
-            names.append(
-                f"pid {pid} ({' '.join(psutil.Process(pid).cmdline())[:80]})" if pid else "another user"
-            )
+            command = " ".join(psutil.Process(pid).cmdline()) if pid else ""
+            names.append(f"pid {pid} ({command.strip()[:80]})" if pid else f"user {_user(port)}")
         except psutil.Error:
             names.append(f"pid {pid}")
     return ", ".join(names) or "another run of the harness"
+
+
+def _user(port: int) -> str:
+    """The user who listens on a port, by proc(5), which says so of every user's sockets."""
+    for table in LISTENING:
+        for fields in (line.split() for line in table.read_text().splitlines()[1:]):
+            if fields[1].endswith(f":{port:04X}") and fields[3] == TCP_LISTEN:
+                with suppress(KeyError):  # a user of another name space
+                    return pwd.getpwuid(int(fields[7])).pw_name
+                return fields[7]
+    return "unknown"

@@ -1,0 +1,157 @@
+"""`vllm-harness book`: script books checked, changed while they are served, and written from requests."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vllm_harness.cli.options import MODELS_FILE
+from vllm_harness.cli.request_lines import line
+from vllm_harness.configuration.model_entries import load_models
+from vllm_harness.endpoint import Endpoint
+from vllm_harness.errors import UsageError
+from vllm_harness.scripted.book import ScriptBook
+from vllm_harness.scripted.book_check import CheckedBook, check_book
+from vllm_harness.scripted.book_file import BookFile
+from vllm_harness.scripted.in_server.vllm_harness_names import DEFAULT_BOOK
+from vllm_harness.scripted.suggestion import suggestion
+from vllm_harness.server.records import ServerRecord, running
+from vllm_harness.terminal.tables import plain_console
+
+app = typer.Typer(help="Check a script book, reload the one that is served, and see what it answered.")
+console = plain_console()
+SERVER = Annotated[
+    str, typer.Option(help="The scripted server, by its name or port; needed where several run.")
+]
+BOOK = Annotated[str, typer.Option(help="The book, by its name.")]
+FILE = Annotated[Path, typer.Argument(help="The script book (YAML).")]
+
+
+def read_book(path: Path, model: str, models_file: Path | None, args: list[str]) -> CheckedBook:
+    """A book, checked for the model that is to be served; an empty name: for any model."""
+    known = load_models(models_file)
+    entry = known.get(model) if model else None
+    return check_book(path, entry, others=list(known), args=args)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def check(
+    context: typer.Context,
+    file: FILE,
+    model: Annotated[
+        str, typer.Option(help="The model entry to be served; else only what holds for any is checked.")
+    ] = "",
+    models_file: MODELS_FILE = None,
+) -> None:
+    """Check a script book before anything starts; further flags after `--` are those of `vllm serve`.
+
+    The exit code is 1 if the book has an error. Warnings name what can be served but is hardly meant.
+    """
+    checked = read_book(file, model, models_file, context.args)
+    for text in checked.lines():
+        console.print(text)
+    warnings = len(checked.problems) - checked.errors
+    console.print(f"rules: {len(checked.rules)}, errors: {checked.errors}, warnings: {warnings}")
+    if checked.errors:
+        raise typer.Exit(1)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of script books, for editors."""
+    print(json.dumps(BookFile.model_json_schema(), indent=2))
+
+
+@app.command()
+def reload(
+    file: Annotated[
+        Path | None, typer.Argument(help="The script book (YAML); by default the file that is served.")
+    ] = None,
+    server: SERVER = "",
+    book: BOOK = DEFAULT_BOOK,
+    models_file: MODELS_FILE = None,
+) -> None:
+    """Give a running server the rules of a changed file, without a restart."""
+    served = _served(server, book, models_file)
+    path = file or _source(served)
+    started = time.monotonic()
+    checked = read_book(path, served.entry.name, models_file, [])
+    served.replace(checked.usable(), str(path.resolve()))
+    for text in checked.lines():
+        console.print(text)
+    console.print(f"{len(checked.rules)} rules of {path}, in {time.monotonic() - started:.2f} s")
+
+
+@app.command()
+def reset(server: SERVER = "", book: BOOK = DEFAULT_BOOK, models_file: MODELS_FILE = None) -> None:
+    """Let every rule serve as many requests again as its `times` says."""
+    _served(server, book, models_file).reset()
+
+
+@app.command()
+def log(
+    server: SERVER = "",
+    last: Annotated[int, typer.Option(help="How many requests are shown.")] = 10,
+    bodies: Annotated[bool, typer.Option(help="Show the body of each request.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a request a line.")] = False,
+    models_file: MODELS_FILE = None,
+) -> None:
+    """List the last requests that a scripted server answered: the rule of each, and what came of it."""
+    for entry in _served(server, DEFAULT_BOOK, models_file).answered()[-last:]:
+        if as_json:
+            print(json.dumps(entry))
+            continue
+        console.print(line(entry))
+        if bodies:
+            body = entry["body"]
+            console.print(json.dumps(body, indent=2) if body else "  (its body is too long to be kept)")
+
+
+@app.command()
+def suggest(
+    number: Annotated[
+        int | None,
+        typer.Argument(help="The number of a request in the log; else the last that no rule took."),
+    ] = None,
+    server: SERVER = "",
+    models_file: MODELS_FILE = None,
+) -> None:
+    """Print a rule that takes a request of the log, to be pasted into the book."""
+    entries = _served(server, DEFAULT_BOOK, models_file).answered()
+    chosen = [e for e in entries if (e["script"] is None if number is None else e["number"] == number)]
+    if not chosen:
+        wanted = "a request that no rule took" if number is None else f"request {number}"
+        raise UsageError(f"the log has not {wanted}", hint="`vllm-harness book log` lists the requests")
+    print(suggestion(chosen[-1]))
+
+
+def _source(served: ScriptBook) -> Path:
+    source = served.report()["source"]
+    if not source:
+        raise UsageError(f"book {served.name!r} comes from no file", hint="name the file")
+    return Path(source)
+
+
+def _served(server: str, book: str, models_file: Path | None) -> ScriptBook:
+    """A book of the server that is meant."""
+    record = _record(server)
+    endpoint = Endpoint(f"http://127.0.0.1:{record.port}")
+    return ScriptBook(endpoint, load_models(models_file).get(record.name), book)
+
+
+def _record(server: str) -> ServerRecord:
+    scripted = [record for record in running() if record.lane == "scripted"]
+    found = [record for record in scripted if server in ("", record.name, str(record.port))]
+    if len(found) == 1:
+        return found[0]
+    listed = ", ".join(f"{record.name} on port {record.port}" for record in found or scripted)
+    if found:
+        raise UsageError(f"several scripted servers run: {listed}", hint="name one by --server PORT")
+    raise UsageError(
+        f"no scripted server {server!r} runs, but {listed}" if scripted else "no scripted server runs",
+        hint="start one: vllm-harness serve MODEL --book FILE",
+    )

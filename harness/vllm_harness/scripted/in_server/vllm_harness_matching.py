@@ -1,0 +1,136 @@
+"""Whether a rule is for a request, which of its conditions are not met, and what its patterns matched.
+
+Runs inside the server, imports nothing but the standard library, so that it is the same in a test.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+SHOWN = 80
+PATTERNS = ("user", "system", "tool_output", "model")
+EXACT = ("turn", "stream", "parallel_tool_calls", "tool_choice")
+ONE_OF = ("api", "format")
+
+Facts = Mapping[str, Any]
+Groups = dict[str, str]
+
+
+def unmet(when: Mapping[str, Any], facts: Facts, groups: Groups) -> list[str]:
+    """The conditions that a request does not meet, each with what the request has instead.
+
+    Args:
+        when: conditions by key, as a book has them.
+        facts: of the request; see `vllm_harness_conversation.facts`.
+        groups: receives the named groups of the patterns that matched.
+    """
+    found = []
+    for key, wanted in when.items():
+        reason = CHECKS[key](key, wanted, facts, groups)
+        if reason:
+            found.append(f"{key}: {json.dumps(wanted, ensure_ascii=False)} ({reason})")
+    return found
+
+
+def _pattern(key: str, wanted: str, facts: Facts, groups: Groups) -> str:
+    if _search(wanted, facts[key], groups):
+        return ""
+    return f"the request has {_short(facts[key])}" if facts[key] else "the request has none"
+
+
+def _exact(key: str, wanted: Any, facts: Facts, groups: Groups) -> str:
+    return "" if facts[key] == wanted else f"the request has {json.dumps(facts[key])}"
+
+
+def _one_of(key: str, wanted: list[str], facts: Facts, groups: Groups) -> str:
+    return "" if facts[key] in wanted else f"the request has {json.dumps(facts[key])}"
+
+
+def _tools(key: str, wanted: list[str], facts: Facts, groups: Groups) -> str:
+    if missing := [name for name in wanted if name not in facts["tools"]]:
+        offered = ", ".join(facts["tools"]) or "no tools"
+        return f"it does not offer {', '.join(missing)}, but {offered}"
+    return ""
+
+
+def _message(key: str, wanted: Mapping[str, str], facts: Facts, groups: Groups) -> str:
+    for role, text in facts["messages"]:
+        if wanted.get("role") in (None, role) and _search(wanted.get("text", ""), text, groups):
+            return ""
+    roles = ", ".join(role for role, _ in facts["messages"]) or "none"
+    return f"no message is so; their roles are {roles}"
+
+
+def _tool_result(key: str, wanted: Mapping[str, str], facts: Facts, groups: Groups) -> str:
+    for result in facts["tool_results"]:
+        tried: Groups = {}
+        patterns = [(wanted.get(part, ""), result[part]) for part in ("arguments", "output")]
+        if wanted.get("name") in (None, result["name"]) and all(
+            _search(pattern, text, tried) for pattern, text in patterns
+        ):
+            groups.update(tried)
+            return ""
+    had = "; ".join(
+        f"{each['name'] or 'unknown'}: {_short(each['output'])}" for each in facts["tool_results"]
+    )
+    return f"no result is so; there are {had or 'none'}"
+
+
+def _header(key: str, wanted: Mapping[str, str], facts: Facts, groups: Groups) -> str:
+    for name, pattern in wanted.items():
+        value = facts["header"].get(name.lower())
+        if value is None:
+            return f"the request has no header {name}"
+        if not _search(pattern, value, groups):
+            return f"its header {name} is another"  # a header may hold a secret
+    return ""
+
+
+def _all(key: str, wanted: list[Mapping[str, Any]], facts: Facts, groups: Groups) -> str:
+    return "; ".join(reason for each in wanted for reason in unmet(each, facts, groups))
+
+
+def _any(key: str, wanted: list[Mapping[str, Any]], facts: Facts, groups: Groups) -> str:
+    reasons = []
+    for each in wanted:
+        tried: Groups = {}
+        failed = unmet(each, facts, tried)
+        if not failed:
+            groups.update(tried)
+            return ""
+        reasons.append(", ".join(failed))
+    return f"none holds: {'; '.join(reasons)}"
+
+
+def _not(key: str, wanted: Mapping[str, Any], facts: Facts, groups: Groups) -> str:
+    return "" if unmet(wanted, facts, {}) else "it holds"
+
+
+CHECKS: dict[str, Callable[[str, Any, Facts, Groups], str]] = {
+    **dict.fromkeys(PATTERNS, _pattern),
+    **dict.fromkeys(EXACT, _exact),
+    **dict.fromkeys(ONE_OF, _one_of),
+    "tools": _tools,
+    "message": _message,
+    "tool_result": _tool_result,
+    "header": _header,
+    "all": _all,
+    "any": _any,
+    "not": _not,
+}
+"""By the key of a condition: why it is not met; empty where it is."""
+
+
+def _search(pattern: str, text: str, groups: Groups) -> bool:
+    match = re.search(pattern, text)
+    if match:
+        groups.update({name: value or "" for name, value in match.groupdict().items()})
+    return match is not None
+
+
+def _short(text: str) -> str:
+    cut = text if len(text) <= SHOWN else text[:SHOWN] + "..."
+    return json.dumps(cut, ensure_ascii=False)

@@ -1,0 +1,182 @@
+"""Script books on a server: conditions over whole conversations, quotes and cases, the log, other rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import requests
+from openai import OpenAI
+from typer.testing import CliRunner
+
+from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
+from vllm_harness.cli.main import app
+from vllm_harness.errors import UsageError
+from vllm_harness.scripted.book import ScriptBook, When
+from vllm_harness.scripted.book_check import check_book
+from vllm_harness.scripted.in_server import vllm_harness_names as names
+from vllm_harness.scripted.suggestion import ANSWER
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.testing.session import Server
+
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("gpt-oss", "qwen3")]
+
+BOOK = """\
+rules:
+  - name: call
+    when: {user: 'weather in (?P<city>.+)\\?', turn: 0, tools: [get_weather]}
+    say: {reasoning: 'About ${city}.', calls: [{name: get_weather, arguments: {city: '${city}'}}]}
+  - name: answer
+    when:
+      tool_result: {name: get_weather, arguments: '(?P<town>Paris|Rome)', output: '(?P<degrees>\\d+)'}
+    say: {case: town, of: {Paris: '${degrees} degrees in Paris.', Rome: '${degrees} gradi.'}}
+  - name: once
+    when: {user: once}
+    times: 1
+    say: Only once.
+"""
+
+
+@contextmanager
+def served(server: Server, folder: Path, text: str = BOOK) -> Iterator[ScriptBook]:
+    """The book on a server, under a name of its own."""
+    path = folder / "book.yaml"
+    path.write_text(text)
+    book = ScriptBook(server.endpoint, server.entry)
+    book.replace(check_book(path, server.entry).usable(), str(path))
+    yield book
+    book.close()
+
+
+def ask(client: OpenAI, model: str, text: str, **more: Any) -> str:
+    """The answer to one message."""
+    chat = client.chat.completions.create(model=model, messages=[{"role": "user", "content": text}], **more)
+    return (chat.choices[0].message.content or "").strip()
+
+
+@pytest.mark.vllm_needs("responses", "tools")
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_conversation_that_the_server_keeps(stream: bool, vllm_server: Server, tmp_path: Path) -> None:
+    """The call and its result are in two requests, and the rule is about both."""
+    with served(vllm_server, tmp_path) as book, book.client() as client:
+
+        def respond(**request: Any) -> Any:
+            answer = client.responses.create(
+                model=vllm_server.model, tools=[RESPONSES_TOOL], **request, stream=stream
+            )
+            return list(answer)[-1].response if stream else answer
+
+        first = respond(input="The weather in Paris?")
+        (call,) = [item for item in first.output if item.type == "function_call"]
+        assert json.loads(call.arguments) == {"city": "Paris"}
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": "it is 18"}
+        second = respond(input=[result], previous_response_id=first.id)
+        assert second.output_text.strip() == "18 degrees in Paris."
+
+
+@pytest.mark.vllm_needs("tools")
+def test_a_quote_is_escaped_in_its_place(vllm_server: Server, tmp_path: Path) -> None:
+    city = 'Val-d\'Or "x" \\ {y} <z> 東京'
+    with served(vllm_server, tmp_path) as book, book.client() as client:
+        chat = client.chat.completions.create(
+            model=vllm_server.model,
+            messages=[{"role": "user", "content": f"The weather in {city}?"}],
+            tools=[CHAT_TOOL],
+        )
+        (call,) = chat.choices[0].message.tool_calls or []
+        assert json.loads(call.function.arguments) == {"city": city}
+        marker = "<|end|>" if vllm_server.entry.harmony else "<|im_end|>"
+        with pytest.raises(openai.BadRequestError, match="a marker of the model's format"):
+            ask(client, vllm_server.model, f"The weather in {marker}?", tools=[CHAT_TOOL])
+
+
+def test_the_nearest_rule_is_named_and_the_log_has_what_was_answered(
+    vllm_server: Server, tmp_path: Path
+) -> None:
+    with served(vllm_server, tmp_path) as book, book.client() as client:
+        before = len(book.answered())
+        with pytest.raises(openai.BadRequestError) as caught:
+            ask(client, vllm_server.model, "The weather in Rome?")
+        assert "no script matches this request" in caught.value.message
+        assert (
+            "the nearest rule is 'call' (book.yaml:2), which has tools: [\"get_weather\"]"
+            in caught.value.message
+        )
+        assert ask(client, vllm_server.model, "once") == "Only once."
+        with pytest.raises(openai.BadRequestError, match="which has times: 1"):
+            ask(client, vllm_server.model, "once")
+        book.reset()
+        assert ask(client, vllm_server.model, "once") == "Only once."
+        entries = [entry for entry in book.answered()[before:] if entry["book"] == book.name]
+        assert [(entry["script"], entry["status"]) for entry in entries] == [
+            (None, 400),
+            ("once", 200),
+            (None, 400),
+            ("once", 200),
+        ]
+        assert entries[0]["body"]["messages"] == [{"role": "user", "content": "The weather in Rome?"}]
+        assert book.answered(entries[-1]["number"]) == []
+
+
+def test_the_commands_find_the_server(vllm_server: Server, tmp_path: Path) -> None:
+    """A request that no rule takes, the rule that it suggests, and the book with that rule."""
+
+    assert isinstance(vllm_server, RemoteServer)
+    port = str(vllm_server.port)
+
+    def run(*words: str) -> str:
+        result = CliRunner().invoke(app, ["book", *words, "--server", port])
+        assert result.exit_code == 0, result.exception
+        return result.output
+
+    with served(vllm_server, tmp_path) as book, book.client() as client:
+        with pytest.raises(openai.BadRequestError):
+            ask(client, vllm_server.model, "What is (1 + 1)?")
+        number = str(book.answered()[-1]["number"])
+        logged = run("log", "--last", "1", "--json")
+        assert json.loads(logged)["number"] == int(number)
+        assert f"#{number}  chat  {book.name}: no rule  400: the nearest rule is 'answer'" in run(
+            "log", "--last", "1"
+        )
+        path = tmp_path / "book.yaml"
+        path.write_text(BOOK + run("suggest", number))
+        assert run("reload", "--book", book.name).startswith(f"4 rules of {path}, in ")
+        assert ask(client, vllm_server.model, "What is (1 + 1)?") == ANSWER
+        assert ask(client, vllm_server.model, "once") == "Only once."
+        run("reset", "--book", book.name)
+        assert ask(client, vllm_server.model, "once") == "Only once."
+
+
+def test_other_rules_take_the_place_of_those_before(vllm_server: Server, tmp_path: Path) -> None:
+    with served(vllm_server, tmp_path) as book, book.client() as client:
+        (tmp_path / "other.yaml").write_text("rules:\n  - {name: new, say: New.}\n")
+        book.replace(check_book(tmp_path / "other.yaml", vllm_server.entry).usable())
+        assert ask(client, vllm_server.model, "once") == "New."
+
+
+def test_ids_that_would_end_the_engine_are_refused(vllm_server: Server) -> None:
+    book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
+    with pytest.raises(UsageError, match="999999999 is no token id of"):
+        book.script([1, 999999999])
+    assert requests.get(vllm_server.url_for("/health"), timeout=10).ok
+
+
+def test_a_book_may_tell_requests_by_their_headers(vllm_server: Server) -> None:
+    book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
+    book.script("for a", when=When(header={"X-Session": "^a$"}, stream=False), times=None)
+    book.script("for others", times=None)
+    with book.client() as client:
+        assert ask(client, vllm_server.model, "hi", extra_headers={"x-session": "a"}) == "for a"
+        assert ask(client, vllm_server.model, "hi", extra_headers={"x-session": "b"}) == "for others"
+    book.close()
+
+
+def test_what_the_harness_asks_is_not_in_the_access_log(vllm_server: Server) -> None:
+    assert isinstance(vllm_server, RemoteServer)
+    vllm_server.book("asked").answered()
+    assert names.LOG_PATH not in vllm_server.log_path.read_text()
