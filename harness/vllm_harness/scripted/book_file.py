@@ -26,13 +26,17 @@ class CallSpec(StrictModel):
 
 
 class SaySpec(StrictModel):
-    """What the model generates: a meaning (reasoning, text, calls), or `raw` text, or token `ids`."""
+    """What the model generates: a meaning (reasoning, text, calls), or `raw` text, or token `ids`.
+
+    `repeat` is how often the text is said, for answers that take long.
+    """
 
     reasoning: str | None = None
     text: str | None = None
     calls: tuple[CallSpec, ...] = ()
     raw: str | None = None
     ids: tuple[int, ...] | None = None
+    repeat: int = Field(1, ge=1)
 
     @model_validator(mode="after")
     def _one_kind(self) -> SaySpec:
@@ -49,7 +53,8 @@ class SaySpec(StrictModel):
         if self.ids is not None:
             return self.ids
         calls = tuple(ToolCall(call.name, call.arguments) for call in self.calls)
-        return Meaning.of(self.text, reasoning=self.reasoning, calls=calls)
+        text = self.text and self.text * self.repeat
+        return Meaning.of(text, reasoning=self.reasoning, calls=calls)
 
 
 class WhenSpec(StrictModel):
@@ -101,10 +106,11 @@ def load_book(path: Path) -> list[BookRule]:
         spec = BookFile.model_validate(document.data)
     except ValidationError as error:
         raise BookFileError(document.problems(error, lambda location: ())) from error
-    return [_rule(rule, number) for number, rule in enumerate(spec.rules, start=1)]
+    return [rule_of(rule, number) for number, rule in enumerate(spec.rules, start=1)]
 
 
-def _rule(spec: RuleSpec, number: int) -> BookRule:
+def rule_of(spec: RuleSpec, number: int) -> BookRule:
+    """The rule that a file's rule means; `number` names it where it has no name."""
     when = When(**spec.when.model_dump())
     given = spec.turns or (spec.say,)
     takes = tuple(take.as_say() if isinstance(take, SaySpec) else str(take) for take in given)
