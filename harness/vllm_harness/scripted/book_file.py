@@ -68,19 +68,23 @@ class WhenSpec(StrictModel):
 
 
 class RuleSpec(StrictModel):
-    """A rule: `say`, a plain text or a mapping; or `turns`, for several generations in one request."""
+    """A rule: `say`, a plain text or a mapping; or several of them.
+
+    `turns` are for several generations in one request, `choices` for n greater than 1.
+    """
 
     name: str | None = None
     when: WhenSpec = WhenSpec()
     say: str | SaySpec | None = None
     turns: tuple[str | SaySpec, ...] = ()
+    choices: tuple[str | SaySpec, ...] = ()
     times: int | None = Field(None, ge=1)
     constrained: bool = False
 
     @model_validator(mode="after")
-    def _has_say_or_turns(self) -> RuleSpec:
-        if (self.say is None) == (not self.turns):
-            raise ValueError("a rule has either 'say' or 'turns'")
+    def _has_one_answer(self) -> RuleSpec:
+        if [self.say is not None, bool(self.turns), bool(self.choices)].count(True) != 1:
+            raise ValueError("a rule has either 'say' or 'turns' or 'choices'")
         return self
 
 
@@ -112,7 +116,7 @@ def load_book(path: Path) -> list[BookRule]:
 def rule_of(spec: RuleSpec, number: int) -> BookRule:
     """The rule that a file's rule means; `number` names it where it has no name."""
     when = When(**spec.when.model_dump())
-    given = spec.turns or (spec.say,)
+    given = spec.turns or spec.choices or (spec.say,)
     takes = tuple(take.as_say() if isinstance(take, SaySpec) else str(take) for take in given)
     return BookRule(
         spec.name or f"rule {number}",

@@ -31,6 +31,7 @@ class UpstreamBook(StrictModel):
         skips: why a test cannot run on the scripted lane.
         runs: tests that upstream skips for a reason that the scripted lane does not have.
         defects: tests that show a known defect: its id in the registry.
+        retried: tests whose helper asks again on account of a known defect: its id.
     """
 
     file: str
@@ -38,6 +39,7 @@ class UpstreamBook(StrictModel):
     skips: dict[str, str] = Field(default_factory=dict)
     runs: tuple[str, ...] = ()
     defects: dict[str, str] = Field(default_factory=dict)
+    retried: dict[str, str] = Field(default_factory=dict)
 
     def rules(self, test: str) -> tuple[RuleSpec, ...]:
         """The rules of a test, each with a name; empty where the book does not know it."""
@@ -58,6 +60,10 @@ class UpstreamBook(StrictModel):
     def defect(self, test: str) -> str | None:
         """The id of the known defect that a test shows; None for none."""
         return _fitting(self.defects, test)
+
+    def retried_for(self, test: str) -> str | None:
+        """The id of the known defect on whose account a test's helper asks again; None for none."""
+        return _fitting(self.retried, test)
 
 
 @dataclass(frozen=True)

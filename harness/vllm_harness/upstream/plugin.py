@@ -18,6 +18,7 @@ from vllm_harness.server.records import run_folder
 from vllm_harness.terminal.tables import one_line, plain_console
 from vllm_harness.testing.results import reason_of
 from vllm_harness.upstream import imports
+from vllm_harness.upstream.books import load_books
 from vllm_harness.upstream.elsewhere import Elsewhere
 from vllm_harness.upstream.results import RESULTS, show
 from vllm_harness.upstream.retries import count_retries
@@ -47,6 +48,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Has the files, upstream's conftests first of all, find what stands in for their imports."""
     option = early_config.known_args_namespace
     try:
+        load_books()
         spec = spec_of(option.vllm_spec, option.vllm_python)
         environment = resolve(spec, device=option.vllm_device, create=True)
         lane = option.vllm_lane or "scripted"
@@ -97,7 +99,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     run = config.stash[RUN]
     for item in items:
         result, book, test = run.result(item), book_for(item), name_of(item)
-        result.server = _starts_server(item)
+        result.server, result.retried_for = _starts_server(item), book.retried_for(test)
         if run.scripted and book.runs_anyway(test):
             item.own_markers = [mark for mark in item.own_markers if mark.name != "skip"]
         if reason := _why_not(item, run.scripted):

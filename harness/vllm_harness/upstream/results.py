@@ -25,6 +25,7 @@ class TestResult:
         why: of a failure, in one line; the reason of a skip; the id of a defect.
         server: whether it uses a server.
         retries: requests that the test's own helpers made again, and runs that a plugin repeated.
+        retried_for: the id of the known defect that the retries are owed to, where there is one.
         seconds: how long it took, without its fixtures.
         unscripted: rules to add to the book, for requests that none was for.
         wrong: of each rule, the kind of wrong answer that the test failed on; None: it passes with any.
@@ -34,6 +35,7 @@ class TestResult:
     why: str = ""
     server: bool = True
     retries: int = 0
+    retried_for: str | None = None
     seconds: float = 0.0
     unscripted: list[str] = field(default_factory=list)
     wrong: dict[str, str | None] = field(default_factory=dict)
@@ -105,6 +107,9 @@ def show(console: Console, results: UpstreamResults) -> None:
             f"left out: {len(results.left_out)} files with {total} test functions that start no server and "
             "import vLLM or torch"
         )
+    owed = Counter(result.retried_for for result in every if result.retries and result.retried_for)
+    for defect, count in owed.items():
+        console.print(f"retries in {count} tests are owed to the known defect {defect}")
     for flag, why in sorted(results.dropped.items()):
         console.print(f"flag left out: {flag} ({why})")
     _show_wrong(console, results)

@@ -21,4 +21,4 @@ def wrong_answers(rule: RuleSpec) -> Iterator[tuple[str, RuleSpec]]:
         ("nothing", SaySpec(ids=())),
         ("endless", SaySpec(text="again ", repeat=ENDLESS)),
     ):
-        yield kind, rule.model_copy(update={"say": say, "turns": ()})
+        yield kind, rule.model_copy(update={"say": say, "turns": (), "choices": ()})
