@@ -40,7 +40,7 @@ class Elsewhere:
         return Remote(self, f"{module}:{name}")
 
     def ask(self, *request: Any) -> Any:
-        """The answer to a request; see the worker. Raises RemoteFailure."""
+        """The answer to a request; see the worker. Raises RemoteFailure; AttributeError where that is the cause."""
         process = self._process or self._start()
         assert process.stdin
         assert process.stdout
@@ -51,7 +51,7 @@ class Elsewhere:
         except EOFError:
             raise RemoteFailure(f"the process of {self._environment.describe()} has ended") from None
         if kind == "error":
-            raise RemoteFailure(value)
+            raise (AttributeError if value.startswith("AttributeError:") else RemoteFailure)(value)
         return Remote(self, value) if kind == "kept" else value
 
     def stop(self) -> None:
@@ -84,7 +84,7 @@ class Remote:
         self._reference = reference
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
         return self._where.ask("get", self, name)
 

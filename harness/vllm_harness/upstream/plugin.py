@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,19 +74,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Leaves out files that import vLLM or torch and start no server."""
     if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
         return None
-    tree = ast.parse(collection_path.read_text())
-    if not _imports_vllm(tree) or any(server in collection_path.read_text() for server in _SERVERS):
+    text = collection_path.read_text()
+    if not _imports_vllm(collection_path) or any(server in text for server in _SERVERS):
         return None
-    tests = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     named = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
     if any(collection_path.is_relative_to(path) for path in named):
-        number = sum(node.name.startswith("test_") for node in tests)
+        number = len(re.findall(r"^ *(?:async )?def test_", text, re.MULTILINE))
         config.stash[RUN].results.left_out[path_in_upstream(collection_path)] = number
     return True
 
 
-def _imports_vllm(tree: ast.Module) -> bool:
-    for node in tree.body:
+@cache
+def _imports_vllm(path: Path) -> bool:
+    """Whether a file imports vLLM or torch as it is imported."""
+    for node in ast.parse(path.read_text()).body:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
             names = [node.module or ""]
@@ -114,7 +117,7 @@ def _why_not(item: pytest.Item, scripted: bool) -> str | None:
         return f"upstream's root conftest has the fixture {missing[0]}, which computes with torch"
     if scripted and (reason := book_for(item).skip(name_of(item))):
         return reason
-    if not _starts_server(item) and _imports_vllm(ast.parse(item.path.read_text())):
+    if not _starts_server(item) and _imports_vllm(item.path):
         return _UNIT
     return None
 

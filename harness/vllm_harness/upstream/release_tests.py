@@ -15,13 +15,13 @@ from vllm_harness.files.paths import cache_dir, data_path
 from vllm_harness.terminal.status import Progress, quiet
 
 FOLDERS = (
-    "tests/entrypoints/openai/responses",
-    "tests/entrypoints/openai/chat_completion",
-    "tests/entrypoints/anthropic",
-    "tests/entrypoints/tool_parsers",
-    "tests/tool_use",
+    "entrypoints/openai/responses",
+    "entrypoints/openai/chat_completion",
+    "entrypoints/anthropic",
+    "entrypoints/tool_parsers",
+    "tool_use",
 )
-"""What is run where nothing is named: the folders of the endpoints."""
+"""What is run where nothing is named: the folders of the endpoints, in upstream's `tests`."""
 _PINS = "upstream.yaml"
 
 
