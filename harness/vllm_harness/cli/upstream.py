@@ -12,6 +12,7 @@ from vllm_harness.cli.options import DEVICE, FRONTEND, LANE, VLLM, VLLM_PYTHON, 
 from vllm_harness.errors import UsageError
 from vllm_harness.terminal.tables import plain_console
 from vllm_harness.upstream.release_tests import FOLDERS, fetch
+from vllm_harness.upstream.wrong import KINDS
 
 app = typer.Typer(help="Run vLLM's own end-to-end test files, unmodified.", no_args_is_help=True)
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -39,8 +40,13 @@ def run(
     device: DEVICE = None,
     frontend: FRONTEND = None,
     wrong_answers: Annotated[
-        bool, typer.Option(help="Run each test that passed with wrong answers too: it has to fail then.")
-    ] = False,
+        str,
+        typer.Option(
+            metavar="KINDS",
+            help="Run each test that passed with wrong answers too, by which it has to fail: "
+            f"{','.join(KINDS)}.",
+        ),
+    ] = "",
 ) -> None:
     """Run test files of a release over the harness's servers. Further flags after `--` go to pytest."""
     chosen = environment(vllm, vllm_python, device)
@@ -53,7 +59,7 @@ def run(
         )
     options = {"lane": lane, "spec": vllm, "python": vllm_python, "device": device, "frontend": frontend}
     given = [f"--vllm-{name}={value}" for name, value in options.items() if value is not None]
-    given += ["--upstream-wrong-answers"] * wrong_answers
+    given += [f"--upstream-wrong-answers={wrong_answers}"]
     settings = ["-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
     command = [sys.executable, "-m", "pytest", "-p", "vllm_harness.upstream", *settings, *named, *given]
     os.chdir(folder)

@@ -27,7 +27,7 @@ from vllm_harness.upstream.retries import count_retries
 from vllm_harness.upstream.run import UpstreamRun, book_for, name_of, path_in_upstream
 from vllm_harness.upstream.servers import UpstreamServers
 from vllm_harness.upstream.tests_utils import RemoteVLLMServer
-from vllm_harness.upstream.wrong import wrong_answers
+from vllm_harness.upstream.wrong import KINDS, read_kinds, wrong_answers
 
 RUN = pytest.StashKey[UpstreamRun]()
 FINDER = pytest.StashKey[imports.StandInFinder]()
@@ -40,8 +40,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("vllm-harness", "real vLLM servers")
     group.addoption(
         "--upstream-wrong-answers",
-        action="store_true",
-        help="run each of upstream's tests that passed with wrong answers too: it has to fail then",
+        metavar="KINDS",
+        default="",
+        help="run each of upstream's tests that passed with wrong answers too, by which it has to fail: "
+        f"{','.join(KINDS)}",
     )
 
 
@@ -51,6 +53,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     option = early_config.known_args_namespace
     try:
         load_books()
+        kinds = read_kinds(option.upstream_wrong_answers)
         spec = spec_of(option.vllm_spec, option.vllm_python)
         environment = resolve(spec, device=option.vllm_device, create=True)
         lane = option.vllm_lane or "scripted"
@@ -60,7 +63,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from error
     elsewhere = Elsewhere(environment, scripted=lane == "scripted")
     RemoteVLLMServer.servers = servers
-    early_config.stash[RUN] = UpstreamRun(servers, elsewhere, option.upstream_wrong_answers)
+    early_config.stash[RUN] = UpstreamRun(servers, elsewhere, kinds)
     early_config.stash[FINDER] = imports.install(elsewhere)
 
 
@@ -194,7 +197,7 @@ def _try_wrong_answers(run: UpstreamRun, item: pytest.Item) -> None:
     for place, rule in enumerate(rules):
         assert rule.name
         result.wrong[rule.name] = None
-        for kind, wrong in wrong_answers(rule):
+        for kind, wrong in wrong_answers(rule, run.wrong_answers):
             run.changed = (*rules[:place], wrong, *rules[place + 1 :])
             item._initrequest()  # type: ignore[attr-defined]
             reports = runtestprotocol(item, log=False, nextitem=item)

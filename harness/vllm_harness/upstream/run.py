@@ -31,14 +31,14 @@ class UpstreamRun:
         servers: those it has started.
         elsewhere: where vLLM's objects are that test files import.
         results: what was seen.
-        wrong_answers: whether each test that passed is run with wrong answers too.
+        wrong_answers: the kinds of wrong answers that each test that passed is run with too.
         current: the result of the test that runs.
         changed: the rules of the test that runs, where they are not its book's.
     """
 
     servers: UpstreamServers
     elsewhere: Elsewhere
-    wrong_answers: bool = False
+    wrong_answers: tuple[str, ...] = ()
     results: UpstreamResults = field(default_factory=UpstreamResults)
     current: TestResult = field(default_factory=TestResult)
     changed: tuple[RuleSpec, ...] | None = None

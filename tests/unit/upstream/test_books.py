@@ -10,7 +10,7 @@ from vllm_harness.defects.registry import load_defects
 from vllm_harness.errors import UsageError
 from vllm_harness.scripted.book_file import RuleSpec
 from vllm_harness.upstream.books import UpstreamBook, book_of, load_books
-from vllm_harness.upstream.wrong import wrong_answers
+from vllm_harness.upstream.wrong import KINDS, read_kinds, wrong_answers
 
 SAYS_A = RuleSpec(say="a")
 SAYS_B = RuleSpec(say="b")
@@ -62,7 +62,15 @@ def test_a_book_with_an_unknown_key_is_refused_with_its_line(tmp_path: Path) -> 
 def test_wrong_answers_keep_the_conditions_and_change_what_is_said() -> None:
     right = RuleSpec(name="r", turns=("first", "second"), constrained=True)
     wrong = dict(wrong_answers(right))
-    assert list(wrong) == ["other", "nothing", "endless"]
+    assert tuple(wrong) == KINDS
+    assert [kind for kind, _ in wrong_answers(right, ("nothing",))] == ["nothing"]
     for rule in wrong.values():
         assert (rule.name, rule.when, rule.constrained, rule.turns) == ("r", right.when, True, ())
         assert rule.say is not None
+
+
+def test_an_unknown_kind_of_wrong_answer_is_refused() -> None:
+    assert read_kinds("other,nothing") == ("other", "nothing")
+    assert read_kinds("") == ()
+    with pytest.raises(UsageError, match=r"(?s)'wrong'.*endless"):
+        read_kinds("wrong")

@@ -22,7 +22,10 @@ import vllm_harness_names as names
 import vllm_harness_uses as uses
 
 HEADER = names.BOOK_HEADER.encode()
-GENERATING = ("/v1/responses", "/v1/chat/completions", "/v1/completions", "/v1/messages")
+GENERATING = (
+    *("/v1/responses", "/v1/chat/completions", "/v1/completions", "/v1/messages"),
+    *("/v1/chat/completions/batch", "/invocations"),
+)
 LOOK_EVERY_S = 0.1
 SHOWN_ALLOWED = 8
 RESPONSE_ID = re.compile(rb'"id"\s*:\s*"(resp_[^"]+)"')
