@@ -14,7 +14,7 @@ import pytest
 from vllm_harness.environments.installer import InstallError
 from vllm_harness.upstream.release_tests import fetch
 
-OWN = '''
+OWN = """
 import openai
 import pytest
 from tests.utils import RemoteOpenAIServer
@@ -52,7 +52,7 @@ def test_fixture_of_the_root_conftest(hf_runner, server):
 
 def test_unit():
     assert ModelConfig
-'''
+"""
 
 
 def upstream(folder: Path, *arguments: str) -> dict[str, Any]:
@@ -70,7 +70,9 @@ def test_a_checkouts_file_runs_and_each_reason_is_named(tmp_path: Path) -> None:
     tests = tmp_path / "tests"
     tests.mkdir()
     (tests / "__init__.py").touch()
-    (tests / "conftest.py").write_text("import torch.cuda\nraise AssertionError('the root conftest was loaded')\n")
+    (tests / "conftest.py").write_text(
+        "import torch.cuda\nraise AssertionError('the root conftest was loaded')\n"
+    )
     (tests / "test_own.py").write_text(OWN)
     results = upstream(tmp_path, "tests/test_own.py")
     found = results["files"]["tests/test_own.py"]["tests"]

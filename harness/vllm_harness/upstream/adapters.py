@@ -18,7 +18,7 @@ _MODULES = ("q_proj", "v_proj")
 
 
 def zero_adapter(config: dict[str, Any]) -> Path:
-    """The folder of an adapter for a model of this config.json: adapter_config.json, adapter_model.safetensors."""
+    """The folder of an adapter for a model of this config.json."""
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
     folder = cache_dir() / "adapters" / digest
     folder.parent.mkdir(exist_ok=True)

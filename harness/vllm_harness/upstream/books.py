@@ -74,7 +74,9 @@ class _Name:
 
     def fits(self, test: str) -> bool:
         pattern = ".*".join(map(re.escape, self.text.split("*")))
-        return re.fullmatch(pattern if "[" in self.text else rf"{pattern}(\[.*\])?", test, re.DOTALL) is not None
+        return (
+            re.fullmatch(pattern if "[" in self.text else rf"{pattern}(\[.*\])?", test, re.DOTALL) is not None
+        )
 
 
 def _fitting(table: Mapping[str, _T], test: str) -> _T | None:

@@ -40,7 +40,10 @@ class Elsewhere:
         return Remote(self, f"{module}:{name}")
 
     def ask(self, *request: Any) -> Any:
-        """The answer to a request; see the worker. Raises RemoteFailure; AttributeError where that is the cause."""
+        """The answer to a request; see the worker.
+
+        Raises RemoteFailure; AttributeError where that is the cause.
+        """
         process = self._process or self._start()
         assert process.stdin
         assert process.stdout
@@ -134,5 +137,3 @@ class _Answer(pickle.Unpickler):
 
     def persistent_load(self, reference: int) -> Remote:
         return Remote(self._where, reference)
-
-

@@ -90,14 +90,18 @@ class UpstreamResults:
 
 def show(console: Console, results: UpstreamResults) -> None:
     """Prints the table of a run, why tests were skipped, and what its books lack."""
-    rows = [[file, *map(str, _counts(list(tests.values())).values())] for file, tests in results.tests.items()]
+    rows = [
+        [file, *map(str, _counts(list(tests.values())).values())] for file, tests in results.tests.items()
+    ]
     every = [result for tests in results.tests.values() for result in tests.values()]
     rows.append(["all", *map(str, _counts(every).values())])
     show_table(console, HEADINGS, rows, numbers=HEADINGS[1:], whole=True)
     served = results.served()
     if served:
         passed = sum(result.outcome == "passed" for result in served)
-        console.print(f"of {len(served)} tests that use a server, {passed} passed ({passed / len(served):.0%})")
+        console.print(
+            f"of {len(served)} tests that use a server, {passed} passed ({passed / len(served):.0%})"
+        )
     reasons = Counter(result.why for result in every if result.outcome == "skipped")
     for reason, count in reasons.most_common():
         console.print(f"skipped {count}: {one_line(reason)}")

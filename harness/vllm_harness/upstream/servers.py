@@ -66,7 +66,9 @@ class UpstreamServers:
         entry = self._entry(model)
         given = list(self._flags(args, entry))
         named = [part for flag, values in given for part in (flag, *values)]
-        served = next((values for flag, values in given if flag_name(flag) == "--served-model-name"), (model,))
+        served = next(
+            (values for flag, values in given if flag_name(flag) == "--served-model-name"), (model,)
+        )
         launch = plan_launch(
             entry,
             self.environment,

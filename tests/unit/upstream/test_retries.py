@@ -32,6 +32,8 @@ def test_each_further_request_of_a_helper_is_a_retry() -> None:
     client = SimpleNamespace(responses=SimpleNamespace(create=_create))
     for numbers, expected in (([2], 0), ([1, 2, 3], 1), ([1, 1, 1], 2)):
         counted.clear()
-        assert asyncio.run(module.retry_for(client, numbers=numbers)) == numbers[min(expected, len(numbers) - 1)]
+        assert (
+            asyncio.run(module.retry_for(client, numbers=numbers)) == numbers[min(expected, len(numbers) - 1)]
+        )
         assert counted == [expected]
     assert module.helper is _asks_until_two

@@ -54,7 +54,17 @@ def test_the_live_entry_is_the_hubs_own_model() -> None:
 
 
 def test_flags_are_split_with_their_values() -> None:
-    flags = ["--enforce-eager", "--max_model_len", "5000", "-tp", "4", "--a=b", "--lora-modules", "x=1", "y=2"]
+    flags = [
+        "--enforce-eager",
+        "--max_model_len",
+        "5000",
+        "-tp",
+        "4",
+        "--a=b",
+        "--lora-modules",
+        "x=1",
+        "y=2",
+    ]
     assert list(split_flags(flags)) == [
         ("--enforce-eager", ()),
         ("--max_model_len", ("5000",)),
