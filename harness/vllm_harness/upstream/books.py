@@ -19,6 +19,13 @@ _T = TypeVar("_T")
 FOLDER = Path(__file__).with_name("books")
 
 
+class ShownDefect(StrictModel):
+    """A known defect that a test shows: its id in the registry, and a pattern of the test's failure."""
+
+    id: str
+    failure: str
+
+
 class UpstreamBook(StrictModel):
     """What is known of the tests of one file of upstream's.
 
@@ -30,7 +37,7 @@ class UpstreamBook(StrictModel):
         tests: what the model says in each test: rules, tried in order.
         skips: why a test cannot run on the scripted lane.
         runs: tests that upstream skips for a reason that the scripted lane does not have.
-        defects: tests that show a known defect: its id in the registry.
+        defects: tests that show a known defect.
         retried: tests whose helper asks again on account of a known defect: its id.
     """
 
@@ -38,7 +45,7 @@ class UpstreamBook(StrictModel):
     tests: dict[str, tuple[RuleSpec, ...]] = Field(default_factory=dict)
     skips: dict[str, str] = Field(default_factory=dict)
     runs: tuple[str, ...] = ()
-    defects: dict[str, str] = Field(default_factory=dict)
+    defects: dict[str, ShownDefect] = Field(default_factory=dict)
     retried: dict[str, str] = Field(default_factory=dict)
 
     def rules(self, test: str) -> tuple[RuleSpec, ...]:
@@ -57,8 +64,8 @@ class UpstreamBook(StrictModel):
         """Whether a test runs although upstream skips it."""
         return bool(_fitting(dict.fromkeys(self.runs, "yes"), test))
 
-    def defect(self, test: str) -> str | None:
-        """The id of the known defect that a test shows; None for none."""
+    def defect(self, test: str) -> ShownDefect | None:
+        """The known defect that a test shows; None for none."""
         return _fitting(self.defects, test)
 
     def retried_for(self, test: str) -> str | None:

@@ -32,6 +32,7 @@ from vllm_harness.upstream.wrong import KINDS, read_kinds, wrong_answers
 RUN = pytest.StashKey[UpstreamRun]()
 FINDER = pytest.StashKey[imports.StandInFinder]()
 _SERVERS = {"RemoteOpenAIServer", "RemoteLaunchRenderServer", "RemoteVLLMServer"}
+_USES_SERVER = re.compile(rf"{'|'.join(_SERVERS)}|def test_\w+\([^)]*\b(?:client|server)\b")
 _UNIT = "a unit test of vLLM's own Python: it starts no server, and its file imports vLLM or torch"
 
 
@@ -78,7 +79,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
         return None
     text = collection_path.read_text()
-    if not _imports_vllm(collection_path) or any(server in text for server in _SERVERS):
+    if not _imports_vllm(collection_path) or _USES_SERVER.search(text):
         return None
     named = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
     if any(collection_path.is_relative_to(path) for path in named):

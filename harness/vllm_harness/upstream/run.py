@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.defects.registry import load_defects
+from vllm_harness.defects.registry import find, load_defects
 from vllm_harness.scripted.book import BookRule, ScriptBook
 from vllm_harness.scripted.book_file import RuleSpec, rule_of
 from vllm_harness.scripted.in_server.vllm_harness_names import DEFAULT_BOOK
@@ -90,12 +91,11 @@ class UpstreamRun:
 
     def known_defect(self, item: pytest.Item, raised: BaseException) -> str | None:
         """The id of the defect that a test's failure shows by its book; None for another failure."""
-        named = book_of(item.path).defect(name_of(item))
-        if named is None:
+        known = book_of(item.path).defect(name_of(item))
+        if known is None or not re.search(known.failure, f"{type(raised).__name__}: {raised}", re.DOTALL):
             return None
-        defect = load_defects()[named]
-        holds = defect.holds_for(self.servers.environment.vllm_version, "")
-        return named if holds and (not defect.pattern or defect.shown_by(raised)) else None
+        version = self.servers.environment.vllm_version
+        return known.id if find(known.id, load_defects()).holds_for(version) else None
 
 
 def path_in_upstream(path: Path) -> str:
