@@ -18,6 +18,7 @@ from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.defects.entry import Defect
 from vllm_harness.environments.spec import parse
 from vllm_harness.scripted.book_file import load_book
+from vllm_harness.upstream.books import UpstreamBook
 
 LANGUAGES = {"python", "console", "yaml", "text"}
 COMMANDS = [
@@ -76,6 +77,8 @@ def test_yaml_loads_as_what_it_is(block: Block, tmp_path: Path) -> None:
             assert Defect.model_validate(entry)
         case {"models": _}:
             assert load_models(file)
+        case {"file": _, "tests": _} as book:
+            assert UpstreamBook.model_validate(book).tests
         case {"steps": steps}:
             for step in steps:
                 commands.check(step["run"])

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from vllm_harness.environments.spec import Environment
+from vllm_harness.errors import HarnessError
 from vllm_harness.server.launch import plan_launch
 from vllm_harness.upstream.stand_ins import load_stand_ins, stand_in_entry
 
 _WORKER = Path(__file__).parent / "in_vllm" / "vllm_harness_calls.py"
 
 
-class RemoteFailure(Exception):
+class RemoteFailure(HarnessError):
     """What a test did with an object of vLLM raised an error, or cannot be done from another process."""
 
 

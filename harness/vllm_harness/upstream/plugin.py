@@ -31,7 +31,8 @@ from vllm_harness.upstream.wrong import KINDS, read_kinds, wrong_answers
 
 RUN = pytest.StashKey[UpstreamRun]()
 FINDER = pytest.StashKey[imports.StandInFinder]()
-_SERVERS = {"RemoteOpenAIServer", "RemoteLaunchRenderServer", "RemoteVLLMServer"}
+_SERVERS = ("RemoteOpenAIServer", "RemoteLaunchRenderServer", "RemoteVLLMServer")
+_BY_NAME = "getfixturevalue"
 _USES_SERVER = re.compile(rf"{'|'.join(_SERVERS)}|def test_\w+\([^)]*\b(?:client|server)\b")
 _UNIT = "a unit test of vLLM's own Python: it starts no server, and its file imports vLLM or torch"
 
@@ -138,10 +139,13 @@ def _definitions(item: pytest.Item) -> dict[str, Any]:
 
 
 def _starts_server(item: pytest.Item) -> bool:
-    """Whether a test, or one of the fixtures that it uses, refers to one of upstream's server classes."""
+    """Whether a test, or one of the fixtures that it uses, refers to one of upstream's server classes.
+
+    A fixture that asks for another by its name is taken for one that does.
+    """
     functions = [getattr(item, "function", None)]
     functions += [each[-1].func for each in _definitions(item).values()]
-    return any(_SERVERS & _names_in(inspect.unwrap(each)) for each in functions if each)
+    return any({*_SERVERS, _BY_NAME} & _names_in(inspect.unwrap(each)) for each in functions if each)
 
 
 def _names_in(function: Any) -> set[str]:
