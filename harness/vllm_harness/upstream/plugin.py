@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
+from vllm_harness.configuration.model_entries import Lane
 from vllm_harness.environments.resolve import resolve, spec_of
 from vllm_harness.errors import HarnessError
 from vllm_harness.server.records import run_folder
@@ -58,7 +59,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         kinds = read_kinds(option.upstream_wrong_answers)
         spec = spec_of(option.vllm_spec, option.vllm_python)
         environment = resolve(spec, device=option.vllm_device, create=True)
-        lane = option.vllm_lane or "scripted"
+        lane: Lane = option.vllm_lane or "scripted"
         servers = UpstreamServers(environment, lane, option.vllm_frontend)
         sys.path.append(str(servers.tools()))  # upstream's tests look whether gpt_oss is there
     except HarnessError as error:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, TypeAdapter, model_validator
 
@@ -17,6 +18,11 @@ from vllm_harness.scripted.data_files import load_data
 from vllm_harness.scripted.families import family_entry, load_families
 
 FILE = Path(__file__).with_name("stand_ins.yaml")
+_BARE: dict[str, Any] = {
+    **dict.fromkeys(("tool_call_parser", "reasoning_parser", "chat_template")),
+    "args": (),
+    "env": {},
+}
 
 
 class NoStandIn(HarnessError):
@@ -71,8 +77,7 @@ def stand_in_entry(model: str) -> ModelEntry:
         assert chosen.tokenizer
         family = replace(load_families()[chosen.family], name=f"{chosen.family}-{chosen.tokenizer}")
         entry = family_entry(family, real=assets.fetch(chosen.tokenizer))
-    bare = {"tool_call_parser": None, "reasoning_parser": None, "chat_template": None, "args": (), "env": {}}
-    return entry.model_copy(update=bare)
+    return entry.model_copy(update=_BARE)
 
 
 def live_entry(model: str) -> ModelEntry:

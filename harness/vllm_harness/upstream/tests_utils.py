@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pytest
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import anthropic
     import openai
 
-_T = TypeVar("_T")
 _CLIENT_S = 600
 ROCM_EXTRA_ARGS: list[str] = []
 
@@ -123,11 +122,12 @@ class RemoteLaunchRenderServer(RemoteVLLMServer):
     """Stands in for upstream's class of this name: its paths are those of `vllm serve`."""
 
 
-def multi_gpu_only(*, num_gpus: int = 2) -> Callable[[_T], _T]:
+def multi_gpu_only(*, num_gpus: int = 2) -> pytest.MarkDecorator:
     """Skips a test that needs several GPUs; the harness's stand-ins run on one device."""
     return pytest.mark.skip(reason=f"needs {num_gpus} GPUs")
 
 
-def requires_fp8(test: _T) -> _T:
+def requires_fp8(test: Callable[..., Any]) -> Callable[..., Any]:
     """Skips a test that needs a GPU with fp8."""
-    return pytest.mark.skip(reason="needs a GPU with fp8")(test)
+    skipped: Callable[..., Any] = pytest.mark.skip(reason="needs a GPU with fp8")(test)
+    return skipped
