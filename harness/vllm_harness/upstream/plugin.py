@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -194,19 +195,32 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     done = yield
     if run.wrong_answers and run.scripted and run.current.outcome == "passed" and run.current.server:
         _try_wrong_answers(run, item)
+        item.session._setupstate.teardown_exact(nextitem)
     return done
+
+
+@dataclass(frozen=True)
+class _Sibling:
+    """Comes after a test that is run again: what its file's tests share is kept, its own fixtures end."""
+
+    of: pytest.Item
+
+    def listchain(self) -> list[Any]:
+        """The nodes above the test, as of any of pytest's nodes."""
+        return self.of.listchain()[:-1]
 
 
 def _try_wrong_answers(run: UpstreamRun, item: pytest.Item) -> None:
     rules, result = book_for(item).rules(name_of(item)), run.current
     seen, asked = result.retries, list(result.unscripted)
+    after: Any = _Sibling(item)
     for place, rule in enumerate(rules):
         assert rule.name
         result.wrong[rule.name] = None
         for kind, wrong in wrong_answers(rule, run.wrong_answers):
             run.changed = (*rules[:place], wrong, *rules[place + 1 :])
             item._initrequest()  # type: ignore[attr-defined]
-            reports = runtestprotocol(item, log=False, nextitem=item)
+            reports = runtestprotocol(item, log=False, nextitem=after)
             if any(report.failed or hasattr(report, "wasxfail") for report in reports):
                 result.wrong[rule.name] = kind
                 break
