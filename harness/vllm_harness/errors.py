@@ -19,6 +19,8 @@
         ForkServerFailed                  server.fork_server
             TemplateEnded
         NotReproduced                     cli.repro
+        NoStandIn                         upstream.stand_ins
+        RemoteFailure                     upstream.elsewhere
         ServerError                       server.errors
             ServerDied, StopFailed
             StartupError                  a class for each cause

@@ -20,6 +20,7 @@ from vllm_harness.environments.spec import parse
 from vllm_harness.mutants.mutant import load_by_hand
 from vllm_harness.scenarios.reading import read_scenario
 from vllm_harness.scripted.book_file import load_book
+from vllm_harness.upstream.books import UpstreamBook
 
 LANGUAGES = {"python", "console", "yaml", "text", "http"}
 COMMANDS = [
@@ -82,6 +83,8 @@ def test_yaml_loads_as_what_it_is(block: Block, tmp_path: Path) -> None:
             assert load_models(file)
         case {"mutants": _}:
             assert load_by_hand(file.parent)
+        case {"file": _, "tests": _} as book:
+            assert UpstreamBook.model_validate(book).tests
         case {"steps": steps}:
             for step in steps:
                 commands.check(step["run"])

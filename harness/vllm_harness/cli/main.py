@@ -29,6 +29,7 @@ from vllm_harness.cli import (
     run,
     scenario,
     serve,
+    upstream,
     validate,
 )
 from vllm_harness.cli.welcome import version_line, welcome
@@ -60,6 +61,7 @@ app.add_typer(models.app, name="models")
 app.add_typer(env.app, name="env")
 app.add_typer(assets.app, name="assets")
 app.add_typer(bundle.app, name="bundle")
+app.add_typer(upstream.app, name="upstream")
 
 
 def _print_version(wanted: bool) -> None:

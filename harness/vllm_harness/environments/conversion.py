@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 
-from vllm_harness.environments.installer import remedy, run_uv
+from vllm_harness.environments.installer import remedy
+from vllm_harness.environments.overlay import overlay
 from vllm_harness.environments.sources import AssetError
 from vllm_harness.environments.spec import Environment
-from vllm_harness.files.locking import half_made, locked_for_making
-from vllm_harness.files.paths import cache_dir, data_path
 from vllm_harness.terminal.status import Progress
 
 _SCRIPT = Path(__file__).with_name("gguf_to_checkpoint.py")
@@ -35,26 +33,12 @@ def gguf_checkpoint(gguf: Path, folder: Path, environment: Environment, progress
 
     Further packages come from env/gguf.lock, for this process only. Raises AssetError, InstallError.
     """
-    overlay = _gguf_packages(environment, progress)
+    packages = overlay("gguf", environment, progress)
     progress("converting the GGUF file to a checkpoint")
-    answer = environment.run(str(_SCRIPT), str(gguf), str(folder), pythonpath=[overlay])
+    answer = environment.run(str(_SCRIPT), str(gguf), str(folder), pythonpath=[packages])
     if answer.returncode:
         last = "\n    ".join(answer.stderr.strip().splitlines()[-4:])
         raise AssetError(
             f"{gguf.name} cannot be converted by {environment.describe()}:\n    {last}",
             hint=remedy(answer.stderr) or "run `vllm-harness env verify`, which checks that environment",
         )
-
-
-def _gguf_packages(environment: Environment, progress: Progress) -> Path:
-    lock = data_path("env") / "gguf.lock"
-    folder = cache_dir() / "overlays" / f"gguf-{hashlib.sha256(lock.read_bytes()).hexdigest()[:8]}"
-    with locked_for_making(folder, progress):
-        if not folder.exists():
-            with half_made(folder) as half:
-                target = [f"--target={half}/packages", f"--python={environment.python}"]
-                run_uv(
-                    "pip", "install", "--no-deps", "--require-hashes", *target, "-r", lock, progress=progress
-                )
-                (half / "packages").rename(folder)
-    return folder

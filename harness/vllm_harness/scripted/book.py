@@ -344,6 +344,8 @@ class ScriptBook:
         return self._entry.stand_in
 
     def _tokenize(self, text: str) -> list[int]:
+        if not text:
+            return []
         body = {"model": self._entry.name, "prompt": text, "add_special_tokens": False}
         return [int(token) for token in self._call("POST", "/tokenize", body)["tokens"]]
 

@@ -106,8 +106,9 @@ class _Book:
     def answers(self) -> Iterator[tuple[Location, BookRule, SaySpec]]:
         """All answers, each with its location."""
         for at, spec, rule in self.each():
-            for number, turn in enumerate(spec.turns):
-                yield (*at, "turns", number), rule, turn
+            for key, given in (("turns", spec.turns), ("choices", spec.choices)):
+                for number, answer in enumerate(given):
+                    yield (*at, key, number), rule, answer
             if spec.say and not spec.say.case:
                 yield (*at, "say"), rule, spec.say
             elif spec.say:

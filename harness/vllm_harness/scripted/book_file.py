@@ -62,6 +62,7 @@ class SaySpec(StrictModel):
         of: with `case`, the answer for each text.
         else_: written `else`: with `case`, the answer for any other text. Without it the rule takes only
             requests that there is a case for.
+        repeat: how often the text is said, for answers that take long.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -74,6 +75,7 @@ class SaySpec(StrictModel):
     case: str | None = None
     of: dict[str, Answer] = Field(default_factory=dict)
     else_: Answer | None = Field(None, alias="else")
+    repeat: StrictInt = Field(1, ge=1)
 
     @model_validator(mode="after")
     def _one_kind(self) -> SaySpec:
@@ -106,7 +108,8 @@ class SaySpec(StrictModel):
         if self.raw is not None:
             return Raw(self.raw)
         calls = tuple(ToolCall(call.name, call.arguments) for call in self.calls)
-        return Meaning.of(self.text, reasoning=self.reasoning, calls=calls)
+        text = self.text and self.text * self.repeat
+        return Meaning.of(text, reasoning=self.reasoning, calls=calls)
 
 
 Answer = Annotated[
@@ -130,6 +133,7 @@ class RuleSpec(StrictModel):
         say: what the model answers.
         turns: in the place of `say`, for a request in which the server lets the model generate several times,
             as with built-in tools: what it generates each time.
+        choices: in the place of `say`, for a request that wants several answers (`n`): what each is.
         times: how many requests the rule serves; by default any number.
         constrained: whether the request puts a grammar on the model (structured output, required or named
             tools), which forbids some of the blanks that models write.
@@ -139,20 +143,21 @@ class RuleSpec(StrictModel):
     when: When = Field(default_factory=When)
     say: Answer | None = None
     turns: tuple[Answer, ...] = ()
+    choices: tuple[Answer, ...] = ()
     times: StrictInt | None = Field(None, ge=1)
     constrained: StrictBool = False
 
     @model_validator(mode="after")
-    def _has_say_or_turns(self) -> RuleSpec:
-        if (self.say is None) == (not self.turns):
-            raise ValueError("a rule has either 'say' or 'turns'")
-        if any(turn.case for turn in self.turns):
-            raise ValueError("'case' stands in 'say', not in 'turns'")
+    def _has_one_answer(self) -> RuleSpec:
+        if [self.say is not None, bool(self.turns), bool(self.choices)].count(True) != 1:
+            raise ValueError("a rule has either 'say' or 'turns' or 'choices'")
+        if any(answer.case for answer in (*self.turns, *self.choices)):
+            raise ValueError("'case' stands in 'say', not in 'turns' or 'choices'")
         return self
 
     def as_rule(self, number: int, where: str) -> BookRule:
         """The rule, by its number in the book, and where it stands."""
-        says = self.turns or tuple(filter(None, [self.say]))
+        says = self.turns or self.choices or tuple(filter(None, [self.say]))
         case, of = "", {}
         if self.say and self.say.case:
             case, of = self.say.case, {value: answer.as_answer() for value, answer in self.say.of.items()}

@@ -15,6 +15,8 @@ APIS = {
     "/v1/chat/completions": "chat",
     "/v1/completions": "completions",
     "/v1/messages": "messages",
+    "/v1/chat/completions/batch": "chat",
+    "/invocations": "chat",
 }
 BY_MODEL = "assistant"
 SYSTEM = ("system", "developer")

@@ -1,0 +1,37 @@
+"""Packages beside those of a server environment, for the processes that get their folder on PYTHONPATH."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from vllm_harness.environments.installer import run_uv
+from vllm_harness.environments.spec import Environment
+from vllm_harness.files.locking import half_made, locked_for_making
+from vllm_harness.files.paths import cache_dir, data_path
+from vllm_harness.terminal.status import Progress
+
+
+def overlay(
+    name: str, environment: Environment, progress: Progress, *, python_version: str | None = None
+) -> Path:
+    """The folder of the packages that `env/NAME.lock` names, without their dependencies; made once.
+
+    Args:
+        python_version: the Python that they are chosen for, where they ask for a newer one than they need;
+            by default the environment's.
+
+    Raises:
+        InstallError: they cannot be installed.
+    """
+    lock = data_path("env") / f"{name}.lock"
+    folder = cache_dir() / "overlays" / f"{name}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:8]}"
+    with locked_for_making(folder, progress):
+        if not folder.exists():
+            with half_made(folder) as half:
+                target = [f"--target={half}/packages", f"--python={environment.python}"]
+                chosen = [f"--python-version={python_version}"] if python_version else []
+                options = ("--no-deps", "--require-hashes", *target, *chosen)
+                run_uv("pip", "install", *options, "-r", lock, progress=progress)
+                (half / "packages").rename(folder)
+    return folder

@@ -1,0 +1,106 @@
+"""The books of upstream's test files: what the model says in each test, one YAML file for each test file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import Field, TypeAdapter
+
+from vllm_harness.files.strict import StrictModel
+from vllm_harness.scripted.book_file import RuleSpec
+from vllm_harness.scripted.data_files import load_data
+
+_T = TypeVar("_T")
+FOLDER = Path(__file__).with_name("books")
+
+
+class ShownDefect(StrictModel):
+    """A known defect that a test shows: its id in the registry, and a pattern of the test's failure."""
+
+    id: str
+    failure: str
+
+
+class UpstreamBook(StrictModel):
+    """What is known of the tests of one file of upstream's.
+
+    A test is named as pytest names it, with its class and its parameters or without; `*` stands for any
+    text. Of several names that fit a test the longest counts.
+
+    Attributes:
+        file: the test file, relative to upstream's root.
+        tests: what the model says in each test: rules, tried in order.
+        skips: why a test cannot run on the scripted lane.
+        runs: tests that upstream skips for a reason that the scripted lane does not have.
+        defects: tests that show a known defect.
+        retried: tests whose helper asks again on account of a known defect: its id.
+    """
+
+    file: str
+    tests: dict[str, tuple[RuleSpec, ...]] = Field(default_factory=dict)
+    skips: dict[str, str] = Field(default_factory=dict)
+    runs: tuple[str, ...] = ()
+    defects: dict[str, ShownDefect] = Field(default_factory=dict)
+    retried: dict[str, str] = Field(default_factory=dict)
+
+    def rules(self, test: str) -> tuple[RuleSpec, ...]:
+        """The rules of a test, each with a name; empty where the book does not know it."""
+        found = _fitting(self.tests, test) or ()
+        return tuple(
+            rule if rule.name else rule.model_copy(update={"name": f"{test} {number}"})
+            for number, rule in enumerate(found, start=1)
+        )
+
+    def skip(self, test: str) -> str | None:
+        """Why a test cannot run; None where it can."""
+        return _fitting(self.skips, test)
+
+    def runs_anyway(self, test: str) -> bool:
+        """Whether a test runs although upstream skips it."""
+        return bool(_fitting(dict.fromkeys(self.runs, "yes"), test))
+
+    def defect(self, test: str) -> ShownDefect | None:
+        """The known defect that a test shows; None for none."""
+        return _fitting(self.defects, test)
+
+    def retried_for(self, test: str) -> str | None:
+        """The id of the known defect on whose account a test's helper asks again; None for none."""
+        return _fitting(self.retried, test)
+
+
+@dataclass(frozen=True)
+class _Name:
+    """A name of a test in a book, `*` for any text; without parameters it is for all of them."""
+
+    text: str
+
+    def fits(self, test: str) -> bool:
+        pattern = ".*".join(map(re.escape, self.text.split("*")))
+        return (
+            re.fullmatch(pattern if "[" in self.text else rf"{pattern}(\[.*\])?", test, re.DOTALL) is not None
+        )
+
+
+def _fitting(table: Mapping[str, _T], test: str) -> _T | None:
+    names = [name for name in table if _Name(name).fits(test)]
+    return table[max(names, key=len)] if names else None
+
+
+@cache
+def load_books(folder: Path = FOLDER) -> dict[str, UpstreamBook]:
+    """The books by their test files. Raises UsageError naming file, line and key."""
+    adapter = TypeAdapter(UpstreamBook)
+    books = [load_data(path, adapter) for path in sorted(folder.glob("*.yaml"))]
+    return {book.file: book for book in books}
+
+
+def book_of(path: Path) -> UpstreamBook:
+    """The book of a test file by its path; an empty one where there is none."""
+    text = path.as_posix()
+    named = (book for file, book in load_books().items() if text.endswith(f"/{file}"))
+    return next(named, UpstreamBook(file=text))

@@ -1,0 +1,76 @@
+"""The test files of a release of vLLM, from its source distribution."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from vllm_harness.environments import upstream
+from vllm_harness.environments.data import load
+from vllm_harness.environments.sources import ChecksumError, sha256_of
+from vllm_harness.errors import UsageError
+from vllm_harness.files.locking import half_made, locked_for_making
+from vllm_harness.files.paths import cache_dir, data_path
+from vllm_harness.terminal.status import Progress, quiet
+
+FOLDERS = (
+    "entrypoints/openai/responses",
+    "entrypoints/openai/chat_completion",
+    "entrypoints/anthropic",
+    "entrypoints/tool_parsers",
+    "tool_use",
+)
+"""What is run where nothing is named: the folders of the endpoints, in upstream's `tests`."""
+_PINS = "upstream.yaml"
+
+
+def releases() -> dict[str, str]:
+    """The releases whose tests can be fetched: version -> sha256 of the source distribution."""
+    pins: dict[str, str] = load(dict[str, str], data_path("env") / _PINS)
+    return pins
+
+
+def fetch(version: str, *, progress: Progress = quiet) -> Path:
+    """The folder of a release's tests: `tests`, the chat templates in `examples`, and `pyproject.toml`.
+
+    Args:
+        version: such as `0.33.0`.
+        progress: receives a line for each step.
+
+    Raises:
+        UsageError: env/upstream.yaml does not pin that release.
+        ChecksumError: the source distribution is not the pinned one.
+        InstallError: the package index does not give it.
+    """
+    pins = releases()
+    if version not in pins:
+        raise UsageError(
+            f"the tests of vLLM {version} are not pinned",
+            hint=f"use one of {', '.join(pins)}, or add its sha256 to env/{_PINS}",
+        )
+    folder = cache_dir() / "upstream" / f"vllm-{version}-{pins[version][:8]}"
+    folder.parent.mkdir(exist_ok=True)
+    with locked_for_making(folder, progress):
+        if not folder.is_dir():
+            archive = upstream.source(version, progress)
+            if (actual := sha256_of(archive)) != pins[version]:
+                raise ChecksumError(
+                    f"{archive} is not the file that env/{_PINS} pins: "
+                    f"sha256 expected {pins[version]}, actual {actual}",
+                    hint="remove it and run the command again",
+                )
+            progress(f"unpacking the tests of vLLM {version}")
+            with half_made(folder) as half, tarfile.open(archive) as tar:
+                tar.extractall(half, members=_wanted(tar), filter="data")
+                (half / "out").rename(folder)
+    return folder
+
+
+def _wanted(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    for member in tar:
+        _, *parts = PurePosixPath(member.name).parts
+        path = PurePosixPath(*parts)
+        template = parts[:1] == ["examples"] and path.suffix == ".jinja"
+        if member.isfile() and (parts[:1] == ["tests"] or template or str(path) == "pyproject.toml"):
+            yield member.replace(name=f"out/{path}", deep=False)

@@ -1,0 +1,156 @@
+"""What became of upstream's tests: a row for each file, for the terminal and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from vllm_harness.terminal.tables import one_line, show_table
+
+HEADINGS = ("file", "tests", "passed", "failed", "skipped", "defects", "retries")
+RESULTS = "upstream.json"
+
+
+@dataclass
+class TestResult:
+    """What became of one test.
+
+    Attributes:
+        outcome: `passed`, `failed`, `skipped` or `defect`.
+        why: of a failure, in one line; the reason of a skip; the id of a defect.
+        server: whether it uses a server.
+        retries: requests that the test's own helpers made again, and runs that a plugin repeated.
+        retried_for: the id of the known defect that the retries are owed to, where there is one.
+        seconds: how long it took, without its fixtures.
+        unscripted: rules to add to the book, for requests that none was for.
+        wrong: of each rule, the kind of wrong answer that the test failed on; None: it passes with any.
+    """
+
+    outcome: str = ""
+    why: str = ""
+    server: bool = True
+    retries: int = 0
+    retried_for: str | None = None
+    seconds: float = 0.0
+    unscripted: list[str] = field(default_factory=list)
+    wrong: dict[str, str | None] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it passed, and no wrong answer that was tried made it fail."""
+        return bool(self.wrong) and not any(self.wrong.values())
+
+
+@dataclass
+class UpstreamResults:
+    """What became of a run's files.
+
+    Attributes:
+        tests: file -> test -> result.
+        left_out: files whose tests start no server and import vLLM or torch: number of test functions.
+        dropped: flags of servers that were left out, and why.
+        about: the run: environment, lane, servers started, seconds.
+    """
+
+    tests: dict[str, dict[str, TestResult]] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, str] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def of(self, file: str, test: str) -> TestResult:
+        """The result of a test."""
+        return self.tests.setdefault(file, {}).setdefault(test, TestResult())
+
+    def served(self) -> list[TestResult]:
+        """The results of the tests that use a server."""
+        return [result for tests in self.tests.values() for result in tests.values() if result.server]
+
+    def as_json(self) -> dict[str, Any]:
+        """For the run's folder."""
+        files = {
+            file: {
+                **_counts(list(tests.values())),
+                "tests": {test: asdict(result) for test, result in tests.items()},
+            }
+            for file, tests in self.tests.items()
+        }
+        return {**self.about, "dropped": self.dropped, "left_out": self.left_out, "files": files}
+
+    def write(self, folder: Path) -> Path:
+        """Keeps the results beside the logs."""
+        path = folder / RESULTS
+        path.write_text(json.dumps(self.as_json(), indent=1))
+        return path
+
+
+def show(console: Console, results: UpstreamResults) -> None:
+    """Prints the table of a run, why tests were skipped, and what its books lack."""
+    rows = [
+        [file, *map(str, _counts(list(tests.values())).values())] for file, tests in results.tests.items()
+    ]
+    every = [result for tests in results.tests.values() for result in tests.values()]
+    rows.append(["all", *map(str, _counts(every).values())])
+    show_table(console, HEADINGS, rows, numbers=HEADINGS[1:], whole=True)
+    served = results.served()
+    if served:
+        passed = sum(result.outcome == "passed" for result in served)
+        console.print(
+            f"of {len(served)} tests that use a server, {passed} passed ({passed / len(served):.0%})"
+        )
+    reasons = Counter(result.why for result in every if result.outcome == "skipped")
+    for reason, count in reasons.most_common():
+        console.print(f"skipped {count}: {one_line(reason)}")
+    if results.left_out:
+        total = sum(results.left_out.values())
+        console.print(
+            f"left out: {len(results.left_out)} files with {total} test functions that start no server and "
+            "import vLLM or torch"
+        )
+    owed = Counter(result.retried_for for result in every if result.retries and result.retried_for)
+    for defect, count in owed.items():
+        console.print(f"retries in {count} tests are owed to the known defect {defect}")
+    for flag, why in sorted(results.dropped.items()):
+        console.print(f"flag left out: {flag} ({why})")
+    _show_wrong(console, results)
+    for file, tests in results.tests.items():
+        for test, result in tests.items():
+            for rule in result.unscripted:
+                console.print(f"{file}: {test}: no rule for a request; add to its book:\n{rule}")
+
+
+def _show_wrong(console: Console, results: UpstreamResults) -> None:
+    tried = [
+        (file, test, result)
+        for file, tests in results.tests.items()
+        for test, result in tests.items()
+        if result.wrong
+    ]
+    if not tried:
+        return
+    empty = [(file, test) for file, test, result in tried if result.empty]
+    rules = [kind for _, _, result in tried for kind in result.wrong.values()]
+    kinds = Counter(kind for kind in rules if kind)
+    console.print(
+        f"with wrong answers {len(tried) - len(empty)} of {len(tried)} tests failed "
+        f"({1 - len(empty) / len(tried):.0%}); rules: {len(rules)}, "
+        f"{', '.join(f'{kind} {count}' for kind, count in kinds.most_common())}"
+    )
+    for file, test in empty:
+        console.print(f"passes with any answer: {file}: {test}")
+
+
+def _counts(results: list[TestResult]) -> dict[str, int]:
+    outcomes = Counter(result.outcome for result in results)
+    return {
+        "tests": len(results),
+        "passed": outcomes["passed"],
+        "failed": outcomes["failed"],
+        "skipped": outcomes["skipped"],
+        "defects": outcomes["defect"],
+        "retries": sum(result.retries for result in results),
+    }

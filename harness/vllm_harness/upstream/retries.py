@@ -1,0 +1,53 @@
+"""Retries within upstream's tests: their helpers ask a model again until it does what the test hopes for."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+_PREFIX = "retry_"
+_COUNTED = "_vllm_harness_counted"
+
+
+def count_retries(module: ModuleType, add: Callable[[int], None]) -> None:
+    """Has the helpers of a test module report how often they asked again.
+
+    Args:
+        module: its coroutine functions `retry_...` take the client as their first argument.
+        add: takes the number of each use.
+    """
+    for name, helper in list(vars(module).items()):
+        if name.startswith(_PREFIX) and inspect.iscoroutinefunction(helper) and not hasattr(helper, _COUNTED):
+            setattr(module, name, _counted(helper, add))
+
+
+def _counted(helper: Callable[..., Any], add: Callable[[int], None]) -> Callable[..., Any]:
+    @functools.wraps(helper)
+    async def counted(client: Any, *args: Any, **kwargs: Any) -> Any:
+        calls = [0]
+        try:
+            return await helper(_Calls(client, calls), *args, **kwargs)
+        finally:
+            add(max(0, calls[0] - 1))
+
+    setattr(counted, _COUNTED, True)
+    return counted
+
+
+class _Calls:
+    """A client, or a part of it, whose calls are counted."""
+
+    def __init__(self, of: Any, calls: list[int]) -> None:
+        self._of = of
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._of, name)
+        return _Calls(found, self._calls) if callable(found) or hasattr(found, "__dict__") else found
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._calls[0] += 1
+        return self._of(*args, **kwargs)

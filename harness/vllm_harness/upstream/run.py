@@ -1,0 +1,134 @@
+"""A pytest run of upstream's tests: its servers, books and results."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_harness.defects.registry import find, load_defects
+from vllm_harness.scripted.book import BookRule, ScriptBook
+from vllm_harness.scripted.book_file import RuleSpec
+from vllm_harness.scripted.in_server.vllm_harness_names import DEFAULT_BOOK
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.upstream.books import UpstreamBook, book_of
+from vllm_harness.upstream.elsewhere import Elsewhere
+from vllm_harness.upstream.results import TestResult, UpstreamResults
+from vllm_harness.upstream.servers import UpstreamServers
+from vllm_harness.upstream.tests_utils import RemoteVLLMServer
+
+
+@dataclass
+class UpstreamRun:
+    """The state of a run.
+
+    Attributes:
+        servers: those it has started.
+        elsewhere: where vLLM's objects are that test files import.
+        results: what was seen.
+        wrong_answers: the kinds of wrong answers that each test that passed is run with too.
+        current: the result of the test that runs.
+        changed: the rules of the test that runs, where they are not its book's.
+    """
+
+    servers: UpstreamServers
+    elsewhere: Elsewhere
+    wrong_answers: tuple[str, ...] = ()
+    results: UpstreamResults = field(default_factory=UpstreamResults)
+    current: TestResult = field(default_factory=TestResult)
+    changed: tuple[RuleSpec, ...] | None = None
+    _began: float = field(default_factory=time.monotonic)
+
+    @property
+    def scripted(self) -> bool:
+        """Whether the books say what the model answers."""
+        return self.servers.lane == "scripted"
+
+    def result(self, item: pytest.Item) -> TestResult:
+        """The result of a test."""
+        return self.results.of(path_in_upstream(item.path), name_of(item))
+
+    def add_retries(self, number: int) -> None:
+        """Counts requests that a test's helper made again."""
+        self.current.retries += number
+
+    @contextmanager
+    def scripts(self, item: pytest.Item) -> Iterator[None]:
+        """Has the servers of a test answer from its rules; afterwards notes what none of them was for."""
+        if not self.scripted:
+            yield
+            return
+        given = book_of(item.path).rules(name_of(item)) if self.changed is None else self.changed
+        rules = [rule.as_rule(number, "") for number, rule in enumerate(given, start=1)]
+        books = [_written(server, rules) for server in _servers_of(item)]
+        try:
+            yield
+        finally:
+            for server, book in books:
+                if server.alive():
+                    asked = [use["no_script"] for use in book.report()["uses"] if use["no_script"]]
+                    self.current.unscripted += [_rule_for(name_of(item), why) for why in asked]
+
+    def finish(self, folder: Path) -> None:
+        """Ends the servers and keeps the results."""
+        self.servers.stop()
+        self.elsewhere.stop()
+        self.results.dropped = self.servers.dropped
+        self.results.about = {
+            "environment": self.servers.environment.describe(),
+            "vllm": self.servers.environment.vllm_version,
+            "lane": self.servers.lane,
+            "servers": self.servers.started,
+            "seconds": round(time.monotonic() - self._began, 1),
+        }
+        self.results.write(folder)
+
+    def known_defect(self, item: pytest.Item, raised: BaseException) -> str | None:
+        """The id of the defect that a test's failure shows by its book; None for another failure."""
+        known = book_of(item.path).defect(name_of(item))
+        if known is None or not re.search(known.failure, f"{type(raised).__name__}: {raised}", re.DOTALL):
+            return None
+        version = self.servers.environment.vllm_version
+        return known.id if find(known.id, load_defects()).holds_for(version) else None
+
+
+def path_in_upstream(path: Path) -> str:
+    """A test file's path as the results name it, from `tests` on."""
+    text = path.as_posix()
+    return text[text.rfind("/tests/") + 1 :]
+
+
+def name_of(item: pytest.Item) -> str:
+    """A test as the books name it: with its class and its parameters."""
+    return item.nodeid.partition("::")[2]
+
+
+def book_for(item: pytest.Item) -> UpstreamBook:
+    """The book of a test's file."""
+    return book_of(item.path)
+
+
+def _servers_of(item: pytest.Item) -> list[RemoteServer]:
+    """The servers among the values of a test's fixtures."""
+    values: list[Any] = list(getattr(item, "funcargs", {}).values())
+    found = [value.server for value in values if isinstance(value, RemoteVLLMServer) and value.server]
+    return list(dict.fromkeys(found))
+
+
+def _written(server: RemoteServer, rules: list[BookRule]) -> tuple[RemoteServer, ScriptBook]:
+    ScriptBook(server.endpoint, server.entry, DEFAULT_BOOK).close()
+    book = ScriptBook(server.endpoint, server.entry, DEFAULT_BOOK)
+    for rule in rules:
+        book.add(rule)
+    return server, book
+
+
+def _rule_for(test: str, why: str) -> str:
+    """A rule to paste for a request that none was for."""
+    return f"  {test.partition('[')[0]}:  # {why}\n    - say: TO BE WRITTEN"

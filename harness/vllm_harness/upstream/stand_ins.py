@@ -1,0 +1,108 @@
+"""The models of vLLM's tests, and what stands in for them: read from stand_ins.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, TypeAdapter, model_validator
+
+from vllm_harness.configuration.model_entries import Hub, ModelEntry, load_models
+from vllm_harness.environments import assets
+from vllm_harness.errors import HarnessError
+from vllm_harness.files.strict import StrictModel
+from vllm_harness.scripted.data_files import load_data
+from vllm_harness.scripted.families import family_entry, load_families
+
+FILE = Path(__file__).with_name("stand_ins.yaml")
+_BARE: dict[str, Any] = {
+    **dict.fromkeys(("tool_call_parser", "reasoning_parser", "chat_template")),
+    "args": (),
+    "env": {},
+}
+
+
+class NoStandIn(HarnessError):
+    """A server that a test asks for cannot be stood in for; the message is the reason of its skip."""
+
+
+class StandInOf(StrictModel):
+    """What stands in for a model: an `entry`, or a `family` on the real `tokenizer` of an asset."""
+
+    entry: str | None = None
+    family: str | None = None
+    tokenizer: str | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> StandInOf:
+        if (self.entry is None) == (self.family is None) or (self.family is None) != (self.tokenizer is None):
+            raise ValueError("give an entry, or a family and its tokenizer")
+        return self
+
+
+class StandInsFile(StrictModel):
+    """The whole of stand_ins.yaml."""
+
+    models: dict[str, StandInOf]
+    without: dict[str, str] = Field(default_factory=dict)
+    dropped: dict[str, str] = Field(default_factory=dict)
+    refused: dict[str, str] = Field(default_factory=dict)
+
+
+@cache
+def load_stand_ins() -> StandInsFile:
+    """The package's stand_ins.yaml."""
+    return load_data(FILE, TypeAdapter(StandInsFile))
+
+
+@cache
+def stand_in_entry(model: str) -> ModelEntry:
+    """The entry that stands in for a model, without parsers and flags: a test names those it wants.
+
+    Raises:
+        NoStandIn: it has none; the message says why.
+        AssetError: its tokenizer cannot be fetched.
+    """
+    known = load_stand_ins()
+    if model not in known.models:
+        raise NoStandIn(known.without.get(model) or f"no stand-in for the model {model}")
+    chosen = known.models[model]
+    if chosen.entry:
+        entry = load_models().get(chosen.entry)
+    else:
+        assert chosen.family
+        assert chosen.tokenizer
+        family = replace(load_families()[chosen.family], name=f"{chosen.family}-{chosen.tokenizer}")
+        entry = family_entry(family, real=assets.fetch(chosen.tokenizer))
+    return entry.model_copy(update=_BARE)
+
+
+def live_entry(model: str) -> ModelEntry:
+    """The entry of the real model: its id on the hub, and nothing beyond the test's own flags."""
+    known = {entry.hub.id: entry for entry in load_models()}
+    hardware = {"hardware": known[model].hardware} if model in known else {}
+    name = model.rpartition("/")[2]
+    return ModelEntry(name=name, hub=Hub(id=model), family=name, lanes=("live",), **hardware)
+
+
+def split_flags(args: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The flags of a command line with their values, each flag in its own spelling."""
+    flag: str | None = None
+    values: list[str] = []
+    for part in args:
+        if part.startswith("-"):
+            if flag is not None:
+                yield flag, tuple(values)
+            flag, values = part, []
+        else:
+            values.append(part)
+    if flag is not None:
+        yield flag, tuple(values)
+
+
+def flag_name(flag: str) -> str:
+    """The name of a flag as the tables have it: `--max_model_len=5` is `--max-model-len`."""
+    return flag.partition("=")[0].replace("_", "-")

@@ -1,0 +1,77 @@
+"""The books of upstream's test files, and the wrong answers made from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vllm_harness.defects.registry import load_defects
+from vllm_harness.errors import UsageError
+from vllm_harness.scripted.book_file import RuleSpec
+from vllm_harness.upstream.books import UpstreamBook, book_of, load_books
+from vllm_harness.upstream.wrong import KINDS, read_kinds, wrong_answers
+
+SAYS_A = RuleSpec(say="a")
+SAYS_B = RuleSpec(say="b")
+
+
+def test_every_book_is_of_a_test_file_and_names_known_defects() -> None:
+    books = load_books()
+    assert len(books) > 20
+    for file, book in books.items():
+        assert file.startswith("tests/")
+        assert Path(file).name.startswith("test_")
+        assert book.tests
+        shown = {known.id for known in book.defects.values()}
+        assert shown | {*book.retried.values()} <= load_defects().keys()
+
+
+def test_the_longest_name_that_fits_a_test_counts() -> None:
+    book = UpstreamBook(
+        file="tests/test_x.py",
+        tests={"test_*": (SAYS_A,), "test_two[stream-*]": (SAYS_B,), "Class::test_two": ()},
+        skips={"test_one": "why"},
+    )
+    says = {
+        "test_one": ["a"],
+        "test_one[x]": ["a"],
+        "test_two[whole-x]": ["a"],
+        "test_two[stream-x]": ["b"],
+        "Class::test_two": [],
+        "other": [],
+    }
+    for test, expected in says.items():
+        assert [rule.say for rule in book.rules(test)] == expected, test
+    assert [rule.name for rule in book.rules("test_one[x]")] == ["test_one[x] 1"]
+    assert book.skip("test_one[x]") == "why"
+    assert book.skip("test_two[stream-x]") is None
+
+
+def test_a_file_without_a_book_has_no_rules() -> None:
+    known = next(iter(load_books()))
+    assert book_of(Path("/somewhere") / known).tests
+    assert not book_of(Path("/somewhere/tests/test_unknown.py")).tests
+
+
+def test_a_book_with_an_unknown_key_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("file: tests/test_x.py\ntets: {}\n")
+    with pytest.raises(UsageError, match=r"x\.yaml:2: tets"):
+        load_books(tmp_path)
+
+
+def test_wrong_answers_keep_the_conditions_and_change_what_is_said() -> None:
+    right = RuleSpec(name="r", turns=("first", "second"), constrained=True)
+    wrong = dict(wrong_answers(right))
+    assert tuple(wrong) == KINDS
+    assert [kind for kind, _ in wrong_answers(right, ("nothing",))] == ["nothing"]
+    for rule in wrong.values():
+        assert (rule.name, rule.when, rule.constrained, rule.turns) == ("r", right.when, True, ())
+        assert rule.say is not None
+
+
+def test_an_unknown_kind_of_wrong_answer_is_refused() -> None:
+    assert read_kinds("other,nothing") == ("other", "nothing")
+    assert read_kinds("") == ()
+    with pytest.raises(UsageError, match=r"(?s)'wrong'.*endless"):
+        read_kinds("wrong")

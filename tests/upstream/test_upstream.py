@@ -1,0 +1,106 @@
+"""Upstream's test files on real servers: what runs, what is skipped and why, and what a wrong answer does."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_harness.environments.installer import InstallError
+from vllm_harness.upstream.release_tests import fetch
+
+OWN = """
+import openai
+import pytest
+from tests.utils import RemoteOpenAIServer
+from vllm.config import ModelConfig
+
+MODEL = "Qwen/Qwen3-0.6B"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with RemoteOpenAIServer(MODEL, ["--max-model-len", "2048", "--gpu-memory-utilization", "0.4"]) as server:
+        yield server
+
+
+def test_the_model_is_served_under_its_id(server):
+    assert server.get_client().models.list().data[0].id == MODEL
+
+
+def test_vllm_answers_for_the_stand_in(server):
+    assert ModelConfig(model=MODEL).get_vocab_size() == 151936
+
+
+def test_without_a_rule(server):
+    server.get_client().responses.create(model=MODEL, input="How are you?")
+
+
+def test_image():
+    with RemoteOpenAIServer("google/translategemma-4b-it", []):
+        pass
+
+
+def test_fixture_of_the_root_conftest(hf_runner, server):
+    pass
+
+
+def test_unit():
+    assert ModelConfig
+"""
+
+
+def upstream(folder: Path, *arguments: str) -> dict[str, Any]:
+    """The results of `pytest -p vllm_harness.upstream` in a folder."""
+    settings = ["-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
+    command = [sys.executable, "-m", "pytest", "-p", "vllm_harness.upstream", *settings, *arguments]
+    answer = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    kept = re.search(r"^results: (.+)$", answer.stdout, re.MULTILINE)
+    assert kept, answer.stdout + answer.stderr
+    results: dict[str, Any] = json.loads(Path(kept[1]).read_text())
+    return results
+
+
+def test_a_checkouts_file_runs_and_each_reason_is_named(tmp_path: Path) -> None:
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    (tests / "__init__.py").touch()
+    (tests / "conftest.py").write_text(
+        "import torch.cuda\nraise AssertionError('the root conftest was loaded')\n"
+    )
+    (tests / "test_own.py").write_text(OWN)
+    results = upstream(tmp_path, "tests/test_own.py")
+    found = results["files"]["tests/test_own.py"]["tests"]
+    assert {name: result["outcome"] for name, result in found.items()} == {
+        "test_the_model_is_served_under_its_id": "passed",
+        "test_vllm_answers_for_the_stand_in": "passed",
+        "test_without_a_rule": "failed",
+        "test_image": "skipped",
+        "test_fixture_of_the_root_conftest": "skipped",
+        "test_unit": "skipped",
+    }
+    assert "no script matches this request" in found["test_without_a_rule"]["why"]
+    assert found["test_without_a_rule"]["unscripted"][0].lstrip().startswith("test_without_a_rule:")
+    assert "an image model" in found["test_image"]["why"]
+    assert "hf_runner" in found["test_fixture_of_the_root_conftest"]["why"]
+    assert "a unit test" in found["test_unit"]["why"]
+    assert list(results["dropped"]) == ["--gpu-memory-utilization"]
+    assert results["servers"] == 1
+
+
+def test_a_release_s_file_passes_and_fails_with_every_wrong_answer() -> None:
+    file = "tests/entrypoints/openai/responses/test_structured_output.py"
+    try:
+        folder = fetch("0.32.0")
+    except InstallError as error:
+        pytest.skip(f"needs a package index with vLLM's source distribution: {error.message}")
+    results = upstream(folder, file, "--vllm-spec=0.32.0", "--upstream-wrong-answers=other")
+    found = results["files"][file]["tests"]
+    assert [result["outcome"] for result in found.values()] == ["passed", "passed"]
+    assert [result["retries"] for result in found.values()] == [0, 0]
+    assert all(kind for result in found.values() for kind in result["wrong"].values())
