@@ -61,6 +61,14 @@ def test_a_refusal_is_found_and_holds(uses: ModuleType, generated: int) -> None:
     assert uses.read_statuses("1-1") == [refused]
 
 
+def test_a_kept_prompt_is_reported_whatever_becomes_of_the_script(uses: ModuleType) -> None:
+    followed = uses.GenerationProgress("1-1", 0, 0, 1, [5, 6])
+    followed.generated(0)
+    refused = uses.GenerationProgress("1-1", 1, 0, 1, [5, 6, 7])
+    refused.refused({"position": 0, "length": 1})
+    assert [each["prompt"] for each in uses.read_statuses("1-1")] == [[5, 6], [5, 6, 7]]
+
+
 def test_generations_come_by_take_and_choice(uses: ModuleType) -> None:
     for take, choice in ((10, 0), (2, 1), (2, 0)):
         uses.GenerationProgress("1-1", take, choice, 1).generated(0)
