@@ -46,7 +46,7 @@ def _in_data(data: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     elif isinstance(data, dict):
         for key, value in data.items():
             if str(key).startswith("known"):
-                for each in value:
+                for each in value.values() if isinstance(value, dict) else value:  # some by API
                     yield (each, ()) if isinstance(each, str) else (each["id"], tuple(each["models"]))
             else:
                 yield from _in_data(value)
