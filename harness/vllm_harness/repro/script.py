@@ -9,7 +9,7 @@ from pathlib import Path
 from pprint import pformat
 from typing import Any
 
-from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.configuration.model_entries import Frontend, ModelEntry
 from vllm_harness.defects.entry import Defect, Step
 from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.engines.exchanges import exchange_of
@@ -64,14 +64,14 @@ def stand_alone(defect: Defect, served: ServedCase | None, shown: Reproduction) 
     """
     if defect.repro:
         entry = entry_served(defect.repro)
-        env = {**FRONTEND_ENV[defect.repro.frontend], **defect.repro.env}
-        steps = [_step(step, entry) for step in defect.repro.steps]
-        return _made(entry, defect.repro.args, env, steps)
+        plan = defect.repro
+        steps = [_step(step, entry) for step in plan.steps]
+        return _made(entry, plan.frontend, plan.args, plan.env, steps)
     assert served is not None
     entry = entry_of(served.family)
     delivery = Delivery.parse(shown.delivery)
     steps = list(_case_steps(served, shown, delivery, entry))
-    return _made(entry, server_args(delivery), FRONTEND_ENV[served.selection.frontend], steps)
+    return _made(entry, served.selection.frontend, server_args(delivery), {}, steps)
 
 
 def script_of(defect: Defect, made: StandAlone) -> str:
@@ -115,10 +115,14 @@ def _triple(text: str) -> str:
 
 
 def _made(
-    entry: ModelEntry, args: Iterable[str], env: Mapping[str, str], steps: Sequence[Mapping[str, Any]]
+    entry: ModelEntry,
+    frontend: Frontend,
+    args: Iterable[str],
+    env: Mapping[str, str],
+    steps: Sequence[Mapping[str, Any]],
 ) -> StandAlone:
     assert entry.stand_in is not None
-    own = entry.flags("scripted", "cpu", "python")
+    own = entry.flags("scripted", "cpu", frontend)
     files: dict[str, Any] = {
         "model/config.json": entry.stand_in.config,
         "model/generation_config.json": entry.stand_in.generation_config,
@@ -137,7 +141,8 @@ def _made(
             files["tool_parser.py"] = Path(flags[index + 1]).read_text()
             flags[index + 1] = f"{FOLDER}/tool_parser.py"
     hub = "" if tokenizer.is_absolute() else entry.hub.id
-    return StandAlone(tuple(flags), {**WANTED_ENV, **SERVER_ENV, **own.env, **env}, files, hub, steps)
+    variables = {**WANTED_ENV, **SERVER_ENV, **own.env, **FRONTEND_ENV[frontend], **env}
+    return StandAlone(tuple(flags), variables, files, hub, steps)
 
 
 def _content(path: Path) -> Any:
