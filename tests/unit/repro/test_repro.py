@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.entry import Defect, FailureSelector
 from vllm_harness.errors import UsageError
 from vllm_harness.repro.answer import document
 from vllm_harness.repro.references import filled
@@ -103,3 +103,10 @@ def test_requests_name_parts_of_earlier_answers() -> None:
 def test_an_entry_without_steps_names_what_to_do() -> None:
     with pytest.raises(UsageError, match="does not say how to reproduce"):
         checked(Defect(id="vllm-1", title="Wrong", kind="defect"))
+
+
+def test_an_entry_about_cost_is_measured() -> None:
+    selector = FailureSelector(families=("hermes",), case="calls", groups=("cost",))
+    with pytest.raises(UsageError, match="is measured, not requested") as raised:
+        checked(Defect(id="vllm-1", title="Slow", kind="defect", failures=(selector,)))
+    assert "--parsers hermes --cases cost --only calls" in raised.value.hint
