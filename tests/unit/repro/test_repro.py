@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.entry import Defect, FailureSelector
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.repro.answer import document
@@ -122,3 +122,10 @@ def test_a_defect_of_rust_is_requested_of_rust_and_of_no_environment_without_it(
     release = Environment("release", Path("python"), "3.11", "0.32.0", "cpu", None)
     ((found, outcome),) = run_job(jobs[1], release, progress=NoProgress())
     assert (found.id, outcome.verdict) == ("in-rust", "not applicable")
+
+
+def test_an_entry_about_cost_is_measured() -> None:
+    selector = FailureSelector(families=("hermes",), case="calls", groups=("cost",))
+    with pytest.raises(UsageError, match="is measured, not requested") as raised:
+        checked(Defect(id="vllm-1", title="Slow", kind="defect", failures=(selector,)))
+    assert "--parsers hermes --cases cost --only calls" in raised.value.hint

@@ -27,6 +27,7 @@ LENGTHS = 6
 """At how many lengths an answer grows that has a most."""
 _PLACE = "PLACEHOLDER"
 _CALL = ToolCall("get_weather", {"city": _PLACE, "days": 3})
+_ORDINARY_CALL = ToolCall("get_weather", {"city": "Paris", "days": 3})
 _PROPERTY = {
     "type": "object",
     "description": "What the function is told about one of the things that it works on, in a sentence.",
@@ -65,23 +66,26 @@ class GrowingAnswer(StrictModel):
 
     def meaning(self, count: int) -> Meaning:
         """What is meant where the unit is repeated so often."""
-        grown = self.unit * count
         match self.grows:
             case Growing.TEXT:
-                return Meaning.of(grown)
+                return Meaning.of(self.unit * count)
             case Growing.REASONING:
-                return Meaning.of("Done.", reasoning=grown)
+                return Meaning.of("Done.", reasoning=self.unit * count)
             case Growing.CALLS:
-                return Meaning.of(calls=(ToolCall("get_weather", {"city": "Paris", "days": 3}),) * count)
+                return Meaning.of(calls=(_ORDINARY_CALL,) * count)
             case Growing.TOOLS:
-                return Meaning.of(calls=(ToolCall("get_weather", {"city": "Paris", "days": 3}),))
-        arguments: dict[Growing, Any] = {
-            Growing.STRING: {"s": grown},
-            Growing.LIST: {"a": ["item"] * count},
-            Growing.OBJECT: {"o": {f"key{number}": number for number in range(count)}},
-            Growing.NESTING: {"a": _nested(count)},
-        }
-        return Meaning.of(calls=(ToolCall("f", arguments[self.grows]),))
+                return Meaning.of(calls=(_ORDINARY_CALL,))
+        return Meaning.of(calls=(ToolCall("f", self._arguments(count)),))
+
+    def _arguments(self, count: int) -> dict[str, Any]:
+        match self.grows:
+            case Growing.LIST:
+                return {"a": ["item"] * count}
+            case Growing.OBJECT:
+                return {"o": {f"key{number}": number for number in range(count)}}
+            case Growing.NESTING:
+                return {"a": _nested(count)}
+        return {"s": self.unit * count}
 
 
 class CostTable(StrictModel):
