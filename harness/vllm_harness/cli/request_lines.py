@@ -25,7 +25,7 @@ def line(entry: Mapping[str, Any]) -> str:
 def outcome(entry: Mapping[str, Any]) -> str:
     """The status of the answer, and what became of the script, or why there is none."""
     if entry["status"] is None:
-        return "the client left before an answer"
+        return "no answer: the client left, or vLLM failed"
     if entry["reason"]:
         return f"{entry['status']}: {entry['reason']}"
     states = dict.fromkeys("cut" if state == "running" else state for state in entry["states"])

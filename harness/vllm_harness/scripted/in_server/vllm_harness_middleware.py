@@ -178,6 +178,8 @@ class ScriptMiddleware:
             wanted = None if refusal["token"] is None else await self._decoded(scope, refusal["token"])
             await _send_refusal(send, use, _refusal_text(use, refusal, wanted, allowed), started)
         elif error is not None:
+            if use["no_script"]:  # vLLM 0.22 raises the refusal, and answers it further out
+                use["status"] = 400
             raise error
 
     async def _decoded(self, scope: dict[str, Any], token: int) -> str:
