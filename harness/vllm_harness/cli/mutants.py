@@ -16,7 +16,7 @@ from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import state_dir
-from vllm_harness.mutants.coverage import Coverage, read_coverage
+from vllm_harness.mutants.coverage import Coverage, kept_lines, read_coverage
 from vllm_harness.mutants.importers import Importers, importers_of
 from vllm_harness.mutants.judge import Judge, MutantFate, read_fates
 from vllm_harness.mutants.measure import measure
@@ -107,19 +107,15 @@ class _Run:
             raise UsageError(f"{self.environment.describe()} has no package that can be changed")
         return self.environment.package
 
-    def _kept(self, name: str, ending: str) -> Path:
-        """The file of what is known of this very vLLM."""
-        path = state_dir() / "mutants" / f"{name}-{self.environment.fingerprint()}{ending}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
-
     def importers(self) -> Importers:
         """Which modules import which."""
-        return importers_of(self.package, self._kept("importers", ".json"))
+        kept = kept_lines(self.environment).with_name(f"importers-{self.environment.fingerprint()}.json")
+        return importers_of(self.package, kept)
 
     def coverage(self, *, measure_only: bool) -> Coverage:
         """What the tests run; measured where nothing is kept yet, or nothing else is wanted."""
-        kept = self._kept("lines", ".jsonl")
+        kept = kept_lines(self.environment)
+        kept.parent.mkdir(parents=True, exist_ok=True)
         found = read_coverage(kept)
         if measure_only or not len(found):
             note("the lines that each test runs are measured once, which takes an hour of one core")

@@ -18,11 +18,9 @@ from vllm_harness.cli.options import (
     VLLM,
     VLLM_PYTHON,
 )
+from vllm_harness.cli.run_changed import arguments_of_change
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import checkout
-from vllm_harness.regression.changed.apis import APIS, touched_apis
-from vllm_harness.regression.changed.change import Change
-from vllm_harness.terminal.tables import plain_console
 
 SUITES = ("tests/behaviours", "tests/harmony", "tests/standard", "tests/defects")
 """The suites, relative to the checkout."""
@@ -54,9 +52,7 @@ def run(
     models_file: MODELS_FILE = None,
     changed: Annotated[
         bool,
-        typer.Option(
-            "--changed", help="Of a working tree: leave out the tests of APIs that it cannot touch."
-        ),
+        typer.Option("--changed", help="Of a working tree: only the tests that its change can touch."),
     ] = False,
     changed_from: CHANGED_FROM = "",
 ) -> None:
@@ -87,25 +83,8 @@ def run(
     flags = {"cold-start": cold_start, "keep-servers": keep_servers}
     given += [f"--vllm-{name}" for name, wanted in flags.items() if wanted]
     given += [f"--vllm-model={name}" for name in model or []]
+    tests = [str(root / suite) for suite in SUITES]
     if changed:
-        given += [f"--ignore-glob=*/{pattern}" for pattern in _untouched(vllm or "", changed_from)]
-    suites = [str(root / suite) for suite in SUITES]
-    command = [sys.executable, "-m", "pytest", f"--rootdir={root}", *suites, *given, *context.args]
+        tests = arguments_of_change(root, SUITES, vllm or "", changed_from, model or [])
+    command = [sys.executable, "-m", "pytest", f"--rootdir={root}", *tests, *given, *context.args]
     os.execv(sys.executable, command)
-
-
-def _untouched(spec: str, revision: str) -> list[str]:
-    """The patterns of test files that only test APIs that a change cannot have touched."""
-    if not spec:
-        raise UsageError("--changed needs a working tree", hint="add --vllm tree:/path/to/vllm@0.32.0")
-    console = plain_console()
-    change = Change.of(spec, revision, console.print)
-    console.print(str(change))
-    if not change.files:
-        raise typer.Exit
-    touched = touched_apis(change.package, change.files)
-    untouched = [api for api in APIS if api not in touched]
-    if untouched:
-        names = ", ".join(api.name for api in untouched)
-        console.print(f"left out are the tests that are only of {names}")
-    return [api.tests for api in untouched]

@@ -9,7 +9,9 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
+from vllm_harness.files.paths import state_dir
 from vllm_harness.files.strict import StrictModel
 
 Outcome = Literal["passed", "known", "gone", "skipped", "failed"]
@@ -66,6 +68,11 @@ class Coverage:
         if span is None:
             return [test for test in settled if file in test.lines]
         return [test for test in settled if _meet(test.lines.get(file, ""), span)]
+
+
+def kept_lines(environment: Environment) -> Path:
+    """The file of what the tests run on this very vLLM; it need not be there."""
+    return state_dir() / "mutants" / f"lines-{environment.fingerprint()}.jsonl"
 
 
 def lines_run(test: TestLines, file: str, span: tuple[int, int] | None) -> int:
