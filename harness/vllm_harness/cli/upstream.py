@@ -47,7 +47,7 @@ def run(
 ) -> None:
     """Run test files of a release over the harness's servers.
 
-    Test files or folders in vLLM's `tests` come first, by default the endpoints'; what follows goes to pytest.
+    Test files or folders in vLLM's `tests` come first, by default the endpoints'; the rest goes to pytest.
     """
     files = list(takewhile(lambda argument: not argument.startswith("-"), context.args))
     chosen = environment(vllm, vllm_python, device)
