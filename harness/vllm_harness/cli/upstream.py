@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import takewhile
 from typing import Annotated
 
 import typer
@@ -27,9 +28,12 @@ def fetch_(version: Annotated[str, typer.Argument(help="The release, such as 0.3
 @app.command(context_settings=PASS_ON)
 def run(
     context: typer.Context,
-    files: Annotated[
+    arguments: Annotated[
         list[str] | None,
-        typer.Argument(help="Test files or folders in vLLM's `tests`; by default those of the endpoints."),
+        typer.Argument(
+            metavar="FILES...",
+            help="Files or folders in vLLM's `tests`, by default the endpoints'; then options of pytest.",
+        ),
     ] = None,
     tests: Annotated[
         str | None, typer.Option(help="The release whose test files are run; by default that of --vllm.")
@@ -48,7 +52,9 @@ def run(
         ),
     ] = "",
 ) -> None:
-    """Run test files of a release over the harness's servers. Further flags after `--` go to pytest."""
+    """Run test files of a release over the harness's servers."""
+    every = [*(arguments or []), *context.args]
+    files = list(takewhile(lambda argument: not argument.startswith("-"), every))
     chosen = environment(vllm, vllm_python, device)
     folder = fetch(tests or chosen.vllm_version, progress=plain_console(stderr=True).print)
     named = [f"tests/{path.removeprefix('tests/')}" for path in files or FOLDERS]
@@ -63,4 +69,4 @@ def run(
     settings = ["-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
     command = [sys.executable, "-m", "pytest", "-p", "vllm_harness.upstream", *settings, *named, *given]
     os.chdir(folder)
-    os.execv(sys.executable, [*command, *context.args])
+    os.execv(sys.executable, [*command, *every[len(files) :]])
