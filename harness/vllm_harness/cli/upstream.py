@@ -28,10 +28,9 @@ def fetch_(version: Annotated[str, typer.Argument(help="The release, such as 0.3
 @app.command(context_settings=PASS_ON)
 def run(
     context: typer.Context,
-    arguments: Annotated[
+    files: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="FILES...",
             help="Files or folders in vLLM's `tests`, by default the endpoints'; then options of pytest.",
         ),
     ] = None,
@@ -53,11 +52,11 @@ def run(
     ] = "",
 ) -> None:
     """Run test files of a release over the harness's servers."""
-    every = [*(arguments or []), *context.args]
-    files = list(takewhile(lambda argument: not argument.startswith("-"), every))
+    every = [*(files or []), *context.args]
+    paths = list(takewhile(lambda argument: not argument.startswith("-"), every))
     chosen = environment(vllm, vllm_python, device)
     folder = fetch(tests or chosen.vllm_version, progress=plain_console(stderr=True).print)
-    named = [f"tests/{path.removeprefix('tests/')}" for path in files or FOLDERS]
+    named = [f"tests/{path.removeprefix('tests/')}" for path in paths or FOLDERS]
     if missing := [path for path in named if not (folder / path.partition("::")[0]).exists()]:
         raise UsageError(
             f"the test files of vLLM {tests or chosen.vllm_version} have no {missing[0]}",
@@ -69,4 +68,4 @@ def run(
     settings = ["-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
     command = [sys.executable, "-m", "pytest", "-p", "vllm_harness.upstream", *settings, *named, *given]
     os.chdir(folder)
-    os.execv(sys.executable, [*command, *every[len(files) :]])
+    os.execv(sys.executable, [*command, *every[len(paths) :]])

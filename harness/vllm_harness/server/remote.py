@@ -334,7 +334,7 @@ class RemoteServer:
         if forked is None and os.environ.get(fork_server.FIRST):
             raise fork_server.ForkServerFailed(
                 f"a server that starts cold does not run the file of {fork_server.FIRST}",
-                hint="use the fork server: Python's front end on CPU, without --cold-start",
+                hint="use the fork server, which needs a CPU environment, and no cold start",
             )
         self.forked = forked is not None
         process, record = forked or self._supervised(spawn_cold)

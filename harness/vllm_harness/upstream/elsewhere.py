@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from vllm_harness.environments.spec import Environment
@@ -35,6 +36,7 @@ class Elsewhere:
         self._environment = environment
         self._scripted = scripted
         self._process: subprocess.Popen[bytes] | None = None
+        self._temporary: TemporaryDirectory[str] | None = None
 
     def name(self, module: str, name: str = "") -> Remote:
         """A module of vLLM or torch, or what it defines; nothing is looked up before it is used."""
@@ -59,14 +61,18 @@ class Elsewhere:
         return Remote(self, value) if kind == "kept" else value
 
     def stop(self) -> None:
-        """Ends the process."""
+        """Ends the process, and removes its temporary files."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
             self._process = None
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
 
     def _start(self) -> subprocess.Popen[bytes]:
-        environ = self._environment.environ() | {"HF_HUB_OFFLINE": "1"}
+        self._temporary = TemporaryDirectory()
+        environ = self._environment.environ() | {"HF_HUB_OFFLINE": "1", "TMPDIR": self._temporary.name}
         self._process = subprocess.Popen(
             [self._environment.python, str(_WORKER)],
             stdin=subprocess.PIPE,
