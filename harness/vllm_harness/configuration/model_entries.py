@@ -7,12 +7,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from vllm_harness.errors import UsageError
 from vllm_harness.files.located_yaml import Location, YamlFileError, read_yaml
 from vllm_harness.files.paths import data_path
-from vllm_harness.files.strict import StrictModel
+from vllm_harness.files.strict import StrictModel, keys_of
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
@@ -273,20 +273,4 @@ def _named(models: dict[str, Any]) -> dict[str, Any]:
 
 def _keys_at(location: Location) -> Collection[str]:
     """The keys of the mapping at `models.<entry>` or in one of its parts."""
-    match location:
-        case ("models", _):
-            return ModelEntry.model_fields
-        case ("models", _, str(part), *_) if part in _PARTS:
-            return _PARTS[part].model_fields
-    return ()
-
-
-_PARTS: dict[str, type[BaseModel]] = {
-    "hub": Hub,
-    "live": Flags,
-    "cpu": Flags,
-    "cuda": Flags,
-    "hardware": Hardware,
-    "limits": Limits,
-    "stand_in": StandIn,
-}
+    return keys_of(ModelsFile, location) if location else ()

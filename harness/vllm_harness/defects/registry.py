@@ -8,11 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from vllm_harness.defects.entry import Defect, Expected, FailureSelector, Place, Repro, Step, Upstream
+from vllm_harness.defects.entry import Defect
 from vllm_harness.errors import UsageError
 from vllm_harness.files.located_yaml import Location, read_yaml
+from vllm_harness.files.strict import keys_of
 from vllm_harness.protocol.known import KnownDeviation
 
 ENTRIES = Path(__file__).with_name("entries")
@@ -114,21 +115,5 @@ def _named(value: Any, parser: str) -> Any:
 
 
 def _keys_at(location: Location) -> Collection[str]:
-    match location:
-        case ():
-            part: type[BaseModel] = Defect
-        case ("repro",):
-            part = Repro
-        case ("repro", "steps", int()):
-            part = Step
-        case ("upstream",):
-            part = Upstream
-        case ("expected",):
-            part = Expected
-        case ("deviations", int()):
-            part = Place
-        case ("failures", int()):
-            part = FailureSelector
-        case _:
-            return ()
-    return [field.alias or name for name, field in part.model_fields.items()]
+    """The keys of a mapping in an entry, for suggestions."""
+    return keys_of(Defect, location)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any, get_args
+from collections.abc import Collection, Mapping
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
+from pydantic.fields import FieldInfo
 
 
 class StrictModel(BaseModel):
@@ -17,13 +18,19 @@ class StrictModel(BaseModel):
 def keys_of(model: type[BaseModel], location: tuple[int | str, ...]) -> Collection[str]:
     """The keys of the mapping at a location in what a model holds; none where there is no mapping."""
     here: type[BaseModel] | None = model
+    free = False
     for part in location:
         if here is None:
             return ()
-        fields = {field.alias or name: field for name, field in here.model_fields.items()}
-        if isinstance(part, str) and part in fields:  # else an item of a list, or a free key of a mapping
-            here = _model_in(fields[part].annotation)
-    return [field.alias or name for name, field in here.model_fields.items()] if here else ()
+        field = _fields(here).get(part) if isinstance(part, str) and not free else None
+        free = field is not None and get_origin(field.annotation) in (dict, Mapping)
+        if field is not None:  # else an item of a list, or a free key of a mapping
+            here = _model_in(field.annotation)
+    return () if here is None or free else _fields(here)
+
+
+def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

@@ -9,14 +9,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from vllm_harness.errors import UsageError
 from vllm_harness.files.located_yaml import Document, Location, read_yaml
+from vllm_harness.files.strict import keys_of
 from vllm_harness.scenarios import format as data
-from vllm_harness.scenarios.predicates import PredicateSpec
 from vllm_harness.scenarios.tools import output_for
-from vllm_harness.scripted.book_file import SaySpec
 
 STORIES = Path(__file__).with_name("stories")
 """The package's own scenarios, to run and to copy."""
@@ -215,32 +214,8 @@ def _placed(document: Document, location: Location, message: str) -> str:
 
 
 def _keys_at(location: Location) -> Collection[str]:
-    """The keys of the mapping at a place of a scenario."""
-    part: type[BaseModel]
-    match location:
-        case ():
-            part = data.Scenario
-        case ("tools", _) | ("mcp", _, "tools", _):
-            part = data.Tool
-        case ("tools", _, "outputs", int()) | ("mcp", _, "tools", _, "outputs", int()):
-            part = data.Output
-        case ("mcp", _):
-            part = data.McpServer
-        case ("turns", int()):
-            part = data.Turn
-        case ("turns", int(), "user", int()):
-            part = data.Part
-        case ("turns", int(), "expect"):
-            part = data.Expectation
-        case ("turns", int(), "expect", "calls", int()):
-            part = data.CallExpectation
-        case ("turns", int(), "say", int()):
-            part = SaySpec
-        case ("turns", int(), "expect", *_) | ("tools", _, "outputs", *_):
-            part = PredicateSpec
-        case _:
-            return ()
-    return part.model_fields
+    """The keys of a mapping in a scenario, for suggestions."""
+    return keys_of(data.Scenario, location)
 
 
 def schema() -> dict[str, Any]:
