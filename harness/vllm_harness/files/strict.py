@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
 
 
@@ -13,6 +14,29 @@ class StrictModel(BaseModel):
     """A pydantic model that refuses unknown fields and is frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _compiled(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"no regular expression: {error}{_mend(pattern, error)}") from error
+    return pattern
+
+
+def _mend(pattern: str, error: re.error) -> str:
+    if "global flags" in error.msg:
+        flags = "".join(dict.fromkeys(re.findall(r"\(\?([aiLmsux]+)\)", pattern)))
+        return f"; write ({'?' + flags}) at its start"
+    return (
+        "; a character such as ( [ ? + * . stands for itself after a backslash"
+        if error.pos is not None
+        else ""
+    )
+
+
+Pattern = Annotated[str, AfterValidator(_compiled)]
+"""A regular expression, as text; one that is none is told with what to write instead."""
 
 
 def keys_of(model: type[BaseModel], location: tuple[int | str, ...]) -> Collection[str]:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
-from vllm_harness.files.strict import StrictModel
+from vllm_harness.files.strict import Pattern, StrictModel
 from vllm_harness.protocol.core.findings import brief
 from vllm_harness.scenarios.shorthands import ONE_OR_MORE, value_as
 
@@ -31,21 +31,11 @@ class PredicateSpec(StrictModel):
 
     equals: Any = None
     contains: Annotated[tuple[str, ...], ONE_OR_MORE] = ()
-    matches: str | None = None
+    matches: Pattern | None = None
     one_of: tuple[Any, ...] = ()
     at_least: Number | None = None
     at_most: Number | None = None
     absent: bool = False
-
-    @field_validator("matches")
-    @classmethod
-    def _is_a_pattern(cls, text: str | None) -> str | None:
-        if text is not None:
-            try:
-                re.compile(text)
-            except re.error as error:
-                raise ValueError(f"no regular expression: {error}") from error
-        return text
 
     @model_validator(mode="after")
     def _asks_something(self) -> PredicateSpec:

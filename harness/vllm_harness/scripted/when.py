@@ -5,32 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt
+from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StrictInt
 
-from vllm_harness.files.strict import StrictModel
+from vllm_harness.files.strict import Pattern, StrictModel
 
 Api = Literal["responses", "chat", "completions", "messages"]
 Format = Literal["text", "json_object", "json_schema", "structural_tag"]
 Role = Literal["system", "developer", "user", "assistant", "tool"]
-
-
-def _compiled(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"no regular expression: {error}{_mend(pattern, error)}") from error
-    return pattern
-
-
-def _mend(pattern: str, error: re.error) -> str:
-    if "global flags" in error.msg:
-        flags = "".join(dict.fromkeys(re.findall(r"\(\?([aiLmsux]+)\)", pattern)))
-        return f"; write ({'?' + flags}) at its start"
-    return (
-        "; a character such as ( [ ? + * . stands for itself after a backslash"
-        if error.pos is not None
-        else ""
-    )
 
 
 def _one_or_list(item: Any) -> BeforeValidator:
@@ -41,7 +22,6 @@ def _one_or_list(item: Any) -> BeforeValidator:
     )
 
 
-Pattern = Annotated[str, AfterValidator(_compiled)]
 """A regular expression of Python's `re`; it is searched, so that `^` and `$` bind it to the whole text."""
 
 
