@@ -99,3 +99,18 @@ _ACCUMULATORS: dict[Api, type[ChatAccumulator | MessageAccumulator | ResponseAcc
     "chat": ChatAccumulator,
     "messages": MessageAccumulator,
 }
+
+
+def known_row(mark: pytest.MarkDecorator, api: Api, row: Any, *parts: Any) -> Any:
+    """A parameter for what an API does with a row, or with a part of it, by a known defect.
+
+    Args:
+        mark: of the defect.
+        api: which.
+        row: of a table: its id, what it needs of the model entry, the behaviours that it covers.
+        parts: of the row, each with its id.
+    """
+    marks = [mark, pytest.mark.vllm_needs(api, *row.needs), pytest.mark.covers(*row.covers)]
+    return pytest.param(
+        api, row, *parts, id="-".join([api, *(each.id for each in (row, *parts))]), marks=marks
+    )

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from pydantic import Field
 
-from tests.apis import APIS, AT_ONCE, PATHS, Api, Json, Said, error_message, said
+from tests.apis import APIS, AT_ONCE, PATHS, Api, Json, Said, error_message, known_row, said
 from tests.case_files import FOLDER
 from vllm_harness import known_defect
 from vllm_harness.files.strict import StrictModel
@@ -220,17 +220,7 @@ def _ways(api: Api, row: Row, saying: Saying, capabilities: Collection[str]) -> 
 def known_sayings() -> list[Any]:
     """A parameter for each saying that an API takes by a known defect: API, row and saying."""
     return [
-        pytest.param(
-            api,
-            row,
-            saying,
-            id=f"{api}-{row.id}-{saying.id}",
-            marks=[
-                _mark(defect),
-                pytest.mark.vllm_needs(api, *row.needs),
-                pytest.mark.covers(*row.covers),
-            ],
-        )
+        known_row(_mark(defect), api, row, saying)
         for row in rows()
         for saying in (*row.allows, *row.forbids)
         for api, defect in saying.known.items()

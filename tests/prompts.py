@@ -17,7 +17,7 @@ import pytest
 import yaml
 from pydantic import Field
 
-from tests.apis import APIS, PATHS, Api, Json
+from tests.apis import APIS, PATHS, Api, Json, known_row
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
 from tests.case_files import FOLDER
 from tests.messages_api import TOOL
@@ -82,16 +82,7 @@ def covered() -> pytest.MarkDecorator:
 def known_prompts(family: str, of: Literal["known", "known_of_route"] = "known") -> list[Any]:
     """A parameter for each API, or for its render route, that makes another prompt by a known defect."""
     return [
-        pytest.param(
-            api,
-            row,
-            id=f"{api}-{row.id}",
-            marks=[
-                known_defect(defect),
-                pytest.mark.vllm_needs(api, *row.needs),
-                pytest.mark.covers(*row.covers),
-            ],
-        )
+        known_row(known_defect(defect), api, row)
         for row in conversations()
         if row.only in (None, family)
         for api, defect in getattr(row, of).items()
