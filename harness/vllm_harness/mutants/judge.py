@@ -17,13 +17,12 @@ from pydantic import ValidationError
 
 from vllm_harness.errors import UsageError
 from vllm_harness.files.strict import StrictModel
-from vllm_harness.mutants import judging
 from vllm_harness.mutants.choice import choose
 from vllm_harness.mutants.coverage import Coverage, TestLines, lines_run
 from vllm_harness.mutants.first_files import write_changed
 from vllm_harness.mutants.importers import Importers, all_importers
-from vllm_harness.mutants.judging import JudgingPlan, TestOutcome
 from vllm_harness.mutants.mutant import Kind, ServingMutant
+from vllm_harness.mutants.plans import JUDGING, JUDGING_PLAN, JudgingPlan, TestOutcome
 from vllm_harness.mutants.suites import ENDED, Suites
 from vllm_harness.regression.mutation.mutants import module_of
 
@@ -147,7 +146,7 @@ class Judge:
         plan.write_text(
             JudgingPlan(tests=tuple(test.test for test in chosen), outcomes=outcomes).model_dump_json()
         )
-        code = self._suites(chosen).run(judging.__name__, first, {judging.PLAN: str(plan)}, log, LIMIT_S)
+        code = self._suites(chosen).run(JUDGING, first, {JUDGING_PLAN: str(plan)}, log, LIMIT_S)
         found = _read(outcomes)
         update = verdict(found, loaded=mark.exists())
         if update["fate"] == "killed" and any(text in update["why"] for text in OUT_OF_TIME):
@@ -165,7 +164,7 @@ class Judge:
         first.write_text("")
         plan.write_text(JudgingPlan(tests=(test.test,), outcomes=outcomes).model_dump_json())
         suites = self._suites([test])
-        suites.run(judging.__name__, first, {judging.PLAN: str(plan)}, folder / "log", LIMIT_S)
+        suites.run(JUDGING, first, {JUDGING_PLAN: str(plan)}, folder / "log", LIMIT_S)
         return any(outcome.outcome in ("passed", "known") for outcome in _read(outcomes))
 
     def _suites(self, chosen: Sequence[TestLines]) -> Suites:

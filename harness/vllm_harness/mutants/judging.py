@@ -9,39 +9,13 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.files.strict import StrictModel
-from vllm_harness.mutants.coverage import Outcome
 from vllm_harness.mutants.outcomes import outcome_of, why
-
-PLAN = "VLLM_HARNESS_JUDGING"
-"""Variable with the file of the plan."""
-
-
-class JudgingPlan(StrictModel):
-    """What runs, and where its outcomes go.
-
-    Attributes:
-        tests: their ids, in the order in which they run.
-        outcomes: the file that gets a `TestOutcome` a line.
-    """
-
-    tests: tuple[str, ...]
-    outcomes: Path
-
-
-class TestOutcome(StrictModel):
-    """What a test came to on a mutant; `why` of a failure."""
-
-    __test__ = False
-
-    test: str
-    outcome: Outcome
-    why: str = ""
+from vllm_harness.mutants.plans import JUDGING_PLAN, JudgingPlan, TestOutcome
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Judges, where there is a plan."""
-    if plan := os.environ.get(PLAN):
+    if plan := os.environ.get(JUDGING_PLAN):
         config.pluginmanager.register(Judging(JudgingPlan.model_validate_json(Path(plan).read_text())))
 
 

@@ -9,12 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from vllm_harness.errors import HarnessError
-from vllm_harness.mutants import watching
 from vllm_harness.mutants.coverage import Coverage, read_coverage
 from vllm_harness.mutants.first_files import write_watched
 from vllm_harness.mutants.mutant import serving_files
+from vllm_harness.mutants.plans import WATCHING, WATCHING_PLAN, WatchingPlan
 from vllm_harness.mutants.suites import ENDED, Suites
-from vllm_harness.mutants.watching import WatchingPlan
 
 
 def measure(
@@ -48,7 +47,7 @@ def _of_model(folder: Path, package: Path, files: Sequence[str], suites: Suites,
     first, memory, starts = write_watched(folder, package, files)
     plan, log = folder / "plan.json", folder / "log"
     plan.write_text(WatchingPlan(memory=memory, starts=dict(starts), kept=kept).model_dump_json())
-    code = suites.run(watching.__name__, first, {watching.PLAN: str(plan)}, log)
+    code = suites.run(WATCHING, first, {WATCHING_PLAN: str(plan)}, log)
     if code not in ENDED:
         last = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
         raise HarnessError(f"the suites did not run on {suites.models[0]}:\n{last}")

@@ -11,33 +11,16 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.files.strict import StrictModel
 from vllm_harness.mutants.coverage import TestLines, read_coverage
 from vllm_harness.mutants.outcomes import outcome_of
+from vllm_harness.mutants.plans import WATCHING_PLAN, WatchingPlan
 from vllm_harness.regression.mutation.coverage import ranges
 from vllm_harness.testing.session import TARGET
-
-PLAN = "VLLM_HARNESS_WATCHING"
-"""Variable with the file of the plan."""
-
-
-class WatchingPlan(StrictModel):
-    """What is watched, and where it is kept.
-
-    Attributes:
-        memory: the file whose bytes servers set, see `in_server/vllm_harness_lines.py`.
-        starts: of each file below vLLM's package, the byte that its first line would have counted from 0.
-        kept: the file of coverage; tests that it has do not run again.
-    """
-
-    memory: Path
-    starts: dict[str, int]
-    kept: Path
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Watches, where there is a plan."""
-    if plan := os.environ.get(PLAN):
+    if plan := os.environ.get(WATCHING_PLAN):
         config.pluginmanager.register(Watching(WatchingPlan.model_validate_json(Path(plan).read_text())))
 
 

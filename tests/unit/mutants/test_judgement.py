@@ -12,8 +12,8 @@ from vllm_harness.mutants.choice import choose
 from vllm_harness.mutants.coverage import Coverage, Outcome, TestLines, lines_run, read_coverage
 from vllm_harness.mutants.importers import all_importers, direct_importers, importers_of
 from vllm_harness.mutants.judge import MutantFate, read_fates, verdict
-from vllm_harness.mutants.judging import TestOutcome
 from vllm_harness.mutants.mutant import ServingMutant
+from vllm_harness.mutants.plans import TestOutcome
 from vllm_harness.mutants.table import Tally, survivors, tallies, tally
 from vllm_harness.mutants.watching import lines_of
 
