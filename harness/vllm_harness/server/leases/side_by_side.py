@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
@@ -15,21 +16,26 @@ def side_by_side(tasks: Sequence[Callable[[], None]], parallel: int) -> list[Har
     What interrupts it, or is no error of the harness, ends it: tasks that have not begun are left out.
     """
 
-    def run(number: int) -> None:
-        with own_task(f"{id(tasks)} {number}"):
-            tasks[number]()
+    ended = threading.Event()
 
-    errors = []
+    def run(number: int) -> HarnessError | None:
+        if ended.is_set():
+            return None
+        try:
+            with own_task(f"{id(tasks)} {number}"):
+                tasks[number]()
+        except HarnessError as error:
+            return error
+        except BaseException:
+            ended.set()
+            raise
+        return None
+
     with ThreadPoolExecutor(parallel) as pool:
         futures = [pool.submit(run, number) for number in range(len(tasks))]
         try:
-            for future in as_completed(futures):
-                error = future.exception()
-                if isinstance(error, HarnessError):
-                    errors.append(error)
-                else:
-                    future.result()
+            errors = [future.result() for future in as_completed(futures)]
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            ended.set()
             raise
-    return errors
+    return [error for error in errors if error is not None]
