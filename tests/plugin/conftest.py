@@ -1,5 +1,6 @@
 """The example is another project: it runs in pytester only, with the caches of this machine."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ CACHE, STATE = str(cache_dir()), str(state_dir())
 
 @pytest.fixture(autouse=True)
 def _same_home(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pytester gives each test an empty home, for which vLLM would be imported anew."""
+    """pytester gives each test a home and a PYTHONPATH, for each of which vLLM would be imported anew."""
+    arguments = ("env", "-u", "PYTHONPATH", sys.executable, "-m", "pytest")
+    monkeypatch.setattr(pytester, "_getpytestargs", lambda: arguments)
     monkeypatch.setenv("HOME", HOME)
     monkeypatch.setenv("VLLM_HARNESS_CACHE", CACHE)
     monkeypatch.setenv("VLLM_HARNESS_STATE", STATE)
