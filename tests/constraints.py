@@ -200,13 +200,22 @@ class Attempt:
         return {"model": model, "stream": self.stream, **_REQUESTS[self.api](self.row.asks, self.name)}
 
 
-def attempts(api: Api, capabilities: Collection[str]) -> Iterator[Attempt]:
-    """What a model entry can try over an API, but for what a known defect concerns."""
-    for row in rows():
-        if api in row.apis and set(row.needs) <= set(capabilities):
-            for saying in (*row.allows, *row.forbids):
-                if api not in saying.known:
-                    yield from _ways(api, row, saying, capabilities)
+def constraints_of(api: Api) -> list[Any]:
+    """A parameter for each row of which an API has something to try."""
+    return [
+        pytest.param(
+            row,
+            id=row.id,
+            marks=[pytest.mark.vllm_needs(api, *row.needs), pytest.mark.covers(*row.covers)],
+        )
+        for row in rows()
+        if api in row.apis and _tried(api, row)
+    ]
+
+
+def _tried(api: Api, row: Row) -> list[Saying]:
+    """Its sayings, but for those that a known defect concerns."""
+    return [saying for saying in (*row.allows, *row.forbids) if api not in saying.known]
 
 
 def _ways(api: Api, row: Row, saying: Saying, capabilities: Collection[str]) -> Iterator[Attempt]:
@@ -231,11 +240,6 @@ def _mark(known: str | KnownOn) -> pytest.MarkDecorator:
     return known_defect(known) if isinstance(known, str) else known_defect(known.id, models=known.models)
 
 
-def covered() -> pytest.MarkDecorator:
-    """The behaviours of all rows."""
-    return pytest.mark.covers(*dict.fromkeys(name for row in rows() for name in row.covers))
-
-
 @dataclass(frozen=True)
 class Constraints:
     """Tries sayings on a server.
@@ -250,15 +254,16 @@ class Constraints:
     http: httpx.Client
     script: ScriptWriter
 
-    def check(self, api: Api) -> None:
+    def check(self, api: Api, row: Row) -> None:
         """Fails with a line for each attempt over an API that does not end as it must."""
-        self._check(attempts(api, self.server.entry.capabilities))
+        self._check(api, row, _tried(api, row))
 
     def check_known(self, api: Api, row: Row, saying: Saying) -> None:
-        """The same for one saying."""
-        self._check(_ways(api, row, saying, self.server.entry.capabilities))
+        """The same for one saying that a known defect concerns."""
+        self._check(api, row, [saying])
 
-    def _check(self, tried: Iterable[Attempt]) -> None:
+    def _check(self, api: Api, row: Row, sayings: Iterable[Saying]) -> None:
+        tried = [way for each in sayings for way in _ways(api, row, each, self.server.entry.capabilities)]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             wrong = [line for line in pool.map(self._try, tried) if line]
         assert not wrong, "\n".join(wrong)

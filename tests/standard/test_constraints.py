@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.apis import Api
-from tests.constraints import Constraints, Row, Saying, covered, known_sayings
+from tests.constraints import Constraints, Row, Saying, constraints_of, known_sayings
 
 pytestmark = [
     pytest.mark.vllm_standard,
@@ -14,22 +14,19 @@ pytestmark = [
 ]
 
 
-@covered()
-@pytest.mark.vllm_needs("responses")
-def test_constraints_of_responses(constraints: Constraints) -> None:
-    constraints.check("responses")
+@pytest.mark.parametrize("row", constraints_of("responses"))
+def test_constraints_of_responses(row: Row, constraints: Constraints) -> None:
+    constraints.check("responses", row)
 
 
-@covered()
-@pytest.mark.vllm_needs("chat")
-def test_constraints_of_chat(constraints: Constraints) -> None:
-    constraints.check("chat")
+@pytest.mark.parametrize("row", constraints_of("chat"))
+def test_constraints_of_chat(row: Row, constraints: Constraints) -> None:
+    constraints.check("chat", row)
 
 
-@covered()
-@pytest.mark.vllm_needs("messages")
-def test_constraints_of_messages(constraints: Constraints) -> None:
-    constraints.check("messages")
+@pytest.mark.parametrize("row", constraints_of("messages"))
+def test_constraints_of_messages(row: Row, constraints: Constraints) -> None:
+    constraints.check("messages", row)
 
 
 @pytest.mark.parametrize(("api", "row", "saying"), known_sayings())
