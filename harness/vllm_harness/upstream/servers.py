@@ -74,7 +74,9 @@ class UpstreamServers:
             self.environment,
             lane=self.lane,
             args=(*named, "--served-model-name", *served, entry.name),
-            env=self._variables(env or {}),
+            env=self._variables(
+                env or {}, tools=any(flag_name(flag) == "--tool-server" for flag, _ in given)
+            ),
             frontend=self.frontend,
         )
         wanted = identity(launch)
@@ -125,10 +127,11 @@ class UpstreamServers:
                 kept.append((flag, values))
         return kept
 
-    def _variables(self, env: Mapping[str, str]) -> dict[str, str]:
-        """What the test adds to this process's variables, and where the server finds the tools."""
+    def _variables(self, env: Mapping[str, str], *, tools: bool) -> dict[str, str]:
+        """What the test adds to this process's variables, and where the server finds gpt-oss's own tools."""
         added = {name: value for name, value in env.items() if os.environ.get(name) != value}
         path = os.pathsep.join([str(uv_path().parent), os.environ.get("PATH", os.defpath)])
         found = {"PATH": path, "UV_PYTHON": str(self.environment.python), "UV_OFFLINE": "1"}
-        packages = os.pathsep.join(map(str, [*self.environment.pythonpath, self.tools()]))
+        own = [self.tools()] if tools else []  # another path is another fork server
+        packages = os.pathsep.join(map(str, [*self.environment.pythonpath, *own]))
         return {**found, **added, "PYTHONPATH": packages}
