@@ -123,13 +123,16 @@ def recipes() -> dict[str, Recipe]:
 def make_lock(name: str, progress: Progress) -> Path:
     """Resolves against the main index and writes `env/NAME.lock`: a recipe's, or `harness` (pyproject.toml).
 
+    The lock of the harness keeps the versions that it has: a new dependency changes no other. Remove the file to take the
+    newest of all.
+
     Raises UsageError (no such recipe), InstallError (no resolution).
     """
     target = data_path("env") / f"{name}.lock"
     if name == HARNESS:
         header, body = (
             _HARNESS_HEADER,
-            _compiled(data_path("pyproject.toml").parent, ["--group", "dev"], progress),
+            _compiled(data_path("pyproject.toml").parent, ["--group", "dev"], progress, kept=target),
         )
     else:
         header, body = _resolved(name, progress)
@@ -152,11 +155,13 @@ def _resolved(name: str, progress: Progress) -> tuple[str, str]:
     return header + torch, body
 
 
-def _compiled(project: Path, options: list[str], progress: Progress) -> str:
+def _compiled(project: Path, options: list[str], progress: Progress, kept: Path | None = None) -> str:
     flags = ["--universal", "--generate-hashes", "--no-header", "--no-annotate", *options]
     environ = {name: value for name, value in uv_environ().items() if name not in _SIDE_SOURCES}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "lock"
+        if kept and kept.exists():
+            out.write_text(kept.read_text())  # uv keeps what its output file names
         where = [f"--directory={project}", f"--output-file={out}"]
         run_uv("pip", "compile", "pyproject.toml", *flags, *where, progress=progress, environ=environ)
         return out.read_text()
