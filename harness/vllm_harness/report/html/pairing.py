@@ -1,0 +1,32 @@
+"""Which target of one run is which of another: their versions or front ends may be what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+from vllm_harness.runs.records import Target
+
+_KEYS: tuple[Callable[[Target], Hashable], ...] = (
+    lambda target: (target.title, target.family, target.lane, target.vllm, target.frontend),
+    lambda target: (target.title, target.family, target.lane, target.frontend),
+    lambda target: (target.title, target.family, target.lane),
+    lambda target: target.id,
+)
+
+
+def pairs(before: Sequence[Target], now: Sequence[Target]) -> dict[str, str]:
+    """The ids of targets of `now` and the ids of those that they are compared with.
+
+    The nearest come together first: same model, lane, version and front end, then without the version, then
+    without the front end, then by their ids. A target has one partner at most.
+    """
+    found: dict[str, str] = {}
+    for key in _KEYS:
+        left: dict[Hashable, list[str]] = {}
+        for target in before:
+            if target.id not in found.values():
+                left.setdefault(key(target), []).append(target.id)
+        for target in now:
+            if target.id not in found and left.get(key(target)):
+                found[target.id] = left[key(target)].pop(0)
+    return found
