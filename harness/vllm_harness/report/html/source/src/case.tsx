@@ -2,11 +2,10 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { WORD, type Case, type Entry } from "./cases";
+import { WORD, nameOf, type Case, type Entry } from "./cases";
 import { curl, python, report, shell } from "./copies";
 import { readDetail, type Defect, type Detail, type Exchange, type Finding, type Index, type Piece } from "./data";
 import { folded, pairsOf, type Pair, type Word } from "./diff";
-import { aboutTarget } from "./matrix";
 import { Copy, Fact, JsonView, Sign, Text, many, seconds, when } from "./parts";
 import { Sides, Timeline } from "./timeline";
 
@@ -61,22 +60,22 @@ export function CaseView({ index, entry, place, onStep, onClose }: Props) {
           {each.attempts > 1 && <span class="tries">{`${each.attempts} tries`}</span>}
         </div>
         <h2 ref={heading} tabIndex={-1}>
-          <bdi>{each.title || each.id}</bdi>
+          <bdi>{nameOf(each)}</bdi>
         </h2>
         <p class="case-about">
           <b>{each.target.title}</b>
-          {[aboutTarget(each.target), each.group, seconds(each.seconds)].filter(Boolean).map((text) => (
+          {[each.target.whole, each.group, seconds(each.seconds)].filter(Boolean).map((text) => (
             <span>{text}</span>
           ))}
         </p>
-        {each.title && each.title !== each.id && <p class="case-id">{each.id}</p>}
+        {nameOf(each) !== each.id && <p class="case-id">{each.id}</p>}
         {each.covers.length > 0 && <p class="case-id">{`covers ${each.covers.join(", ")}`}</p>}
         {two && (
           <div class="switch" role="group" aria-label="Which run">
             {(["before", "now"] as const).map((which) => (
               <button type="button" aria-pressed={side === which} onClick={() => setSide(which)}>
                 {which === "now" ? "Now" : "Before"}: {WORD[(which === "now" ? entry.shown : entry.before!).outcome]}
-                <small>{aboutTarget((which === "now" ? entry.shown : entry.before!).target)}</small>
+                <small>{(which === "now" ? entry.shown : entry.before!).target.whole}</small>
               </button>
             ))}
           </div>
@@ -172,14 +171,10 @@ const FindingView = ({ finding, onJump }: { finding: Finding; onJump: (() => voi
       {finding.code && <b class="code">{finding.code}</b>}
       <span class="severity">{finding.known ? `known: ${finding.known}` : (finding.severity ?? "error")}</span>
       <span class="message">{finding.message}</span>
+      {finding.path && <code>{finding.path}</code>}
+      {onJump && <button type="button" onClick={onJump}>{`Go to event ${finding.event_index}`}</button>}
     </p>
     <Sides finding={finding} />
-    <p class="where">
-      {finding.path && <code>{finding.path}</code>}
-      {onJump && (
-        <button type="button" onClick={onJump}>{`Go to event ${finding.event_index}`}</button>
-      )}
-    </p>
   </div>
 );
 

@@ -198,6 +198,10 @@ const emptyCell = (): Cell => ({
   only: null,
 });
 
+/** What a case is called: its title, or its id without the group. */
+export const nameOf = (each: Case): string =>
+  each.title || (each.group && each.id.startsWith(`${each.group}::`) ? each.id.slice(each.group.length + 2) : each.id);
+
 /** Names of groups without what all share: folders, `test_`, `.py`. */
 export function shortNames(groups: string[]): Map<string, string> {
   const stems = groups.map((group) => group.replace(/\.py$/, ""));

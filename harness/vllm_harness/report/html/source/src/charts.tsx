@@ -3,7 +3,6 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import type { Index, Series } from "./data";
-import { aboutTarget } from "./matrix";
 
 interface Line {
   label: string;
@@ -24,7 +23,7 @@ export function chartsOf(index: Index): ChartOf[] {
       let chart = charts.get(key);
       if (!chart) charts.set(key, (chart = { name: each.name, unit: each.unit, form: each.form, lines: [] }));
       const target = run.targets.find((one) => one.id === each.target);
-      const of = target ? [target.title, aboutTarget(target)].filter(Boolean).join(" · ") : (each.target ?? "");
+      const of = target ? [target.title, target.about].filter(Boolean).join(" · ") : (each.target ?? "");
       const when = index.runs.length > 1 ? (number ? "now" : "before") : "";
       chart.lines.push({ label: [of, when].filter(Boolean).join(", ") || each.name, points: each.points });
     }

@@ -16,6 +16,8 @@ export interface Target {
   logs?: string[];
   startup_s?: number;
   partner: string;
+  about: string; // what tells it from the others of this page
+  whole: string; // version, front end and lane
 }
 
 export interface Series {
@@ -141,7 +143,19 @@ async function unpack<T>(name: string): Promise<T> {
   return (await new Response(stream).json()) as T;
 }
 
-export const readIndex = (): Promise<Index> => unpack<Index>("index");
+export async function readIndex(): Promise<Index> {
+  const index = await unpack<Index>("index");
+  const now = index.runs.at(-1)!.targets;
+  const parts = (target: Target) => [target.vllm, target.frontend, target.lane].map((each) => each ?? "");
+  const differs = [0, 1, 2].map((at) => new Set(now.map((target) => parts(target)[at])).size > 1);
+  for (const target of index.runs.flatMap((run) => run.targets)) {
+    target.whole = parts(target).filter(Boolean).join(" · ");
+    target.about = parts(target)
+      .filter((each, at) => each && differs[at])
+      .join(" · ");
+  }
+  return index;
+}
 
 const KEPT = 8; // blocks
 const blocks = new Map<number, Promise<Detail[]>>();

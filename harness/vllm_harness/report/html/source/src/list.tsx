@@ -1,20 +1,20 @@
 // The cases that the filter leaves, of which only those in sight are drawn.
 
 import { useEffect, useRef } from "preact/hooks";
-import { WORD, type Entry } from "./cases";
+import { WORD, nameOf, type Entry } from "./cases";
 import { useNarrow, useVirtual, writeAddress, type Address } from "./hooks";
-import { aboutTarget } from "./matrix";
 import { Sign, seconds } from "./parts";
 
 interface Props {
   entries: Entry[];
   address: Address;
   several: boolean; // targets
+  groups: Map<string, string>; // and their short names
   last: string; // key of the case that was open
   onOpen: (entry: Entry) => void;
 }
 
-export function List({ entries, address, several, last, onOpen }: Props) {
+export function List({ entries, address, several, groups, last, onOpen }: Props) {
   const narrow = useNarrow(760);
   const list = useRef<HTMLUListElement>(null);
   const { items, size, show } = useVirtual(entries.length, narrow ? 74 : 46, list, "page");
@@ -41,7 +41,7 @@ export function List({ entries, address, several, last, onOpen }: Props) {
     }
   };
   return (
-    <ul class="cases" ref={list} style={{ height: `${size}px` }} onKeyDown={moved}>
+    <ul class={`cases${entries[0]?.change ? " compared" : ""}`} ref={list} style={{ height: `${size}px` }} onKeyDown={moved}>
       {items.map(({ index, start }) => {
         const entry = entries[index]!;
         const each = entry.shown;
@@ -62,8 +62,8 @@ export function List({ entries, address, several, last, onOpen }: Props) {
                 {entry.change !== "gone" && <Sign of={each.outcome} />}
               </span>
               <span class="case-name">
-                <bdi>{each.title || each.id}</bdi>
-                {several && <span class="case-target">{[each.target.title, aboutTarget(each.target)].filter(Boolean).join(" · ")}</span>}
+                <bdi title={each.id}>{nameOf(each)}</bdi>
+                <span class="case-target">{[several && each.target.title, several && each.target.about, groups.get(each.group)].filter(Boolean).join(" · ")}</span>
               </span>
               <span class="case-why">
                 {each.defects.map((defect) => (

@@ -9,7 +9,7 @@ import { shell } from "./copies";
 import { readIndex, type Index, type Outcome } from "./data";
 import { useAddress, without, type Address, type View } from "./hooks";
 import { List } from "./list";
-import { Matrix, aboutTarget, rowsOf } from "./matrix";
+import { Matrix, rowsOf, type RowOf } from "./matrix";
 import { Copy, Fact, SIGN, many, seconds, when } from "./parts";
 
 type Theme = "" | "light" | "dark";
@@ -123,7 +123,7 @@ function App({ index }: { index: Index }) {
 function Top({ index, theme, setTheme }: { index: Index; theme: Theme; setTheme: (theme: Theme) => void }) {
   const [now, before] = [index.runs.at(-1)!, index.runs.length > 1 ? index.runs[0] : undefined];
   const next: Record<Theme, Theme> = { "": "dark", dark: "light", light: "" };
-  const versions = (run: typeof now) => [...new Set(run.targets.map((each) => each.vllm).filter(Boolean))].join(", ");
+  const all = (run: typeof now, field: "vllm" | "frontend" | "lane") => [...new Set(run.targets.map((each) => each[field]).filter(Boolean))].join(", ");
   const title = now.header.name || now.header.kind;
   return (
     <header class="top">
@@ -139,7 +139,9 @@ function Top({ index, theme, setTheme }: { index: Index; theme: Theme; setTheme:
       {(before ? [before, now] : [now]).map((run) => (
         <p class="top-about">
           {before && <b>{run === now ? "now" : "before"}</b>}
-          {versions(run) && <span>{`vLLM ${versions(run)}`}</span>}
+          {all(run, "vllm") && <span>{`vLLM ${all(run, "vllm")}`}</span>}
+          {all(run, "frontend") && <span>{`${all(run, "frontend")} front end`}</span>}
+          {all(run, "lane") && <span>{`${all(run, "lane")} lane`}</span>}
           <span>{when(run.header.started)}</span>
           <span>{run.end ? seconds(run.end.at - run.header.started) : "not ended"}</span>
           {run.end?.stopped && <span class="stopped">{`stopped: ${run.end.stopped}`}</span>}
@@ -172,6 +174,7 @@ function Overview({ index, entries, inMatrix, left, address, go, search, onCell,
   const defects = useMemo(() => countDefects(left), [left]);
   const rows = useMemo(() => rowsOf(index), [index]);
   const several = rows.length > 1;
+  const groups = useMemo(() => shortNames(index.runs.flatMap((run) => run.groups)), [index]);
   const views: [View, string, number | null][] = [
     ["cases", "Cases", left.length],
     ["defects", "Known defects", defects.length],
@@ -209,11 +212,11 @@ function Overview({ index, entries, inMatrix, left, address, go, search, onCell,
               {label} {count !== null && <span class="count">{count.toLocaleString("en")}</span>}
             </button>
           ))}
-        <Tokens filter={filter} set={set} index={index} />
+        <Picked filter={filter} set={set} rows={rows} groups={groups} />
       </div>
       {shown === "cases" && (
         <section class="card" aria-label="Cases">
-          {left.length ? <List entries={left} address={address} several={several} last={last} onOpen={onOpen} /> : <p class="nothing">No case is left. Take something out of the filter.</p>}
+          {left.length ? <List entries={left} address={address} several={several} groups={groups} last={last} onOpen={onOpen} /> : <p class="nothing">No case is left. Take something out of the filter.</p>}
         </section>
       )}
       {shown === "defects" && <Defects index={index} defects={defects} onPick={(defect) => go({ filter: { ...filter, defect }, view: "cases" })} />}
@@ -265,11 +268,11 @@ function Chips<T extends Outcome | Change>({ name, of, entries, filter, kind, se
 }
 
 /** What the filter holds beside outcomes and text, each to be taken out. */
-function Tokens({ filter, set, index }: { filter: Filter; set: (change: Partial<Filter>) => void; index: Index }) {
-  const row = rowsOf(index).find((each) => each.id === filter.row);
+function Picked({ filter, set, rows, groups }: { filter: Filter; set: (change: Partial<Filter>) => void; rows: RowOf[]; groups: Map<string, string> }) {
+  const row = rows.find((each) => each.id === filter.row);
   const shown: [keyof Filter, string][] = [
-    ["row", row ? [row.target.title, aboutTarget(row.target)].filter(Boolean).join(" · ") : filter.row],
-    ["group", shortNames(index.runs.flatMap((run) => run.groups)).get(filter.group) ?? filter.group],
+    ["row", row ? [row.target.title, row.target.about].filter(Boolean).join(" · ") : filter.row],
+    ["group", groups.get(filter.group) ?? filter.group],
     ["defect", filter.defect],
   ];
   return (
@@ -326,7 +329,7 @@ const Runs = ({ index }: { index: Index }) => (
         {run.targets.map((target) => (
           <details>
             <summary>
-              <b>{target.title}</b> {aboutTarget(target)}
+              <b>{target.title}</b> {target.whole}
             </summary>
             <dl class="facts">
               <Fact name="environment">{target.environment}</Fact>

@@ -3,7 +3,7 @@
 import { useMemo, useRef, useState } from "preact/hooks";
 import { ALL, OUTCOMES, WORD, cellKey, cellsOf, shortNames, type Cell, type Entry } from "./cases";
 import type { Index, Target } from "./data";
-import { SIGN } from "./parts";
+import { SIGN, many } from "./parts";
 
 export interface RowOf {
   id: string;
@@ -18,14 +18,23 @@ export function rowsOf(index: Index): RowOf[] {
   return [...now.targets.map((target) => ({ id: target.id, target })), ...gone.map((target) => ({ id: `was:${target.id}`, target }))];
 }
 
-export const aboutTarget = (target: Target): string =>
-  [target.vllm, target.frontend, target.lane].filter(Boolean).join(" · ");
-
 const describe = (cell: Cell): string =>
   [
     ...OUTCOMES.filter((each) => cell.counts[each]).map((each) => `${cell.counts[each]} ${WORD[each]}`),
     ...(["worse", "better", "gone"] as const).filter((each) => cell.changes[each]).map((each) => `${cell.changes[each]} ${WORD[each]}`),
   ].join(", ") || "none";
+
+/** The folders of groups, in their order, and how many groups each has. */
+function foldersOf(names: string[]): [string, number][] {
+  const found: [string, number][] = [];
+  for (const name of names) {
+    const folder = name.split("/").slice(0, -1).join("/");
+    const last = found.at(-1);
+    if (last?.[0] === folder) last[1]++;
+    else found.push([folder, 1]);
+  }
+  return found;
+}
 
 interface Props {
   index: Index;
@@ -37,11 +46,15 @@ interface Props {
 
 export function Matrix({ index, entries, row, group, onCell }: Props) {
   const rows = useMemo(() => rowsOf(index), [index]);
-  const groups = useMemo(() => [...new Set(index.runs.slice().reverse().flatMap((run) => run.groups))], [index]);
-  const names = useMemo(() => shortNames(groups), [groups]);
+  const [groups, names] = useMemo(() => {
+    const found = [...new Set(index.runs.flatMap((run) => run.groups))];
+    const short = shortNames(found);
+    return [found.sort((one, two) => (short.get(one)! < short.get(two)! ? -1 : 1)), short];
+  }, [index]);
   const cells = useMemo(() => cellsOf(entries), [entries]);
   const shownRows = rows.filter((each) => cells.has(cellKey(each.id, ALL)));
   const shownGroups = groups.filter((each) => shownRows.some((row) => cells.has(cellKey(row.id, each))));
+  const folders = foldersOf(shownGroups.map((each) => names.get(each)!));
   const table = useRef<HTMLTableElement>(null);
   const [at, setAt] = useState<[number, number]>([0, 0]);
   const focus = [Math.min(at[0], shownRows.length - 1), Math.min(at[1], shownGroups.length)];
@@ -60,7 +73,7 @@ export function Matrix({ index, entries, row, group, onCell }: Props) {
   const button = (each: RowOf, name: string, place: [number, number]) => {
     const cell = cells.get(cellKey(each.id, name));
     const chosen = row === each.id && (name === ALL ? !group : group === name);
-    const of = `${each.target.title} ${aboutTarget(each.target)}, ${name === ALL ? "all groups" : names.get(name)}`;
+    const of = `${each.target.title} ${each.target.about}, ${name === ALL ? "all groups" : names.get(name)}`;
     return (
       <button
         type="button"
@@ -83,16 +96,26 @@ export function Matrix({ index, entries, row, group, onCell }: Props) {
       <table class={`matrix${shownGroups.length > 14 ? " dense" : ""}`} ref={table} onKeyDown={moved}>
         <caption class="unseen">Targets by groups of cases. The arrow keys move; Enter opens.</caption>
         <thead>
+          {folders.length > 1 && (
+            <tr class="folders">
+              <td colSpan={2} class="corner" />
+              {folders.map(([folder, count]) => (
+                <th scope="colgroup" colSpan={count}>
+                  <span>{folder}</span>
+                </th>
+              ))}
+            </tr>
+          )}
           <tr>
             <th scope="col" class="corner">
-              target
+              {many(shownRows.length, "target")}
             </th>
             <th scope="col" class="upright all">
               <span>all</span>
             </th>
             {shownGroups.map((each) => (
               <th scope="col" class="upright" title={each}>
-                <span>{names.get(each)}</span>
+                <span>{folders.length > 1 ? names.get(each)!.split("/").pop() : names.get(each)}</span>
               </th>
             ))}
           </tr>
@@ -102,7 +125,7 @@ export function Matrix({ index, entries, row, group, onCell }: Props) {
             <tr class={row === each.id ? "chosen" : ""}>
               <th scope="row">
                 <span class="row-title">{each.target.title}</span>
-                <span class="row-about">{aboutTarget(each.target)}</span>
+                {each.target.about && <span class="row-about">{each.target.about}</span>}
               </th>
               <td class="all">{button(each, ALL, [down, 0])}</td>
               {shownGroups.map((name, across) => (
