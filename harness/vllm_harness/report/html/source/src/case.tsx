@@ -178,11 +178,17 @@ const FindingView = ({ finding, onJump }: { finding: Finding; onJump: (() => voi
   </div>
 );
 
-export const DefectView = ({ id, defect }: { id: string; defect: Defect | undefined }) => (
+interface DefectProps {
+  id: string;
+  defect: Defect | undefined;
+  heading?: "h2" | "h3";
+}
+
+export const DefectView = ({ id, defect, heading: Heading = "h3" }: DefectProps) => (
   <section class="part defect" aria-label={`Known defect ${id}`}>
-    <h3>
+    <Heading>
       <Sign of="known" /> {id}
-    </h3>
+    </Heading>
     {defect ? (
       <>
         <p class="defect-title">{defect.title}</p>
@@ -343,9 +349,9 @@ function Compared({ exchange, all }: { exchange: Exchange; all: Exchange[] }) {
   if (!choice) return null;
   const different = pairs?.filter((pair) => !pair.same).length ?? 0;
   return (
-    <Section title="Compared" about={pairs === null ? "too different to be compared line by line" : different ? many(different, "line") + " differ" : "no difference"}>
+    <Section title={choices.length > 1 ? "Compared" : choice.name} about={pairs === null ? "too different to be compared line by line" : different ? many(different, "line") + " differ" : "no difference"}>
       <div class="buttons">
-        {choices.map((each, number) => (
+        {choices.length > 1 && choices.map((each, number) => (
           <button type="button" aria-pressed={number === at} onClick={() => setAt(number)}>
             {each.name}
           </button>
@@ -403,10 +409,10 @@ function Server({ each, detail }: { each: Case; detail: Detail }) {
           <Text label="Command line of the server">{shell(target.command)}</Text>
         </>
       )}
-      {logs.map((log) => (
+      {logs.map((log, number) => (
         <details open={each.outcome !== "passed"}>
           <summary>{`Log of that moment${log.source ? `: ${log.source}` : ""} (${many(log.lines.length, "line")})`}</summary>
-          <pre class="prose log" tabIndex={0} role="region" aria-label={`Log ${log.source}`}>
+          <pre class="prose log" tabIndex={0} role="region" aria-label={`Log ${number + 1} ${log.source}`}>
             {log.lines.map((line) => (
               <div class={/\b(ERROR|CRITICAL|Traceback)\b/.test(line) ? "log-error" : /\bWARNING\b/.test(line) ? "log-warning" : ""}>{line}</div>
             ))}

@@ -15,7 +15,7 @@ export const WORD: Record<Outcome | Change, string> = {
   cancelled: "cancelled",
   worse: "worse",
   better: "better",
-  other: "other defects",
+  other: "different",
   new: "new",
   gone: "gone",
   same: "same",

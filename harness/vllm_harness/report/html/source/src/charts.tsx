@@ -6,6 +6,8 @@ import type { Index, Series } from "./data";
 
 interface Line {
   label: string;
+  of: string; // the target, which has one colour
+  before: boolean;
   points: [number, number][];
 }
 interface ChartOf {
@@ -25,7 +27,8 @@ export function chartsOf(index: Index): ChartOf[] {
       const target = run.targets.find((one) => one.id === each.target);
       const of = target ? [target.title, target.about].filter(Boolean).join(" · ") : (each.target ?? "");
       const when = index.runs.length > 1 ? (number ? "now" : "before") : "";
-      chart.lines.push({ label: [of, when].filter(Boolean).join(", ") || each.name, points: each.points });
+      const before = index.runs.length > 1 && number === 0;
+      chart.lines.push({ label: [of, when].filter(Boolean).join(", ") || each.name, of, before, points: each.points });
     }
   });
   return [...charts.values()];
@@ -42,8 +45,8 @@ export function Charts({ index, dark }: { index: Index; dark: boolean }) {
   );
 }
 
-const COLOURS = [1, 2, 3, 4, 5, 6];
-const DASHES = [[], [6, 3], [2, 3]];
+const COLOURS = 6;
+const BEFORE = [6, 4]; // a dash
 /** Where a percentile stands: each further nine takes as much room as the one before. */
 const place = (percentile: number): number => -Math.log10(1 - Math.min(percentile, 99.9999) / 100);
 const NINES = [0, 50, 90, 99, 99.9, 99.99, 99.999];
@@ -63,6 +66,7 @@ function Chart({ chart }: { chart: ChartOf }) {
     const colour = (name: string) => style.getPropertyValue(name).trim();
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "12px system-ui, sans-serif" };
     const wide = () => Math.max(260, box.current!.clientWidth);
+    const targets = [...new Set(chart.lines.map((line) => line.of))];
     const plot = new uPlot(
       {
         width: wide(),
@@ -78,11 +82,11 @@ function Chart({ chart }: { chart: ChartOf }) {
         ],
         series: [
           {},
-          ...chart.lines.map((line, at) => ({
+          ...chart.lines.map((line) => ({
             label: line.label,
-            stroke: colour(`--chart-${COLOURS[at % COLOURS.length]}`),
+            stroke: colour(`--chart-${(targets.indexOf(line.of) % COLOURS) + 1}`),
             width: 2,
-            dash: DASHES[Math.floor(at / COLOURS.length) % DASHES.length]!,
+            dash: line.before ? BEFORE : [],
             spanGaps: true,
             points: { show: line.points.length < 40, size: 5 },
           })),

@@ -94,7 +94,7 @@ function App({ index }: { index: Index }) {
   }, [open]);
   const onCell = (row: string, group: string, cell: Cell | undefined): void => {
     if (filter.row === row && filter.group === group) return go({ filter: without(filter, "row", "group") });
-    if (cell?.worst === "finding" && cell.only) return openCase(cell.only);
+    if (group && cell?.worst === "finding" && cell.only) return openCase(cell.only);
     go({ filter: { ...filter, row, group }, view: "cases" });
   };
   return (
@@ -298,7 +298,7 @@ const Defects = ({ index, defects, onPick }: { index: Index; defects: [string, n
   <div class="defects">
     {defects.map(([id, count]) => (
       <div class="card defect-card">
-        <DefectView id={id} defect={index.defects[id]} />
+        <DefectView id={id} defect={index.defects[id]} heading="h2" />
         <button type="button" onClick={() => onPick(id)}>{`Show ${many(count, "case")}`}</button>
       </div>
     ))}
@@ -308,7 +308,7 @@ const Defects = ({ index, defects, onPick }: { index: Index; defects: [string, n
 const Runs = ({ index }: { index: Index }) => (
   <>
     {index.runs.map((run, number) => (
-      <section class="card run" aria-label="Run">
+      <section class="card run">
         <h2>{index.runs.length > 1 ? (number ? "Now" : "Before") : "Run"}</h2>
         <dl class="facts">
           <Fact name="name">{run.header.name}</Fact>

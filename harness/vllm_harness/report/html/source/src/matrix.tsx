@@ -93,7 +93,7 @@ export function Matrix({ index, entries, row, group, onCell }: Props) {
   };
   return (
     <div class="matrix-scroll">
-      <table class={`matrix${shownGroups.length > 14 ? " dense" : ""}`} ref={table} onKeyDown={moved}>
+      <table class={`matrix${shownGroups.length > 14 ? " dense" : ""}${index.runs.length > 1 ? " compared" : ""}`} ref={table} onKeyDown={moved}>
         <caption class="unseen">Targets by groups of cases. The arrow keys move; Enter opens.</caption>
         <thead>
           {folders.length > 1 && (
@@ -153,8 +153,12 @@ function CellText({ cell }: { cell: Cell }) {
           <i>{SIGN.gone}</i>
         )}
       </span>
-      {changes.worse > 0 && <span class="moved worse">{`▼${changes.worse}`}</span>}
-      {changes.better > 0 && <span class="moved better">{`▲${changes.better}`}</span>}
+      {changes.worse + changes.better > 0 && (
+        <span class="moved" aria-hidden="true">
+          {changes.worse > 0 && <span class="worse">{`▼${changes.worse}`}</span>}
+          {changes.better > 0 && <span class="better">{`▲${changes.better}`}</span>}
+        </span>
+      )}
     </>
   );
 }
