@@ -34,7 +34,8 @@ TYPE = """() => new Promise((done) => {
 CLICK = """() => new Promise((done) => {
   const began = performance.now();
   document.querySelector('SELECTOR').click();
-  const look = () => document.querySelector('WANTED') ? done(performance.now() - began) : requestAnimationFrame(look);
+  const look = () =>
+    document.querySelector('WANTED') ? done(performance.now() - began) : requestAnimationFrame(look);
   requestAnimationFrame(() => setTimeout(look));
 })"""
 

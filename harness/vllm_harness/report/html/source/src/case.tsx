@@ -342,17 +342,18 @@ function Compared({ exchange, all }: { exchange: Exchange; all: Exchange[] }) {
     }
     return found;
   }, [exchange, all]);
-  const [at, setAt] = useState(0);
+  const [picked, pick] = useState<number | null>(null);
   const [withIds, setWithIds] = useState(false);
-  const choice = choices[at];
-  const pairs = useMemo(() => choice && pairsOf(choice.left[1]!, choice.right[1]!, withIds), [choice, withIds]);
-  if (!choice) return null;
+  const compared = useMemo(() => choices.map((each) => pairsOf(each.left[1]!, each.right[1]!, withIds)), [choices, withIds]);
+  const at = picked ?? Math.max(0, compared.findIndex((pairs) => !pairs || pairs.some((pair) => !pair.same))); // what differs first
+  const [choice, pairs] = [choices[at], compared[at]];
+  if (!choice || pairs === undefined) return null;
   const different = pairs?.filter((pair) => !pair.same).length ?? 0;
   return (
     <Section title={choices.length > 1 ? "Compared" : choice.name} about={pairs === null ? "too different to be compared line by line" : different ? many(different, "line") + " differ" : "no difference"}>
       <div class="buttons">
         {choices.length > 1 && choices.map((each, number) => (
-          <button type="button" aria-pressed={number === at} onClick={() => setAt(number)}>
+          <button type="button" aria-pressed={number === at} onClick={() => pick(number)}>
             {each.name}
           </button>
         ))}

@@ -11,14 +11,22 @@ interface Props {
   several: boolean; // targets
   groups: Map<string, string>; // and their short names
   last: string; // key of the case that was open
+  hidden: boolean; // behind a case
   onOpen: (entry: Entry) => void;
 }
 
-export function List({ entries, address, several, groups, last, onOpen }: Props) {
+export function List({ entries, address, several, groups, last, hidden, onOpen }: Props) {
   const narrow = useNarrow(760);
   const list = useRef<HTMLUListElement>(null);
   const { items, size, show } = useVirtual(entries.length, narrow ? 74 : 46, list, "page");
   const wanted = useRef<number | null>(null);
+  useEffect(() => {
+    // back from a case: there it was
+    const at = hidden || !last ? -1 : entries.findIndex((entry) => entry.key === last);
+    if (at < 0) return;
+    wanted.current = at;
+    show(at);
+  }, [hidden]);
   useEffect(() => {
     if (wanted.current === null) return;
     const link = list.current?.querySelector<HTMLElement>(`[data-index="${wanted.current}"]`);

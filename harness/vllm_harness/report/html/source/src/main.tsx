@@ -1,7 +1,7 @@
 // The page: what was run, the matrix, and what the filter leaves; or a case.
 
 import { render } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { CHANGES, NO_FILTER, OUTCOMES, WORD, chosen, entriesOf, inOrder, shortNames, type Cell, type Change, type Entry, type Filter } from "./cases";
 import { CaseView, DefectView } from "./case";
 import { Charts, chartsOf } from "./charts";
@@ -66,10 +66,8 @@ function App({ index }: { index: Index }) {
     const next = left[at + by];
     if (open && next) openCase(next);
   };
-  useEffect(() => {
-    if (open) return;
-    scrollTo(0, scrolled.current);
-    document.querySelector<HTMLElement>(".case.last")?.focus({ preventScroll: true });
+  useLayoutEffect(() => {
+    if (!open) scrollTo(0, scrolled.current);
   }, [open]);
   useEffect(() => {
     const pressed = (event: KeyboardEvent): void => {
@@ -102,7 +100,7 @@ function App({ index }: { index: Index }) {
       <Top index={index} theme={theme} setTheme={setTheme} />
       <main>
         <div hidden={Boolean(open)}>
-          <Overview index={index} entries={entries} inMatrix={inMatrix} left={left} address={address} go={go} search={search} onCell={onCell} onOpen={openCase} last={last} dark={dark} />
+          <Overview index={index} entries={entries} inMatrix={inMatrix} left={left} address={address} go={go} search={search} onCell={onCell} onOpen={openCase} last={last} hidden={Boolean(open)} dark={dark} />
         </div>
         {open && <CaseView index={index} entry={open} place={[at, left.length]} onStep={step} onClose={closeCase} />}
         {address.open && !open && (
@@ -164,10 +162,11 @@ interface OverviewProps {
   onCell: (row: string, group: string, cell: Cell | undefined) => void;
   onOpen: (entry: Entry) => void;
   last: string;
+  hidden: boolean;
   dark: boolean;
 }
 
-function Overview({ index, entries, inMatrix, left, address, go, search, onCell, onOpen, last, dark }: OverviewProps) {
+function Overview({ index, entries, inMatrix, left, address, go, search, onCell, onOpen, last, hidden, dark }: OverviewProps) {
   const { filter, view } = address;
   const set = (change: Partial<Filter>) => go({ filter: { ...filter, ...change } });
   const charts = useMemo(() => chartsOf(index).length, [index]);
@@ -216,7 +215,7 @@ function Overview({ index, entries, inMatrix, left, address, go, search, onCell,
       </div>
       {shown === "cases" && (
         <section class="card" aria-label="Cases">
-          {left.length ? <List entries={left} address={address} several={several} groups={groups} last={last} onOpen={onOpen} /> : <p class="nothing">No case is left. Take something out of the filter.</p>}
+          {left.length ? <List entries={left} address={address} several={several} groups={groups} last={last} hidden={hidden} onOpen={onOpen} /> : <p class="nothing">No case is left. Take something out of the filter.</p>}
         </section>
       )}
       {shown === "defects" && <Defects index={index} defects={defects} onPick={(defect) => go({ filter: { ...filter, defect }, view: "cases" })} />}
