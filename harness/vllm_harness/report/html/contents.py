@@ -19,7 +19,7 @@ Kept = TypeVar("Kept", Exchange, LogLines)
 OUTCOMES = list(Outcome)
 SUMMARY = 300  # characters
 LINES = 2_000  # of a log, for a case
-_FIRST = (Outcome.FINDING, Outcome.KNOWN, Outcome.CANCELLED, Outcome.SKIPPED, Outcome.PASSED)
+_LAST = (Outcome.SKIPPED, Outcome.PASSED)
 _TOO_LARGE = "Left out here, where the page would have become too large; the run folder has them."
 
 
@@ -140,12 +140,18 @@ def _summary(case: Case) -> str:
 def _keep_details(run: Run, blocks: Blocks) -> list[tuple[int, int] | None]:
     """Keeps the details of all cases, what failed first, as far as there is room."""
     places: list[tuple[int, int] | None] = [None] * len(run.cases)
-    for at in sorted(range(len(run.cases)), key=lambda at: _FIRST.index(run.cases[at].outcome)):
+    for at in sorted(range(len(run.cases)), key=lambda at: _urgency(run.cases[at])):
         detail = _detail(run, run.cases[at], full=blocks.full)
         if detail:
             places[at] = blocks.add(detail)
     blocks.close()
     return places
+
+
+def _urgency(case: Case) -> int:
+    if case.outcome is Outcome.FINDING:
+        return 0
+    return 2 + _LAST.index(case.outcome) if case.outcome in _LAST else 1
 
 
 def _detail(run: Run, case: Case, *, full: bool) -> dict[str, Any]:

@@ -112,6 +112,9 @@ def shown(exchange: Exchange, room: Allowance) -> dict[str, Any]:
         "final": room.value(final),
         "prompt": _pieces(exchange.prompt, room),
     }
+    fields["further"] = room.value(
+        exchange.model_dump(include={"further"}, exclude_defaults=True).get("further")
+    )
     if exchange.stream and not events:
         fields["pieces"] = [[round(each.after * 1000, 1), room.text(each.text)] for each in exchange.stream]
     return {name: value for name, value in fields.items() if value not in (None, "", [], {})}

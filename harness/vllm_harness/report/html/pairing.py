@@ -7,18 +7,18 @@ from collections.abc import Callable, Hashable, Sequence
 from vllm_harness.runs.records import Target
 
 _KEYS: tuple[Callable[[Target], Hashable], ...] = (
+    lambda target: target.id,
     lambda target: (target.title, target.family, target.lane, target.vllm, target.frontend),
     lambda target: (target.title, target.family, target.lane, target.frontend),
     lambda target: (target.title, target.family, target.lane),
-    lambda target: target.id,
 )
 
 
 def pairs(before: Sequence[Target], now: Sequence[Target]) -> dict[str, str]:
     """The ids of targets of `now` and the ids of those that they are compared with.
 
-    The nearest come together first: same model, lane, version and front end, then without the version, then
-    without the front end, then by their ids. A target has one partner at most.
+    The nearest come together first: same id; same model, lane, version and front end; then without the version,
+    then without the front end. Where each run has one target, these two. A target has one partner at most.
     """
     found: dict[str, str] = {}
     for key in _KEYS:
@@ -29,4 +29,6 @@ def pairs(before: Sequence[Target], now: Sequence[Target]) -> dict[str, str]:
         for target in now:
             if target.id not in found and left.get(key(target)):
                 found[target.id] = left[key(target)].pop(0)
+    if not found and len(before) == len(now) == 1:
+        return {now[0].id: before[0].id}
     return found

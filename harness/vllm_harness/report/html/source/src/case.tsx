@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { WORD, nameOf, type Case, type Entry } from "./cases";
 import { curl, python, report, shell } from "./copies";
-import { readDetail, type Defect, type Detail, type Exchange, type Finding, type Index, type Piece } from "./data";
+import { readDetail, type Defect, type Detail, type Exchange, type Finding, type Generation, type Index, type Piece } from "./data";
 import { folded, pairsOf, type Pair, type Word } from "./diff";
 import { Copy, Fact, JsonView, Sign, Text, many, seconds, when } from "./parts";
 import { Sides, Timeline } from "./timeline";
@@ -18,7 +18,7 @@ interface Props {
 }
 
 export function CaseView({ index, entry, place, onStep, onClose }: Props) {
-  const two = entry.before && entry.change !== "gone";
+  const two = entry.before && !entry.absent;
   const [side, setSide] = useState<"now" | "before">("now");
   useEffect(() => setSide("now"), [entry]);
   const each = side === "before" && entry.before ? entry.before : entry.shown;
@@ -248,6 +248,17 @@ function ExchangeView({ exchange, all, findings, wanted, stack }: ExchangeProps)
           <Tokens pieces={exchange.output} label="Tokens of the model's output" />
         </Section>
       )}
+      {exchange.further?.map((each, at) => (
+        <Section title={`Generation ${at + 2}`} about={[`choice ${each.choice ?? 0}`, tokens(piecesOf(each.output))].join(", ")}>
+          <Tokens pieces={piecesOf(each.output)} label={`Tokens of generation ${at + 2}`} />
+          {each.prompt && (
+            <details>
+              <summary>{`Its prompt (${tokens(piecesOf(each.prompt))})`}</summary>
+              <Tokens pieces={piecesOf(each.prompt)} label={`Tokens of the prompt of generation ${at + 2}`} />
+            </details>
+          )}
+        </Section>
+      ))}
       {streamed && (
         <Section title="Event stack" about={many(exchange.events!.length, "event")} at={stack}>
           <Timeline exchange={exchange} findings={findings} wanted={wanted} />
@@ -287,6 +298,8 @@ function ExchangeView({ exchange, all, findings, wanted, stack }: ExchangeProps)
 }
 
 const tokens = (pieces: Piece[]): string => many(pieces.reduce((sum, [ids]) => sum + ids.length, 0), "token");
+
+const piecesOf = (pieces: Generation["output"]): Piece[] => (pieces ?? []).map(({ ids, text }) => [ids, text]);
 
 const Headers = ({ title, headers }: { title: string; headers: Record<string, string> | undefined }) =>
   headers ? (

@@ -4,13 +4,14 @@ import type { Index, Outcome, RunIndex, Target } from "./data";
 
 export type Change = "worse" | "better" | "other" | "new" | "gone" | "same";
 
-export const OUTCOMES: Outcome[] = ["finding", "known", "passed", "skipped", "cancelled"];
+export const OUTCOMES: Outcome[] = ["finding", "known", "missed", "passed", "skipped", "cancelled"];
 export const CHANGES: Change[] = ["worse", "better", "other", "new", "gone", "same"];
 
 export const WORD: Record<Outcome | Change, string> = {
   finding: "finding",
   known: "known defect",
   passed: "passed",
+  missed: "missed",
   skipped: "skipped",
   cancelled: "cancelled",
   worse: "worse",
@@ -45,6 +46,7 @@ export interface Entry {
   before: Case | null;
   row: string; // id of the target's row in the matrix
   change: Change | null; // none where there is one run
+  absent: boolean; // only the earlier run has it
   text: string; // what a search looks at
 }
 
@@ -77,16 +79,20 @@ export function casesOf(run: RunIndex, number: number, outcomes: Outcome[]): Cas
   }));
 }
 
-const RANK: Record<Outcome, number> = { passed: 0, known: 1, finding: 2, skipped: -1, cancelled: -1 };
+const BAD: Outcome[] = ["finding", "known"];
+const DID_NOT_RUN: Outcome[] = ["skipped", "cancelled"];
 
+/** What became of a case, as `vllm-harness report compare` says it. */
 export function changeOf(before: Case | null, now: Case | null): Change {
   if (!before) return "new";
   if (!now) return "gone";
-  const [was, is] = [RANK[before.outcome], RANK[now.outcome]];
-  if (was < 0 || is < 0) return before.outcome === now.outcome ? "same" : "other";
-  if (was !== is) return is > was ? "worse" : "better";
-  const same = (one: string[], two: string[]) => [...one].sort().join() === [...two].sort().join();
-  return same(before.defects, now.defects) && same(before.codes, now.codes) ? "same" : "other";
+  const [was, is] = [before.outcome, now.outcome];
+  if (DID_NOT_RUN.includes(was)) return DID_NOT_RUN.includes(is) ? "same" : "new";
+  if (DID_NOT_RUN.includes(is)) return "gone";
+  if (!BAD.includes(is)) return BAD.includes(was) && is === "passed" ? "better" : "same";
+  if (!BAD.includes(was) || (was === "known" && is === "finding")) return "worse";
+  const signature = (each: Case) => [each.outcome, ...each.defects.slice().sort(), ...each.codes].join();
+  return signature(before) === signature(now) ? "same" : "other";
 }
 
 export function entriesOf(index: Index): Entry[] {
@@ -100,6 +106,7 @@ export function entriesOf(index: Index): Entry[] {
       before,
       row,
       change,
+      absent: shown === before,
       text: searchText(shown),
     });
   if (!second) {
@@ -174,7 +181,7 @@ export function cellsOf(entries: Entry[]): Map<string, Cell> {
       let cell = cells.get(key);
       if (!cell) cells.set(key, (cell = emptyCell()));
       if (each.change) cell.changes[each.change]++;
-      if (each.change === "gone") continue;
+      if (each.absent) continue;
       cell.counts[each.shown.outcome]++;
       cell.total++;
       const worst = cell.worst === null ? 99 : OUTCOMES.indexOf(cell.worst);
@@ -191,7 +198,7 @@ export const ALL = "\u0000";
 export const cellKey = (row: string, group: string): string => `${row}\n${group}`;
 
 const emptyCell = (): Cell => ({
-  counts: { finding: 0, known: 0, passed: 0, skipped: 0, cancelled: 0 },
+  counts: { finding: 0, known: 0, missed: 0, passed: 0, skipped: 0, cancelled: 0 },
   changes: { worse: 0, better: 0, other: 0, new: 0, gone: 0, same: 0 },
   total: 0,
   worst: null,

@@ -1,6 +1,6 @@
 // What the page holds, as Python wrote it (contents.py), and how it is unpacked.
 
-export type Outcome = "passed" | "known" | "finding" | "skipped" | "cancelled";
+export type Outcome = "passed" | "known" | "finding" | "missed" | "skipped" | "cancelled";
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
 export interface Target {
@@ -102,6 +102,13 @@ export interface Finding {
 export type Piece = [ids: number[], text: string];
 export type WireEvent = [after: number, name: string, data: string, cut?: boolean];
 
+/** What the model was given and generated at another time within the request. */
+export interface Generation {
+  choice?: number;
+  prompt?: { ids: number[]; text: string }[];
+  output?: { ids: number[]; text: string }[];
+}
+
 export interface Exchange {
   id: string;
   api?: string;
@@ -118,6 +125,7 @@ export interface Exchange {
   seconds?: number;
   prompt?: Piece[];
   output?: Piece[];
+  further?: Generation[];
   twin?: string;
   error?: string;
   accumulated?: Json;

@@ -67,7 +67,7 @@ export function List({ entries, address, several, groups, last, hidden, onOpen }
             >
               <span class="case-sign">
                 {entry.change && <Sign of={entry.change} />}
-                {entry.change !== "gone" && <Sign of={each.outcome} />}
+                {!entry.absent && <Sign of={each.outcome} />}
               </span>
               <span class="case-name">
                 <bdi title={each.id}>{nameOf(each)}</bdi>
@@ -78,7 +78,7 @@ export function List({ entries, address, several, groups, last, hidden, onOpen }
                   <span class="tag">{defect}</span>
                 ))}
                 {each.outcome !== "known" && each.summary ? <span>{each.summary}</span> : null}
-                {entry.change && entry.before && entry.change !== "gone" && entry.before.outcome !== each.outcome && (
+                {entry.before && !entry.absent && entry.before.outcome !== each.outcome && (
                   <span class="was">was {WORD[entry.before.outcome]}</span>
                 )}
               </span>

@@ -228,7 +228,7 @@ function Overview({ index, entries, inMatrix, left, address, go, search, onCell,
   );
 }
 
-const outcomeOf = (entry: Entry): Outcome | null => (entry.change === "gone" ? null : entry.shown.outcome);
+const outcomeOf = (entry: Entry): Outcome | null => (entry.absent ? null : entry.shown.outcome);
 const changeOf = (entry: Entry): Change | null => entry.change;
 
 interface ChipsProps<T extends Outcome | Change> {
@@ -289,7 +289,7 @@ function Picked({ filter, set, rows, groups }: { filter: Filter; set: (change: P
 
 function countDefects(entries: Entry[]): [string, number][] {
   const counts = new Map<string, number>();
-  for (const each of entries) if (each.change !== "gone") for (const defect of each.shown.defects) counts.set(defect, (counts.get(defect) ?? 0) + 1);
+  for (const each of entries) if (!each.absent) for (const defect of each.shown.defects) counts.set(defect, (counts.get(defect) ?? 0) + 1);
   return [...counts].sort((one, two) => two[1] - one[1] || (one[0] < two[0] ? -1 : 1));
 }
 

@@ -11,6 +11,7 @@ export const SIGN: Record<Outcome | Change, string> = {
   finding: "✕",
   known: "◆",
   passed: "✓",
+  missed: "≈",
   skipped: "–",
   cancelled: "◌",
   worse: "▼",
