@@ -17,8 +17,8 @@ _KEYS: tuple[Callable[[Target], Hashable], ...] = (
 def pairs(before: Sequence[Target], now: Sequence[Target]) -> dict[str, str]:
     """The ids of targets of `now` and the ids of those that they are compared with.
 
-    The nearest come together first: same id; same model, lane, version and front end; then without the version,
-    then without the front end. Where each run has one target, these two. A target has one partner at most.
+    The nearest come together first: same id; same model, lane, version and front end; then without the
+    version, then without the front end. Where each run has one target, these two. None has two partners.
     """
     found: dict[str, str] = {}
     for key in _KEYS:
