@@ -132,7 +132,8 @@ def defect_of(defect: Defect) -> dict[str, Any]:
 
 
 def _summary(case: Case) -> str:
-    texts = (case.reason, *(f"{each.code} {each.message}".strip() for each in case.findings))
+    found = (f"{each.code} {each.message}".strip() for each in case.findings if not each.known)
+    texts = (case.reason, *found)
     text = " ".join(next(filter(None, texts), "").split())
     return text if len(text) <= SUMMARY else f"{text[:SUMMARY]}…"
 

@@ -109,12 +109,14 @@ function Inside({ index, each, detail }: { index: Index; each: Case; detail: Det
     stack.current?.scrollIntoView({ block: "start" });
   };
   const reason = detail.reason || each.summary;
+  const counting = findings.filter((finding) => !finding.known);
   const defects = [...new Set([...each.defects, ...findings.map((finding) => finding.known ?? "")])].filter(Boolean);
+  const jumpTo = (finding: Finding) => (exchanges.length && finding.event_index !== undefined ? () => jump(finding) : null);
   const header = index.runs[each.run]!.header;
   return (
     <>
-      {(findings.length > 0 || detail.details || each.outcome !== "passed") && (
-        <Section title={each.outcome === "skipped" ? "Why it was skipped" : findings.length ? many(findings.length, "finding") : "What happened"}>
+      {(counting.length > 0 || detail.details || each.outcome !== "passed") && (
+        <Section title={each.outcome === "skipped" ? "Why it was skipped" : counting.length ? many(counting.length, "finding") : "What happened"}>
           <div class="buttons">
             {(each.outcome === "finding" || each.outcome === "known") && (
               <Copy
@@ -123,10 +125,10 @@ function Inside({ index, each, detail }: { index: Index; each: Case; detail: Det
               />
             )}
           </div>
-          {findings.map((finding) => (
-            <FindingView finding={finding} onJump={exchanges.length && finding.event_index !== undefined ? () => jump(finding) : null} />
+          {counting.map((finding) => (
+            <FindingView finding={finding} onJump={jumpTo(finding)} />
           ))}
-          {!findings.length && reason && <p class="reason">{reason}</p>}
+          {!counting.length && <p class="reason">{reason || (each.outcome === "known" ? `It showed ${defects.join(", ")}, and nothing else.` : WORD[each.outcome])}</p>}
           {detail.details && (
             <details open={!findings.length}>
               <summary>The failure whole</summary>
@@ -135,9 +137,20 @@ function Inside({ index, each, detail }: { index: Index; each: Case; detail: Det
           )}
         </Section>
       )}
-      {defects.map((id) => (
-        <DefectView id={id} defect={index.defects[id]} />
-      ))}
+      {defects.map((id) => {
+        const its = findings.filter((finding) => finding.known === id);
+        return (
+          <details class="known-defect" open={each.outcome === "known" && defects.length === 1}>
+            <summary>
+              <Sign of="known" /> <code>{id}</code> <span>{index.defects[id]?.title}</span> {its.length > 0 && <small>{many(its.length, "finding")}</small>}
+            </summary>
+            <DefectView id={id} defect={index.defects[id]} />
+            {its.map((finding) => (
+              <FindingView finding={finding} onJump={jumpTo(finding)} />
+            ))}
+          </details>
+        );
+      })}
       {detail.left_out && <p class="nothing">{detail.left_out}</p>}
       {exchanges.length > 1 && (
         <div class="exchanges" role="group" aria-label="Exchanges">
@@ -239,7 +252,8 @@ interface ExchangeProps {
 
 function ExchangeView({ exchange, all, findings, wanted, stack }: ExchangeProps) {
   const streamed = Boolean(exchange.events);
-  const paths = findings.filter((each) => each.event_index === undefined).map((each) => each.path ?? "");
+  // a response's findings have the paths of a stream's last event
+  const paths = findings.filter((each) => each.event_index === undefined).map((each) => (each.path ?? "").replace(/^\$\.response\b/, "$"));
   return (
     <>
       {exchange.error && <p class="nothing">{`No whole answer: ${exchange.error}`}</p>}
@@ -363,7 +377,7 @@ function Compared({ exchange, all }: { exchange: Exchange; all: Exchange[] }) {
   if (!choice || pairs === undefined) return null;
   const different = pairs?.filter((pair) => !pair.same).length ?? 0;
   return (
-    <Section title={choices.length > 1 ? "Compared" : choice.name} about={pairs === null ? "too different to be compared line by line" : different ? many(different, "line") + " differ" : "no difference"}>
+    <Section title={choices.length > 1 ? "Compared" : choice.name} about={pairs === null ? "too different to be compared line by line" : different ? `${many(different, "line")} ${different === 1 ? "differs" : "differ"}` : "no difference"}>
       <div class="buttons">
         {choices.length > 1 && choices.map((each, number) => (
           <button type="button" aria-pressed={number === at} onClick={() => pick(number)}>

@@ -205,9 +205,13 @@ const emptyCell = (): Cell => ({
   only: null,
 });
 
-/** What a case is called: its title, or its id without the group. */
-export const nameOf = (each: Case): string =>
-  each.title || (each.group && each.id.startsWith(`${each.group}::`) ? each.id.slice(each.group.length + 2) : each.id);
+/** What a case is called: its title, or its id without the file or group, which stands beside it. */
+export function nameOf(each: Case): string {
+  if (each.title) return each.title;
+  const [file, ...rest] = each.id.split("::");
+  const stem = (name: string) => name.replace(/\.py$/, "");
+  return rest.length && each.group && stem(file!).endsWith(stem(each.group)) ? rest.join("::") : each.id;
+}
 
 /** Names of groups without what all share: folders, `test_`, `.py`. */
 export function shortNames(groups: string[]): Map<string, string> {

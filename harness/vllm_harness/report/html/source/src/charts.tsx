@@ -47,13 +47,23 @@ export function Charts({ index, dark }: { index: Index; dark: boolean }) {
 
 const COLOURS = 6;
 const BEFORE = [6, 4]; // a dash
-/** Where a percentile stands: each further nine takes as much room as the one before. */
-const place = (percentile: number): number => -Math.log10(1 - Math.min(percentile, 99.9999) / 100);
-const NINES = [0, 50, 90, 99, 99.9, 99.99, 99.999];
+/** Where a percentile stands: each further nine takes as much room as the one before; the largest value comes last. */
+function placing(chart: ChartOf): (percentile: number) => number {
+  const place = (percentile: number): number => -Math.log10(1 - percentile / 100);
+  const below = chart.lines.flatMap((line) => line.points.map(([at]) => at)).filter((at) => at < 100);
+  const last = place(Math.max(0, ...below)) + 0.5;
+  return (percentile) => (percentile < 100 ? place(percentile) : last);
+}
+const NINES = [0, 50, 90, 99, 99.9, 99.99, 99.999, 100];
+const percentile = (at: number): string => (at === 100 ? "max" : `p${at}`);
+
+const ticks = (place: (percentile: number) => number, from: number, to: number): number[] =>
+  NINES.filter((each) => place(each) >= from - 1e-9 && place(each) <= to + 1e-9).sort((one, two) => place(one) - place(two));
 
 function Chart({ chart }: { chart: ChartOf }) {
   const box = useRef<HTMLDivElement>(null);
   const spread = chart.form === "percentiles";
+  const place = useMemo(() => placing(chart), [chart]);
   const data = useMemo(() => {
     const x = (value: number) => (spread ? place(value) : value);
     const tables = chart.lines.map(
@@ -71,12 +81,12 @@ function Chart({ chart }: { chart: ChartOf }) {
       {
         width: wide(),
         height: 240,
-        legend: { live: false },
+        legend: { live: false, markers: { width: 2, dash: (_, at) => (chart.lines[at - 1]?.before ? "dashed" : "solid") } },
         cursor: { drag: { x: true, y: false } },
-        scales: { x: { time: false } },
+        scales: { x: { time: false }, y: spread ? { range: (_, __, most) => [0, most * 1.05 || 1] } : {} },
         axes: [
           spread
-            ? { ...axis, splits: (_, __, from, to) => NINES.map(place).filter((each) => each >= from - 1e-9 && each <= to + 1e-9), values: (_, splits) => splits.map((each) => `p${+(100 - 100 * 10 ** -each).toFixed(3)}`) }
+            ? { ...axis, splits: (_, __, from, to) => ticks(place, from, to).map(place), values: (_, splits) => ticks(place, splits[0]!, splits.at(-1)!).map(percentile) }
             : { ...axis, values: (_, splits) => splits.map((each) => `${each} s`) },
           { ...axis, size: 64, values: (_, splits) => splits.map((each) => each.toLocaleString("en", { maximumFractionDigits: 3 })) },
         ],
@@ -105,7 +115,7 @@ function Chart({ chart }: { chart: ChartOf }) {
   return (
     <figure class="chart">
       <figcaption>
-        {chart.name} <small>{chart.unit}{spread ? ", by percentile" : ", over time"}</small>
+        {chart.name} <small>{[chart.unit, spread ? "by percentile" : "over time"].filter(Boolean).join(", ")}</small>
       </figcaption>
       <div ref={box} role="img" aria-label={`${chart.name} in ${chart.unit}; the table below has its figures`} />
       <details>

@@ -15,6 +15,8 @@ interface Props {
   onOpen: (entry: Entry) => void;
 }
 
+const TAGS = 2; // ids of defects that a line has room for
+
 export function List({ entries, address, several, groups, last, hidden, onOpen }: Props) {
   const narrow = useNarrow(760);
   const list = useRef<HTMLUListElement>(null);
@@ -74,9 +76,10 @@ export function List({ entries, address, several, groups, last, hidden, onOpen }
                 <span class="case-target">{[several && each.target.title, several && each.target.about, groups.get(each.group)].filter(Boolean).join(" · ")}</span>
               </span>
               <span class="case-why">
-                {each.defects.map((defect) => (
+                {each.defects.slice(0, TAGS).map((defect) => (
                   <span class="tag">{defect}</span>
                 ))}
+                {each.defects.length > TAGS && <span class="tag">{`+${each.defects.length - TAGS}`}</span>}
                 {each.outcome !== "known" && each.summary ? <span>{each.summary}</span> : null}
                 {entry.before && !entry.absent && entry.before.outcome !== each.outcome && (
                   <span class="was">was {WORD[entry.before.outcome]}</span>
