@@ -173,7 +173,9 @@ def _server(running: RunningMcp) -> Server[Any]:
 def _listed(name: str, tool: Tool) -> Any:
     from mcp import types
 
-    return types.Tool(name=name, description=tool.description, input_schema=tool.parameters)
+    return types.Tool(
+        name=name, description=tool.description, input_schema={"type": "object", **tool.parameters}
+    )
 
 
 def _content(outcome: Outcome) -> list[Any]:
