@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.protocol.core.events import Api
 from vllm_harness.scenarios.predicates import Predicate
-from vllm_harness.scenarios.shorthands import ONE_OR_MORE, text_as
+from vllm_harness.scenarios.shorthands import ONE_OR_MORE, Plain, text_as
 from vllm_harness.scripted.book_file import SaySpec
 
 VERSION = 1
@@ -67,7 +67,7 @@ class Output(StrictModel):
     """
 
     when: dict[str, Predicate] = Field(default_factory=dict)
-    output: Any = None
+    output: Plain = None
     error: str | None = None
     images: Annotated[tuple[str, ...], ONE_OR_MORE] = ()
     times: int = Field(1, ge=1, le=100_000_000)

@@ -39,6 +39,13 @@ WRONG = {
         11,
         "only an image",
     ),
+    "date in an output": (
+        "output: sunny",
+        "output: {due: 2026-12-01}",
+        8,
+        "a date, for one, stands in quotes",
+    ),
+    "date in a predicate": ("{contains: sunny}", "{equals: 2026-12-01}", 15, "stands in quotes"),
     "token for nobody": (
         "- name: answer",
         "- name: answer\n    sends: {desk: x}",
