@@ -19,6 +19,8 @@
         ForkServerFailed                  server.fork_server
             TemplateEnded
         NotReproduced                     cli.repro
+        ClusterError, NotRun              executors.ray_cluster
+        ShippingError                     executors.shipping
         NoStandIn                         upstream.stand_ins
         RemoteFailure                     upstream.elsewhere
         ServerError                       server.errors

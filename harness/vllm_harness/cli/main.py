@@ -32,6 +32,7 @@ from vllm_harness.cli import (
     upstream,
     validate,
 )
+from vllm_harness.cli.cluster import with_address
 from vllm_harness.cli.welcome import version_line, welcome
 from vllm_harness.errors import HarnessError
 from vllm_harness.files.paths import checkout
@@ -88,6 +89,7 @@ def root(
 
 def main() -> None:
     """The console script: runs the app, and turns a HarnessError into its message and exit code."""
+    sys.argv[1:] = with_address(sys.argv[1:])
     try:
         app()
     except HarnessError as error:
