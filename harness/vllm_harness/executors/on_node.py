@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import signal
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 from time import monotonic
@@ -15,6 +17,7 @@ from typing import Any
 from vllm_harness.errors import HarnessError
 from vllm_harness.executors.shard import Preparation, Shard
 
+WAKE_S = 0.5
 _OF_THE_NODE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO}
 
 
@@ -64,13 +67,38 @@ def run_shard(shard: Shard[Any], left: tuple[str, ...]) -> Iterator[Begun | Fini
     """Runs the cells of a shard that are left, in the main thread: a cancelled task is interrupted there."""
     yield Begun(os.getpid())
     started = monotonic()
+    with _interruptible():
+        try:
+            for cell, result in shard.work(left):
+                now = monotonic()
+                yield Finished(cell, result, now - started)
+                started = now
+        except (HarnessError, OSError) as error:
+            yield _failed(error)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Has an interrupt arrive at once, also while the main thread waits in the kernel.
+
+    Ray interrupts a task by `_thread.interrupt_main`, which a system call does not notice; a signal that does
+    nothing lets it return and go on, and Python look for interrupts.
+    """
+    ended, main = threading.Event(), threading.get_ident()
+    before = signal.signal(signal.SIGURG, lambda *_: None)
+
+    def wake() -> None:
+        while not ended.wait(WAKE_S):
+            signal.pthread_kill(main, signal.SIGURG)
+
+    waking = threading.Thread(target=wake, daemon=True)
+    waking.start()
     try:
-        for cell, result in shard.work(left):
-            now = monotonic()
-            yield Finished(cell, result, now - started)
-            started = now
-    except (HarnessError, OSError) as error:
-        yield _failed(error)
+        yield
+    finally:
+        ended.set()
+        waking.join()
+        signal.signal(signal.SIGURG, before)
 
 
 def prepare(preparation: Preparation) -> Iterator[Line | Failed]:

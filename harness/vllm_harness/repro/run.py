@@ -140,6 +140,16 @@ def entry_served(plan: Repro) -> ModelEntry:
     return entry_of(load_families()[plan.family]) if plan.family else load_models().get(plan.model)
 
 
+def entry_of_job(job: Job) -> ModelEntry:
+    """What the server of a job serves."""
+    if job.steps:
+        plan = job.steps[0].repro
+        assert plan is not None
+        return entry_served(plan)
+    _, case = job.cases[0]
+    return entry_of(case.family)
+
+
 def on_server(defect: Defect, endpoint: Endpoint, entry: ModelEntry, model: str) -> Reproduction:
     """Sends a defect's requests to a running server, which has to have the entry's flags.
 
