@@ -14,7 +14,7 @@ from typing import Any
 
 from vllm_harness.errors import HarnessError
 from vllm_harness.executors.dispatch import ATTEMPTS, Attempt, Dispatcher, NodeState, slots_of
-from vllm_harness.executors.on_node import Failed, Finished, Line, prepare, run_shard
+from vllm_harness.executors.on_node import Begun, Failed, Finished, Line, prepare, run_shard
 from vllm_harness.executors.places import Placed
 from vllm_harness.executors.shard import Needs, Preparation, R, Say, Shard
 
@@ -22,6 +22,8 @@ AUTO = "auto"
 """The address that stands for RAY_ADDRESS, or for the cluster that this machine belongs to."""
 NODES_EVERY_S = 5.0
 _WAIT_S = 1.0
+_START_S = 1800.0
+"""How long a shard may wait for its node's resources and a worker, and a preparation take for a step."""
 _END_S = 20.0
 """How long a cancelled shard may take to end its servers before its worker is killed, which ends them too."""
 SHARES_A_SLOT = 4
@@ -45,6 +47,7 @@ class _Running:
     attempt: Attempt | None = None
     preparation: str = ""
     last: float = field(default_factory=monotonic)
+    is_begun: bool = False
     is_ended: bool = False
 
 
@@ -194,6 +197,8 @@ class _Run:
             return
         running.last = monotonic()
         match item:
+            case Begun():
+                running.is_begun = True
             case Finished():
                 self._keep(running, item)
             case Line():
@@ -299,10 +304,10 @@ class _Run:
             self._cluster.say(f"{self._cluster._name(name)} has come")
             self._nodes[name] = alive[name]
         for task, running in list(self._running.items()):
-            silent = now - running.last
-            if silent > self._cluster.patience_s + _END_S:
+            patience_s = self._cluster.patience_s if running.is_begun else _START_S
+            if now - running.last > patience_s + _END_S:
                 self._cancel(task, force=True)
-            elif silent > self._cluster.patience_s and not running.is_ended:
+            elif now - running.last > patience_s and not running.is_ended:
                 running.is_ended = True
                 self._cancel(task, force=False)
         if alive:
