@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from pathlib import Path
 
@@ -88,7 +87,7 @@ def test_the_harness_travels_as_a_wheel_with_the_versions_of_here(
 def test_nothing_travels_where_the_nodes_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SHIP, "0")
     assert set(runtime_env(tmp_path)) == {"env_vars"}
-    assert not os.listdir(tmp_path)
+    assert not list(tmp_path.iterdir())
     monkeypatch.setenv(SHIP, "perhaps")
     with pytest.raises(HarnessError, match="perhaps"):
         runtime_env(tmp_path)
