@@ -119,12 +119,18 @@ def prepare(preparation: Preparation) -> Iterator[Line | Failed]:
 
 
 def _failed(error: HarnessError | OSError) -> Failed:
-    of_node = any(isinstance(each, OSError) and each.errno in _OF_THE_NODE for each in _causes(error))
+    of_node = any(_is_of_node(each) for each in _causes(error))
     if isinstance(error, OSError):
         if not of_node:
             raise error
         error = HarnessError(f"{type(error).__name__}: {error}")
     return Failed(_portable(error), of_node)
+
+
+def _is_of_node(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in _OF_THE_NODE
+    return isinstance(error, HarnessError) and error.of_machine
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -139,6 +145,6 @@ def _portable(error: HarnessError) -> HarnessError:
         pickle.loads(pickle.dumps(error))
     except Exception:
         plain = HarnessError(error.message, hint=error.hint)
-        plain.exit_code = error.exit_code
+        plain.exit_code, plain.of_machine = error.exit_code, error.of_machine
         return plain
     return error

@@ -175,12 +175,13 @@ def _name_of(cases: CaseSet) -> str:
 def _cells_named(batch: Batch, names: Collection[str]) -> Iterator[tuple[str, Cell]]:
     """The cells of these case sets of a batch, where this runs."""
     left = tuple(cases for cases in batch.case_sets if _name_of(cases) in names)
-    for cell in _cells(replace(batch, vllm=batch.vllm.here(), case_sets=left)):
+    here = batch.vllm.here()
+    for cell in _cells(replace(batch, vllm=here, case_sets=left), one_of_many=here is not batch.vllm):
         yield f"{cell.family}.{cell.group}", cell
 
 
-def _cells(batch: Batch) -> Iterator[Cell]:
-    return _over_http(batch) if batch.engine == "http" else _in_process(batch)
+def _cells(batch: Batch, *, one_of_many: bool) -> Iterator[Cell]:
+    return _over_http(batch, one_of_many) if batch.engine == "http" else _in_process(batch)
 
 
 def _in_process(batch: Batch) -> Iterator[Cell]:
@@ -208,12 +209,15 @@ def _timed(
         started = now
 
 
-def _over_http(batch: Batch) -> Iterator[Cell]:
+def _over_http(batch: Batch, one_of_many: bool) -> Iterator[Cell]:
+    """The cells of servers; where this machine is one of many, what it is to blame for is raised."""
     for cases in batch.case_sets:
         started = time.monotonic()
         try:
             served = _served(batch.vllm, cases)
         except HarnessError as error:
+            if error.of_machine and one_of_many:
+                raise
             failure = AnswerError(code=type(error).__name__, message=error.message)
             served = ServedAnswers([Answer(family=cases.family.name, error=failure)], ())
         yield cell_of(

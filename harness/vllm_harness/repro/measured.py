@@ -151,7 +151,7 @@ def _measured(
     """The verdicts of these defects of a job, where this runs."""
     here = vllm.here()
     left = without(job, lambda defect: f"{vllm.spec} {defect.id}" not in names)
-    for defect, outcome in run_job(left, here.environment, progress=progress):
+    for defect, outcome in run_job(left, here.environment, progress=progress, one_of_many=here is not vllm):
         measured = Measured.of(defect.id, vllm.spec, here.environment.vllm_version, outcome)
         yield f"{vllm.spec} {defect.id}", measured
 

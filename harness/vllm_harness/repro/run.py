@@ -95,11 +95,16 @@ def checked(defect: Defect) -> Defect:
 
 
 def run_job(
-    job: Job, environment: Environment, *, progress: StartProgress
+    job: Job, environment: Environment, *, progress: StartProgress, one_of_many: bool = False
 ) -> Iterator[tuple[Defect, Reproduction]]:
     """Reproduces the defects of a job.
 
+    Args:
+        progress: of the starts of servers.
+        one_of_many: whether there are other machines, so that what this one is to blame for is raised.
+
     Raises:
+        StartupError: the machine is to blame, and there are others.
         UsageError: the two conditions of an entry hold at once.
     """
     if job.frontend not in environment.frontends:
@@ -112,6 +117,8 @@ def run_job(
         else:
             yield from _by_steps(job.steps, environment, progress)
     except StartupError as error:
+        if error.of_machine and one_of_many:
+            raise
         verdict: Verdict = "not applicable" if isinstance(error, LACKING) else "other failure"
         for defect in job.defects:
             yield defect, Reproduction(verdict, error.message)
