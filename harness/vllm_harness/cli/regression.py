@@ -135,6 +135,8 @@ def regression(
     if write_baseline and len(environments) != 1:
         raise UsageError("--write-baseline takes one environment", hint="give one to --vllm")
     at_a_time = parallel or interpreters()
+    if coverage and ray:
+        raise UsageError("--coverage is measured on this machine", hint="leave --ray out")
     if coverage:
         case_sets = [cases for cases in selection.case_sets() if cases.cases]
         show_coverage(console, measure(environments[0].environment, case_sets, note, parallel=at_a_time))
@@ -184,7 +186,7 @@ def _run(
     names, families = {vllm.name for vllm in environments}, {family.name for family in selection.families}
     cells = [
         cell
-        for cell in (run.cells() if run.folder.exists() else ())
+        for cell in (run.cells() if run.has_cells() else ())
         if cell.environment in names
         and cell.family in families
         and cell.group in selection.groups
