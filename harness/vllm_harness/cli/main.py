@@ -33,6 +33,7 @@ from vllm_harness.cli import (
     upstream,
     validate,
 )
+from vllm_harness.cli.cluster import with_address
 from vllm_harness.cli.welcome import version_line, welcome
 from vllm_harness.errors import HarnessError
 from vllm_harness.files.paths import checkout
@@ -93,6 +94,7 @@ def main() -> None:
     SIGTERM ends a command as Ctrl-C does: its servers are given back, and what it has found is kept.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.argv[1:] = with_address(sys.argv[1:])
     try:
         app()
     except HarnessError as error:
