@@ -20,6 +20,7 @@ from vllm_harness.cli import (
     doctor,
     env,
     export,
+    gateway,
     init,
     models,
     mutants,
@@ -48,6 +49,7 @@ app.command(hidden=not checkout())(mutants.mutants)
 app.add_typer(book.app, name="book")
 app.command()(validate.validate)
 app.command()(validate.explain)
+app.add_typer(gateway.app, name="gateway")
 app.command()(doctor.doctor)
 app.command()(check_weights.check_weights)
 app.command()(ps.ps)
