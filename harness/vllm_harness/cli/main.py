@@ -31,6 +31,7 @@ from vllm_harness.cli import (
     run,
     scenario,
     serve,
+    site,
     upstream,
     validate,
 )
@@ -46,6 +47,7 @@ app.command()(init.init)
 app.command(context_settings=PASS_ON)(serve.serve)
 app.command(context_settings=PASS_ON, hidden=not checkout())(run.run)
 app.command(hidden=not checkout())(mutants.mutants)
+app.command(hidden=not checkout())(site.site)
 app.add_typer(book.app, name="book")
 app.command()(validate.validate)
 app.command()(validate.explain)
