@@ -22,6 +22,7 @@ from vllm_harness.cli import (
     export,
     gateway,
     init,
+    load,
     models,
     mutants,
     parity,
@@ -57,6 +58,7 @@ app.command()(check_weights.check_weights)
 app.command()(ps.ps)
 app.command()(ps.stop)
 app.add_typer(scenario.app, name="scenario")
+app.command()(load.load)
 app.add_typer(repro.app, name="repro")
 app.add_typer(regression.app, name="regression")
 app.command("parity")(parity.parity_)
