@@ -31,11 +31,17 @@ class Kind(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What became of a case. `known`: it showed a defect of the registry, and nothing else."""
+    """What became of a case.
+
+    `known`: it failed as a defect of the registry says, and in no other way; a case that passed may have
+    known findings too, where what it is about is right. `missed`: of a case that is repeated, where the
+    model's words were others than expected: a figure, not a failure.
+    """
 
     PASSED = "passed"
     KNOWN = "known"
     FINDING = "finding"
+    MISSED = "missed"
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
 
@@ -67,6 +73,8 @@ class Header(Record):
 
 class Target(Record):
     """What a run asks: a server of a model entry, or a family's parsers in their interpreter.
+
+    A later record of the same id takes the place of an earlier one, as where a server was started again.
 
     Attributes:
         id: unique in the run; cases name it.

@@ -19,6 +19,7 @@ from vllm_harness.testing import progress, with_xdist
 from vllm_harness.testing.at_once import AtOnce
 from vllm_harness.testing.attempts import attempts_of, limit
 from vllm_harness.testing.capture import uncaptured
+from vllm_harness.testing.cases import CASE_OF, facts_of
 from vllm_harness.testing.defects import DEFECT_OF, defects_of, marked
 from vllm_harness.testing.fixtures import SEED_FIXTURE, TARGET_FIXTURE
 from vllm_harness.testing.quality import write_reference
@@ -26,6 +27,7 @@ from vllm_harness.testing.recorder import TARGET_OF, TRIAL_OF, settle
 from vllm_harness.testing.report import REPORT, write_report
 from vllm_harness.testing.resources import replayable
 from vllm_harness.testing.results import MISSED, write
+from vllm_harness.testing.run_folder import WRITER
 from vllm_harness.testing.servers import reserved
 from vllm_harness.testing.session import BODY, RUN, SEED, SHOWN, TARGET, case_of, is_for, is_repeated, the_run
 from vllm_harness.testing.summary import show
@@ -149,6 +151,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     settle(report, raised, known, run.defects, run.expected_skips(target), repeated)
     setattr(report, TARGET_OF, target.id)
     setattr(report, TRIAL_OF, (case_of(item), item.stash[SEED]) if repeated else None)
+    if report.when == "teardown" and WRITER in item.config.stash:
+        setattr(report, CASE_OF, facts_of(item, lambda noted: ""))
     if report.when == "call":
         shown = getattr(report, DEFECT_OF, None)
         item.stash[BODY] = "defect" if shown else report.outcome
