@@ -25,6 +25,7 @@ from vllm_harness.cli import (
     parity,
     ps,
     regression,
+    report,
     repro,
     run,
     scenario,
@@ -51,6 +52,7 @@ app.command()(check_weights.check_weights)
 app.command()(ps.ps)
 app.command()(ps.stop)
 app.add_typer(scenario.app, name="scenario")
+app.add_typer(report.app, name="report")
 app.add_typer(repro.app, name="repro")
 app.add_typer(regression.app, name="regression")
 app.command("parity")(parity.parity_)

@@ -1,4 +1,7 @@
-"""What a run keeps, one record a line, so that nothing is lost. Times are seconds since the epoch."""
+"""What a run keeps, one record a line, so that nothing is lost. Times are seconds since the epoch.
+
+A line is a JSON object whose first key is `type`; a key that is missing has its default.
+"""
 
 from __future__ import annotations
 
@@ -126,6 +129,20 @@ class RunFinding(Record):
     expected: str = ""
     actual: str = ""
     known: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is an error or a warning that nobody has declared known."""
+        return self.severity != "info" and not self.known
+
+    @property
+    def text(self) -> str:
+        """In one line: code, severity, path, message, expected and actual."""
+        place = " ".join(filter(None, (self.code, self.severity, self.path)))
+        texts = (("expected", self.expected), ("actual", self.actual))
+        sides = ", ".join(f"{name} {text}" for name, text in texts if text)
+        known = f" [known: {self.known}]" if self.known else ""
+        return f"{place}: {self.message}{f' ({sides})' if sides else ''}{known}"
 
 
 class Case(Record):

@@ -90,7 +90,7 @@ def case_of(reports: Sequence[pytest.TestReport]) -> Case:
     findings = tuple(RunFinding(**each) for each in facts.get("findings", ()))
     defects, reason = _told(kind, decisive)
     defects += [each.known for each in findings if each.known]
-    if kind in ("error", "failed") and not any(_counts(each) for each in findings):
+    if kind in ("error", "failed") and not any(each.counts for each in findings):
         findings = (*findings, RunFinding(message=reason))
     starts = [start for each in reports if (start := getattr(each, "start", None))]
     return Case(
@@ -136,10 +136,6 @@ def _details(report: pytest.TestReport) -> str:
     parts = [report.longreprtext, *(f"--- {title} ---\n{text}" for title, text in report.sections)]
     text = "\n".join(parts)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n... {len(text) - LONGEST} characters more"
-
-
-def _counts(finding: RunFinding) -> bool:
-    return finding.severity != "info" and not finding.known
 
 
 @dataclass
