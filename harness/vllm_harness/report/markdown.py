@@ -16,7 +16,6 @@ _HEADINGS = {
     Outcome.PASSED: "passed",
     Outcome.KNOWN: "known defects",
     Outcome.FINDING: "findings",
-    Outcome.MISSED: "missed",
     Outcome.SKIPPED: "skipped",
     Outcome.CANCELLED: "cancelled",
 }

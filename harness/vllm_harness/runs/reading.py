@@ -62,8 +62,12 @@ def last_word(cases: list[Case]) -> list[Case]:
 
 
 def ended(folder: Path) -> End | None:
-    """The record of the run's end; None where it was killed, or is still going on."""
-    return next((record for _, record in records(folder, {"end"}) if isinstance(record, End)), None)
+    """The record of the run's end, the last where it went on; None where it was killed, or still goes on."""
+    found = None
+    for _, record in records(folder, {"end"}):
+        if isinstance(record, End):
+            found = record
+    return found
 
 
 def _records_of(path: Path, only: Collection[str] | None) -> Iterator[tuple[Place, AnyRecord]]:

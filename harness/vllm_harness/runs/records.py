@@ -37,14 +37,12 @@ class Outcome(StrEnum):
     """What became of a case.
 
     `known`: it failed as a defect of the registry says, and in no other way; a case that passed may have
-    known findings too, where what it is about is right. `missed`: of a case that is repeated, where the
-    model's words were others than expected: a figure, not a failure.
+    known findings too, where what it is about is right.
     """
 
     PASSED = "passed"
     KNOWN = "known"
     FINDING = "finding"
-    MISSED = "missed"
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
 
@@ -193,6 +191,19 @@ class Piece(Record):
     text: str
 
 
+class Generation(Record):
+    """What the model was given and generated at one time within a request.
+
+    Attributes:
+        choice: index of the choice, where there are several.
+        prompt, output: the tokens.
+    """
+
+    choice: int = 0
+    prompt: tuple[Piece, ...] = ()
+    output: tuple[Piece, ...] = ()
+
+
 class Arrival(Record):
     """A piece of a streamed answer.
 
@@ -221,6 +232,8 @@ class Exchange(Record):
         stream: the pieces of a stream, in the order in which they came.
         seconds: until the answer was whole.
         prompt, output: the tokens that the model got and gave, where they are known.
+        further: where a request has several choices, or the server generates again after a call of its own
+            tool: the generations after the first.
         twin: id of the exchange that asks the same the other way (streamed or not).
         error: why there is no answer.
     """
@@ -242,6 +255,7 @@ class Exchange(Record):
     seconds: float | None = None
     prompt: tuple[Piece, ...] = ()
     output: tuple[Piece, ...] = ()
+    further: tuple[Generation, ...] = ()
     twin: str = ""
     error: str = ""
 

@@ -16,7 +16,7 @@ from vllm_harness.runs.records import Case, Outcome, RunFinding
 from vllm_harness.terminal.tables import one_line
 from vllm_harness.testing.defects import DEFECT_OF
 from vllm_harness.testing.recorder import TARGET_OF
-from vllm_harness.testing.results import TargetResult, outcome_of, reason_of
+from vllm_harness.testing.results import MISSED, TargetResult, outcome_of, reason_of
 
 CASE_OF = "vllm_harness_case"
 """Of a test's last report: what its case has beside the reports, as plain data."""
@@ -115,8 +115,10 @@ def _outcome(kind: str) -> Outcome:
             return Outcome.FINDING
         case "xfailed":
             return Outcome.KNOWN
-        case "passed" | "skipped" | "missed":
-            return Outcome(kind)
+        case "passed":
+            return Outcome.PASSED
+        case "skipped" | "missed":  # the model said something else, in a test that is repeated: a figure
+            return Outcome.SKIPPED
     return Outcome.CANCELLED
 
 
@@ -129,6 +131,8 @@ def _told(kind: str, report: pytest.TestReport) -> tuple[list[str], str]:
         return [], one_line(report.longrepr[2].removeprefix("Skipped: "))
     if kind == "passed":
         return [], ""
+    if kind == MISSED:
+        return [], f"the model's words were others than expected: {reason_of(report)}"
     return [], reason_of(report) if kind else "it was broken off"
 
 

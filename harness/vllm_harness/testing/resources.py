@@ -18,6 +18,7 @@ from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing import tokens
 from vllm_harness.testing.cases import note
 from vllm_harness.testing.checks import Checker
+from vllm_harness.testing.exchanges import KEEPER, SERVED, Served
 from vllm_harness.testing.quality import ObservedRequest, observe
 from vllm_harness.testing.repeats import sampled
 from vllm_harness.testing.servers import make_ready, serve
@@ -55,6 +56,9 @@ def ready_server(server: Server, item: pytest.Item) -> Iterator[Server]:
     records = isinstance(server, RemoteServer) and bool(kept or replayed)
     if records:
         tokens.begin(server.endpoint)
+    if keeper := item.config.stash.get(KEEPER, None):
+        keeper.watch.taken()  # the harness's own questions
+        item.stash[SERVED] = Served.now(server)
     yield server
     if isinstance(server, RemoteServer):
         server.check()

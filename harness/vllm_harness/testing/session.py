@@ -21,13 +21,11 @@ from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.attempts import refuse_more
 from vllm_harness.testing.capture import uncaptured
-from vllm_harness.testing.cases import CaseWriter
 from vllm_harness.testing.options import models_file
 from vllm_harness.testing.pool import Pool
 from vllm_harness.testing.quality import Decisions, read_reference
 from vllm_harness.testing.recorder import Recorder
 from vllm_harness.testing.results import TargetResult
-from vllm_harness.testing.run_folder import WRITER
 from vllm_harness.testing.skips import NOT_SERVED, SLOW
 
 Server = RemoteServer | AttachedServer
@@ -122,8 +120,6 @@ def the_run(config: pytest.Config) -> PytestRun:
         except HarnessError as error:
             raise pytest.UsageError(str(error)) from error
         config.pluginmanager.register(Recorder(run.result))
-        if writer := config.stash.get(WRITER, None):
-            config.pluginmanager.register(CaseWriter(writer, run.choice.targets, run.result))
     return config.stash[RUN]
 
 

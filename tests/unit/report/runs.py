@@ -45,7 +45,6 @@ def every_outcome() -> list[Case]:
             details=HOSTILE,
             findings=(RunFinding(code="RO101", path="$.x", message=HOSTILE),),
         ),
-        case("test_missed", Outcome.MISSED, reason="other words"),
         case("test_skipped", Outcome.SKIPPED, reason="[slow] minutes"),
         case("test_cut", Outcome.CANCELLED),
     ]
