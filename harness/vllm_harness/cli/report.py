@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import webbrowser
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +15,9 @@ import typer
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.errors import UsageError
 from vllm_harness.report import comparison
-from vllm_harness.report.compare import Change, compare
+from vllm_harness.report.compare import Change, Compared, compare
 from vllm_harness.report.github import github
+from vllm_harness.report.html import page
 from vllm_harness.report.junit import junit
 from vllm_harness.report.markdown import markdown
 from vllm_harness.report.run import Run, read_run
@@ -29,6 +31,7 @@ STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 class ReportFormat(StrEnum):
     """How a run is written."""
 
+    HTML = "html"
     MARKDOWN = "markdown"
     JUNIT = "junit"
     GITHUB = "github"
@@ -38,6 +41,7 @@ class CompareFormat(StrEnum):
     """How a comparison is written."""
 
     TEXT = "text"
+    HTML = "html"
     MARKDOWN = "markdown"
     JSON = "json"
 
@@ -55,23 +59,35 @@ app = typer.Typer(
     cls=_RunByDefault, no_args_is_help=True, help="Show a run folder, or compare two: `report RUN`."
 )
 RUN = Annotated[str, typer.Argument(help="A run folder, the name of a kept run, or `latest`.")]
-OUTPUT = Annotated[Path | None, typer.Option("--output", "-o", help="The file; by default standard output.")]
+OUTPUT = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", help="The file; by default standard output, and for HTML one in the run folder."
+    ),
+]
+OPEN = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 
 
 @app.command("show")
 def show(
     run: RUN,
-    format: Annotated[ReportFormat, typer.Option(help="The format.")] = ReportFormat.MARKDOWN,
+    format: Annotated[ReportFormat, typer.Option(help="The format.")] = ReportFormat.HTML,
     output: OUTPUT = None,
+    open_: OPEN = False,
 ) -> None:
     """Write a report of a run (`report RUN` is `report show RUN`).
 
     `github` prints annotations. It and `markdown` also append the summary to the file that
     GITHUB_STEP_SUMMARY names. The exit code is 0 whatever the run has found, and 2 where there is no run.
     """
-    read = read_run(find_run(run))
-    if format is not ReportFormat.JUNIT and (page := os.environ.get(STEP_SUMMARY)):
-        _append(Path(page), _markdown(read))
+    folder = find_run(run)
+    if format is ReportFormat.HTML:
+        _show_page(page.write([folder], output or folder / "report.html"), open_)
+        return
+    _refuse_open(open_)
+    read = read_run(folder)
+    if format is not ReportFormat.JUNIT and (summary := os.environ.get(STEP_SUMMARY)):
+        _append(Path(summary), _markdown(read))
     made: dict[ReportFormat, Callable[[Run], str]] = {
         ReportFormat.MARKDOWN: _markdown,
         ReportFormat.JUNIT: junit,
@@ -86,6 +102,7 @@ def compare_(
     after: RUN,
     format: Annotated[CompareFormat, typer.Option(help="The format.")] = CompareFormat.TEXT,
     output: OUTPUT = None,
+    open_: OPEN = False,
 ) -> None:
     """Compare two runs, case by case.
 
@@ -94,20 +111,39 @@ def compare_(
     """
     earlier, later = read_run(find_run(before)), read_run(find_run(after))
     compared = compare(earlier, later)
-    made = {
+    if format is CompareFormat.HTML:
+        folders = [earlier.folder, later.folder]
+        _show_page(page.write(folders, output or later.folder / "comparison.html"), open_)
+    else:
+        _refuse_open(open_)
+        _write(_compared_as(format)(earlier, later, compared), output)
+    if any(each.change is Change.WORSE for each in compared):
+        raise typer.Exit(1)
+
+
+def _compared_as(format: CompareFormat) -> Callable[[Run, Run, Sequence[Compared]], str]:
+    return {
         CompareFormat.TEXT: comparison.as_text,
         CompareFormat.MARKDOWN: comparison.as_markdown,
         CompareFormat.JSON: comparison.as_json,
-    }
-    _write(made[format](earlier, later, compared), output)
-    if any(each.change is Change.WORSE for each in compared):
-        raise typer.Exit(1)
+    }[format]
 
 
 @app.command("schema")
 def schema(output: OUTPUT = None) -> None:
     """Print the JSON Schema of a line of a run folder's records."""
     _write(json.dumps(RECORD.json_schema(), indent=1) + "\n", output)
+
+
+def _show_page(written: Path, open_: bool) -> None:
+    print(written)
+    if open_:
+        webbrowser.open(written.absolute().as_uri())
+
+
+def _refuse_open(open_: bool) -> None:
+    if open_:
+        raise UsageError("--open is of the HTML page", hint="leave out --format, or --open")
 
 
 def _markdown(run: Run) -> str:

@@ -18,7 +18,7 @@ from vllm_harness.scenarios.format import Scenario, Turn
 from vllm_harness.scenarios.judging import Mismatch
 from vllm_harness.scenarios.results import Conversation, Prompt, TurnResult
 from vllm_harness.scenarios.sending import send
-from vllm_harness.scenarios.tools import Result, Toolbox
+from vllm_harness.scenarios.tools import Result, Toolbox, with_tokens
 from vllm_harness.scenarios.transports.transport import Ask, Said, Sent, Transport
 from vllm_harness.scripted.book import BookRule, ScriptBook, ScriptError
 from vllm_harness.scripted.book_file import SaySpec
@@ -82,7 +82,8 @@ class _Talk:
                 missing = Mismatch("tool outputs", "an output of the scenario for each call", actual)
                 return TurnResult(turn.name, mismatches=[missing])
             results.append(Result(call.id, *output))
-        result = TurnResult(turn.name, sent=Sent(tuple(results), turn.user))
+        approved = line[-1].answer.approvals if line else ()
+        result = TurnResult(turn.name, sent=Sent(tuple(results), turn.user, approved))
         self._exchange(turn, result, line, client)
         self._look_for_calls(turn, result)
         return result
@@ -95,7 +96,8 @@ class _Talk:
         before = self.results[above.name]
         if before.said is None:
             return f"it continues turn {above.name}, which has no answer to go on from"
-        if not turn.user and above.expect.calls and not before.said.answer.open_calls:
+        answer = before.said.answer
+        if not turn.user and above.expect.calls and not (answer.open_calls or answer.approvals):
             return f"it sends outputs alone, and turn {above.name} made no call"
         return ""
 
@@ -125,7 +127,7 @@ class _Talk:
         return Ask(
             self._served.model,
             self._scenario.instructions,
-            self._toolbox,
+            with_tokens(self._toolbox, turn.sends),
             turn.tool_choice,
             turn.max_tokens or self._scenario.max_tokens,
             self._context,

@@ -33,6 +33,10 @@ def test_a_report_goes_where_it_is_wanted(tmp_path: Path, monkeypatch: pytest.Mo
     assert told(folder, "--format", "markdown").startswith("# vLLM harness: suites `qwen3`")
     assert told("show", folder, "--format", "junit", "-o", str(tmp_path / "junit.xml")) == ""
     assert (tmp_path / "junit.xml").read_text().startswith("<?xml")
+    assert told(folder) == f"{folder}/report.html\n"
+    assert (tmp_path / "run" / "report.html").read_text().startswith("<!doctype html>")
+    with pytest.raises(UsageError, match="--open is of the HTML page"):
+        told(folder, "--format", "junit", "--open")
     with pytest.raises(UsageError, match="cannot be written"):
         told(folder, "--format", "junit", "-o", str(tmp_path / "no" / "junit.xml"))
 
@@ -51,6 +55,10 @@ def test_comparing(tmp_path: Path) -> None:
     run_in(tmp_path / "b", [case("t", Outcome.FINDING)])
     assert "1 worse" in told("compare", str(tmp_path / "a"), str(tmp_path / "b"), code=1)
     assert "1 better" in told("compare", str(tmp_path / "b"), str(tmp_path / "a"))
+    page = tmp_path / "page.html"
+    both = (str(tmp_path / "b"), str(tmp_path / "a"))
+    assert told("compare", *both, "--format", "html", "-o", str(page)) == f"{page}\n"
+    assert page.stat().st_size > 1000
 
 
 def test_the_schema_describes_what_is_written(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ class RegressionRun:
         return cls(run_folder("regression", name))
 
     def has_cells(self) -> bool:
-        """Whether any cell has finished."""
+        """Whether a cell has finished."""
         return any(self.folder.glob("*/*/*.json"))
 
     def cells(self) -> Iterator[Cell]:
