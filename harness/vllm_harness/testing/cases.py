@@ -142,7 +142,7 @@ def _details(report: pytest.TestReport) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n... {len(text) - LONGEST} characters more"
 
 
-@dataclass
+@dataclass(eq=False)  # pytest keeps plugins in sets
 class CaseWriter:
     """A pytest plugin: writes each test's case when it has ended, and a target when it is first heard of.
 
