@@ -66,6 +66,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "URL",
         "help": "the scripted server behind that server: it is told what the model answers",
     },
+    "--vllm-gateway": {
+        "metavar": "NAME==VERSION",
+        "help": "the gateway that --vllm-server-url is, as litellm==1.106.12: what is known of it applies",
+    },
     "--vllm-server-model": {"metavar": "NAME", "help": "the model's name on that server"},
     "--vllm-api-key-env": {"metavar": "NAME", "help": "variable that holds that server's API key"},
     "--vllm-cold-start": {**_FLAG, "help": "start servers without the fork server"},

@@ -11,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
 
 from vllm_harness.configuration.targets import Target
-from vllm_harness.defects.registry import known_deviations
+from vllm_harness.defects.registry import gateway_deviations, known_deviations
 from vllm_harness.endpoint import Endpoint, tls
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.server.remote import RemoteServer
@@ -126,7 +126,11 @@ def async_client(server: Server, book: ScriptBook | None, tap: WireTap) -> Async
 def checker(server: Server, item: pytest.Item) -> Iterator[Checker]:
     """A test's checks; their findings go into the record of its target."""
     exact = _told(server) is not None and not item.config.option.vllm_replay_tokens
-    known = known_deviations(server.entry.name, server.vllm_version, the_run(item.config).defects)
+    defects = the_run(item.config).defects
+    known = (
+        *known_deviations(server.entry.name, server.vllm_version, defects),
+        *gateway_deviations(item.config.option.vllm_gateway or "", defects),
+    )
     made = Checker(known, server.vllm_version, exact, judged=partial(note, item))
     yield made
     result_of(item).add(made.findings)
