@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated
 
@@ -88,7 +89,11 @@ def root(
 
 
 def main() -> None:
-    """The console script: runs the app, and turns a HarnessError into its message and exit code."""
+    """The console script: runs the app, and turns a HarnessError into its message and exit code.
+
+    SIGTERM ends a command as Ctrl-C does: its servers are given back, and what it has found is kept.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.argv[1:] = with_address(sys.argv[1:])
     try:
         app()
