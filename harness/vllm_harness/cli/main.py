@@ -20,7 +20,9 @@ from vllm_harness.cli import (
     doctor,
     env,
     export,
+    gateway,
     init,
+    load,
     models,
     mutants,
     parity,
@@ -30,6 +32,7 @@ from vllm_harness.cli import (
     run,
     scenario,
     serve,
+    site,
     upstream,
     validate,
 )
@@ -45,14 +48,17 @@ app.command()(init.init)
 app.command(context_settings=PASS_ON)(serve.serve)
 app.command(context_settings=PASS_ON, hidden=not checkout())(run.run)
 app.command(hidden=not checkout())(mutants.mutants)
+app.command(hidden=not checkout())(site.site)
 app.add_typer(book.app, name="book")
 app.command()(validate.validate)
 app.command()(validate.explain)
+app.add_typer(gateway.app, name="gateway")
 app.command()(doctor.doctor)
 app.command()(check_weights.check_weights)
 app.command()(ps.ps)
 app.command()(ps.stop)
 app.add_typer(scenario.app, name="scenario")
+app.command()(load.load)
 app.add_typer(repro.app, name="repro")
 app.add_typer(regression.app, name="regression")
 app.command("parity")(parity.parity_)
