@@ -18,7 +18,7 @@ from vllm_harness.scenarios.format import Scenario, Turn
 from vllm_harness.scenarios.judging import Mismatch
 from vllm_harness.scenarios.results import Conversation, Prompt, TurnResult
 from vllm_harness.scenarios.sending import send
-from vllm_harness.scenarios.tools import Result, Toolbox
+from vllm_harness.scenarios.tools import Result, Toolbox, with_tokens
 from vllm_harness.scenarios.transports.transport import Ask, Said, Sent, Transport
 from vllm_harness.scripted.book import BookRule, Plain, ScriptBook, ScriptError
 from vllm_harness.scripted.book_file import SaySpec
@@ -81,7 +81,8 @@ class _Talk:
                 missing = Mismatch("tool outputs", "an output of the scenario for each call", actual)
                 return TurnResult(turn.name, mismatches=[missing])
             results.append(Result(call.id, *output))
-        result = TurnResult(turn.name, sent=Sent(tuple(results), turn.user))
+        approved = line[-1].answer.approvals if line else ()
+        result = TurnResult(turn.name, sent=Sent(tuple(results), turn.user, approved))
         self._exchange(turn, result, line, client)
         return result
 
@@ -107,7 +108,7 @@ class _Talk:
         return Ask(
             self._served.model,
             self._scenario.instructions,
-            self._toolbox,
+            with_tokens(self._toolbox, turn.sends),
             turn.tool_choice,
             turn.max_tokens or self._scenario.max_tokens,
             self._context,

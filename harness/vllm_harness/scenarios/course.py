@@ -34,7 +34,8 @@ class Course:
         before = self.results[above.name]
         if before.said is None:
             return f"it continues turn {above.name}, which has no answer to go on from"
-        if not turn.user and above.expect.calls and not before.said.answer.open_calls:
+        answer = before.said.answer
+        if not turn.user and above.expect.calls and not (answer.open_calls or answer.approvals):
             return f"it sends outputs alone, and turn {above.name} made no call"
         return ""
 

@@ -96,7 +96,7 @@ def _status(reply: Reply, answer: Answer) -> str:
 def _of_calls(expected: Sequence[CallExpectation] | None, calls: Sequence[Call]) -> Iterator[Mismatch]:
     if expected is None:
         return
-    if [call.name for call in calls] != [call.name for call in expected]:
+    if [(call.name, call.asks) for call in calls] != [(call.name, call.asks) for call in expected]:
         yield Mismatch(CALLS, _names(expected), _names(calls))
         return
     for number, (wanted, call) in enumerate(zip(expected, calls, strict=True)):
@@ -110,7 +110,7 @@ def _of_calls(expected: Sequence[CallExpectation] | None, calls: Sequence[Call])
 
 
 def _names(calls: Sequence[CallExpectation | Call]) -> str:
-    return ", ".join(call.name for call in calls) or "no call"
+    return ", ".join(f"{call.name}{' (asks)' * call.asks}" for call in calls) or "no call"
 
 
 def _of_events(expected: Sequence[str], events: Sequence[Json]) -> Iterator[Mismatch]:
