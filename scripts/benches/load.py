@@ -77,8 +77,8 @@ def main(
                 sent = long.requests - short.requests
                 cost = (long.cpu_s - short.cpu_s) / sent * 1e3 if sent > 0 else float("nan")
                 calls = f"{long.calls} of {long.requests}"
-                cpu = f"{short.cpu_s:.1f}, {long.cpu_s:.1f}"
-                rows.append((str(at_once), name, f"{cost:.2f}", cpu, calls, str(short.wrong + long.wrong)))
+                cpu, wrong = f"{short.cpu_s:.1f}, {long.cpu_s:.1f}", str(short.wrong + long.wrong)
+                rows.append((str(at_once), name, f"{cost:.2f}", cpu, calls, wrong))
     headings = (
         "at once",
         "client",
@@ -112,7 +112,7 @@ def _guidellm() -> Path:
 
 
 def _ours(url: str, at_once: int, requests: int, folder: Path) -> Cost:
-    out = folder / f"ours-{at_once}-{requests}"
+    out = Path(tempfile.mkdtemp(dir=folder))
     words: Sequence[str] = (
         *("vllm-harness", "load", str(HERE / "scenario.yaml"), "--model", "qwen3", "--server-url", url),
         *("--transport", "chat", "--concurrency", str(at_once), "--requests", str(requests)),
