@@ -24,7 +24,9 @@ from vllm_harness.cli import (
     mutants,
     parity,
     ps,
+    record,
     regression,
+    replay,
     repro,
     run,
     scenario,
@@ -51,6 +53,8 @@ app.command()(check_weights.check_weights)
 app.command()(ps.ps)
 app.command()(ps.stop)
 app.add_typer(scenario.app, name="scenario")
+app.command()(record.record)
+app.command()(replay.replay)
 app.add_typer(repro.app, name="repro")
 app.add_typer(regression.app, name="regression")
 app.command("parity")(parity.parity_)

@@ -105,10 +105,10 @@ def run_(
     entry = load_models(models_file).get(model)
     if server_url is not None:
         attached = AttachedServer(attach(server_url, api_key_env), entry, server_model)
-        conversations = _run(scenario, attached, transports)
+        conversations = run_on(scenario, attached, transports)
     else:
         chosen = lane or ("scripted" if scenario.scriptable and "scripted" in entry.lanes else "live")
-        _check_capabilities(scenario, entry, chosen)
+        check_capabilities(scenario, entry, chosen)
         with mcp_servers(scenario.mcp) as mcp:
             args, env = launch_flags(mcp.values())
             with RemoteServer(
@@ -121,7 +121,7 @@ def run_(
                 cold_start=cold_start,
                 progress=ConsoleProgress(),
             ) as remote:
-                conversations = _run(scenario, remote, transports, mcp)
+                conversations = run_on(scenario, remote, transports, mcp)
     if as_json:
         print(json.dumps([each.as_json() for each in conversations], indent=2, ensure_ascii=False))
     else:
@@ -131,18 +131,19 @@ def run_(
         raise typer.Exit(1)
 
 
-def _run(
+def run_on(
     scenario: Scenario,
     server: RemoteServer | AttachedServer,
     transports: Sequence[Transport],
     mcp: Mapping[str, RunningMcp] | None = None,
 ) -> list[Conversation]:
+    """Runs a scenario on a server."""
     scripted = server.lane == "scripted"
     served = Served(server.endpoint, server.model, server.entry, server.vllm_version, scripted)
     return run(scenario, served, transports, attempts=server.entry.limits.live_attempts, mcp=mcp)
 
 
-def _check_capabilities(scenario: Scenario, entry: ModelEntry, lane: Lane) -> None:
+def check_capabilities(scenario: Scenario, entry: ModelEntry, lane: Lane) -> None:
     """Raises UsageError where the model cannot do what the scenario asks for."""
     if lacking := needed_capabilities(scenario, scripted=lane == "scripted") - entry.capabilities:
         raise UsageError(
