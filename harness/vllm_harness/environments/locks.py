@@ -123,8 +123,8 @@ def recipes() -> dict[str, Recipe]:
 def make_lock(name: str, progress: Progress) -> Path:
     """Resolves against the main index and writes `env/NAME.lock`: a recipe's, or `harness` (pyproject.toml).
 
-    The lock of the harness keeps the versions that it has: a new dependency changes no other. Remove the file to take the
-    newest of all.
+    The lock of the harness keeps its versions, so that a new dependency changes no other; remove the
+    file to take the newest of all.
 
     Raises UsageError (no such recipe), InstallError (no resolution).
     """

@@ -1,0 +1,86 @@
+"""The folder of a run: `records.jsonl`, written as it goes; a further process writes a file of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from vllm_harness.errors import UsageError
+from vllm_harness.runs.records import AnyRecord, Header
+
+PATTERN = "records*.jsonl"
+REDACTED = "[redacted]"
+
+
+class RunWriter:
+    """Writes the records of a run, each at once; any thread may.
+
+    Args:
+        folder: of the run; made where it is missing.
+        part: name of this process's part, such as a worker's; empty for the run itself.
+        secrets: values that are never written.
+
+    Raises:
+        UsageError: the folder holds another run, or can't be written.
+    """
+
+    def __init__(self, folder: Path, part: str = "", secrets: Iterable[str] = ()) -> None:
+        self.folder = folder
+        self.path = folder / f"records{'-' + part if part else ''}.jsonl"
+        self._secrets = _pattern(secrets)
+        self._lock = threading.Lock()
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # appended: what is there stays, also where a run goes on
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise UsageError(
+                f"the run folder {folder} can't be written: {error.strerror}", hint="name another folder"
+            ) from error
+
+    @classmethod
+    def begin(cls, folder: Path, header: Header, secrets: Iterable[str] = ()) -> Self:
+        """Begins a run. Raises UsageError where the folder holds one already."""
+        if any(folder.glob(PATTERN)):
+            raise UsageError(f"{folder} holds a run already", hint="remove it, or name another folder")
+        writer = cls(folder, secrets=secrets)
+        writer.write(header)
+        return writer
+
+    def write(self, record: AnyRecord) -> None:
+        """Keeps a record; a line is whole or, after a kill, cut at its end."""
+        line = record.model_dump_json(exclude_defaults=not isinstance(record, Header))
+        if self._secrets:
+            line = self._secrets.sub(REDACTED, line)
+        if not isinstance(record, Header):  # whose type is there
+            line = f'{{"type":"{record.type}",{line[1:]}'
+        data = line.encode() + b"\n"
+        with self._lock:
+            while data:
+                data = data[os.write(self._file, data) :]
+
+    def close(self) -> None:
+        """Closes the file."""
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:
+    values = sorted({json.dumps(value)[1:-1] for value in secrets if value}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, values))) if values else None
