@@ -16,6 +16,7 @@ from vllm_harness.cli import (
     bundle,
     check_weights,
     defects,
+    diff,
     doctor,
     env,
     export,
@@ -55,6 +56,7 @@ app.command()(ps.stop)
 app.add_typer(scenario.app, name="scenario")
 app.command()(record.record)
 app.command()(replay.replay)
+app.command()(diff.diff)
 app.add_typer(repro.app, name="repro")
 app.add_typer(regression.app, name="regression")
 app.command("parity")(parity.parity_)
