@@ -15,6 +15,7 @@ from vllm_harness.cli import (
     book,
     bundle,
     check_weights,
+    convert,
     defects,
     diff,
     doctor,
@@ -57,6 +58,7 @@ app.add_typer(scenario.app, name="scenario")
 app.command()(record.record)
 app.command()(replay.replay)
 app.command()(diff.diff)
+app.command()(convert.convert)
 app.add_typer(repro.app, name="repro")
 app.add_typer(regression.app, name="regression")
 app.command("parity")(parity.parity_)

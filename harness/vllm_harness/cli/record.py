@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from vllm_harness.cassettes import provenance
 from vllm_harness.cassettes.format import Recorded
+from vllm_harness.cassettes.listening import check_installed
+from vllm_harness.cassettes.proxy import RecordingProxy
 from vllm_harness.cassettes.recording import of_conversation
-from vllm_harness.cassettes.writing import check_writable, write
+from vllm_harness.cassettes.writing import Recording, check_writable, write
 from vllm_harness.cli.options import (
     COLD_START,
     DEVICE,
@@ -45,11 +50,18 @@ OUTPUT = Annotated[Path, typer.Option("--output", "-o", help="The cassette: a fi
 
 
 def record(
-    scenario: Annotated[
-        str, typer.Argument(help="A scenario file, or the name of one of the package's stories.")
-    ],
-    model: Annotated[str, typer.Option(help="A model entry or a hub id.")],
     output: OUTPUT,
+    scenario: Annotated[
+        str | None, typer.Argument(help="A scenario file, or the name of one of the package's stories.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="A model entry or a hub id.")] = None,
+    proxy: Annotated[
+        int | None,
+        typer.Option(help="Record somebody else's client, which sends its requests to this port; 0: any."),
+    ] = None,
+    upstream: Annotated[
+        str | None, typer.Option(help="With --proxy: the URL of the server that requests are passed on to.")
+    ] = None,
     transport: Annotated[
         str, typer.Option(help="The transport: responses, responses-history, chat or messages.")
     ] = "responses",
@@ -68,12 +80,20 @@ def record(
     api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
     models_file: MODELS_FILE = None,
 ) -> None:
-    """Record a scenario as a cassette.
+    """Record a scenario, or what somebody else's client sends, as a cassette.
 
     Secrets are not written. The exit code is 1 where something in the
     scenario was not as expected; the cassette is written all the same.
     """
     check_writable(output)
+    if proxy is not None and upstream is not None and scenario is None:
+        _record_client(proxy, upstream, output)
+        return
+    if scenario is None or model is None or proxy is not None or upstream is not None:
+        raise UsageError(
+            "it is not clear what is to be recorded",
+            hint="give a scenario and --model, or --proxy PORT and --upstream URL",
+        )
     read, over = read_scenario(find_scenario(scenario)), transports_of([transport], (stream,))
     entry = load_models(models_file).get(model)
     if server_url is not None:
@@ -101,6 +121,25 @@ def record(
                 held = run_on(read, server, over, mcp)[0]
             secrets = secret_values(server.launch.env, server.launch.args)
             _keep(read, scenario, held, provenance.of_server(server), generated, secrets, output)
+
+
+def _record_client(port: int, upstream: str, output: Path) -> None:
+    """Records until Ctrl-C or SIGTERM."""
+    check_installed()
+    endpoint, console = attach(upstream), plain_console(stderr=True)
+    recorded = provenance.of_endpoint(endpoint).model_copy(update={"by": "proxy"})
+    kept = Recording(output, "", recorded, redactor())
+    tell = partial(_tell, console)
+    try:
+        passing = RecordingProxy(endpoint.base_url, kept, tell)
+        asyncio.run(passing.run(port, lambda url: tell(f"{url} passes on to {upstream}; Ctrl-C ends it")))
+    finally:
+        kept.end()
+    print(f"{output}: {kept.count} exchanges")
+
+
+def _tell(console: Console, line: str) -> None:
+    console.print(escaped(line))
 
 
 @contextmanager

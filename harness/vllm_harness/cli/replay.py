@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +13,12 @@ import typer
 from vllm_harness.cassettes import provenance
 from vllm_harness.cassettes.checking import Checked, about, check
 from vllm_harness.cassettes.format import Cassette, Recorded
+from vllm_harness.cassettes.listening import check_installed
 from vllm_harness.cassettes.reading import Read, read
 from vllm_harness.cassettes.replaying import Played, as_cassette, objections
 from vllm_harness.cassettes.replaying import replay as played_on
+from vllm_harness.cassettes.serving import Player
+from vllm_harness.cassettes.serving import serve as serve_from
 from vllm_harness.cassettes.writing import check_writable, write
 from vllm_harness.cli.diff import show_differences
 from vllm_harness.cli.options import (
@@ -47,6 +51,12 @@ def replay(
     model: Annotated[
         str | None, typer.Option(help="Send the requests to a server of this model entry or hub id.")
     ] = None,
+    serve: Annotated[
+        int | None, typer.Option(help="Answer clients at this port from the cassette; 0: any port.")
+    ] = None,
+    timed: Annotated[
+        bool, typer.Option("--timed", help="With --serve: answers come in the time that they took.")
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="With --model: write what came as a cassette.")
     ] = None,
@@ -61,15 +71,21 @@ def replay(
     api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
     models_file: MODELS_FILE = None,
 ) -> None:
-    """Check a cassette, or send its requests again and compare what comes.
+    """Check a cassette, send its requests again, or answer a client from it.
 
     By itself: every stream and body, what streams add up to, and what holds
     between turns. With --model the requests are sent again with the ids of
-    the new run; a scripted model says what was recorded. The exit code is 1
-    where a rule is broken, something differs, or an exchange was not played;
-    what is known of vLLM does not count.
+    the new run; a scripted model says what was recorded. With --serve each
+    recorded request is answered once. The exit code is 1 where a rule is
+    broken, something differs, a request was not recorded, or an exchange was
+    never played; what is known of vLLM does not count.
     """
     recording = read(file)
+    if serve is not None:
+        if model is not None or server_url is not None or output is not None:
+            raise UsageError("--serve needs no server", hint="leave out --model, --server-url and --output")
+        _serve(recording.cassette, serve, timed)
+        return
     if model is None:
         if server_url is not None or output is not None:
             raise UsageError("which model entry is it?", hint="name it with --model")
@@ -97,6 +113,25 @@ def replay(
             _keep(output, cassette, played, provenance.of_server(server), secrets)
     _show_played(played)
     if any(each.wrong for each in played) or not played:
+        raise typer.Exit(1)
+
+
+def _serve(cassette: Cassette, port: int, timed: bool) -> None:
+    """Answers clients until Ctrl-C or SIGTERM."""
+    check_installed()
+    console = plain_console(stderr=True)
+
+    def tell(line: str) -> None:
+        console.print(escaped(line))
+
+    player = Player(cassette, redactor())
+    asyncio.run(
+        serve_from(player, port, lambda url: tell(f"{url} answers; Ctrl-C ends it"), tell, timed=timed)
+    )
+    print(f"exchanges {cassette.count}, never played {len(player.left)}, misses {len(player.misses)}")
+    for turn in player.left:
+        print(f"turn {turn} was never played")
+    if player.left or player.misses:
         raise typer.Exit(1)
 
 
