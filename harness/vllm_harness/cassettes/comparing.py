@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import groupby
@@ -42,6 +42,7 @@ _OF_THE_REQUEST = frozenset({"tools", "metadata"})
 """Keys whose value repeats what was asked for, as one value."""
 _TOKENS = re.compile(r"tokens?(?:_per_turn)?$")
 _SHOWN = 6
+_EVENT = "event "
 
 
 @dataclass(frozen=True)
@@ -113,12 +114,22 @@ def compared(turn: str, left: Exchange, right: Exchange) -> list[Difference]:
     """Where two exchanges differ in meaning and in protocol."""
     found = [*_meanings(turn, left, right)]
     first, second = facts(left), facts(right)
+    alone = set(_events_of(first)) ^ set(_events_of(second))  # the order of the events tells of these
     for place in {**first, **second}:
         sides = first.get(place, ()), second.get(place, ())
-        if sides[0] != sides[1]:
+        if sides[0] != sides[1] and _event_of(place) not in alone:
             found.append(Difference(turn, "protocol", place, *map(_listed, sides)))
     found += _orders(turn, left, right)
     return found
+
+
+def _event_of(place: str) -> str:
+    """The type of the events that a fact is about; empty where it is not about events."""
+    return place.partition(": ")[0] if place.startswith(_EVENT) else ""
+
+
+def _events_of(found: Iterable[str]) -> Iterator[str]:
+    return filter(None, map(_event_of, found))
 
 
 def _meanings(turn: str, left: Exchange, right: Exchange) -> Iterator[Difference]:
@@ -150,7 +161,7 @@ def facts(exchange: Exchange) -> dict[str, tuple[str, ...]]:
     for event in json_events(response):
         named = str(event.get("type") or event.get("object") or "event")
         own = {key: value for key, value in event.items() if key not in ("response", "type")}
-        _take(own, f"event {named}", ": ", found, within_event=True)
+        _take(own, f"{_EVENT}{named}", ": ", found, within_event=True)
     return {place: tuple(dict.fromkeys(values)) for place, values in found.items()}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from vllm_harness.cassettes import comparing
 from vllm_harness.cassettes.answers import ERROR, answer_of, api_of, as_exchange
 from vllm_harness.cassettes.comparing import Difference
 from vllm_harness.cassettes.format import Cassette, Exchange, Recorded
+from vllm_harness.cassettes.new_ids import NewIds
 from vllm_harness.cassettes.recording import of_reply
 from vllm_harness.defects.registry import Defects, known_deviations
 from vllm_harness.endpoint import Endpoint, tls
@@ -29,8 +29,6 @@ from vllm_harness.scripted.book import BookRule, ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import Meaning, ToolCall
 
-_WITHOUT = ("failed", "refused")
-"""How an exchange ends that has no answer to go on from."""
 _VERSION_HEADER = {"anthropic-version": "2023-06-01"}
 
 
@@ -73,12 +71,12 @@ def replay(cassette: Cassette, served: Served, defects: Defects | None = None) -
         DialectError: the family of a scripted model cannot express what was recorded.
         BookError: the server takes no scripts.
     """
-    player = _Player(served, cassette.recorded)
+    ids, same_model = NewIds(), cassette.recorded.model == served.entry.name
     known = known_deviations(served.entry.name, served.version, defects)
     played = []
     with httpx.Client(timeout=served.endpoint.request_s, verify=tls()) as client:
         for recorded in cassette.exchanges:
-            one = player.play(recorded, client)
+            one = _play(recorded, served, ids, same_model, client)
             one.findings = apply_known(one.findings, known, served.version)
             played.append(one)
     return played
@@ -111,92 +109,22 @@ def objections(cassette: Cassette, served: Served) -> list[str]:
     return found
 
 
-class _Player:
-    def __init__(self, served: Served, recorded: Recorded) -> None:
-        self._served = served
-        self._same_model = recorded.model == served.entry.name
-        self._ids: dict[str, str] = {}
-        self._lost: dict[str, str] = {}
-
-    def play(self, recorded: Exchange, client: httpx.Client) -> Played:
-        request = recorded.request
-        body = self._with_new_ids(request.body)
-        path = re.sub(r"[\w-]+", lambda part: self._ids.get(part[0], part[0]), request.path)
-        if reason := self._why_not(body, path):
-            self._lose(recorded, reason)
-            return Played(recorded.turn, reason)
-        if isinstance(body, dict) and "model" in body:
-            body["model"] = self._served.model
-        with _scripted(self._served, recorded, self._same_model) as headers:
-            url = self._served.endpoint.url_for(path)
-            reply = send(
-                client, url, body, {**_keys(self._served.endpoint), **headers}, method=request.method
-            )
-        sent = request.model_copy(update={"body": body, "path": path})
-        new = recorded.model_copy(update={"request": sent, "response": of_reply(reply), "tokens": ()})
-        differences = comparing.compared(recorded.turn, recorded, new)
-        if not self._served.scripted:
-            differences = comparing.without_words(differences)
-        self._learn(recorded, new)
-        return Played(recorded.turn, "", new, differences, _findings(new))
-
-    def _with_new_ids(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self._ids.get(value, value)
-        if isinstance(value, list):
-            return [self._with_new_ids(each) for each in value]
-        if isinstance(value, dict):
-            return {key: self._with_new_ids(each) for key, each in value.items()}
-        return value
-
-    def _why_not(self, body: Any, path: str) -> str:
-        """Why a request cannot be sent: it names what this run does not have."""
-        texts = {*_texts(body), *re.findall(r"[\w-]+", path)}
-        return next((reason for identifier, reason in self._lost.items() if identifier in texts), "")
-
-    def _learn(self, recorded: Exchange, new: Exchange) -> None:
-        before, after = answer_of(recorded), answer_of(new)
-        if before is None:
-            return
-        if after is None or (after.status in _WITHOUT and before.status not in _WITHOUT):
-            status = new.response.status
-            self._lose(
-                recorded, f"turn {recorded.turn}, which it continues, has no answer now (HTTP {status})"
-            )
-            return
-        self._ids.update(_pairs(before, after))
-        for call in before.calls:
-            if call.id not in self._ids:
-                self._lost[call.id] = (
-                    f"it is about a call of {call.name}, which was not made in turn {recorded.turn}"
-                )
-
-    def _lose(self, recorded: Exchange, reason: str) -> None:
-        answer = answer_of(recorded)
-        if answer is not None:
-            for identifier in (answer.id, *(call.id for call in answer.calls)):
-                self._lost.setdefault(identifier, reason)
-
-
-def _pairs(before: Answer, after: Answer) -> Iterator[tuple[str, str]]:
-    """The ids of two answers that stand for the same: of responses, of items, and of calls in their order."""
-    yield before.id, after.id
-    left = list(after.said)
-    for item in before.said:
-        same = next((each for each in left if each.get("type") == item.get("type")), None)
-        if same is not None:
-            left.remove(same)
-            if isinstance(item.get("id"), str) and isinstance(same.get("id"), str):
-                yield item["id"], same["id"]
-    yield from zip((call.id for call in before.calls), (call.id for call in after.calls), strict=False)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (list, dict)):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _texts(each)
+def _play(recorded: Exchange, served: Served, ids: NewIds, same_model: bool, client: httpx.Client) -> Played:
+    request, reason = ids.request(recorded)
+    if reason:
+        return Played(recorded.turn, reason)
+    if isinstance(request.body, dict) and "model" in request.body:
+        request = request.model_copy(update={"body": {**request.body, "model": served.model}})
+    url = served.endpoint.url_for(request.path)
+    with _scripted(served, recorded, same_model) as headers:
+        sent = {**_keys(served.endpoint), **headers}
+        reply = send(client, url, request.body, sent, method=request.method)
+    new = recorded.model_copy(update={"request": request, "response": of_reply(reply), "tokens": ()})
+    differences = comparing.compared(recorded.turn, recorded, new)
+    if not served.scripted:
+        differences = comparing.without_words(differences)
+    ids.learn(recorded, new)
+    return Played(recorded.turn, "", new, differences, _findings(new))
 
 
 def _findings(exchange: Exchange) -> list[Finding]:

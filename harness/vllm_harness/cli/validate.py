@@ -25,7 +25,9 @@ class FindingFormat(StrEnum):
 def validate(
     files: Annotated[
         list[str],
-        typer.Argument(help="The captures: .sse, .jsonl or .json files, cassettes, or - for standard input."),
+        typer.Argument(
+            help="The captures: .sse, .jsonl or .json files, cassettes, .har, or - for standard input."
+        ),
     ],
     format: Annotated[
         FindingFormat, typer.Option(help="The format in which findings are written.")
