@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness.cli.cluster import RAY, RESUME, executor_of, keep_command, resume
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.defects import FOLDER
 from vllm_harness.cli.options import CHANGED_FROM
@@ -50,6 +51,7 @@ from vllm_harness.cli.regression_table import (
 )
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.executors.shard import Executor
 from vllm_harness.regression.cases.groups import Generation
 from vllm_harness.regression.cases.meanings import FILE as MEANINGS
 from vllm_harness.regression.cases.properties import BUDGET
@@ -99,10 +101,14 @@ def regression(
     write_baseline: WRITE_BASELINE = None,
     changed: CHANGED = False,
     changed_from: CHANGED_FROM = "",
+    ray: RAY = "",
+    resumed: RESUME = "",
 ) -> None:
     """Run the cases of each family through vLLM's own parsers; exit 1 where a case fails."""
     if context.invoked_subcommand:
         return
+    if resumed:
+        resume("regression", resumed, ray, context.find_root().command.main)
     if changed_from and not changed:
         raise UsageError("--changed-from says what --changed compares with", hint="add --changed")
     if changed:
@@ -113,6 +119,7 @@ def regression(
                 "--coverage": coverage,
                 "--run": run,
                 "--engine http": engine == "http",
+                "--ray": ray,
             }
         )
     known = _baseline(baseline, engine)
@@ -128,12 +135,16 @@ def regression(
     if write_baseline and len(environments) != 1:
         raise UsageError("--write-baseline takes one environment", hint="give one to --vllm")
     at_a_time = parallel or interpreters()
+    if coverage and ray:
+        raise UsageError("--coverage is measured on this machine", hint="leave --ray out")
     if coverage:
         case_sets = [cases for cases in selection.case_sets() if cases.cases]
         show_coverage(console, measure(environments[0].environment, case_sets, note, parallel=at_a_time))
         return
     folder = RegressionRun.named(run or time.strftime("%Y%m%d-%H%M%S"))
-    cells, errors = _run(folder, environments, selection, at_a_time)
+    keep_command(folder.folder)
+    with executor_of(ray, parallel, folder.folder) as executor:
+        cells, errors = _run(folder, environments, selection, executor)
     show_cells(console, cells, known)
     show_costs(console, cells)
     found = [] if known else _search(folder, environments, selection, at_a_time)
@@ -161,20 +172,21 @@ def _baseline(path: Path | None, engine: Engine) -> compare.Baseline | None:
 
 
 def _run(
-    run: RegressionRun, environments: list[VllmUnderTest], selection: Selection, parallel: int
+    run: RegressionRun, environments: list[VllmUnderTest], selection: Selection, executor: Executor
 ) -> tuple[list[Cell], list[HarnessError]]:
     """Runs the cells that have not finished; gives all that were selected, and the errors of the others."""
     case_sets = selection.case_sets()
-    batches = unfinished(run, environments, case_sets, engine=selection.engine, parallel=parallel)
+    shares = executor.deal(len(case_sets), apart=selection.engine == "http")
+    batches = unfinished(run, environments, case_sets, engine=selection.engine, parallel=shares)
     total = sum(len(batch.case_sets) for batch in batches)
     if finished := len(environments) * sum(bool(cases.cases) for cases in case_sets) - total:
         notes.print(f"{finished} cells of this run have finished before")
     with counted("cells", total) as advance:
-        errors = run_batches(run, batches, parallel=parallel, done=lambda _: advance())
+        errors = run_batches(run, batches, parallel=shares, done=lambda _: advance(), executor=executor)
     names, families = {vllm.name for vllm in environments}, {family.name for family in selection.families}
     cells = [
         cell
-        for cell in (run.cells() if run.folder.exists() else ())
+        for cell in (run.cells() if run.has_cells() else ())
         if cell.environment in names
         and cell.family in families
         and cell.group in selection.groups

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pydantic_core import PydanticSerializationError
+
 from vllm_harness.errors import UsageError
 from vllm_harness.runs.records import AnyRecord, Header
 
@@ -55,7 +57,7 @@ class RunWriter:
 
     def write(self, record: AnyRecord) -> None:
         """Keeps a record; a line is whole or, after a kill, cut at its end."""
-        line = record.model_dump_json(exclude_defaults=not isinstance(record, Header))
+        line = _as_json(record)
         if self._secrets:
             line = self._secrets.sub(REDACTED, line)
         if not isinstance(record, Header):  # whose type is there
@@ -79,6 +81,18 @@ class RunWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _as_json(record: AnyRecord) -> str:
+    short = not isinstance(record, Header)
+    try:
+        return record.model_dump_json(exclude_defaults=short)
+    except PydanticSerializationError:
+        # half of a surrogate pair: a text in JSON, as a server may send it, but not in UTF-8
+        text = json.dumps(
+            record.model_dump(exclude_defaults=short), ensure_ascii=False, separators=(",", ":")
+        )
+        return text.encode("utf-8", "replace").decode()
 
 
 def _pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:

@@ -530,7 +530,7 @@ def _copy_in_advance(tokenizer: Any) -> None:
     def deepcopy(memo: dict[int, Any]) -> Any:
         if spares:
             return spares.pop()
-        del vars(tokenizer)["__deepcopy__"]
+        vars(tokenizer).pop("__deepcopy__", None)  # shallow copies have it as well
         return copy.deepcopy(tokenizer, memo)
 
     vars(tokenizer)["__deepcopy__"] = deepcopy

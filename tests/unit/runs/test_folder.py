@@ -59,6 +59,13 @@ def test_secrets_are_not_written(tmp_path: Path) -> None:
     assert writer.path.stat().st_mode & 0o777 == 0o600
 
 
+def test_half_a_surrogate_pair_is_written_as_a_question_mark(tmp_path: Path) -> None:
+    with RunWriter(tmp_path) as writer:
+        writer.write(Exchange(id="1", at=0.0, answer={"text": "a\ud83d"}))
+    [(_, record)] = records(tmp_path)
+    assert record == Exchange(id="1", at=0.0, answer={"text": "a?"})
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [

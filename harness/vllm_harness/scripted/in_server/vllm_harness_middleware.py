@@ -99,13 +99,17 @@ class ScriptMiddleware:
             "no_script": _no_script(name, facts, reason) if reason and not rule else reason,
             "status": None,
         }
-        book.uses.append(use)
+        kept = rule.get("keep_uses", True)
+        if kept:
+            book.uses.append(use)
         changed = json.dumps(_with_script(body, use, takes, rule)).encode()
         keeping = self._keeping(body, send) if scope["path"] == RESPONSES else send
         try:
             await self._run(scope, asgi.replay(changed, receive), keeping, use)
         finally:
             self.log.add(use, raw, body, facts)
+            if not kept:
+                uses.forget(use["id"])
 
     async def _said(
         self, scope: dict[str, Any], facts: dict[str, Any], taken: Taken | str

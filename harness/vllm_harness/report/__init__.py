@@ -1,0 +1,1 @@
+"""What is made of run folders: the page that people look at."""
