@@ -19,6 +19,9 @@ record etl-0.31 etl-three-turns qwen3 --vllm 0.31.0
 record etl-0.32 etl-three-turns qwen3 --vllm 0.32.0 --tokens
 record etl-0.33 etl-three-turns qwen3 --vllm 0.33.0@0.32.0
 
+# real words of a small model on CPU, with their tokens
+record smollm2-forced forced-calls smollm2-135m --lane live --tokens
+
 # the same story in one piece, over another API, and from the other family
 record qwen3-etl-body etl-three-turns qwen3 --no-stream
 record qwen3-etl-chat etl-three-turns qwen3 --transport chat

@@ -68,8 +68,10 @@ def test_every_turn_of_its_story_means_what_was_said(path: Path) -> None:
             assert [call.name for call in answer.calls] == [call.name for call in expected.calls]
 
 
-def test_tokens_are_kept() -> None:
-    cassette = read(FOLDER / "etl-0.32.yaml.gz").cassette
+@pytest.mark.parametrize(("name", "lane"), [("etl-0.32", "scripted"), ("smollm2-forced", "live")])
+def test_tokens_are_kept(name: str, lane: str) -> None:
+    cassette = read(FOLDER / f"{name}.yaml.gz").cassette
+    assert cassette.recorded.lane == lane
     assert all(exchange.tokens for exchange in cassette.exchanges)
 
 
