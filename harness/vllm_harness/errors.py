@@ -38,8 +38,10 @@
             YamlFileError                 files.located_yaml
             ProtocolInputError            protocol.errors
             BookFileError                 scripted.book_file
+            CassetteError                 cassettes.reading
             DataFileError                 scripted.data_files
             DialectError                  scripted.dialects.dialect
+            ForeignError                  cassettes.foreign
             ScenarioError                 scenarios.reading
             StandInError                  scripted.standin
 

@@ -16,7 +16,9 @@ from vllm_harness.cli import (
     book,
     bundle,
     check_weights,
+    convert,
     defects,
+    diff,
     doctor,
     env,
     export,
@@ -27,7 +29,9 @@ from vllm_harness.cli import (
     mutants,
     parity,
     ps,
+    record,
     regression,
+    replay,
     report,
     repro,
     run,
@@ -59,6 +63,10 @@ app.command()(check_weights.check_weights)
 app.command()(ps.ps)
 app.command()(ps.stop)
 app.add_typer(scenario.app, name="scenario")
+app.command()(record.record)
+app.command()(replay.replay)
+app.command()(diff.diff)
+app.command()(convert.convert)
 app.command()(load.load)
 app.add_typer(report.app, name="report")
 app.add_typer(repro.app, name="repro")

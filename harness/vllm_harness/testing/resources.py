@@ -14,6 +14,7 @@ from vllm_harness.configuration.targets import Target
 from vllm_harness.defects.registry import gateway_deviations, known_deviations
 from vllm_harness.endpoint import Endpoint, tls
 from vllm_harness.scripted.book import ScriptBook
+from vllm_harness.scripted.recording import TokenRecord, begin, taken
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing import tokens
 from vllm_harness.testing.cases import note
@@ -55,7 +56,7 @@ def ready_server(server: Server, item: pytest.Item) -> Iterator[Server]:
     kept, replayed = item.config.option.vllm_record_tokens, item.config.option.vllm_replay_tokens
     records = isinstance(server, RemoteServer) and bool(kept or replayed)
     if records:
-        tokens.begin(server.endpoint)
+        begin(server.endpoint)
     if keeper := item.config.stash.get(KEEPER, None):
         keeper.watch.taken()  # the harness's own questions
         item.stash[SERVED] = Served.now(server)
@@ -63,7 +64,7 @@ def ready_server(server: Server, item: pytest.Item) -> Iterator[Server]:
     if isinstance(server, RemoteServer):
         server.check()
     if records:
-        _settle_tokens(tokens.taken(server.endpoint), item)
+        _settle_tokens(taken(server.endpoint), item)
 
 
 def book(server: Server, item: pytest.Item) -> Iterator[ScriptBook | None]:
@@ -149,9 +150,9 @@ def replayable(item: pytest.Item) -> bool:
     return bool(records) and all(record.scriptable for record in records)
 
 
-def _settle_tokens(taken: list[tokens.TokenRecord], item: pytest.Item) -> None:
+def _settle_tokens(records: list[TokenRecord], item: pytest.Item) -> None:
     target = item.stash[TARGET]
     if kept := item.config.option.vllm_record_tokens:
-        tokens.write(taken, tokens.file_in(kept / target.id, item.nodeid, target.id))
-    if (replayed := recording(item)) and (differ := tokens.differences(tokens.read(replayed), taken)):
+        tokens.write(records, tokens.file_in(kept / target.id, item.nodeid, target.id))
+    if (replayed := recording(item)) and (differ := tokens.differences(tokens.read(replayed), records)):
         pytest.fail("the replay differs from the live run:\n" + "\n".join(differ), pytrace=False)

@@ -11,11 +11,11 @@ from vllm_harness.configuration.targets import Target
 from vllm_harness.endpoint import API_PATHS, attach
 from vllm_harness.errors import HarnessError
 from vllm_harness.machine.gpus import describe_gpus
+from vllm_harness.scripted.recording import RECORD_ARGS
 from vllm_harness.server.attached import AttachedServer, check_header
 from vllm_harness.server.progress import ConsoleProgress
 from vllm_harness.server.redaction import secret_values
 from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing import tokens
 from vllm_harness.testing.capture import uncaptured
 from vllm_harness.testing.run_folder import WRITER
 from vllm_harness.testing.session import REFUSED, PytestRun, Server, servers_of, target_of
@@ -67,7 +67,7 @@ def _made(run: PytestRun, target: Target) -> Server:
     option = run.config.option
     if target.lane == "attached":
         return _attached(run, target)
-    recorded = tokens.RECORD_ARGS if option.vllm_record_tokens or option.vllm_replay_tokens else ()
+    recorded = RECORD_ARGS if option.vllm_record_tokens or option.vllm_replay_tokens else ()
     server = RemoteServer(
         target.entry,
         lane=target.lane,
