@@ -38,8 +38,8 @@ def test_an_earlier_site_is_replaced_and_nothing_else(built: Path, tmp_path: Pat
     assert not (built / "stale.html").exists()
 
 
-def test_from_a_model_to_a_workaround_in_two_clicks(opened: Open, built: Path) -> None:
-    page = opened(built / "index.html")
+def test_from_a_model_to_a_workaround_in_two_clicks(opened: Open) -> None:
+    page = opened("index.html")
     page.fill("#vh-filter", "qwen3-coder")
     assert page.locator("#vh-models tbody tr:visible").count() == 1
     page.click("#vh-models a[href$='#v0.32.0']")
@@ -51,21 +51,29 @@ def test_from_a_model_to_a_workaround_in_two_clicks(opened: Open, built: Path) -
     assert "Do not stream." in page.locator(".vh-ways").inner_text()
 
 
-def test_a_filter_that_fits_nothing_says_so(opened: Open, built: Path) -> None:
-    page = opened(built / "index.html")
+def test_a_filter_that_fits_nothing_says_so(opened: Open) -> None:
+    page = opened("index.html")
     page.fill("#vh-filter", "no-such-model")
     assert page.locator("output").inner_text() == "0 of 1"
+    assert page.url.endswith("?filter=no-such-model")
+
+
+def test_a_filter_has_an_address_and_leaves_the_search_alone(opened: Open) -> None:
+    page = opened("index.html?filter=qwen3-coder")
+    assert page.locator("#vh-filter").input_value() == "qwen3-coder"
+    assert page.locator("output").inner_text() == "1 of 1"
+    assert page.locator(".md-search__input").input_value() == ""
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["index.html", "models/qwen3_coder.html", DEFECT, "releases/0.32.0.html"])
-def test_a_narrow_page_does_not_scroll_sideways(opened: Open, built: Path, name: str, theme: str) -> None:
-    page = opened(built / name, width=400, theme=theme)
+def test_a_narrow_page_does_not_scroll_sideways(opened: Open, name: str, theme: str) -> None:
+    page = opened(name, width=400, theme=theme)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
-def test_what_a_model_said_is_text(opened: Open, built: Path) -> None:
-    page = opened(built / DEFECT)
+def test_what_a_model_said_is_text(opened: Open) -> None:
+    page = opened(DEFECT)
     page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
     assert page.locator("a[href^='javascript']").count() == 0
     assert "<script>alert(1)</script>" in page.locator("h1").inner_text()
