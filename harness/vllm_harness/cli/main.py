@@ -28,6 +28,7 @@ from vllm_harness.cli import (
     parity,
     ps,
     regression,
+    report,
     repro,
     run,
     scenario,
@@ -59,6 +60,7 @@ app.command()(ps.ps)
 app.command()(ps.stop)
 app.add_typer(scenario.app, name="scenario")
 app.command()(load.load)
+app.add_typer(report.app, name="report")
 app.add_typer(repro.app, name="repro")
 app.add_typer(regression.app, name="regression")
 app.command("parity")(parity.parity_)
