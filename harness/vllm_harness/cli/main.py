@@ -22,6 +22,7 @@ from vllm_harness.cli import (
     export,
     gateway,
     init,
+    load,
     models,
     mutants,
     parity,
@@ -59,6 +60,7 @@ app.command()(ps.ps)
 app.command()(ps.stop)
 app.add_typer(scenario.app, name="scenario")
 app.add_typer(report.app, name="report")
+app.command()(load.load)
 app.add_typer(repro.app, name="repro")
 app.add_typer(regression.app, name="regression")
 app.command("parity")(parity.parity_)

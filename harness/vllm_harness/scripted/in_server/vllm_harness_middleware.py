@@ -112,7 +112,9 @@ class ScriptMiddleware:
             "status": None,
             "keep_prompt": bool(rule.get("keep_prompt")),
         }
-        book.uses.append(use)
+        kept = rule.get("keep_uses", True)
+        if kept:
+            book.uses.append(use)
         exchange = headers.get(names.EXCHANGE_HEADER)
         if exchange:
             by_choice = bool(rule.get("by_choice"))
@@ -124,6 +126,8 @@ class ScriptMiddleware:
             await self._run(scope, asgi.replay(changed, receive), keeping, use)
         finally:
             self.log.add(use, raw, body, facts)
+            if not kept:
+                uses.forget(use["id"])
 
     async def _said(
         self, scope: dict[str, Any], facts: dict[str, Any], taken: Taken | str

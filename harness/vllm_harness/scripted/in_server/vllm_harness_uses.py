@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,11 @@ def is_use(use: object) -> bool:
 def folder(use: str) -> Path:
     """The folder of a use; reading it takes as long on a server's last request as on its first."""
     return Path(os.environ[names.SCRIPT_DIR]) / "uses" / use
+
+
+def forget(use: str) -> None:
+    """Removes what is known of a use that nobody asks for any more."""
+    shutil.rmtree(folder(use), ignore_errors=True)
 
 
 class GenerationProgress:
