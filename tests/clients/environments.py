@@ -115,7 +115,7 @@ def clients() -> dict[str, Client]:
 def _make_python(folder: Path, requirements: Sequence[str], progress: Progress) -> None:
     run_uv("venv", "--relocatable", "--allow-existing", "--python", sys.executable, folder, progress=progress)
     python = folder / "bin" / "python"
-    run_uv("pip", "install", "--compile-bytecode", "--python", python, *requirements, progress=progress)
+    run_uv("pip", "install", "--python", python, *requirements, progress=progress)
 
 
 def _make_node(folder: Path, requirements: Sequence[str], progress: Progress) -> None:

@@ -1,4 +1,5 @@
-"""The program: `python -m tests.tool_server NAME PORT [--journal FILE] [--key KEY]`, SSE at /sse.
+"""The program: `python -m tests.tool_server NAME PORT [--journal FILE] [--key KEY] [--owned]`, SSE at
+/sse. With `--owned` it ends when its standard input does, so with whoever started it, however that ends.
 
 NAME is the namespace that vLLM looks for: `python` (one tool of that name, code in, output out, as in the
 reference server of gpt-oss), `container` (`exec`, `feed`) or `browser` (`search`, `find`).
@@ -8,6 +9,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -119,14 +123,22 @@ class OnlyThisUser:
             await self._app(scope, receive, send)
 
 
+def _end_with_owner() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
 def main() -> None:
-    """Serves until it is killed."""
+    """Serves until it is killed, or its owner has ended."""
     parser = argparse.ArgumentParser()
     parser.add_argument("name", choices=list(SERVERS))
     parser.add_argument("port", type=int)
     parser.add_argument("--journal", type=Path)
     parser.add_argument("--key")
+    parser.add_argument("--owned", action="store_true")
     given = parser.parse_args()
+    if given.owned:
+        threading.Thread(target=_end_with_owner, daemon=True).start()
     journal = Journal(given.journal)
     app = SessionsNeedTheKey(SERVERS[given.name](journal).sse_app(), given.key, journal)
     uvicorn.run(OnlyThisUser(app), host="127.0.0.1", port=given.port, log_level="warning")

@@ -66,10 +66,10 @@ class ToolServer:
 
     def start(self) -> None:
         """Starts it on its port and waits until it answers."""
-        command = [sys.executable, "-m", "tests.tool_server", self.name, str(self._lease.port)]
+        command = [sys.executable, "-m", "tests.tool_server", self.name, str(self._lease.port), "--owned"]
         command += ["--journal", str(self._journal), *(["--key", self.key] if self.key else [])]
         with (self.folder / f"{self.name}.log").open("ab") as log:
-            self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=log, stderr=log)
         deadline = time.monotonic() + READY_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -81,7 +81,7 @@ class ToolServer:
         """Ends it, open sessions and all."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.communicate()
             self._process = None
 
     def _answers(self) -> bool:

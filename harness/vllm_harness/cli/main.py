@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated
 
@@ -21,18 +22,22 @@ from vllm_harness.cli import (
     export,
     gateway,
     init,
+    load,
     models,
     mutants,
     parity,
     ps,
     regression,
+    report,
     repro,
     run,
     scenario,
     serve,
+    site,
     upstream,
     validate,
 )
+from vllm_harness.cli.cluster import with_address
 from vllm_harness.cli.welcome import version_line, welcome
 from vllm_harness.errors import HarnessError
 from vllm_harness.files.paths import checkout
@@ -44,6 +49,7 @@ app.command()(init.init)
 app.command(context_settings=PASS_ON)(serve.serve)
 app.command(context_settings=PASS_ON, hidden=not checkout())(run.run)
 app.command(hidden=not checkout())(mutants.mutants)
+app.command(hidden=not checkout())(site.site)
 app.add_typer(book.app, name="book")
 app.command()(validate.validate)
 app.command()(validate.explain)
@@ -53,6 +59,8 @@ app.command()(check_weights.check_weights)
 app.command()(ps.ps)
 app.command()(ps.stop)
 app.add_typer(scenario.app, name="scenario")
+app.command()(load.load)
+app.add_typer(report.app, name="report")
 app.add_typer(repro.app, name="repro")
 app.add_typer(regression.app, name="regression")
 app.command("parity")(parity.parity_)
@@ -89,7 +97,12 @@ def root(
 
 
 def main() -> None:
-    """The console script: runs the app, and turns a HarnessError into its message and exit code."""
+    """The console script: runs the app, and turns a HarnessError into its message and exit code.
+
+    SIGTERM ends a command as Ctrl-C does: its servers are given back, and what it has found is kept.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.argv[1:] = with_address(sys.argv[1:])
     try:
         app()
     except HarnessError as error:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -74,7 +73,6 @@ def serve(
         progress=ConsoleProgress(),
         models_file=models_file,
     )
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
         with server:
             if source:
@@ -147,7 +145,3 @@ def _attend(server: RemoteServer, source: _Source | None, quiet: bool) -> None:
             time.sleep(CHECK_S)
             server.check()
             raise
-
-
-def _interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
@@ -19,6 +19,7 @@ TEMPLATES = Path(__file__).parents[1] / "templates"
 Lane = Literal["live", "scripted"]
 Device = Literal["cpu", "cuda"]
 Frontend = Literal["python", "rust"]
+ProcessorFile = Annotated[str, Field(pattern=r"^[a-z_]*processor_config\.json$")]
 Capability = Literal[
     "tools",
     "auto_tools",
@@ -100,6 +101,8 @@ class StandIn(_EntryModel):
         tokenizer: name of the tokenizer asset (its sources and sha256 stand in env/assets.yaml), or the
             absolute path of a tokenizer's folder.
         tokens: added tokens that the asset names otherwise: id -> text.
+        further_tokens: special tokens after those of the asset; ids between them are reserved: id -> text.
+        processors: of images: name of a file of the checkpoint, such as preprocessor_config.json -> content.
         assets: further assets it needs: name of an environment variable -> asset name.
         args: server arguments for the stand-in only.
         stop: text of the token that ends a turn.
@@ -109,6 +112,8 @@ class StandIn(_EntryModel):
     generation_config: dict[str, Any]
     tokenizer: str
     tokens: dict[int, str] = Field(default_factory=dict)
+    further_tokens: dict[int, str] = Field(default_factory=dict)
+    processors: dict[ProcessorFile, dict[str, Any]] = Field(default_factory=dict)
     assets: dict[str, str] = Field(default_factory=dict)
     args: tuple[str, ...] = ()
     stop: str

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.protocol.core.events import Api
 from vllm_harness.scenarios.predicates import Predicate
-from vllm_harness.scenarios.shorthands import ONE_OR_MORE, text_as
+from vllm_harness.scenarios.shorthands import ONE_OR_MORE, Plain, text_as
 from vllm_harness.scripted.book_file import SaySpec
 
 VERSION = 1
@@ -38,15 +38,19 @@ class Part(StrictModel):
     Attributes:
         text: a text.
         image: a URL of http or https, a `data:` URL, or a file's path, relative to the scenario's file.
+        hosted: the harness serves the image on this machine while the scenario runs, and sends its address.
     """
 
     text: str | None = None
     image: str | None = None
+    hosted: bool = False
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> Part:
         if (self.text is None) == (self.image is None):
             raise ValueError("give exactly one of: text, image")
+        if self.hosted and (self.image is None or self.image.startswith(("http://", "https://"))):
+            raise ValueError("only an image that has no address is hosted")
         return self
 
 
@@ -57,19 +61,22 @@ class Output(StrictModel):
         when: predicates over the arguments; none: any arguments.
         output: a text, or any other JSON value.
         error: in place of `output`: the tool fails with this text.
+        images: what the tool shows after its text, or in place of it; as an `image` of a turn.
         times: how often a text is repeated, for a long one.
         seconds: how long the tool takes.
     """
 
     when: dict[str, Predicate] = Field(default_factory=dict)
-    output: Any = None
+    output: Plain = None
     error: str | None = None
+    images: Annotated[tuple[str, ...], ONE_OR_MORE] = ()
     times: int = Field(1, ge=1, le=100_000_000)
     seconds: float = Field(0, ge=0, le=600)
 
     @model_validator(mode="after")
     def _answers(self) -> Output:
-        if ("output" in self.model_fields_set) == (self.error is not None):
+        given = ("output" in self.model_fields_set) + (self.error is not None)
+        if given > 1 or not (given or self.images):
             raise ValueError("give exactly one of: output, error")
         if self.times > 1 and not isinstance(self.output, str):
             raise ValueError("only a text is repeated")
@@ -114,6 +121,8 @@ class McpServer(StrictModel):
         sends: what sessions carry in its place; empty: nothing.
         called_by: `client`: the harness offers the tools as functions, and calls them over MCP; `server`: the
             server under test calls them within a request (`type: mcp` of the Responses API).
+        approval: `always`: the server under test has to ask before it calls a tool, and the turn after that
+            agrees; `never`: it need not.
     """
 
     description: str = ""
@@ -122,6 +131,7 @@ class McpServer(StrictModel):
     token: str | None = None
     sends: str | None = None
     called_by: Literal["client", "server"] = "client"
+    approval: Literal["always", "never"] = "never"
 
 
 class CallExpectation(StrictModel):
@@ -130,10 +140,12 @@ class CallExpectation(StrictModel):
     Attributes:
         name: of the tool, be it called by the client or by the server.
         arguments: predicates; arguments that are not named may be any.
+        asks: whether the server asks for an approval in place of calling the tool.
     """
 
     name: Name
     arguments: dict[str, Predicate] = Field(default_factory=dict)
+    asks: bool = False
 
 
 class Expectation(StrictModel):
@@ -169,6 +181,8 @@ class Turn(StrictModel):
         user: a text, or a list of parts; left out: tool outputs alone, or nothing.
         tool_choice: `auto`, `required`, `none`, or the name of a tool; left out where it is not given.
         max_tokens: limit of the answer; by default the scenario's.
+        sends: by the label of an MCP server that the server under test calls: the token that it is given in
+            this turn, in place of the right one; empty: none.
         expect: what the answer must be like.
         say: for the scripted lane: what the model says, as a text or a meaning; several where the server
             generates several times within the request.
@@ -179,6 +193,7 @@ class Turn(StrictModel):
     user: Annotated[tuple[Annotated[Part, text_as("text")], ...], ONE_OR_MORE] = ()
     tool_choice: str | None = None
     max_tokens: int | None = Field(None, ge=1)
+    sends: dict[Name, str] = Field(default_factory=dict)
     expect: Expectation = Expectation()
     say: Annotated[tuple[Annotated[SaySpec, text_as("text")], ...], ONE_OR_MORE] = ()
 

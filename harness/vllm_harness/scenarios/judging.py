@@ -82,8 +82,8 @@ def mismatches(expected: Expectation, reply: Reply, answer: Answer, transport: T
     for number, predicate in enumerate(expected.text):
         if objection := predicate.objection(answer.text):
             found.append(Mismatch(f"text[{number}]", f"a text {objection}", brief(answer.text)))
-    if reply.streamed:
-        found += _of_events(expected.events.get(transport.api, ()), reply.events)
+    if reply.streamed and (kinds := expected.events.get(transport.api)):
+        found += _of_events(kinds, reply.events)
     return found
 
 
@@ -96,7 +96,7 @@ def _status(reply: Reply, answer: Answer) -> str:
 def _of_calls(expected: Sequence[CallExpectation] | None, calls: Sequence[Call]) -> Iterator[Mismatch]:
     if expected is None:
         return
-    if [call.name for call in calls] != [call.name for call in expected]:
+    if [(call.name, call.asks) for call in calls] != [(call.name, call.asks) for call in expected]:
         yield Mismatch(CALLS, _names(expected), _names(calls))
         return
     for number, (wanted, call) in enumerate(zip(expected, calls, strict=True)):
@@ -110,7 +110,7 @@ def _of_calls(expected: Sequence[CallExpectation] | None, calls: Sequence[Call])
 
 
 def _names(calls: Sequence[CallExpectation | Call]) -> str:
-    return ", ".join(call.name for call in calls) or "no call"
+    return ", ".join(f"{call.name}{' (asks)' * call.asks}" for call in calls) or "no call"
 
 
 def _of_events(expected: Sequence[str], events: Sequence[Json]) -> Iterator[Mismatch]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_harness.scenarios.format import Tool
 from vllm_harness.scenarios.mcp_servers import McpError, RunningMcp
+from vllm_harness.scenarios.tools import Outcome
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -27,11 +28,14 @@ class McpTools:
     _session: ClientSession
     _portal: BlockingPortal
 
-    def call(self, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """What a tool answers, and whether it failed."""
+    def call(self, name: str, arguments: dict[str, Any]) -> Outcome:
+        """What a tool gives."""
         result: Any = self._portal.call(self._session.call_tool, name, arguments)
         text = "".join(part.text for part in result.content if part.type == "text")
-        return text, bool(result.is_error)
+        images = [
+            f"data:{part.mime_type};base64,{part.data}" for part in result.content if part.type == "image"
+        ]
+        return Outcome(text, bool(result.is_error), tuple(images))
 
 
 @contextmanager

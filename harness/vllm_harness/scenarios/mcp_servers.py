@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.scenarios.format import McpServer, Tool
-from vllm_harness.scenarios.tools import output_for, text_of
+from vllm_harness.scenarios.pictures import DATA_URL
+from vllm_harness.scenarios.tools import Outcome, bearer, outcome_of, output_for
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -56,8 +57,7 @@ class RunningMcp:
     @property
     def headers(self) -> dict[str, str]:
         """What a session is to carry."""
-        token = self.data.sends if self.data.sends is not None else self.data.token
-        return {"Authorization": f"Bearer {token}"} if token else {}
+        return bearer(self.data.sends if self.data.sends is not None else self.data.token)
 
 
 def launch_flags(servers: Iterable[RunningMcp]) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -162,8 +162,8 @@ def _server(running: RunningMcp) -> Server[Any]:
         tool = running.data.tools.get(params.name)
         if tool is not None:
             running.called.append((params.name, arguments))
-        text, failed = await _answer(tool, params.name, arguments)
-        return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=failed)
+        outcome = await _answer(tool, params.name, arguments)
+        return types.CallToolResult(content=_content(outcome), is_error=outcome.failed)
 
     return Server(
         running.label, instructions=running.data.description, on_list_tools=list_tools, on_call_tool=call_tool
@@ -173,14 +173,29 @@ def _server(running: RunningMcp) -> Server[Any]:
 def _listed(name: str, tool: Tool) -> Any:
     from mcp import types
 
-    return types.Tool(name=name, description=tool.description, input_schema=tool.parameters)
+    return types.Tool(
+        name=name, description=tool.description, input_schema={"type": "object", **tool.parameters}
+    )
 
 
-async def _answer(tool: Tool | None, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
+def _content(outcome: Outcome) -> list[Any]:
+    from mcp import types
+
+    pictures = [DATA_URL.fullmatch(image) for image in outcome.images]
+    images = [
+        types.ImageContent(type="image", data=each["data"], mime_type=each["type"])
+        for each in pictures
+        if each
+    ]
+    text = [types.TextContent(type="text", text=outcome.text)] if outcome.text or not images else []
+    return [*text, *images]
+
+
+async def _answer(tool: Tool | None, name: str, arguments: Mapping[str, Any]) -> Outcome:
     import anyio
 
     output = output_for(tool, arguments) if tool else None
     if output is None:
-        return f"{name} has no output for {dict(arguments)}", True
+        return Outcome(f"{name} has no output for {dict(arguments)}", failed=True)
     await anyio.sleep(output.seconds)
-    return (text_of(output), False) if output.error is None else (output.error, True)
+    return outcome_of(output)

@@ -11,7 +11,7 @@ from pydantic import model_validator
 
 from vllm_harness.files.strict import Pattern, StrictModel
 from vllm_harness.protocol.core.findings import brief
-from vllm_harness.scenarios.shorthands import ONE_OR_MORE, value_as
+from vllm_harness.scenarios.shorthands import ONE_OR_MORE, Plain, value_as
 
 Number = int | float
 
@@ -29,10 +29,10 @@ class PredicateSpec(StrictModel):
         absent: there is no such value.
     """
 
-    equals: Any = None
+    equals: Plain = None
     contains: Annotated[tuple[str, ...], ONE_OR_MORE] = ()
     matches: Pattern | None = None
-    one_of: tuple[Any, ...] = ()
+    one_of: tuple[Plain, ...] = ()
     at_least: Number | None = None
     at_most: Number | None = None
     absent: bool = False

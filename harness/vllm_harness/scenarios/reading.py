@@ -70,6 +70,23 @@ def read_scenario(path: Path) -> data.Scenario:
     return whole.model_copy(update={"turns": tuple(_with_images(whole, document))})
 
 
+def _with_pictures(tools: dict[str, data.Tool], document: Document, place: Location) -> dict[str, data.Tool]:
+    """The tools, with each image's file of their outputs as a data URL."""
+    found = {}
+    for name, tool in tools.items():
+        outputs = [
+            _pictured(output, document, (*place, name, "outputs", number))
+            for number, output in enumerate(tool.outputs)
+        ]
+        found[name] = tool.model_copy(update={"outputs": tuple(outputs)})
+    return found
+
+
+def _pictured(output: data.Output, document: Document, place: Location) -> data.Output:
+    images = [_image(image, document, (*place, "images", index)) for index, image in enumerate(output.images)]
+    return output.model_copy(update={"images": tuple(images)})
+
+
 def _with_images(scenario: data.Scenario, document: Document) -> Iterator[data.Turn]:
     """The turns, with each image's file as a data URL."""
     for number, turn in enumerate(scenario.turns):
@@ -81,18 +98,25 @@ def _with_images(scenario: data.Scenario, document: Document) -> Iterator[data.T
 
 
 def _with_image(part: data.Part, document: Document, place: Location) -> data.Part:
-    if part.image is None or part.image.startswith(_ADDRESSES):
+    if part.image is None:
         return part
-    path = document.path.parent / part.image
+    return part.model_copy(update={"image": _image(part.image, document, (*place, "image"))})
+
+
+def _image(image: str, document: Document, place: Location) -> str:
+    """An address as it is, a file as a data URL."""
+    if image.startswith(_ADDRESSES):
+        return image
+    path = document.path.parent / image
     try:
         with path.open("rb") as file:
             content = file.read(MAX_IMAGE + 1)
     except OSError as error:
-        raise ScenarioError(_placed(document, (*place, "image"), f"{path}: {error.strerror}")) from error
+        raise ScenarioError(_placed(document, place, f"{path}: {error.strerror}")) from error
     if len(content) > MAX_IMAGE:
-        raise ScenarioError(_placed(document, (*place, "image"), f"{path}: more than {MAX_IMAGE} bytes"))
+        raise ScenarioError(_placed(document, place, f"{path}: more than {MAX_IMAGE} bytes"))
     kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-    return data.Part(image=f"data:{kind};base64,{base64.b64encode(content).decode()}")
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def _check_version(document: Document) -> None:
@@ -122,20 +146,21 @@ def _all_tools(
     holder: data.Scenario | data.McpServer, document: Document, place: Location
 ) -> dict[str, data.Tool]:
     """The tools of a part of a scenario, those of its further file first."""
+    own = _with_pictures(holder.tools, document, (*place, "tools"))
     if holder.tools_file is None:
-        return holder.tools
+        return own
     shared = read_yaml(document.path.parent / holder.tools_file)
     try:
         tools = _TOOLS.validate_python(shared.data)
     except ValidationError as error:
         problems = shared.problems(error, lambda location: _keys_at(("tools", *location)))
         raise ScenarioError(problems) from error
-    if twice := sorted(tools.keys() & holder.tools.keys()):
+    if twice := sorted(tools.keys() & own.keys()):
         message = f"{shared.path} has a tool of this name as well"
         raise ScenarioError(
             _placed(document, (*place, "tools", twice[0]), message), hint="keep one of the two"
         )
-    return {**tools, **holder.tools}
+    return {**_with_pictures(tools, shared, ()), **own}
 
 
 def _problems(scenario: data.Scenario) -> Iterator[Problem]:
@@ -153,6 +178,9 @@ def _problems(scenario: data.Scenario) -> Iterator[Problem]:
             cyclic = True
             yield (*place, "after"), _why_not_after(scenario, turn)
         seen.add(turn.name)
+        for label in turn.sends:
+            if label not in scenario.mcp or scenario.mcp[label].called_by != "server":
+                yield (*place, "sends", label), f"the server calls no MCP server {label!r}"
         if turn.tool_choice not in (None, *data.TOOL_CHOICES, *scenario.every_tool):
             yield (*place, "tool_choice"), f"no tool is called {turn.tool_choice!r}"
         for index, call in enumerate(turn.expect.calls or ()):

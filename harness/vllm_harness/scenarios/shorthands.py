@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 Json = dict[str, Any]
+
+
+def _of_json(value: Any) -> Any:
+    try:
+        json.dumps(value)
+    except TypeError as error:
+        raise ValueError("no value of JSON: a date, for one, stands in quotes") from error
+    return value
+
+
+Plain = Annotated[Any, BeforeValidator(_of_json)]
+"""A value that JSON can write; YAML has more, such as dates."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.mcp_client import sessions
 from vllm_harness.scenarios.mcp_servers import RunningMcp
-from vllm_harness.scenarios.tools import Toolbox, output_for, run_tool
+from vllm_harness.scenarios.tools import Outcome, Toolbox, output_for, run_tool
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def opened(scenario: Scenario, servers: Mapping[str, RunningMcp]) -> Iterator[To
     with sessions(ours) as clients:
         over_mcp = {name: client for client in clients for name in client.tools}
 
-        def run(name: str, arguments: dict[str, Any]) -> tuple[str, bool] | None:
+        def run(name: str, arguments: dict[str, Any]) -> Outcome | None:
             if name in over_mcp:
                 return over_mcp[name].call(name, arguments)
             tool = scenario.tools.get(name)
@@ -45,5 +45,5 @@ def _of_request(server: RunningMcp) -> dict[str, Any]:
         "server_label": server.label,
         "server_url": server.url,
         "headers": server.headers,
-        "require_approval": "never",
+        "require_approval": server.data.approval,
     }

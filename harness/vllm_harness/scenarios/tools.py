@@ -5,11 +5,25 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from vllm_harness.scenarios.format import Output, Tool
 from vllm_harness.scenarios.predicates import objections
+
+
+class Outcome(NamedTuple):
+    """What a tool gave.
+
+    Attributes:
+        text: its output, or what went wrong.
+        failed: whether it failed.
+        images: URLs of what it shows.
+    """
+
+    text: str
+    failed: bool = False
+    images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -18,13 +32,13 @@ class Result:
 
     Attributes:
         call_id: of the call.
-        text: its output, or what went wrong.
-        failed: whether the tool failed.
+        text, failed, images: as of an outcome.
     """
 
     call_id: str
     text: str
     failed: bool = False
+    images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -34,12 +48,27 @@ class Toolbox:
     Attributes:
         functions: what the model is offered, by name.
         of_server: what the server under test calls by itself, as tools of a request of the Responses API.
-        run: what a tool answers to a call's name and arguments, and whether it failed; None: nothing.
+        run: what a tool gives for a call's name and arguments; None: nothing.
     """
 
     functions: Mapping[str, Tool]
     of_server: tuple[Mapping[str, Any], ...]
-    run: Callable[[str, dict[str, Any]], tuple[str, bool] | None]
+    run: Callable[[str, dict[str, Any]], Outcome | None]
+
+
+def with_tokens(toolbox: Toolbox, tokens: Mapping[str, str]) -> Toolbox:
+    """Tools of MCP servers with other bearer tokens, by the servers' labels; an empty one: none."""
+    return replace(toolbox, of_server=tuple(_with_token(tool, tokens) for tool in toolbox.of_server))
+
+
+def _with_token(tool: Mapping[str, Any], tokens: Mapping[str, str]) -> Mapping[str, Any]:
+    token = tokens.get(tool["server_label"])
+    return tool if token is None else {**tool, "headers": bearer(token)}
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    """The header with a token; none without one."""
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def output_for(tool: Tool, arguments: Mapping[str, Any]) -> Output | None:
@@ -47,14 +76,23 @@ def output_for(tool: Tool, arguments: Mapping[str, Any]) -> Output | None:
     return next((each for each in tool.outputs if not objections(each.when, arguments)), None)
 
 
-def run_tool(output: Output) -> tuple[str, bool]:
-    """What a tool answers, after the time that it takes, and whether it failed."""
+def run_tool(output: Output) -> Outcome:
+    """What a tool gives, after the time that it takes."""
     time.sleep(output.seconds)
-    return (text_of(output), False) if output.error is None else (output.error, True)
+    return outcome_of(output)
+
+
+def outcome_of(output: Output) -> Outcome:
+    """An output as a model gets it."""
+    failed = output.error is not None
+    return Outcome(text_of(output), failed, output.images)
 
 
 def text_of(output: Output) -> str:
-    """An output as the text that a model gets."""
+    if output.error is not None:
+        return output.error
     value = output.output
+    if value is None and "output" not in output.model_fields_set:
+        return ""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text * output.times

@@ -100,6 +100,8 @@ def _digest(stand_in: StandIn, tokenizer: list[Path]) -> str:
         "config": stand_in.config,
         "generation_config": stand_in.generation_config,
         "tokens": stand_in.tokens,
+        "further_tokens": stand_in.further_tokens,
+        "processors": stand_in.processors,
         "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in tokenizer},
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
@@ -109,10 +111,14 @@ def _write(stand_in: StandIn, tokenizer: list[Path], folder: Path) -> None:
     folder.mkdir()
     _write_json(folder / "config.json", stand_in.config)
     _write_json(folder / "generation_config.json", stand_in.generation_config)
+    for name, content in stand_in.processors.items():
+        _write_json(folder / name, content)
     for path in tokenizer:
         _link(path, folder / path.name)
     if stand_in.tokens:
         _rename_tokens(folder, stand_in.tokens)
+    if stand_in.further_tokens:
+        _add_tokens(folder, stand_in.further_tokens)
 
 
 def _rename_tokens(folder: Path, tokens: dict[int, str]) -> None:
@@ -134,6 +140,24 @@ def _rename_tokens(folder: Path, tokens: dict[int, str]) -> None:
         for number, token in document.get("added_tokens_decoder", {}).items():
             token["content"] = tokens.get(int(number), token["content"])
         _write_json(path, document)
+
+
+def _add_tokens(folder: Path, tokens: dict[int, str]) -> None:
+    """Adds special tokens after those of the asset; a tokenizer takes no ids with gaps."""
+    path = folder / "tokenizer.json"
+    document = json.loads(path.read_text())
+    ids = {*document["model"]["vocab"].values(), *(token["id"] for token in document["added_tokens"])}
+    if min(tokens) <= max(ids):
+        raise StandInError(
+            f"{path.name}: the token ids up to {max(ids)} are there",
+            hint="correct `further_tokens` of the stand-in: they follow those of the asset",
+        )
+    shape = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    document["added_tokens"] += [
+        {"id": number, "content": tokens.get(number, f"<|reserved_{number}|>"), **shape, "special": True}
+        for number in range(max(ids) + 1, max(tokens) + 1)
+    ]
+    _write_json(path, document)
 
 
 def _write_json(path: Path, document: Any) -> None:

@@ -36,6 +36,7 @@ LINGER_S = 300.0
 FIRST = "VLLM_HARNESS_FIRST"
 """Variable of a process whose servers each run this Python file before they serve."""
 IMPORT_LIMIT_S = 300.0
+DISMISS_LIMIT_S = 5.0
 # read when a server starts, not when vLLM is imported: servers that differ in them share a template
 READ_LATE = {
     *("TIKTOKEN_ENCODINGS_BASE", "VLLM_CPU_KVCACHE_SPACE", "VLLM_SYSTEM_START_DATE"),
@@ -159,6 +160,27 @@ def template(
     return special
 
 
+def dismiss_unused() -> bool:
+    """Ends a fork server that no process holds, and waits for its end; False where there is none."""
+    # those with a tokenizer first: they end with the one that they were forked from
+    return any(map(_dismissed, sorted(_folder().glob("*.sock"), reverse=True)))
+
+
+def _dismissed(path: Path) -> bool:
+    """Whether a template has ended for this process, with its memory."""
+    try:
+        with connect(path) as client:
+            client.settimeout(DISMISS_LIMIT_S)
+            client.sendall(b'{"op": "dismiss"}\n')
+            answers = client.makefile("rb")
+            ends: bool = json.loads(answers.readline() or b"{}").get("ends", False)
+            if ends:
+                answers.read()
+            return ends
+    except (OSError, ValueError):
+        return False
+
+
 def _release_oldest(held: int) -> None:
     """Lets go of the templates that were used longest ago; each ends unless another process holds it."""
     models = [path for path in _held if "-" in path.stem]
@@ -214,6 +236,8 @@ def _hold(path: Path) -> bool:
     client = _connected(path)
     if client is None:
         return False
+    with suppress(OSError):  # it ends at this moment, which shows at its first use
+        client.sendall(b'{"op": "hold"}\n')
     _held[path] = client
     return True
 

@@ -8,11 +8,16 @@ CUDA contexts do not survive a fork. A client connects to the socket (one JSON l
         forks a supervisor, which forks the server; supervisor.py describes the messages on the two pipes
     {"op": "template", "socket": PATH, "model": FOLDER, "harmony": BOOL, "env": {...}}
         forks a template that has the model's tokenizer loaded as well
+    {"op": "hold"}
+        lives as long as this client is connected
     {"op": "leave"}
         from now on ends as soon as no client is connected
+    {"op": "dismiss"}
+        ends now, unless another client holds it; answers whether it ends
 
-A template ends when no client has been connected for LINGER_S seconds, or none is connected and its socket
-is gone from its path, as with the whole folder; servers live on with their owners.
+A template ends when no client has held it for LINGER_S seconds, or none is connected and its socket is gone
+from its path, as with the whole folder; servers live on with their owners. Who only connects, to see whether
+it is there, does not prolong its life.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ import inspect
 import json
 import multiprocessing
 import os
+import pickle
 import pkgutil
 import re
 import runpy
@@ -83,6 +89,7 @@ CREDENTIALS = struct.Struct("3i")  # of the other end of a Unix socket: pid, uid
 BINDINGS = {"OMP_PLACES": r"(.+)", "GOMP_CPU_AFFINITY": r"(.+)", "KMP_AFFINITY": r"proclist=\[(.+?)\]"}
 LOOK_EVERY_S = 0.0002
 LISTEN_MS = 10
+INSPECTION_LIMIT_S = 120.0
 SPARE_COPIES = 2  # of a tokenizer, for the render threads of the API server
 
 
@@ -92,6 +99,7 @@ def main() -> None:
     supervisor = _load_supervisor()
     _import_all()
     _fork_everything()
+    _inspect_in_forks()
     _override_kernels()
     _wait_asleep()
     os.register_at_fork(after_in_child=_bind_openmp)
@@ -152,6 +160,9 @@ class Template:
         self._linger_s = linger_s
         self._supervisor = supervisor
         self._clients: list[socket.socket] = []
+        self._holders: set[socket.socket] = set()
+        self._patience_s = FIRST_CLIENT_S
+        self._dismissed = False
         self._path = Path(path)
         self._listener = _listener(self._path)
         self._file = self._path.lstat()
@@ -159,11 +170,13 @@ class Template:
     def serve(self) -> Callable[[], int] | NextTemplate | None:
         """Returns in each fork what it is to become; in the template itself None, at its end."""
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        idle_since, patience = time.monotonic(), FIRST_CLIENT_S
+        idle_since = time.monotonic()
         wanted = False
-        while self._clients or (self._can_be_found() and time.monotonic() - idle_since < patience):
-            if self._clients:
-                idle_since, patience, wanted = time.monotonic(), self._linger_s, True
+        while not self._dismissed and (
+            self._clients or (self._can_be_found() and time.monotonic() - idle_since < self._patience_s)
+        ):
+            if self._holders:
+                idle_since, self._patience_s, wanted = time.monotonic(), self._linger_s, True
             elif not wanted and os.getppid() != self._starter:
                 break
             ready, _, _ = select.select([self._listener, *self._clients], [], [], 0.2)
@@ -192,12 +205,19 @@ class Template:
         if not data:
             _close(descriptors)
             self._clients.remove(client)
+            self._holders.discard(client)
             client.close()
             return None
-        request = json.loads(data)
-        if request["op"] == "leave":
-            self._linger_s = 0.0
-            return None
+        for line in data.splitlines():  # what is said of its life may come together
+            request = json.loads(line)
+            if request["op"] in ("fork", "template"):
+                return self._fork(client, request, descriptors)
+            self._be_held(client, request["op"])
+        return None
+
+    def _fork(
+        self, client: socket.socket, request: dict[str, Any], descriptors: list[int]
+    ) -> Callable[[], int] | NextTemplate | None:
         template = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -206,6 +226,16 @@ class Template:
         with suppress(OSError):  # the client may have been killed meanwhile
             client.sendall(json.dumps({"pid": pid}).encode() + b"\n")
         return None
+
+    def _be_held(self, client: socket.socket, op: str) -> None:
+        if op == "hold":
+            self._holders.add(client)
+        elif op == "leave":
+            self._linger_s = self._patience_s = 0.0
+        else:
+            self._dismissed = not self._holders - {client}
+            with suppress(OSError):
+                client.sendall(json.dumps({"ends": self._dismissed}).encode() + b"\n")
 
     def _become(
         self, template: int, request: dict[str, Any], descriptors: list[int]
@@ -352,6 +382,46 @@ def _fork_everything() -> None:
             module.get_mp_context = lambda: fork  # type: ignore[attr-defined]
 
 
+def _inspect_in_forks() -> None:
+    """Has vLLM look at a model's class in a fork; in a new interpreter it would import itself once more."""
+    registry: Any = sys.modules.get("vllm.model_executor.models.registry")
+    in_subprocess = getattr(registry, "_run_in_subprocess", None)
+    if in_subprocess is None:
+        return
+    plugins = importlib.import_module("vllm.plugins")
+
+    def in_fork(ask: Callable[[], Any]) -> Any:
+        reader, writer = os.pipe()
+        parent = os.getpid()
+        child = os.fork()
+        if child == 0:
+            sys.modules[SUPERVISOR].die_with_parent(parent)
+            with suppress(BaseException):
+                plugins.load_general_plugins()
+                os.write(writer, pickle.dumps(ask()))
+            os._exit(0)
+        os.close(writer)
+        answer = _read_all(reader, INSPECTION_LIMIT_S)
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        # without an answer the class can't be had: vLLM's own way tells why
+        return pickle.loads(answer) if answer else in_subprocess(ask)
+
+    registry._run_in_subprocess = in_fork
+
+
+def _read_all(descriptor: int, limit_s: float) -> bytes:
+    """What a child writes until it closes its end; nothing where that takes too long."""
+    deadline, data = time.monotonic() + limit_s, b""
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        while select.select([file], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not (more := file.read(1 << 16)):
+                return data
+            data += more
+    return b""
+
+
 def _override_kernels() -> None:
     """Puts the platform's kernels in place of Triton's, once; a worker's own scan takes 0.5 s."""
     try:
@@ -460,7 +530,7 @@ def _copy_in_advance(tokenizer: Any) -> None:
     def deepcopy(memo: dict[int, Any]) -> Any:
         if spares:
             return spares.pop()
-        del vars(tokenizer)["__deepcopy__"]
+        vars(tokenizer).pop("__deepcopy__", None)  # shallow copies have it as well
         return copy.deepcopy(tokenizer, memo)
 
     vars(tokenizer)["__deepcopy__"] = deepcopy

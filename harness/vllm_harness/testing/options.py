@@ -90,6 +90,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--vllm-quality-reference": {**_FILE, "help": "compare decisions to call tools with this run's"},
     "--vllm-write-quality-reference": {**_FILE, "help": "keep this run's decisions to call tools"},
+    "--vllm-report": {
+        "metavar": "DIR",
+        "help": "keep the run in a folder, for `vllm-harness report DIR`; `auto`: in that of the logs",
+    },
+    "--vllm-report-all": {**_FLAG, "help": "with it: the exchanges of the tests that passed as well"},
     "--vllm-record-tokens": {**_FOLDER, "help": "keep the token ids of every generation"},
     "--vllm-replay-tokens": {**_FOLDER, "help": "script what was recorded live, on the scripted lane"},
 }

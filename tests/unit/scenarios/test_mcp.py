@@ -34,8 +34,8 @@ def test_tools_are_listed_and_called_over_mcp() -> None:
         assert list(toolbox.functions) == list(NUMBERED)
         assert toolbox.functions["tool_7"].parameters == NUMBERED["tool_7"]["parameters"]
         assert toolbox.functions["tool_7"].description == "Tool 7"
-        assert toolbox.run("tool_7", {"n": 7}) == ("x" * 2**19, False)
-        assert toolbox.run("tool_7", {"n": 8}) == ("no", True)
+        assert toolbox.run("tool_7", {"n": 7}) == ("x" * 2**19, False, ())
+        assert toolbox.run("tool_7", {"n": 8}) == ("no", True, ())
         assert toolbox.run("tool_20", {"n": 8}) is None
         assert servers["desk"].called == [("tool_7", {"n": 7}), ("tool_7", {"n": 8})]
 
@@ -51,7 +51,7 @@ def test_the_wrong_token_is_refused_and_the_right_one_is_not() -> None:
             pass
     story = scenario(tools=NUMBERED, token="right", sends="right")
     with mcp_servers(story.mcp) as servers, opened(story, servers) as toolbox:
-        assert toolbox.run("tool_1", {"n": 0}) == ("no", True)
+        assert toolbox.run("tool_1", {"n": 0}) == ("no", True, ())
 
 
 def test_what_the_server_calls_is_a_tool_of_the_request() -> None:

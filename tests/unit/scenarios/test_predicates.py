@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from vllm_harness.scenarios.format import Tool
 from vllm_harness.scenarios.predicates import Predicate, PredicateSpec, objections, same
-from vllm_harness.scenarios.tools import output_for, run_tool, text_of
+from vllm_harness.scenarios.tools import outcome_of, output_for, run_tool
 
 PREDICATE: TypeAdapter[PredicateSpec] = TypeAdapter(Predicate)
 HOLDS: list[tuple[Any, Any]] = [
@@ -80,5 +80,5 @@ def test_the_first_output_whose_conditions_hold() -> None:
     assert output_for(tool, {"id": 1}) is first
     assert output_for(tool, {"id": 2}) is second
     assert output_for(tool, {"id": 0}) is None
-    assert [text_of(first), text_of(second)] == ['{"é": [1, null]}', "xyxyxy"]
-    assert run_tool(third) == ("gave up", True)
+    assert [outcome_of(each).text for each in (first, second)] == ['{"é": [1, null]}', "xyxyxy"]
+    assert run_tool(third) == ("gave up", True, ())

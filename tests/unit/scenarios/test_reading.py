@@ -33,6 +33,26 @@ turns:
 """
 # what is written in place of what, the line that the error names, and words of it
 WRONG = {
+    "hosted text": (
+        "    user: Weather in Paris?",
+        "    user: [{text: Hi, hosted: true}]",
+        11,
+        "only an image",
+    ),
+    "date in an output": (
+        "output: sunny",
+        "output: {due: 2026-12-01}",
+        8,
+        "a date, for one, stands in quotes",
+    ),
+    "date in a predicate": ("{contains: sunny}", "{equals: 2026-12-01}", 15, "stands in quotes"),
+    "token for nobody": (
+        "- name: answer",
+        "- name: answer\n    sends: {desk: x}",
+        15,
+        "no MCP server 'desk'",
+    ),
+    "image of a tool that is not there": ("output: sunny", "images: [none.png]", 8, "No such file"),
     "cut off": ("expect: {calls: [], text: {contains: sunny}}", "expect: {calls: [", 17, "expected"),
     "no version": ("scenario: 1\n", "", 1, "the version of the format is missing"),
     "unknown version": ("scenario: 1", "scenario: 7", 1, "version 7 of the format is unknown"),

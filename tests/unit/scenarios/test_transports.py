@@ -12,7 +12,7 @@ from vllm_harness.errors import UsageError
 from vllm_harness.scenarios.format import Expectation, Part, Tool
 from vllm_harness.scenarios.judging import answer_of, mismatches
 from vllm_harness.scenarios.sending import Chunk, Reply
-from vllm_harness.scenarios.tools import Result, Toolbox
+from vllm_harness.scenarios.tools import Result, Toolbox, with_tokens
 from vllm_harness.scenarios.transports import TRANSPORTS, find_transport
 from vllm_harness.scenarios.transports.transport import Ask, Said, Sent
 
@@ -187,3 +187,46 @@ def test_answers_that_did_not_end_well() -> None:
         (mismatch,) = mismatches(expected, came, answer, chat)
         assert (answer.status, mismatch.what) == (status, what), name
         assert words in mismatch.actual, name
+
+
+def test_an_image_in_a_tools_output_in_the_words_of_each_api() -> None:
+    shown = Sent((Result("c1", "a map", images=(PNG,)),), ())
+    responses, chat, messages = (request(name, sent=shown) for name in ("responses", "chat", "messages"))
+    assert responses["input"][0]["output"] == [
+        {"type": "input_text", "text": "a map"},
+        {"type": "input_image", "image_url": PNG, "detail": "auto"},
+    ]
+    assert chat["messages"][-1]["content"] == [
+        {"type": "text", "text": "a map"},
+        {"type": "image_url", "image_url": {"url": PNG}},
+    ]
+    source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    assert messages["messages"][-1]["content"][0]["content"] == [
+        {"type": "text", "text": "a map"},
+        {"type": "image", "source": source},
+    ]
+
+
+def test_what_the_server_asks_for_is_approved() -> None:
+    """The item is that of OpenAI's reference, mcp_approval_request."""
+    asked = {"type": "mcp_approval_request", "id": "mcpr_1", "name": "find_user", "server_label": "desk"}
+    body = {"id": "resp_1", "status": "completed", "output": [{**asked, "arguments": "{}"}]}
+    answer = TRANSPORTS["responses"].answer(body)
+    (call,) = answer.calls
+    assert (call.name, call.asks, answer.open_calls, answer.approvals) == ("find_user", True, [], ("mcpr_1",))
+    sent = request("responses", sent=Sent((), (), answer.approvals))
+    assert sent["input"] == [
+        {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    ]
+    expected = Expectation.model_validate({"calls": [{"name": "find_user"}]})
+    found = mismatches(expected, reply(json.dumps(body).encode()), answer, TRANSPORTS["responses"])
+    assert [(each.expected, each.actual) for each in found] == [("find_user", "find_user (asks)")]
+
+
+def test_a_turn_may_give_an_mcp_server_another_token() -> None:
+    tool = {"type": "mcp", "server_label": "desk", "headers": {"Authorization": "Bearer right"}}
+    toolbox = Toolbox({}, (tool,), lambda name, arguments: None)
+    for token, headers in (("wrong", {"Authorization": "Bearer wrong"}), ("", {})):
+        (changed,) = with_tokens(toolbox, {"desk": token, "other": "x"}).of_server
+        assert changed == {**tool, "headers": headers}
+    assert with_tokens(toolbox, {}).of_server == (tool,)

@@ -16,6 +16,8 @@ from tests.unit.server.template import serving
 from vllm_harness.server import fork_server
 from vllm_harness.server.private_socket import connect
 
+HOLD = b'{"op": "hold"}\n'
+
 
 @pytest.fixture
 def path() -> Iterator[Path]:
@@ -40,6 +42,7 @@ def test_template_started_anew_is_held(path: Path) -> None:
         assert fork_server._hold(path)
         client = second.accept()[0]
         client.settimeout(0.1)
+        assert client.recv(100) == HOLD
         with pytest.raises(TimeoutError):
             client.recv(1)
         client.close()
@@ -79,6 +82,7 @@ def test_templates_that_were_used_longest_ago_are_released(path: Path) -> None:
     try:
         assert all(fork_server._hold(each) for each in (path, *several))
         clients = [each.accept()[0] for each in listening]
+        assert [client.recv(100) for client in clients] == [HOLD] * len(clients)
         fork_server._release_oldest(fork_server.MODELS_HELD)
         assert path in fork_server._held
         assert [each for each in several if each not in fork_server._held] == several[:2]
@@ -87,6 +91,35 @@ def test_templates_that_were_used_longest_ago_are_released(path: Path) -> None:
     finally:
         for each in (*listening, *(fork_server._held.pop(path) for path in several[2:])):
             each.close()
+
+
+def test_a_template_that_is_only_looked_for_ends(path: Path) -> None:
+    with serving(path, linger_s=0.5) as template:
+        try:
+            with connect(there(path)) as client:
+                client.sendall(HOLD)
+                with pytest.raises(subprocess.TimeoutExpired):
+                    template.wait(1)
+            while template.poll() is None:
+                fork_server._connects(path)
+            assert template.returncode == 0
+        finally:
+            template.kill()
+
+
+def test_a_template_that_nobody_holds_is_dismissed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_server, "_folder", lambda: path.parent)
+    with serving(path, linger_s=300) as template:
+        try:
+            with connect(there(path)) as client:
+                client.sendall(HOLD)
+                assert not fork_server.dismiss_unused()
+            while not fork_server.dismiss_unused():  # it has yet to see that its client has left
+                assert template.poll() is None
+            assert template.wait(20) == 0
+            assert not fork_server.dismiss_unused()
+        finally:
+            template.kill()
 
 
 def test_a_note_lasts_as_long_as_its_template(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,20 @@ def test_tokens_are_renamed_in_the_copy_and_not_in_the_asset(tokenizer: Path, tm
     assert json.loads((tokenizer / "tokenizer.json").read_text()) == TOKENIZER
 
 
+def test_tokens_and_processors_are_added(tokenizer: Path, tmp_path: Path) -> None:
+    """A tokenizer takes no ids with gaps, so those between are reserved."""
+    entry = an_entry(
+        further_tokens={4: "<image>", 6: "<tile>"}, processors={"processor_config.json": {"n": 4}}
+    )
+    checkpoint = build_stand_in(entry, tokenizer, tmp_path / "out")
+    document = json.loads((checkpoint / "tokenizer.json").read_text())
+    added = [(token["id"], token["content"]) for token in document["added_tokens"]]
+    assert added[2:] == [(4, "<image>"), (5, "<|reserved_5|>"), (6, "<tile>")]
+    assert json.loads((checkpoint / "processor_config.json").read_text()) == {"n": 4}
+    with pytest.raises(StandInError, match="the token ids up to 3 are there"):
+        build_stand_in(an_entry(further_tokens={3: "<image>"}), tokenizer, tmp_path / "out")
+
+
 def test_a_failed_build_leaves_nothing(tokenizer: Path, tmp_path: Path) -> None:
     with pytest.raises(StandInError, match="no added token with id 9"):
         build_stand_in(an_entry(tokens={9: "<|tool|>"}), tokenizer, tmp_path / "out")

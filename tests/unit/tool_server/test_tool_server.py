@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from mcp import ClientSession
 from mcp.client.sse import sse_client
@@ -77,3 +81,14 @@ async def test_sessions_need_the_key(tmp_path: Path) -> None:
 def test_code_is_restricted(code: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restricted, "SECONDS", 2)
     assert output in restricted.run(code)
+
+
+def test_it_ends_with_its_owner(tmp_path: Path) -> None:
+    owner = (
+        "import os, pathlib, sys; from tests.tool_server.running import ToolServer; "
+        "server = ToolServer('python', pathlib.Path(sys.argv[1])).__enter__(); "
+        "print(server._process.pid, flush=True); os.kill(os.getpid(), 9)"
+    )
+    ended = subprocess.run([sys.executable, "-c", owner, str(tmp_path)], capture_output=True, text=True)
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(int(ended.stdout)).wait(20)

@@ -8,7 +8,17 @@ from typing import Any
 from vllm_harness.protocol.chat.objects import REASONING_KEYS
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.scenarios.format import TOOL_CHOICES, Part, Status, Tool
-from vllm_harness.scenarios.transports.transport import Answer, Ask, Call, Sent, Transport, given, only_text
+from vllm_harness.scenarios.tools import Result
+from vllm_harness.scenarios.transports.transport import (
+    Answer,
+    Ask,
+    Call,
+    Sent,
+    Transport,
+    given,
+    only_text,
+    parts_of,
+)
 
 _STATUSES: Mapping[object, Status] = {
     "stop": "completed",
@@ -55,10 +65,15 @@ def _call(call: Json) -> Call:
 
 def _messages(sent: Sent) -> Iterator[Json]:
     for result in sent.results:
-        yield {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
+        yield {"role": "tool", "tool_call_id": result.call_id, "content": _output(result)}
     if sent.user:
         text = only_text(sent.user)
         yield {"role": "user", "content": [_part(part) for part in sent.user] if text is None else text}
+
+
+def _output(result: Result) -> str | list[Json]:
+    """OpenAI has only texts here; vLLM takes what it takes of a user."""
+    return [_part(part) for part in parts_of(result)] if result.images else result.text
 
 
 def _part(part: Part) -> Json:

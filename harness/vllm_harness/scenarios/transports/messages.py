@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.scenarios.format import Part, Status, Tool
-from vllm_harness.scenarios.transports.transport import Answer, Ask, Call, Sent, Transport, given, only_text
+from vllm_harness.scenarios.pictures import DATA_URL
+from vllm_harness.scenarios.tools import Result
+from vllm_harness.scenarios.transports.transport import (
+    Answer,
+    Ask,
+    Call,
+    Sent,
+    Transport,
+    given,
+    only_text,
+    parts_of,
+)
 
 _STATUSES: Mapping[object, Status] = {
     "end_turn": "completed",
@@ -16,7 +26,6 @@ _STATUSES: Mapping[object, Status] = {
     "stop_sequence": "completed",
     "max_tokens": "incomplete",
 }
-_DATA_URL = re.compile(r"data:(?P<type>[\w/+.-]+);base64,(?P<data>.*)", re.S)
 WITHOUT_LIMIT = 4096
 """The API wants a limit: this one where the length of the context is not known, else half of it."""
 
@@ -62,7 +71,7 @@ def _call(block: Json) -> Call:
 def _messages(sent: Sent) -> Iterator[Json]:
     """One message: results come first in it, as the API wants them."""
     results = [
-        {"type": "tool_result", "tool_use_id": result.call_id, "content": result.text}
+        {"type": "tool_result", "tool_use_id": result.call_id, "content": _output(result)}
         | ({"is_error": True} if result.failed else {})
         for result in sent.results
     ]
@@ -73,10 +82,14 @@ def _messages(sent: Sent) -> Iterator[Json]:
         yield {"role": "user", "content": [*results, *map(_part, sent.user)]}
 
 
+def _output(result: Result) -> str | list[Json]:
+    return [_part(part) for part in parts_of(result)] if result.images else result.text
+
+
 def _part(part: Part) -> Json:
     if part.image is None:
         return {"type": "text", "text": part.text}
-    inline = _DATA_URL.fullmatch(part.image)
+    inline = DATA_URL.fullmatch(part.image)
     if inline is None:
         return {"type": "image", "source": {"type": "url", "url": part.image}}
     source = {"type": "base64", "media_type": inline["type"], "data": inline["data"]}

@@ -8,9 +8,20 @@ from typing import Any
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.protocol.responses import schema
 from vllm_harness.scenarios.format import TOOL_CHOICES, Part, Status, Tool
-from vllm_harness.scenarios.transports.transport import Answer, Ask, Call, Sent, Transport, given, only_text
+from vllm_harness.scenarios.tools import Result
+from vllm_harness.scenarios.transports.transport import (
+    Answer,
+    Ask,
+    Call,
+    Sent,
+    Transport,
+    given,
+    only_text,
+    parts_of,
+)
 
 MCP_CALL = "mcp_call"
+APPROVAL = "mcp_approval_request"
 _STATUSES: Mapping[object, Status] = {"completed": "completed", "incomplete": "incomplete"}
 
 
@@ -32,18 +43,20 @@ def answer_of(body: Json) -> Answer:
         _STATUSES.get(body.get("status"), "failed"),
         _texts(output, "message", "output_text"),
         _texts(output, "reasoning", "reasoning_text"),
-        tuple(
-            Call(
-                str(item.get("call_id")),
-                str(item.get("name")),
-                str(item.get("arguments", "")),
-                served=item.get("type") == MCP_CALL,
-            )
-            for item in output
-            if item.get("type") in (*schema.CALLS, MCP_CALL)
-        ),
+        tuple(_call(item) for item in output if item.get("type") in (*schema.CALLS, MCP_CALL, APPROVAL)),
         tuple(output),
         str(body.get("id")),
+    )
+
+
+def _call(item: Json) -> Call:
+    by_server, asks = item.get("type") == MCP_CALL, item.get("type") == APPROVAL
+    return Call(
+        str(item.get("id" if asks else "call_id")),
+        str(item.get("name")),
+        str(item.get("arguments", "")),
+        served=by_server or asks,
+        asks=asks,
     )
 
 
@@ -66,10 +79,16 @@ def _request(ask: Ask, items: list[Json], previous: str | None) -> Json:
 
 def _items(sent: Sent) -> Iterator[Json]:
     for result in sent.results:
-        yield {"type": "function_call_output", "call_id": result.call_id, "output": result.text}
+        yield {"type": "function_call_output", "call_id": result.call_id, "output": _output(result)}
+    for request in sent.approved:
+        yield {"type": "mcp_approval_response", "approval_request_id": request, "approve": True}
     if sent.user:
         text = only_text(sent.user)
         yield {"role": "user", "content": [_part(part) for part in sent.user] if text is None else text}
+
+
+def _output(result: Result) -> str | list[Json]:
+    return [_part(part) for part in parts_of(result)] if result.images else result.text
 
 
 def _part(part: Part) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +20,15 @@ class Call:
         id: by which its output is told.
         name: of the tool.
         arguments: as the model wrote them; JSON where all is well.
-        served: whether the server has made the call by itself.
+        served: whether the server has made the call by itself, or asks whether it may.
+        asks: whether it asks.
     """
 
     id: str
     name: str
     arguments: str
     served: bool = False
+    asks: bool = False
 
     @property
     def values(self) -> dict[str, Any] | None:
@@ -63,6 +65,11 @@ class Answer:
         """The calls whose outputs the client has to send."""
         return [call for call in self.calls if not call.served]
 
+    @property
+    def approvals(self) -> tuple[str, ...]:
+        """The ids by which the server asks whether it may call a tool."""
+        return tuple(call.id for call in self.calls if call.asks)
+
     def meaning(self) -> Json:
         """The same without what belongs to one API or one answer; blanks at the ends of texts aside."""
         return {
@@ -78,10 +85,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Sent:
-    """What a turn sends: outputs of tools, then what the user says."""
+    """What a turn sends: outputs of tools, agreement to calls of the server, then what the user says."""
 
     results: tuple[Result, ...]
     user: tuple[Part, ...]
+    approved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -148,6 +156,14 @@ class Transport:
 def given(**fields: Any) -> Json:
     """The fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def parts_of(result: Result) -> Iterator[Part]:
+    """An output's text, then its images."""
+    if result.text:
+        yield Part(text=result.text)
+    for image in result.images:
+        yield Part(image=image)
 
 
 def only_text(parts: tuple[Part, ...]) -> str | None:

@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from functools import partial
 from math import floor, prod
 
+from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry
+from vllm_harness.environments.spec import Environment
 from vllm_harness.machine.gpus import visible_gpus
 from vllm_harness.machine.node_memory import node_memory
-from vllm_harness.server.fork_server import MODELS_HELD, templates
+from vllm_harness.server.fork_server import MODELS_HELD, dismiss_unused, templates
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.leases import memory as memory_leases
 from vllm_harness.server.leases.gpus import lease_gpus
+from vllm_harness.server.leases.idle import offered
 from vllm_harness.server.leases.lease import Lease
 from vllm_harness.server.leases.ledger import Room
 from vllm_harness.server.leases.needs import FORK_SERVER_GIB, STAND_IN_GIB, Start, fork_servers_gib, number
@@ -55,7 +58,8 @@ def lease_for(launch: Launch, *, forked: bool = False) -> Lease:
         return lease_gpus(gpus_needed(launch.args), gib, visible=visible, wait_s=wait_s)
     start = Start(launch, forked)
     gib = start.need_gib() + start.ahead_gib()
-    return memory_leases.lease_memory(gib, room=partial(room, ready_gib=start.cache_gib), wait_s=wait_s)
+    with offered(dismiss_unused):
+        return memory_leases.lease_memory(gib, room=partial(room, ready_gib=start.cache_gib), wait_s=wait_s)
 
 
 def reserve_for(launch: Launch, count: int, *, forked: bool, wait_s: float | None = None) -> Lease:
@@ -72,7 +76,21 @@ def reserve_for(launch: Launch, count: int, *, forked: bool, wait_s: float | Non
     if wait_s is None:
         wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
     gib = count * start.need_gib() + start.ahead_gib()
-    return memory_leases.reserve_memory(gib, room=room, wait_s=wait_s)
+    with offered(dismiss_unused):
+        return memory_leases.reserve_memory(gib, room=room, wait_s=wait_s)
+
+
+def expected_needs(
+    entry: ModelEntry, environment: Environment, lane: Lane, frontend: Frontend
+) -> tuple[float, int]:
+    """The memory (GiB) and the GPUs that a forked server of an entry takes, before its launch is planned.
+
+    The memory is as measured on this machine, or a guess until then; on CUDA only that of the GPUs is leased.
+    """
+    flags = entry.flags(lane, environment.device, frontend)
+    launch = Launch(entry, lane, environment, "", flags.args, flags.env, frontend)
+    gpus = gpus_needed(flags.args) if environment.device == "cuda" else 0
+    return Start(launch, forked=True).need_gib() + TEMPLATE_GIB, gpus
 
 
 def room(used_gib: float, ready_gib: float = 0.0) -> Room:

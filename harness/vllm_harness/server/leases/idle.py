@@ -1,4 +1,4 @@
-"""Idle servers of this process, which are given back before the process waits for hardware."""
+"""What is idle (servers of this process, fork servers of nobody), given back before a wait for hardware."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 GiveBack = Callable[[], bool]
-"""Ends an idle server; False where there is none."""
+"""Ends an idle server or fork server; False where there is none."""
 
 _offers: list[GiveBack] = []
 
@@ -22,5 +22,5 @@ def offered(give_back: GiveBack) -> Iterator[None]:
 
 
 def give_back_idle_server() -> bool:
-    """Ends an idle server of this process; False where there is none."""
+    """Ends an idle server of this process or a fork server of nobody; False where there is none."""
     return any(give_back() for give_back in list(_offers))

@@ -1,0 +1,138 @@
+"""Images over Responses, Chat Completions and Messages, on a stand-in of a family that takes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import openai
+import pytest
+
+from tests.own_server import OwnServer
+from vllm_harness.configuration.model_entries import load_models
+from vllm_harness.scenarios.conversation import Served
+from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.pictures import picture_host
+from vllm_harness.scenarios.reading import find_scenario, read_scenario
+from vllm_harness.scenarios.results import Conversation
+from vllm_harness.scenarios.running import run, transports_of
+from vllm_harness.scripted.book import ScriptBook
+
+pytestmark = [
+    pytest.mark.vllm_standard,
+    pytest.mark.vllm_scripted,
+    pytest.mark.vllm_model("qwen3"),
+    pytest.mark.vllm_needs("responses", "store", "tools"),
+    pytest.mark.timeout(400),
+]
+
+PNG = "data:image/png;base64,"
+WIDE, TALL = "1x2", "2x1"
+MANY_PIXELS = f"{PNG}iVBORw0KGgoAAAANSUhEUgAATiAAAE4gAQAAAADLC3uUAAAACUlEQVR42mMAAAABAAGxDbaTAAAAAElFTkSuQmCC"
+"""A PNG whose header tells of 20000 x 20000 pixels."""
+UNSEEN = f"{PNG}iVBORw0KGgoAAAANSUhEUgAAAAgAAAAIAQAAAADsdIMmAAAADElEQVR42mP4z4ACAT/QB/lnLUmhAAAAAElFTkSuQmCC"
+"""An image that no other test sends, so that the server has not seen it."""
+OVER = [["responses", "responses-history"], ["chat"], ["messages"]]
+Held = Callable[..., list[Conversation]]
+over_each = pytest.mark.parametrize("transports", OVER, ids=[names[0] for names in OVER])
+
+
+@pytest.fixture
+def served(own_server: OwnServer) -> Served:
+    """A server whose model takes images."""
+    server = own_server(entry=load_models().get("smolvlm-256m"))
+    return Served(server.endpoint, server.model, server.entry, server.vllm_version, True)
+
+
+@pytest.fixture
+def held(served: Served) -> Held:
+    """Holds a story over transports, streamed and not; fails with all that is wrong."""
+
+    def hold(story: str | Scenario, transports: list[str]) -> list[Conversation]:
+        scenario = story if isinstance(story, Scenario) else read_scenario(find_scenario(story))
+        conversations = run(scenario, served, transports_of(transports))
+        problems = [problem for each in conversations for problem in each.problems()]
+        assert not problems, "\n".join(problems)
+        return conversations
+
+    return hold
+
+
+def shown(prompt: str) -> list[str]:
+    """The images of a prompt, in order, by the rows and columns of their tiles."""
+    last = re.findall(r"<row_(\d)_col_(\d)>(?:(?!<row_)[\s\S])*?<global-img>", prompt)
+    return [f"{rows}x{columns}" for rows, columns in last]
+
+
+def prompts(conversation: Conversation) -> list[list[str]]:
+    """The images of each turn's prompt."""
+    return [shown(turn.prompt.text) for turn in conversation.turns if turn.prompt]
+
+
+@pytest.mark.covers("VC-041", "AG-004")
+@over_each
+def test_images_over_turns(held: Held, transports: list[str]) -> None:
+    """Sent along or by an address, alone or several: a prompt has those of its conversation, in order."""
+    for conversation in held("images", transports):
+        assert prompts(conversation) == [[WIDE], [WIDE, TALL], [WIDE, TALL], [TALL, WIDE]]
+
+
+@pytest.mark.covers("VC-041", "AG-004")
+@over_each
+def test_image_in_a_tools_output(held: Held, transports: list[str]) -> None:
+    for conversation in held("tool-images", transports):
+        assert prompts(conversation) == [[], [WIDE], [WIDE], [WIDE, TALL]]
+
+
+@pytest.mark.covers("VC-041")
+@pytest.mark.parametrize("transports", OVER[:2], ids=["responses", "chat"])
+def test_image_that_is_none_is_refused(held: Held, transports: list[str]) -> None:
+    """Broken base64, no picture, half of one, nothing, another type; the conversation goes on."""
+    for conversation in held("images-refused", transports):
+        assert prompts(conversation) == [[WIDE], [WIDE, TALL]]
+
+
+@pytest.mark.covers("VC-041")
+@pytest.mark.vllm_known_defect("vllm-57997")
+def test_image_that_is_none_is_refused_over_messages(held: Held) -> None:
+    held("images-refused", ["messages"])
+
+
+@pytest.mark.covers("VC-041")
+@pytest.mark.parametrize("transports", OVER[:2], ids=["responses", "chat"])
+def test_image_that_its_host_does_not_have(held: Held, transports: list[str]) -> None:
+    """The host is asked, and its 404 is the client's fault."""
+    with picture_host() as host:
+        held(one_refused(host.address("/none.png")), transports)
+        assert host.asked
+
+
+@pytest.mark.covers("VC-041")
+@pytest.mark.vllm_known_defect("image-of-too-many-pixels-is-a-server-error")
+@pytest.mark.parametrize("transports", OVER[:2], ids=["responses", "chat"])
+def test_image_of_too_many_pixels(held: Held, transports: list[str]) -> None:
+    held(one_refused(MANY_PIXELS, http=400), transports)
+
+
+def one_refused(image: str, **expect: int) -> Scenario:
+    """A scenario of one turn, whose image is refused."""
+    user = [{"text": "What is this?"}, {"image": image}]
+    turn = {"name": "refused", "user": user, "expect": {"status": "refused", **expect}, "say": "never said"}
+    return Scenario.model_validate({"scenario": 1, "turns": [turn]})
+
+
+@pytest.mark.covers("VC-041")
+@pytest.mark.vllm_known_defect("vllm-46354")
+def test_image_of_a_refused_request_is_taken_afterwards(served: Served) -> None:
+    """A request that is refused for another reason leaves nothing behind."""
+    asked = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": UNSEEN}}]}]
+    book = ScriptBook(served.endpoint, served.entry)
+    try:
+        book.script("A banner.", times=None)
+        create: Any = book.client(timeout=60, max_retries=0).chat.completions.create
+        with pytest.raises(openai.BadRequestError):
+            create(model=served.model, messages=asked, max_tokens=5, extra_body={"min_tokens": 6})
+        assert create(model=served.model, messages=asked).choices[0].message.content == "A banner."
+    finally:
+        book.close()

@@ -1,0 +1,112 @@
+"""Run folders: what is written is read again, also after a kill, and secrets are never on the disk."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from vllm_harness.errors import UsageError
+from vllm_harness.runs.folder import RunWriter
+from vllm_harness.runs.reading import ended, header_of, last_word, records
+from vllm_harness.runs.records import Arrival, Case, End, Exchange, Header, Kind, Outcome, RunFinding, Target
+
+HEADER = Header(kind=Kind.SUITES, name="nightly", started=1.0)
+CASE = Case(id="test_a", target="t", outcome=Outcome.PASSED, findings=(RunFinding(message="late"),))
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    stream = (Arrival(after=0.1, text="data: {}\n\n"), Arrival(after=0.2, text="data: [DONE]\n\n"))
+    kept = [HEADER, Target(id="t", title="qwen3"), CASE, Exchange(id="1", at=2.0, stream=stream)]
+    with RunWriter.begin(tmp_path, HEADER) as writer:
+        for record in kept[1:]:
+            writer.write(record)
+    found = list(records(tmp_path))
+    assert [record for _, record in found] == kept
+    assert [place.read() for place, _ in found] == kept
+    assert header_of(tmp_path) == HEADER
+    assert ended(tmp_path) is None
+
+
+def test_parts_of_other_processes_belong_to_the_run(tmp_path: Path) -> None:
+    with RunWriter(tmp_path, part="gw0") as worker, RunWriter(tmp_path) as run:
+        worker.write(CASE)
+        run.write(HEADER)
+        run.write(End(at=3.0, exit_code=0))
+    assert [record.type for _, record in records(tmp_path)] == ["header", "end", "case"]
+    assert ended(tmp_path) == End(at=3.0, exit_code=0)
+
+
+@pytest.mark.parametrize("cut", [1, 20, 70])
+def test_a_cut_line_at_the_end_loses_itself_alone(tmp_path: Path, cut: int) -> None:
+    with RunWriter.begin(tmp_path, HEADER) as writer:
+        writer.write(CASE)
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(path.read_bytes()[:-cut])
+    assert [record for _, record in records(tmp_path)] == [HEADER]
+
+
+def test_a_later_word_of_the_same_case_counts() -> None:
+    again = CASE.model_copy(update={"outcome": Outcome.FINDING})
+    assert last_word([CASE, again]) == [again]
+
+
+def test_secrets_are_not_written(tmp_path: Path) -> None:
+    with RunWriter(tmp_path, secrets=["hunter2-hunter2"]) as writer:
+        writer.write(Exchange(id="1", at=0.0, request={"key": "hunter2-hunter2"}))
+    assert "hunter2" not in writer.path.read_text()
+    assert writer.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_half_a_surrogate_pair_is_written_as_a_question_mark(tmp_path: Path) -> None:
+    with RunWriter(tmp_path) as writer:
+        writer.write(Exchange(id="1", at=0.0, answer={"text": "a\ud83d"}))
+    [(_, record)] = records(tmp_path)
+    assert record == Exchange(id="1", at=0.0, answer={"text": "a?"})
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (None, "holds no run"),
+        (
+            '{"type": "header", "kind": "suites", "started": 1, "format": 99}\n',
+            "records.jsonl:1: .* format 99",
+        ),
+        ('{"type": "case", "id": "a"}\n', "records.jsonl:1: no record of a run: case.target: Field required"),
+        ("nonsense\n", "records.jsonl:1: no record"),
+    ],
+)
+def test_what_is_no_run_is_told(tmp_path: Path, text: str | None, error: str) -> None:
+    if text is not None:
+        (tmp_path / "records.jsonl").write_text(text)
+    with pytest.raises(UsageError) as raised:
+        list(records(tmp_path))
+    assert re.search(error, str(raised.value))
+
+
+def test_a_folder_holds_one_run(tmp_path: Path) -> None:
+    RunWriter.begin(tmp_path, HEADER).close()
+    with pytest.raises(UsageError, match="holds a run already"):
+        RunWriter.begin(tmp_path, HEADER)
+
+
+def test_secrets_within_json_within_json_are_not_written(tmp_path: Path) -> None:
+    secret = 'pä"ss\\word'
+    piece = json.dumps({"delta": f"it is {secret}"}, ensure_ascii=False)
+    with RunWriter(tmp_path) as writer:
+        writer.hide([secret])
+        with writer.part("fork") as part:
+            part.write(Exchange(id="1", at=0.0, stream=(Arrival(after=0.0, text=piece),)))
+            part.write(Exchange(id="2", at=0.0, answer=secret))
+    first, second = (record for _, record in records(tmp_path))
+    assert first.stream[0].text == '{"delta": "it is [redacted]"}'
+    assert second.answer == "[redacted]"
+
+
+def test_a_run_goes_on(tmp_path: Path) -> None:
+    for _ in range(2):
+        RunWriter.resume(tmp_path, HEADER).close()
+    assert [record for _, record in records(tmp_path)] == [HEADER]

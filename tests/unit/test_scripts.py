@@ -1,0 +1,47 @@
+"""Scripts that run commands side by side: a signal to the script ends all of them, whatever started it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SIDE_BY_SIDE = Path(__file__).parents[2] / "scripts" / "_side_by_side"
+SLEEP = "import time; print('up', flush=True); time.sleep(600)"
+SCRIPT = f"""
+vh_grace_s=1
+. {SIDE_BY_SIDE}
+beside one {sys.executable} -c "{SLEEP}"
+beside two {sys.executable} -c "{SLEEP}"
+wait_for_all
+"""
+
+
+def ignore_interrupts() -> None:
+    """As for a job that a script starts in the background, and all that it starts in turn."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all(sent: signal.Signals) -> None:
+    with subprocess.Popen(["bash", "-c", SCRIPT], stdout=subprocess.PIPE, text=True) as both:
+        ended(both, sent)
+
+
+def test_sigterm_ends_what_ignores_an_interrupt() -> None:
+    with subprocess.Popen(
+        ["bash", "-c", SCRIPT], stdout=subprocess.PIPE, text=True, preexec_fn=ignore_interrupts
+    ) as both:
+        ended(both, signal.SIGTERM)
+
+
+def ended(both: subprocess.Popen[str], sent: signal.Signals) -> None:
+    """Sends the signal once both are up, and waits for their end and the script's."""
+    assert both.stdout
+    assert sorted(both.stdout.readline() for _ in range(2)) == ["one | up\n", "two | up\n"]
+    both.send_signal(sent)
+    both.stdout.read()  # to its end, when the last process that writes there has ended
+    assert both.wait(30) == 130
