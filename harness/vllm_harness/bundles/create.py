@@ -69,7 +69,7 @@ def create(
         raise UsageError(f"{folder} exists already", hint="name a new folder")
     lock = lock_for(version, device)
     if lean and device != "cuda":
-        raise UsageError(f"a lean bundle is for CUDA, not for {device}", hint="add --device cuda")
+        raise UsageError(f"a lean bundle is for CUDA, not for {device}", hint="choose the device cuda")
     rules = lean_rules() if lean else None
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:

@@ -86,6 +86,7 @@ class Scripts:
         self._books = {
             name: ScriptBook(endpoint, entry, name) for name in (f"gateway-{self._run}", DEFAULT_BOOK)
         }
+        self._last = 0
         self._told: set[tuple[str, str]] = set()
         self.without_header: set[Api] = set()
 
@@ -126,8 +127,9 @@ class Scripts:
 
     def seen_until_now(self) -> int:
         """The number of the last request that the server answered."""
-        entries = self._books[self.book].answered()
-        return int(entries[-1]["number"]) if entries else 0
+        entries = self._books[self.book].answered(self._last)
+        self._last = int(entries[-1]["number"]) if entries else self._last
+        return self._last
 
     def seen(self, each: Asked, after: int, wanted: int) -> list[Seen]:
         """The requests of a case that the server answered after one, waiting for as many as are wanted."""
