@@ -204,8 +204,10 @@ async def _until_stopped(running: Load) -> None:
     def ended_by(number: signal.Signals) -> None:
         running.stopped = number.name
         loop.remove_signal_handler(number)
+        signal.signal(number, before[number])
         stop.set()
 
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number in _SIGNALS:
         loop.add_signal_handler(number, ended_by, number)
     try:
@@ -214,6 +216,7 @@ async def _until_stopped(running: Load) -> None:
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
+            signal.signal(number, before[number])
 
 
 @contextmanager

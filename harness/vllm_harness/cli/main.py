@@ -32,6 +32,7 @@ from vllm_harness.cli import (
     record,
     regression,
     replay,
+    report,
     repro,
     run,
     scenario,
@@ -67,6 +68,7 @@ app.command()(replay.replay)
 app.command()(diff.diff)
 app.command()(convert.convert)
 app.command()(load.load)
+app.add_typer(report.app, name="report")
 app.add_typer(repro.app, name="repro")
 app.add_typer(regression.app, name="regression")
 app.command("parity")(parity.parity_)

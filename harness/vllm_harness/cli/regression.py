@@ -49,6 +49,7 @@ from vllm_harness.cli.regression_table import (
     show_explained,
     show_smallest_failures,
 )
+from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.executors.shard import Executor
@@ -60,7 +61,8 @@ from vllm_harness.regression.listing import case_record, family_record
 from vllm_harness.regression.mutation.coverage import measure
 from vllm_harness.regression.results import compare
 from vllm_harness.regression.results.cells import CaseVerdict, Cell, RegressionRun
-from vllm_harness.regression.results.explained import explain, parser_defects
+from vllm_harness.regression.results.explained import by_family, explain, parser_defects
+from vllm_harness.regression.results.kept import cases_of, target_of
 from vllm_harness.regression.run import VllmUnderTest, run_batches, unfinished
 from vllm_harness.regression.search import SmallestFailure, search
 from vllm_harness.regression.selection import (
@@ -71,6 +73,8 @@ from vllm_harness.regression.selection import (
     select_families,
     select_groups,
 )
+from vllm_harness.runs.folder import RunWriter
+from vllm_harness.runs.records import Kind
 from vllm_harness.scripted.families import load_families
 from vllm_harness.server.leases.allocation import interpreters
 from vllm_harness.terminal.tables import show_table
@@ -143,21 +147,22 @@ def regression(
         return
     folder = RegressionRun.named(run or time.strftime("%Y%m%d-%H%M%S"))
     keep_command(folder.folder)
-    with executor_of(ray, parallel, folder.folder) as executor:
-        cells, errors = _run(folder, environments, selection, executor)
-    show_cells(console, cells, known)
-    show_costs(console, cells)
-    found = [] if known else _search(folder, environments, selection, at_a_time)
-    console.print(f"run: {folder.folder}")
-    if write_baseline:
-        compare.write_baseline(compare.baseline_of(environments[0].name, cells), write_baseline)
-        console.print(f"baseline: {write_baseline}")
-    if errors:
-        raise errors[0]
-    if known:
-        raise typer.Exit(_compare(known, cells))
-    failed = any(cell.start_error or cell.count(CaseVerdict.FAILED) for cell in cells)
-    raise typer.Exit(1 if not write_baseline and (found or failed) else 0)
+    with kept_run(Kind.REGRESSION, folder.folder, folder.folder.name, seed) as writer:
+        with executor_of(ray, parallel, folder.folder) as executor:
+            cells, errors = _run(folder, environments, selection, executor, writer)
+        show_cells(console, cells, known)
+        show_costs(console, cells)
+        found = [] if known else _search(folder, environments, selection, at_a_time)
+        console.print(f"run: {folder.folder}")
+        if write_baseline:
+            compare.write_baseline(compare.baseline_of(environments[0].name, cells), write_baseline)
+            console.print(f"baseline: {write_baseline}")
+        if errors:
+            raise errors[0]
+        if known:
+            raise typer.Exit(_compare(known, cells))
+        failed = any(cell.start_error or cell.count(CaseVerdict.FAILED) for cell in cells)
+        raise typer.Exit(1 if not write_baseline and (found or failed) else 0)
 
 
 def _baseline(path: Path | None, engine: Engine) -> compare.Baseline | None:
@@ -172,7 +177,11 @@ def _baseline(path: Path | None, engine: Engine) -> compare.Baseline | None:
 
 
 def _run(
-    run: RegressionRun, environments: list[VllmUnderTest], selection: Selection, executor: Executor
+    run: RegressionRun,
+    environments: list[VllmUnderTest],
+    selection: Selection,
+    executor: Executor,
+    writer: RunWriter,
 ) -> tuple[list[Cell], list[HarnessError]]:
     """Runs the cells that have not finished; gives all that were selected, and the errors of the others."""
     case_sets = selection.case_sets()
@@ -181,8 +190,16 @@ def _run(
     total = sum(len(batch.case_sets) for batch in batches)
     if finished := len(environments) * sum(bool(cases.cases) for cases in case_sets) - total:
         notes.print(f"{finished} cells of this run have finished before")
+    known = by_family(parser_defects(load_defects()))
     with counted("cells", total) as advance:
-        errors = run_batches(run, batches, parallel=shares, done=lambda _: advance(), executor=executor)
+
+        def done(cell: Cell) -> None:
+            writer.write(target_of(cell))
+            for case in cases_of(cell, known):
+                writer.write(case)
+            advance()
+
+        errors = run_batches(run, batches, parallel=shares, done=done, executor=executor)
     names, families = {vllm.name for vllm in environments}, {family.name for family in selection.families}
     cells = [
         cell

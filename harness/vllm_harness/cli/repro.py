@@ -13,6 +13,7 @@ import typer
 from vllm_harness.cli.cluster import RAY, RESUME, executor_of, keep_command, resume
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.defects import AS_JSON, FOLDER
+from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import Defects, find, load_defects
 from vllm_harness.endpoint import attach
@@ -21,6 +22,7 @@ from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.files.paths import run_folder, state_dir
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.regression.run import VllmUnderTest
+from vllm_harness.repro import kept
 from vllm_harness.repro.draft import as_yaml, from_capture, from_cell, from_test
 from vllm_harness.repro.measured import (
     Measured,
@@ -42,6 +44,7 @@ from vllm_harness.repro.run import (
 from vllm_harness.repro.script import script_of, stand_alone
 from vllm_harness.repro.table import LETTERS, Table, contradicted, specifier, write_versions
 from vllm_harness.repro.verdict import Reproduction
+from vllm_harness.runs.records import Kind
 from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.leases.allocation import interpreters
 from vllm_harness.server.progress import ConsoleProgress, NoProgress
@@ -184,22 +187,30 @@ def measured_in(
     console = plain_console(stderr=True)
     if finished := len(wanted & before.keys()):
         console.print(f"{finished} verdicts of this run are there")
+    by_id = {defect.id: defect for defect in defects}
     with (
+        kept_run(Kind.REPRO, folder, folder.name) as writer,
         executor_of(ray, parallel, folder) as executor,
         counted("defects", len(wanted - before.keys())) as advance,
     ):
+
+        def done(measured: Measured) -> None:
+            writer.write(kept.target_of(measured))
+            writer.write(kept.case_of(by_id[measured.id], measured))
+            advance()
+
         errors = measure(
             run,
             defects,
             environments,
             parallel=parallel or interpreters(),
             progress=NoProgress(),
-            done=lambda _: advance(),
+            done=done,
             executor=executor,
         )
+        if errors:
+            raise errors[0]
     console.print(f"run: {run.path}")
-    if errors:
-        raise errors[0]
     return [verdict for key, verdict in sorted(run.verdicts().items()) if key in wanted]
 
 

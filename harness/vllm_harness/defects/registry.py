@@ -77,10 +77,8 @@ def known_deviations(model: str, version: str, defects: Defects | None = None) -
     return tuple(known for defect in of_vllm for known in defect.known_deviations(version, model))
 
 
-def gateway_deviations(
-    product: str, defects: Defects | None = None
-) -> tuple[str, tuple[KnownDeviation, ...]]:
-    """The version of a gateway, and the findings that are known of it.
+def gateway_deviations(product: str, defects: Defects | None = None) -> tuple[KnownDeviation, ...]:
+    """The findings that are known of a gateway, for whatever vLLM is behind it.
 
     Args:
         product: name and version, such as `litellm==1.106.12`; empty: nothing is known.
@@ -90,18 +88,17 @@ def gateway_deviations(
         DefectsError: no version is given, or no entry has this product.
     """
     if not product:
-        return "0", ()
-    name, equals, version = product.partition("==")
+        return ()
+    name, _, version = product.partition("==")
     every = (load_defects() if defects is None else defects).values()
     entries = [defect for defect in every if defect.product == name]
     if not entries:
-        names = sorted({defect.product for defect in every if defect.product})
-        raise DefectsError(
-            f"no entry is about a gateway {name!r}", hint=f"known are {', '.join(names) or 'none'}"
-        )
-    if not equals or not _is_version(version):
+        names = ", ".join(sorted({defect.product for defect in every if defect.product}))
+        raise DefectsError(f"no entry is about a gateway {name!r}", hint=f"known are {names or 'none'}")
+    if not _is_version(version):
         raise DefectsError(f"{product!r} names no version", hint=f"write it as {name}==1.2.3")
-    return version, tuple(known for entry in entries for known in entry.known_deviations(version))
+    found = (known for entry in entries for known in entry.known_deviations(version))
+    return tuple(known.model_copy(update={"versions": ""}) for known in found)
 
 
 def _is_version(text: str) -> bool:

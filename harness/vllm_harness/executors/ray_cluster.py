@@ -6,6 +6,7 @@ takes; where that is not free, Ray finds another node. What fails with its node 
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -383,6 +384,7 @@ def connected(address: str, *, runtime_env: dict[str, Any]) -> Iterator[Any]:
             "results do not stream over a Ray client's address",
             hint="run this command on a node of the cluster, with its address, or as a job of it",
         )
+    on_term = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
             address=address,  # `auto` heeds RAY_ADDRESS, and never starts a cluster
@@ -395,6 +397,7 @@ def connected(address: str, *, runtime_env: dict[str, Any]) -> Iterator[Any]:
             f"there is no Ray cluster at {address}: {error}",
             hint="start one with `ray start --head`, or name the address of its head",
         ) from error
+    signal.signal(signal.SIGTERM, on_term)  # Ray has set one of its own
     try:
         yield ray
     finally:

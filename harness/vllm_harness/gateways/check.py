@@ -96,15 +96,18 @@ class Scripts:
 
     def mark(self, each: Asked) -> str:
         """What the server knows the requests of a case by."""
-        return f"[{self._run}-{each.case.name}]"
+        return f"[{self._name(each)}]"
+
+    def _name(self, each: Asked) -> str:
+        return f"{self._run}-{each.name.replace('/', '-')}"
 
     def tell(self, each: Asked, side: Side) -> None:
         """Tells the server what the model says to a case."""
         lost = side.name == "gateway" and each.api in self.without_header
         book = DEFAULT_BOOK if lost else self.book
-        if each.case.broken is not None or (book, each.case.name) in self._told:
+        if each.case.broken is not None or (book, each.name) in self._told:
             return
-        self._told.add((book, each.case.name))
+        self._told.add((book, each.name))
         case = each.case
         mark = re.escape(self.mark(each))
         says = [("", case.say), *([(" then", case.then)] if case.then is not None else [])]
@@ -112,7 +115,7 @@ class Scripts:
             when = When(message={"role": "user", "text": mark}, turn=turn)
             self._books[book].add(
                 BookRule(
-                    f"{self._run}-{case.name}{more}",
+                    f"{self._name(each)}{more}",
                     (take_of(say),) * _CHOICES,
                     when=when,
                     times=None,
@@ -142,7 +145,7 @@ class Scripts:
             time.sleep(_LOOK_S)
         found = self.seen(each, after, 1)
         uses = [use for book in self._books.values() for use in book.report()["uses"]]
-        mine = [use for use in uses if str(use["script"]).startswith(f"{self._run}-{each.case.name}")]
+        mine = [use for use in uses if str(use["script"]) == self._name(each)]
         states = (
             [tuple(g["state"] for g in use["generations"]) for use in mine[-len(found) :]] if found else []
         )
@@ -155,7 +158,7 @@ class Scripts:
     def _is_of(self, each: Asked, entry: Json) -> bool:
         script = str(entry["script"])
         if each.case.broken is None:
-            return script in (f"{self._run}-{each.case.name}", f"{self._run}-{each.case.name} then")
+            return script in (self._name(each), f"{self._name(each)} then")
         return self.mark(each) in str(entry["user"])
 
 
@@ -315,6 +318,12 @@ async def _probe(
         through = await _exchanged(
             second_client, gateway, probe, scripts, probe.name, _first(probe, gateway, scripts)
         )
+        if not through.status or through.status in (401, 403):
+            raise EndpointError(
+                f"{gateway.endpoint.base_url} does not answer a request over {api}: "
+                f"HTTP {through.status} {through.broken}".rstrip(),
+                hint="is the gateway started, and are its address and its key right?",
+            )
         if not through.seen:
             scripts.without_header.add(api)
             notes.append(

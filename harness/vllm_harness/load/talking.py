@@ -19,7 +19,7 @@ from vllm_harness.scenarios.course import Course
 from vllm_harness.scenarios.format import Scenario, Turn
 from vllm_harness.scenarios.judging import Mismatch
 from vllm_harness.scenarios.results import TurnResult
-from vllm_harness.scenarios.tools import Result, Toolbox, output_for, text_of
+from vllm_harness.scenarios.tools import Result, Toolbox, outcome_of, output_for
 from vllm_harness.scenarios.transports.transport import Answer, Ask, Call, Said, Sent, Transport
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 
@@ -128,9 +128,8 @@ class _Talk:
             return None
         if output.seconds:
             await asyncio.sleep(output.seconds)
-        if output.error is not None:
-            return Result(call.id, output.error, failed=True)
-        return Result(call.id, text_of(output), images=output.images)
+        outcome = outcome_of(output)
+        return Result(call.id, outcome.text, outcome.failed, outcome.images)
 
     async def _exchange(self, turn: Turn, result: TurnResult, line: list[Said]) -> Heard:
         setting, transport = self._setting, self._transport

@@ -1,1 +1,1 @@
-"""What is made of run folders: the page that people look at."""
+"""Reports of run folders: for people, for CI, and for a comparison of two."""

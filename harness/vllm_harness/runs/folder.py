@@ -35,7 +35,8 @@ class RunWriter:
     def __init__(self, folder: Path, part: str = "", secrets: Iterable[str] = ()) -> None:
         self.folder = folder
         self.path = folder / f"records{'-' + part if part else ''}.jsonl"
-        self._secrets = _pattern(secrets)
+        self._hidden = set(secrets)
+        self._secrets = _pattern(self._hidden)
         self._lock = threading.Lock()
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -51,9 +52,25 @@ class RunWriter:
         """Begins a run. Raises UsageError where the folder holds one already."""
         if any(folder.glob(PATTERN)):
             raise UsageError(f"{folder} holds a run already", hint="remove it, or name another folder")
+        return cls.resume(folder, header, secrets)
+
+    @classmethod
+    def resume(cls, folder: Path, header: Header, secrets: Iterable[str] = ()) -> Self:
+        """Goes on with the run that a folder holds, or begins one."""
         writer = cls(folder, secrets=secrets)
-        writer.write(header)
+        if not writer.path.stat().st_size:
+            writer.write(header)
         return writer
+
+    def part(self, name: str) -> RunWriter:
+        """A writer of the same run for another process, which hides the same."""
+        return RunWriter(self.folder, name, self._hidden)
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Adds values that are never written from now on."""
+        if more := set(secrets) - self._hidden:
+            self._hidden |= more
+            self._secrets = _pattern(self._hidden)
 
     def write(self, record: AnyRecord) -> None:
         """Keeps a record; a line is whole or, after a kill, cut at its end."""
@@ -96,5 +113,11 @@ def _as_json(record: AnyRecord) -> str:
 
 
 def _pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:
-    values = sorted({json.dumps(value)[1:-1] for value in secrets if value}, key=len, reverse=True)
+    """Finds each value as JSON has it, also where JSON stands within JSON, as in a piece of a stream."""
+    once = {_within_json(value) for value in secrets if value}
+    values = sorted(once | {_within_json(value) for value in once}, key=lambda value: (-len(value), value))
     return re.compile("|".join(map(re.escape, values))) if values else None
+
+
+def _within_json(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)[1:-1]

@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 Expectation = Literal["done", "cut", "refused"]
+_OWN = {names.OWN_HEADER: "1"}
 
 
 class ScriptError(HarnessError):
@@ -362,7 +363,7 @@ class ScriptBook:
     def _call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         url = self._endpoint.url_for(path)
         try:
-            answer = requests.request(method, url, json=body, timeout=self._endpoint.request_s)
+            answer = requests.request(method, url, json=body, headers=_OWN, timeout=self._endpoint.request_s)
             answer.raise_for_status()
             result: dict[str, Any] = answer.json()
         except (requests.RequestException, ValueError) as error:

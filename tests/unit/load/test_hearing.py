@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vllm_harness.load.hearing import Ear
-from vllm_harness.protocol import parse_sse, validate_stream
+from vllm_harness.protocol import StreamValidator, parse_sse, validate_stream
 from vllm_harness.protocol.core.events import Api
 from vllm_harness.protocol.core.examples import as_sse
 from vllm_harness.protocol.samples import SAMPLES
@@ -77,3 +77,11 @@ def test_a_stream_that_was_left_is_not_held_to_its_end() -> None:
     assert left.findings == []
     assert {finding.code for finding in cut.findings} == {"RS105"}
     assert left.body is None
+
+
+def test_reading_an_event_gives_its_value() -> None:
+    validator = StreamValidator(api="chat")
+    values = [validator.read(event) for event in parse_sse([wire("chat"), b"data: {oops\n\n"])]
+    assert values[:-2] == SAMPLES["chat_sse"].build()
+    assert values[-2:] == [None, None]
+    assert [finding.code for finding in validator.findings] == ["SE108", "SE103"]

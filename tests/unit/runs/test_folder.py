@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -90,3 +91,22 @@ def test_a_folder_holds_one_run(tmp_path: Path) -> None:
     RunWriter.begin(tmp_path, HEADER).close()
     with pytest.raises(UsageError, match="holds a run already"):
         RunWriter.begin(tmp_path, HEADER)
+
+
+def test_secrets_within_json_within_json_are_not_written(tmp_path: Path) -> None:
+    secret = 'pä"ss\\word'
+    piece = json.dumps({"delta": f"it is {secret}"}, ensure_ascii=False)
+    with RunWriter(tmp_path) as writer:
+        writer.hide([secret])
+        with writer.part("fork") as part:
+            part.write(Exchange(id="1", at=0.0, stream=(Arrival(after=0.0, text=piece),)))
+            part.write(Exchange(id="2", at=0.0, answer=secret))
+    first, second = (record for _, record in records(tmp_path))
+    assert first.stream[0].text == '{"delta": "it is [redacted]"}'
+    assert second.answer == "[redacted]"
+
+
+def test_a_run_goes_on(tmp_path: Path) -> None:
+    for _ in range(2):
+        RunWriter.resume(tmp_path, HEADER).close()
+    assert [record for _, record in records(tmp_path)] == [HEADER]

@@ -30,6 +30,8 @@ from vllm_harness.protocol.streams import validate_stream
 
 MEDIA_TYPE = "content-type"
 KEPT_HEADERS = ("x-request-id", "retry-after")
+_ERROR_OF_MESSAGES = frozenset({"type", "message"})
+"""The fields that Anthropic's errors have; vLLM's have more."""
 _FEW = 0.25
 _MANY = 10
 _NUMBERS = re.compile(r"\[\d+\]|\d+")
@@ -63,8 +65,7 @@ def compare_answers(direct: Answer, through: Answer, *, content: bool = True) ->
     if (refused := _of_the_status(direct, through)) is not None:
         return [*found, *refused]
     if direct.is_stream != through.is_stream or (direct.body is None) != (through.body is None):
-        kinds = direct.headers.get(MEDIA_TYPE, "nothing"), through.headers.get(MEDIA_TYPE, "nothing")
-        return [*found, rules.GW124.finding("$", *kinds)]
+        return [*found, _of_another_kind(direct, through)]
     if direct.is_stream and direct.ended and not through.ended:
         how = f": {through.broken}" if through.broken else ""
         return [*found, rules.GW119.finding(actual=brief((through.events or ({},))[-1]), how=how)]
@@ -125,7 +126,14 @@ def _of_the_status(direct: Answer, through: Answer) -> list[Finding] | None:
         finding = rules.GW120.finding("$", brief(_shown(direct)), actual, before=before, after=after)
         both_of_the_client = 400 <= before < 500 and 400 <= after < 500
         found = [replace(finding, severity=Severity.WARNING) if both_of_the_client else finding]
+    if before >= 400 and direct.is_stream != through.is_stream:
+        return [*found, _of_another_kind(direct, through)]
     return [*found, *(_of_the_error(direct, through) if before >= 400 else ())]
+
+
+def _of_another_kind(direct: Answer, through: Answer) -> Finding:
+    before, after = (each.headers.get(MEDIA_TYPE, "nothing") for each in (direct, through))
+    return rules.GW124.finding("$", before, after)
 
 
 def _shown(answer: Answer) -> object:
@@ -140,6 +148,8 @@ def _of_the_error(direct: Answer, through: Answer) -> Iterator[Finding]:
         return
     for difference in differences(before, after, path="$.error"):
         left, right = difference.left, difference.right
+        if direct.api == "messages" and key_of(difference.path) not in _ERROR_OF_MESSAGES:
+            continue
         if left is ABSENT or {type(left), type(right)} <= {type(None), type(ABSENT)}:
             continue
         finding = rules.GW122.finding(difference.path, brief(left), brief(right))
@@ -192,7 +202,9 @@ def _of_the_usage(direct: Answer, through: Answer, content: bool) -> Iterator[Fi
     if before and not after:
         yield rules.GW107.finding("$.usage", brief(before), "nothing")
     elif before != after and before and content:
-        yield rules.GW108.finding("$.usage", brief(before), brief(after))
+        finding = rules.GW108.finding("$.usage", brief(before), brief(after))
+        translated = [each.seen[0].api if each.seen else "" for each in (direct, through)]
+        yield replace(finding, severity=Severity.INFO) if len(set(translated)) > 1 else finding
 
 
 def _of_the_events(direct: Answer, through: Answer, explained: Iterable[str]) -> Iterator[Finding]:
@@ -273,10 +285,15 @@ def _of_fields(kind: str, direct: Answer, through: Answer, content: bool) -> Ite
         if not _has_any(before, path):
             yield rules.GW111.finding(path, "nothing", _each(values))
     for path in before.keys() & after.keys() if content else ():
-        same = set(map(brief, before[path])) == set(map(brief, after[path]))
+        same = set(map(_number, before[path])) == set(map(_number, after[path]))
         asked_for = key_of(path) == "model" and set(after[path]) == {through.model}
         if _is_compared(path) and not same and not asked_for:
             yield rules.GW112.finding(path, _each(before[path]), _each(after[path]))
+
+
+def _number(value: object) -> str:
+    """A value as text; 0 and 0.0 are one number, as JSON has no other."""
+    return brief(float(value) if type(value) is int else value)
 
 
 def _each(values: list[object]) -> str:

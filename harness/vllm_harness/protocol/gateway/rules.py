@@ -100,7 +100,8 @@ GW108 = rule(
     "GW108",
     WARNING,
     "The usage has other counts",
-    "Prompt and answer were the same, so their tokens are. What was cached is left aside.",
+    "Prompt and answer were the same, so their tokens are. What was cached is left aside. Information only "
+    "where the server is asked over another API, whose prompt may be another.",
     _SOURCE,
     _BODY,
     ("set", 1, "body.usage.completion_tokens", 1),

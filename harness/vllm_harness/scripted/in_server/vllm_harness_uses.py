@@ -106,6 +106,15 @@ def read_prompts(use: str) -> list[list[int]]:
     return [json.loads(_prompt_path(use, *generation).read_text()) for generation in found]
 
 
+def read_prompt(use: str, take: int, choice: int) -> list[int]:
+    """The prompt that was kept of a generation; empty where none was."""
+    try:
+        ids: list[int] = json.loads(_prompt_path(use, take, choice).read_text())
+    except FileNotFoundError:
+        return []
+    return ids
+
+
 def keep_prompt(use: str, take: int, choice: int, prompt: list[int]) -> None:
     """Keeps the token ids of a generation's prompt."""
     path = _prompt_path(use, take, choice)
