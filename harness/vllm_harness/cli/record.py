@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,16 +29,18 @@ from vllm_harness.cli.options import (
     VLLM_PYTHON,
     environment,
 )
-from vllm_harness.cli.scenario import check_capabilities, run_on
+from vllm_harness.cli.scenario import check_capabilities
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.endpoint import attach
 from vllm_harness.errors import UsageError
 from vllm_harness.files.redaction import Redactor, secret_values
+from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
-from vllm_harness.scenarios.mcp_servers import launch_flags, mcp_servers
+from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
 from vllm_harness.scenarios.results import Conversation
-from vllm_harness.scenarios.running import transports_of
+from vllm_harness.scenarios.running import run, transports_of
+from vllm_harness.scenarios.transports.transport import Transport
 from vllm_harness.scripted import recording
 from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.progress import ConsoleProgress
@@ -100,7 +102,7 @@ def record(
         if tokens:
             raise UsageError("--tokens needs a server that the harness starts", hint="leave out --server-url")
         attached = AttachedServer(attach(server_url, api_key_env), entry, server_model)
-        held = run_on(read, attached, over)[0]
+        held = _held(read, attached, over)
         _keep(read, scenario, held, provenance.of_attached(attached), [], [attached.endpoint.api_key], output)
         return
     chosen = lane or ("scripted" if read.scriptable and "scripted" in entry.lanes else "live")
@@ -118,7 +120,7 @@ def record(
             progress=ConsoleProgress(),
         ) as server:
             with _generated(server, tokens) as generated:
-                held = run_on(read, server, over, mcp)[0]
+                held = _held(read, server, over, mcp)
             secrets = secret_values(server.launch.env, server.launch.args)
             _keep(read, scenario, held, provenance.of_server(server), generated, secrets, output)
 
@@ -140,6 +142,18 @@ def _record_client(port: int, upstream: str, output: Path) -> None:
 
 def _tell(console: Console, line: str) -> None:
     console.print(escaped(line))
+
+
+def _held(
+    scenario: Scenario,
+    server: RemoteServer | AttachedServer,
+    transports: Sequence[Transport],
+    mcp: Mapping[str, RunningMcp] | None = None,
+) -> Conversation:
+    """A conversation over the only transport."""
+    scripted = server.lane == "scripted"
+    served = Served(server.endpoint, server.model, server.entry, server.vllm_version, scripted)
+    return run(scenario, served, transports, attempts=server.entry.limits.live_attempts, mcp=mcp)[0]
 
 
 @contextmanager

@@ -114,7 +114,7 @@ def run_(
     with kept_run(Kind.SCENARIO, run_folder(), f"{scenario.title} on {entry.name}") as writer:
         if server_url is not None:
             attached = AttachedServer(attach(server_url, api_key_env), entry, server_model)
-            conversations = run_on(scenario, attached, transports, writer=writer)
+            conversations = _run(scenario, attached, transports, writer)
         else:
             chosen = lane or ("scripted" if scenario.scriptable and "scripted" in entry.lanes else "live")
             check_capabilities(scenario, entry, chosen)
@@ -130,7 +130,7 @@ def run_(
                     cold_start=cold_start,
                     progress=ConsoleProgress(),
                 ) as remote:
-                    conversations = run_on(scenario, remote, transports, mcp, writer)
+                    conversations = _run(scenario, remote, transports, writer, mcp)
         if as_json:
             print(json.dumps([each.as_json() for each in conversations], indent=2, ensure_ascii=False))
         else:
@@ -141,22 +141,18 @@ def run_(
             raise typer.Exit(1)
 
 
-def run_on(
+def _run(
     scenario: Scenario,
     server: RemoteServer | AttachedServer,
     transports: Sequence[Transport],
+    writer: RunWriter,
     mcp: Mapping[str, RunningMcp] | None = None,
-    writer: RunWriter | None = None,
 ) -> list[Conversation]:
-    """Runs a scenario on a server; a run folder gets what came of it."""
     scripted = server.lane == "scripted"
     served = Served(server.endpoint, server.model, server.entry, server.vllm_version, scripted)
-    at = time.time()
-    conversations = run(scenario, served, transports, attempts=server.entry.limits.live_attempts, mcp=mcp)
-    if writer is None:
-        return conversations
-    target = _target(server, writer)
+    target, at = _target(server, writer), time.time()
     writer.write(target)
+    conversations = run(scenario, served, transports, attempts=server.entry.limits.live_attempts, mcp=mcp)
     held = {each.transport.label for each in conversations}
     for conversation in conversations:
         for record in records_of(conversation, target.id, at, held):
