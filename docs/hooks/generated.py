@@ -166,7 +166,8 @@ def _keys(model: type[BaseModel]) -> Iterator[str]:
 
 def defects_page() -> str:
     """Every entry of the registry, and which version shows it."""
-    defects, table = load_defects(), Table.read()
+    every, table = load_defects(), Table.read()
+    defects = {key: defect for key, defect in every.items() if not defect.product}
     versions = [version.removesuffix(".0") for version in table.versions]
     lines = [
         "# Known defects of vLLM",
@@ -180,6 +181,11 @@ def defects_page() -> str:
         rows = [_defect(each, table) for each in defects.values() if each.kind == kind]
         lines += [f"## {kind.capitalize()}", ""]
         lines += _table(("id", "what goes wrong", "upstream", *versions), rows)
+    of_gateways = [defect for defect in every.values() if defect.product]
+    lines += ["## Gateways", "", "[Check a gateway](../how-to/gateway.md) says how they were found.", ""]
+    lines += _table(
+        ("id", "product", "versions", "what goes wrong", "upstream"), list(map(_of_gateway, of_gateways))
+    )
     return "\n".join(lines)
 
 
@@ -187,6 +193,11 @@ def _defect(defect: Defect, table: Table) -> tuple[str, ...]:
     letters = table.verdicts.get(defect.id, "").ljust(len(table.versions))
     cells = ({"x": "**x**", ".": "·", " ": ""}.get(letter, letter) for letter in letters)
     return f"`{defect.id}`", _one_line(defect.title), defect.upstream.reference or "", *cells
+
+
+def _of_gateway(defect: Defect) -> tuple[str, ...]:
+    reference = defect.upstream.reference or ""
+    return f"`{defect.id}`", defect.product, defect.versions, _one_line(defect.title), reference
 
 
 def _one_line(text: str) -> str:

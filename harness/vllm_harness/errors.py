@@ -19,6 +19,8 @@
         ForkServerFailed                  server.fork_server
             TemplateEnded
         NotReproduced                     cli.repro
+        ClusterError, NotRun              executors.ray_cluster
+        ShippingError                     executors.shipping
         NoStandIn                         upstream.stand_ins
         RemoteFailure                     upstream.elsewhere
         ServerError                       server.errors
@@ -36,8 +38,10 @@
             YamlFileError                 files.located_yaml
             ProtocolInputError            protocol.errors
             BookFileError                 scripted.book_file
+            CassetteError                 cassettes.reading
             DataFileError                 scripted.data_files
             DialectError                  scripted.dialects.dialect
+            ForeignError                  cassettes.foreign
             ScenarioError                 scenarios.reading
             StandInError                  scripted.standin
 
@@ -57,9 +61,11 @@ class HarnessError(Exception):
 
     Attributes:
         exit_code: exit code of the command line when this error ends it (1: findings or a failure, 2: usage).
+        of_machine: whether the machine is to blame, so that it may not happen on another one.
     """
 
     exit_code = 1
+    of_machine = False
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

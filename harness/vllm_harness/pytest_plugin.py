@@ -29,6 +29,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
     runner = "with" if config.pluginmanager.hasplugin("asyncio") else "without"
     config.pluginmanager.import_plugin(f"vllm_harness.testing.{runner}_asyncio")
+    if config.option.vllm_report:
+        from vllm_harness.testing.run_folder import ReportedRun
+
+        config.pluginmanager.register(ReportedRun(config))
     if config.pluginmanager.hasplugin("xdist"):
         config.pluginmanager.import_plugin("vllm_harness.testing.with_xdist")
         with_xdist.refuse_forks(config)

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from tests.docs.blocks import ROOT
+from vllm_harness.cli.cluster import with_address
 from vllm_harness.cli.main import app
 from vllm_harness.testing import options
 
@@ -53,6 +54,7 @@ def check(line: str) -> None:
 def check_harness(arguments: list[str]) -> None:
     """Parses the arguments of `vllm-harness` without running anything."""
     own, passed_on = split(arguments)
+    own = with_address(own)
     command = typer.main.get_command(app)
     name = "vllm-harness"
     while True:

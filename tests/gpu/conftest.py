@@ -26,6 +26,12 @@ def environment(request: pytest.FixtureRequest) -> Environment:
     return found
 
 
+@pytest.fixture(scope="session")
+def server_args(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """Further flags of `vllm serve`, such as those that an environment from a lean bundle needs."""
+    return tuple(request.config.option.vllm_server_arg)
+
+
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Callable[[str, str, float], None]:
     """Notes a figure: of what, its name with the unit, its value."""

@@ -28,7 +28,7 @@ WORDS = " ".join(f"word{number}" for number in range(120))
 OWNER = """
 import sys
 from vllm_harness.server.remote import RemoteServer
-with RemoteServer("qwen3", lane="scripted", vllm=sys.argv[1]):
+with RemoteServer("qwen3", lane="scripted", vllm=sys.argv[1], args=sys.argv[2:]):
     print("serving", flush=True)
     sys.stdin.read()
 """
@@ -76,10 +76,12 @@ def _used() -> float:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_start_speed_and_memory(case: str, environment: Environment, figure: Figure) -> None:
+def test_start_speed_and_memory(
+    case: str, environment: Environment, server_args: tuple[str, ...], figure: Figure
+) -> None:
     make, lane = CASES[case]
     before = _used()
-    server = RemoteServer(make(), lane=lane, vllm=environment)
+    server = RemoteServer(make(), lane=lane, vllm=environment, args=server_args)
     with server:
         figure(case, "start s", server.startup_seconds)
         figure(case, "GPU GiB", _used() - before)
@@ -104,17 +106,19 @@ def _tokens_a_second(server: RemoteServer) -> float:
     return rate
 
 
-def test_a_leased_gpu_is_not_shared(environment: Environment) -> None:
-    with RemoteServer("qwen3", lane="scripted", vllm=environment) as server:
+def test_a_leased_gpu_is_not_shared(environment: Environment, server_args: tuple[str, ...]) -> None:
+    with RemoteServer("qwen3", lane="scripted", vllm=environment, args=server_args) as server:
         with pytest.raises(WaitCannotEnd, match=f"leased by pid {os.getpid()}"):
             lease_gpus(len(visible_gpus()), 1, wait_s=0)
         assert server.alive()
     lease_gpus(len(visible_gpus()), 1, wait_s=0).release()
 
 
-def test_a_killed_run_s_gpu_is_had_once_its_memory_is_back(environment: Environment, figure: Figure) -> None:
+def test_a_killed_run_s_gpu_is_had_once_its_memory_is_back(
+    environment: Environment, server_args: tuple[str, ...], figure: Figure
+) -> None:
     owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, f"installed:{environment.python}"],
+        [sys.executable, "-c", OWNER, f"installed:{environment.python}", *server_args],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

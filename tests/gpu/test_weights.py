@@ -21,9 +21,13 @@ pytestmark = (
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_kernels_compute_what_the_weights_say(
-    dtype: str, environment: Environment, figure: Callable[[str, str, float], None]
+    dtype: str,
+    environment: Environment,
+    server_args: tuple[str, ...],
+    figure: Callable[[str, str, float], None],
 ) -> None:
-    launch = plan_launch(load_models().get("smollm2-135m"), environment, lane="live")
+    entry = load_models().get("smollm2-135m")
+    launch = plan_launch(entry, environment, lane="live", args=server_args)
     (checked,) = check(launch, [dtype], check_prompts(), progress=quiet)
     name = f"smollm2-135m {dtype}"
     figure(name, "start s", checked.startup_s)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from tests.plugin.test_rules import results, run
+from vllm_harness.report.run import read_run
+from vllm_harness.runs.reading import records
+from vllm_harness.runs.records import Exchange, Outcome
 
 
 def test_forks_share_a_server(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
@@ -15,6 +19,8 @@ def test_forks_share_a_server(pytester: pytest.Pytester, pytestconfig: pytest.Co
         "--vllm-model=qwen3",
         "--vllm-lane=scripted",
         "--vllm-at-once=2",
+        "--vllm-report=run",
+        "--vllm-report-all",
         "--junitxml=junit.xml",
         "-ojunit_family=xunit1",
     )
@@ -30,9 +36,24 @@ def test_forks_share_a_server(pytester: pytest.Pytester, pytestconfig: pytest.Co
     tests = list(results(result)["tests"])
     assert tests[:60] == [f"test_at_once.py::test_what_is_said[scripted-qwen3-{n}]" for n in range(60)]
     assert len(tests) == 65
+    _check_run(pytester.path / "run")
     cases = ElementTree.parse(pytester.path / "junit.xml").iter("testcase")
     processes = {
         case.attrib["name"]: prop.attrib["value"] for case in cases for prop in case.iter("property")
     }
     assert len(set(processes.values())) == 3
     assert processes["test_alone[scripted-qwen3]"] == processes["test_what_is_said[scripted-qwen3-0]"]
+
+
+def _check_run(folder: Path) -> None:
+    """Every test has its case, in the order of collection, and its exchange, whichever process ran it."""
+    read = read_run(folder)
+    assert [case.id for case in read.cases][:60] == [
+        f"test_at_once.py::test_what_is_said[{n}]" for n in range(60)
+    ]
+    assert [case.outcome for case in read.cases].count(Outcome.PASSED) == 63
+    assert len(read.of(Outcome.FINDING)) == 2
+    asked = [each for _, each in records(folder, {"exchange"}) if isinstance(each, Exchange)]
+    assert sorted(each.case for each in asked) == sorted(case.id for case in read.cases[:60])
+    assert len({each.id for each in asked}) == 60
+    assert len(list(folder.glob("records-fork-*.jsonl"))) == 2

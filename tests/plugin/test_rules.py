@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 import yaml
 
 from vllm_harness.files.paths import data_path
+from vllm_harness.report.run import read_run
+from vllm_harness.runs.reading import records
+from vllm_harness.runs.records import Exchange, LogLines, Outcome
 
 EXAMPLE = Path(__file__).with_name("example")
 
@@ -37,7 +41,7 @@ def results(result: pytest.RunResult) -> dict[str, Any]:
 
 def test_nothing_passes_on_nothing(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
     options = ("--vllm-model=qwen3", "--vllm-lane=scripted", f"--vllm-defects={EXAMPLE / 'defects'}", "-ra")
-    result = run(pytester, pytestconfig, "test_rules.py", *options)
+    result = run(pytester, pytestconfig, "test_rules.py", *options, "--vllm-report=run")
     result.assert_outcomes(passed=3, failed=5, errors=1, xfailed=1, skipped=1)
     assert result.ret == 1
     result.stdout.fnmatch_lines_random(
@@ -66,6 +70,37 @@ def test_nothing_passes_on_nothing(pytester: pytest.Pytester, pytestconfig: pyte
     test = "test_rules.py::test_a_defect_that_shows[scripted-qwen3]"
     shows = f"### vllm-1: It is wrong\n\n- `{test}`: `AssertionError: wrong`\n"
     assert shows in report
+    _check_run(pytester.path / "run")
+
+
+def _check_run(folder: Path) -> None:
+    """What the run folder holds of a stream and a body that differ."""
+    read = read_run(folder)
+    assert Counter(case.outcome for case in read.cases) == {
+        Outcome.PASSED: 2,
+        Outcome.FINDING: 6,
+        Outcome.KNOWN: 1,
+        Outcome.SKIPPED: 1,
+    }
+    assert read.end is not None
+    assert read.end.exit_code == 1
+    (target,) = read.targets.values()
+    assert (target.title, target.frontend, bool(target.command and target.logs)) == ("qwen3", "python", True)
+    found = next(
+        case for case in read.cases if any(each.code == "CP101" and each.counts for each in case.findings)
+    )
+    exchanges = [each for _, each in records(folder, {"exchange"}) if isinstance(each, Exchange)]
+    streamed, whole = [each for each in exchanges if each.case == found.id]
+    assert streamed.api == whole.api == "responses"
+    assert next(each.exchange for each in found.findings if each.code == "CP101") == streamed.id
+    assert "".join(piece.text for piece in streamed.output).endswith("<|im_end|>")
+    assert any(piece.text == "<|im_start|>" for piece in streamed.prompt)
+    assert [each.after for each in streamed.stream] == sorted(each.after for each in streamed.stream)
+    assert "".join(each.text for each in streamed.stream).startswith("event: response.created")
+    assert streamed.headers["authorization"] == "[redacted]"
+    assert isinstance(whole.answer, dict)
+    logs = [each for _, each in records(folder, {"log"}) if isinstance(each, LogLines)]
+    assert any("POST /v1/responses" in line for each in logs if each.case == found.id for line in each.lines)
 
 
 def entry_with_attempts(folder: Path, attempts: int) -> Path:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
+from vllm_harness.bundles.lean import LeanRules, lock_of, repack
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.environments import assets, release
 from vllm_harness.environments.installer import download_wheels, run_uv
@@ -40,21 +41,38 @@ def collect_checkout(folder: Path, progress: Progress) -> None:
     (folder / "checkout" / ".gitignore").unlink(missing_ok=True)
 
 
-def collect_wheels(folder: Path, lock: Lock, without_torch: bool, progress: Progress) -> None:
+def collect_wheels(
+    folder: Path, lock: Lock, without_torch: bool, lean: LeanRules | None, progress: Progress
+) -> None:
     """The wheels of the harness's lock and of a release's, for the Python that runs now; and that lock.
 
     Args:
         without_torch: leave torch and its CUDA libraries out of the release's wheels.
+        lean: leave out of both what these rules say; the bundle then carries both locks, with its own hashes.
 
     Raises InstallError.
     """
-    _download((data_path("env") / f"{HARNESS}.lock").read_text(), HARNESS, folder, progress)
-    wanted = requirements(lock.path.read_text())
-    kept = [each for each in wanted if not (without_torch and _belongs_to_torch(each))]
-    (folder / "locks").mkdir()
-    (folder / "locks" / lock.path.name).write_text("\n".join(kept))
+    of_harness = data_path("env") / f"{HARNESS}.lock"
+    wanted = {
+        of_harness.name: requirements(of_harness.read_text()),
+        lock.path.name: requirements(lock.path.read_text()),
+    }
+    if without_torch:
+        wanted[lock.path.name] = [each for each in wanted[lock.path.name] if not _belongs_to_torch(each)]
+    if lean:
+        wanted = {name: list(filter(lean.travels, each)) for name, each in wanted.items()}
     torch = [] if release.torch_at_hand(lock) else ["--extra-index-url", TORCH_CPU_INDEX]
-    _download("\n".join(kept), lock.name, folder, progress, *torch)
+    for name, each in wanted.items():
+        _download(each, name.removesuffix(".lock"), folder, progress, *torch)
+    if lean:
+        progress("packing the wheels without what stays")
+        repack(folder / "wheels", lean)
+    (folder / "locks").mkdir()
+    for name, each in wanted.items():
+        if lean:
+            (folder / "locks" / name).write_text(lock_of(each, folder / "wheels"))
+        elif name == lock.path.name:
+            (folder / "locks" / name).write_text("\n".join(each))
 
 
 def collect_assets(folder: Path, entries: Sequence[ModelEntry], progress: Progress) -> list[str]:
@@ -108,10 +126,9 @@ def _belongs_to_torch(requirement: str) -> bool:
     return any(fnmatch(requirement.partition("==")[0], pattern) for pattern in TORCH)
 
 
-def _download(lock: str, name: str, folder: Path, progress: Progress, *options: str) -> None:
-    """Downloads the wheels of a lock; requirements without a hash go separately."""
+def _download(wanted: Sequence[str], name: str, folder: Path, progress: Progress, *options: str) -> None:
+    """Downloads the wheels of a lock's requirements; those without a hash go separately."""
     progress(f"downloading the wheels of {name}")
-    wanted = requirements(lock)
     unhashed = [each for each in wanted if "--hash=" not in each]
     hashed = folder / f"{name}.hashed"
     hashed.write_text("\n".join(each for each in wanted if "--hash=" in each))

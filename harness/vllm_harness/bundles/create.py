@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vllm_harness.bundles import contents
+from vllm_harness.bundles.lean import lean_rules
 from vllm_harness.bundles.parts import pack
 from vllm_harness.configuration.model_entries import Device, ModelEntry
 from vllm_harness.environments.locks import lock_for
@@ -42,6 +43,7 @@ def create(
     part_size: int,
     hub_weights: bool = False,
     without_torch: bool = False,
+    lean: bool = False,
     progress: Progress = quiet,
 ) -> CreatedBundle:
     """Makes a bundle for this Python version and kind of machine; `folder` appears when it is whole.
@@ -53,10 +55,12 @@ def create(
         part_size: bytes of a part at most.
         hub_weights: add weights of the hub, for entries whose weights are not an asset.
         without_torch: leave torch out, for targets that have the one vLLM was built for.
+        lean: leave out torch and all that `env/lean.yaml` names, and compress the rest.
         progress: receives a line for each step.
 
     Raises:
-        UsageError: the folder exists, there is no such lock, or the harness is not a checkout.
+        UsageError: the folder exists, there is no such lock, the harness is not a checkout, or a lean bundle
+            is not for CUDA.
         InstallError: a wheel cannot be downloaded.
         AssetError: an asset or weights cannot be fetched.
     """
@@ -64,13 +68,16 @@ def create(
     if folder.exists():
         raise UsageError(f"{folder} exists already", hint="name a new folder")
     lock = lock_for(version, device)
+    if lean and device != "cuda":
+        raise UsageError(f"a lean bundle is for CUDA, not for {device}", hint="add --device cuda")
+    rules = lean_rules() if lean else None
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
         content, bundle = Path(temporary) / "content", Path(temporary) / "bundle"
         content.mkdir()
         bundle.mkdir()
         contents.collect_checkout(content, progress)
-        contents.collect_wheels(content, lock, without_torch, progress)
+        contents.collect_wheels(content, lock, without_torch, rules, progress)
         names = contents.collect_assets(content, entries, progress)
         hub = contents.collect_hub_weights(content, entries, progress) if hub_weights else []
         progress("packing")
@@ -81,12 +88,12 @@ def create(
             "vllm": lock.version,
             "device": device,
             "lock": lock.digest,
-            "without_torch": without_torch,
+            "without_torch": without_torch or lean,
             "models": [entry.name for entry in entries],
             "assets": names,
             "hub": hub,
         }
-        manifest = pack(content, bundle, part_size, about)
+        manifest = pack(content, bundle, part_size, about, compressed=lean)
         shutil.move(bundle, folder)
     size = sum(part["size"] for part in manifest["parts"])
     return CreatedBundle(folder, size, len(manifest["parts"]), names, hub)

@@ -5,14 +5,17 @@
 FOLDER (default: vllm-harness) gets the harness's checkout with its own environment, `.venv`; then the server
 environment and the assets go into the cache. A bundle that was made without torch needs --over: a Python of
 this machine that has it. The Python that the bundle was made for is needed, 3.11 or newer, and nothing else:
-only the standard library is imported here, also by the harness itself.
+only the standard library is imported here, also by the harness itself. Where it was killed, the same command
+goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import json
+import lzma
 import os
 import platform
 import shutil
@@ -26,8 +29,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
+UNFINISHED = ".unfinished-bundle"
 BLOCK = 2**20
 
 
@@ -76,7 +80,8 @@ def unpack(bundle: Path, manifest: dict[str, Any], into: Path) -> None:
         raise InstallerError(
             f"{into} has {free / 1e9:.1f} GB free, the bundle unpacks to {size / 1e9:.1f} GB"
         )
-    with closing(_Joined([bundle / part["name"] for part in manifest["parts"]])) as joined:
+    parts = [bundle / part["name"] for part in manifest["parts"]]
+    with closing(_Joined(parts, lzma.LZMADecompressor() if manifest["compressed"] else None)) as joined:
         for file in manifest["files"]:
             target = into / _inside(file["path"])
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -96,9 +101,36 @@ def unpacked(bundle: Path, manifest: dict[str, Any], beside: Path) -> Iterator[P
     """
     check_parts(bundle, manifest)
     beside.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=beside, prefix=".bundle-") as folder:
-        unpack(bundle, manifest, Path(folder))
-        yield Path(folder)
+    folder = beside / f".bundle-{identity(manifest)}"
+    with _alone(beside / f"{folder.name}.lock"):
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+        folder.mkdir()
+        try:
+            unpack(bundle, manifest, folder)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def identity(manifest: dict[str, Any]) -> str:
+    """Tells bundles apart."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:12]
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Raises InstallerError where another process installs the same bundle at the same place."""
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InstallerError(
+                f"another process installs this bundle in {lock.parent}: wait for it"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def offline(wheels: Path) -> dict[str, str]:
@@ -131,27 +163,36 @@ def main() -> int:
 def _set_up(bundle: Path, folder: Path, options: list[str]) -> None:
     manifest = read_manifest(bundle)
     check_machine(manifest)
-    if folder.exists():
+    unfinished = folder / UNFINISHED
+    begun = unfinished.is_file() and unfinished.read_text() == identity(manifest)
+    if folder.exists() and not begun:
         raise InstallerError(f"{folder} exists already: remove it, or name another folder")
     print(f"checking {len(manifest['parts'])} parts", flush=True)
     with unpacked(bundle, manifest, folder.parent) as files:
         try:
-            _checkout(files, folder)
+            if begun:
+                print(f"going on where the installation of {folder} was interrupted", flush=True)
+            else:
+                _checkout(files, folder, identity(manifest))
             _environment(files / "wheels", folder)
             harness = folder / ".venv/bin/vllm-harness"
             _run(harness, "bundle", "install", bundle, "--unpacked", files, *options, environ={})
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+    unfinished.unlink()
 
 
-def _checkout(files: Path, folder: Path) -> None:
+def _checkout(files: Path, folder: Path, bundle: str) -> None:
     (archive,) = (files / "checkout").glob("*.tar.gz")
     with tarfile.open(archive) as tar:
         # Python has filters from 3.11.4 on
         tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
         tar.extractall(files / "source")
     (source,) = (files / "source").iterdir()
+    if (lock := files / "locks/harness.lock").exists():  # of a lean bundle
+        shutil.copyfile(lock, source / "env/harness.lock")
+    (source / UNFINISHED).write_text(bundle)
     source.rename(folder)
 
 
@@ -165,7 +206,17 @@ def _environment(wheels: Path, folder: Path) -> None:
         environ = offline(wheels)
         venv = folder / ".venv"
         print("making the harness's environment", flush=True)
-        _run(uv, "venv", "--quiet", "--no-project", "--python", sys.executable, venv, environ=environ)
+        _run(
+            uv,
+            "venv",
+            "--quiet",
+            "--allow-existing",
+            "--no-project",
+            "--python",
+            sys.executable,
+            venv,
+            environ=environ,
+        )
         _run(uv, "pip", "install", "--quiet", "--python", venv, "--no-deps", wheel, environ=environ)
     _run("bash", folder / "scripts/_bootstrap", environ=environ)
 
@@ -183,18 +234,38 @@ def _run(*command: str | Path, environ: dict[str, str]) -> None:
 class _Joined:
     """Files read one after the other."""
 
-    def __init__(self, paths: list[Path]) -> None:
+    def __init__(self, paths: list[Path], decompressor: lzma.LZMADecompressor | None = None) -> None:
         self._paths = iter(paths)
+        self._decompressor = decompressor
         self._file: BinaryIO | None = None
 
     def copy(self, out: BinaryIO, size: int) -> str:
         """Copies `size` bytes, fewer where the files end before; returns their sha256."""
         digest = hashlib.sha256()
-        while size and (block := self._read(min(size, BLOCK))):
+        read = self._decompressed if self._decompressor else self._read
+        while size and (block := read(min(size, BLOCK))):
             out.write(block)
             digest.update(block)
             size -= len(block)
         return digest.hexdigest()
+
+    def _decompressed(self, size: int) -> bytes:
+        """At most `size` bytes; none at the end. Raises InstallerError where the parts are no xz stream."""
+        decompressor = self._decompressor
+        assert decompressor
+        try:
+            while not decompressor.eof:
+                wanted = decompressor.needs_input
+                compressed = self._read(BLOCK) if wanted else b""
+                if block := decompressor.decompress(compressed, size):
+                    return block
+                if wanted and not compressed:
+                    break
+        except lzma.LZMAError as error:
+            raise InstallerError(
+                f"the parts can't be decompressed ({error}); copy the bundle again"
+            ) from None
+        return b""
 
     def _read(self, size: int) -> bytes:
         while True:

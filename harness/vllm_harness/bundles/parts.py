@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,30 +50,42 @@ class _Parts:
         self._file, self._room, self._digest = path.open("wb"), self._size, hashlib.sha256()
 
 
-def pack(content: Path, bundle: Path, part_size: int, about: Mapping[str, Any]) -> dict[str, Any]:
+def pack(
+    content: Path, bundle: Path, part_size: int, about: Mapping[str, Any], *, compressed: bool = False
+) -> dict[str, Any]:
     """Writes parts, manifest and installer into `bundle`.
 
     Args:
         content: the folder to pack; links are followed.
         bundle: an existing folder.
         part_size: bytes of a part at most.
+        compressed: by xz, all files as one.
         about: what the bundle contains and fits; see `install.check_machine` and `place.install`.
 
     Returns:
         The manifest: `format`, `about`, and `files` (path) and `parts` (name), each with size and sha256.
     """
     parts = _Parts(bundle, part_size)
+    compressor = lzma.LZMACompressor(preset=6) if compressed else None
     files = []
     for path in sorted(path for path in content.rglob("*") if path.is_file()):
         digest = hashlib.sha256()
         with path.open("rb") as file:
             while block := file.read(install.BLOCK):
-                parts.write(block)
+                parts.write(compressor.compress(block) if compressor else block)
                 digest.update(block)
         name = path.relative_to(content).as_posix()
         files.append({"path": name, "size": path.stat().st_size, "sha256": digest.hexdigest()})
+    if compressor:
+        parts.write(compressor.flush())
     parts.close()
-    manifest = {"format": install.FORMAT, **about, "files": files, "parts": parts.made}
+    manifest = {
+        "format": install.FORMAT,
+        **about,
+        "compressed": compressed,
+        "files": files,
+        "parts": parts.made,
+    }
     (bundle / install.MANIFEST).write_text(json.dumps(manifest, indent=1))
     shutil.copyfile(install.__file__, bundle / "install.py")
     return manifest

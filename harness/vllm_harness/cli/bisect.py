@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vllm_harness.cli.cluster import RAY, executor_of
 from vllm_harness.cli.defects import FOLDER
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import find, load_defects
@@ -17,15 +19,18 @@ from vllm_harness.environments import store
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.repro.bisect import (
     Bisection,
     bisect,
+    bisect_at_once,
     checkouts,
     commit_of,
     commits_between,
     releases_between,
     subject,
 )
+from vllm_harness.repro.measured import Measured, shard_of
 from vllm_harness.repro.run import checked, jobs_of, run_job
 from vllm_harness.repro.verdict import Reproduction
 from vllm_harness.server.progress import NoProgress
@@ -40,6 +45,7 @@ def bisect_(
         str,
         typer.Option(help="A checkout of vLLM with its history, and the release of its kernels: DIR@0.32.0."),
     ] = "",
+    ray: RAY = "",
     folder: FOLDER = None,
 ) -> None:
     """Find the release, or the commit of a checkout, that brought a defect, or mended it.
@@ -49,11 +55,39 @@ def bisect_(
     """
     defect = checked(find(defect_id, load_defects(folder)))
     console = plain_console()
+    if tree and ray:
+        raise UsageError("the commits of --tree are tried on this machine", hint="leave --ray out")
     if tree:
         _in_commits(defect, tree, good, bad, console)
         return
     names = releases_between(good, bad)
+    if ray:
+        _say(_on_cluster(defect, names, good, bad, ray, console), lambda name: name, console)
+        return
     _say(bisect(names, good, bad, _trying(defect, _release, console)), lambda name: name, console)
+
+
+def _on_cluster(
+    defect: Defect, names: Sequence[str], good: str, bad: str, ray: str, console: Console
+) -> Bisection:
+    """Tries several releases at the same time, each on a node."""
+    (job,) = jobs_of([defect])
+    with tempfile.TemporaryDirectory() as folder, executor_of(ray, None, Path(folder)) as executor:
+
+        def try_all(chosen: Sequence[str]) -> list[Reproduction]:
+            vllms = [VllmUnderTest(name, _release(name)) for name in chosen]
+            found: dict[str, Reproduction] = {}
+
+            def take(measured: Measured) -> None:
+                found[measured.vllm] = measured.outcome
+                console.print(f"{measured.vllm}: {measured.verdict} {measured.why}".rstrip(), soft_wrap=True)
+
+            errors = executor.run([shard_of(vllm, job, NoProgress()) for vllm in vllms], take)
+            message = errors[0].message if errors else ""
+            return [found.get(name) or Reproduction("other failure", message) for name in chosen]
+
+        at_a_time = executor.deal(len(names), apart=False)
+        return bisect_at_once(names, good, bad, try_all, at_a_time)
 
 
 def _in_commits(defect: Defect, tree: str, good: str, bad: str, console: Console) -> None:

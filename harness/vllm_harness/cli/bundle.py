@@ -57,6 +57,14 @@ def create(
             help="Leave torch out, since a Python on the other machine has it (`bundle install --over`).",
         ),
     ] = False,
+    lean: Annotated[
+        bool,
+        typer.Option(
+            "--lean",
+            help="For a CUDA machine that takes little at a time: without torch, without kernels that Triton "
+            "replaces, compressed. env/lean.yaml says what stays.",
+        ),
+    ] = False,
     models_file: MODELS_FILE = None,
 ) -> None:
     """Pack the checkout, the wheels and the assets for this Python version and kind of machine."""
@@ -76,6 +84,7 @@ def create(
             part_size=size,
             hub_weights=hub_weights,
             without_torch=without_torch,
+            lean=lean,
             progress=progress,
         )
     print(f"{packed.folder}: {packed.size / 1e6:.0f} MB in {packed.parts} parts")

@@ -34,17 +34,21 @@ def list_(
     unreported: Annotated[
         bool, typer.Option("--unreported", help="Only those not reported upstream.")
     ] = False,
+    product: Annotated[
+        str, typer.Option(help="Those of a gateway in the place of vLLM's: litellm, vllm-router, ...")
+    ] = "",
     folder: FOLDER = None,
     as_json: AS_JSON = False,
 ) -> None:
-    """List the known defects."""
+    """List the known defects of vLLM, or of a gateway."""
     if context.invoked_subcommand:
         return
     _check(vllm)
     chosen = [
         defect
         for defect in load_defects(folder).values()
-        if kind in (None, defect.kind)
+        if defect.product == product
+        and kind in (None, defect.kind)
         and (api is None or api in defect.apis)
         and (not model or not defect.models or model in defect.models)
         and (not parser or parser == defect.parser or parser in defect.families)

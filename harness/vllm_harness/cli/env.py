@@ -101,7 +101,7 @@ def remove(
 @app.command(hidden=not checkout())
 def lock(
     names: Annotated[
-        list[str], typer.Argument(help="The names of recipes in env/releases.yaml, or `harness`.")
+        list[str], typer.Argument(help="The names of recipes in env/releases.yaml, or `harness`, `ray`.")
     ],
 ) -> None:
     """Resolve recipes of env/releases.yaml again, and write their lock files (for maintainers)."""

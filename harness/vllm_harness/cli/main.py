@@ -16,23 +16,32 @@ from vllm_harness.cli import (
     book,
     bundle,
     check_weights,
+    convert,
     defects,
+    diff,
     doctor,
     env,
     export,
+    gateway,
     init,
+    load,
     models,
     mutants,
     parity,
     ps,
+    record,
     regression,
+    replay,
+    report,
     repro,
     run,
     scenario,
     serve,
+    site,
     upstream,
     validate,
 )
+from vllm_harness.cli.cluster import with_address
 from vllm_harness.cli.welcome import version_line, welcome
 from vllm_harness.errors import HarnessError
 from vllm_harness.files.paths import checkout
@@ -44,14 +53,22 @@ app.command()(init.init)
 app.command(context_settings=PASS_ON)(serve.serve)
 app.command(context_settings=PASS_ON, hidden=not checkout())(run.run)
 app.command(hidden=not checkout())(mutants.mutants)
+app.command(hidden=not checkout())(site.site)
 app.add_typer(book.app, name="book")
 app.command()(validate.validate)
 app.command()(validate.explain)
+app.add_typer(gateway.app, name="gateway")
 app.command()(doctor.doctor)
 app.command()(check_weights.check_weights)
 app.command()(ps.ps)
 app.command()(ps.stop)
 app.add_typer(scenario.app, name="scenario")
+app.command()(record.record)
+app.command()(replay.replay)
+app.command()(diff.diff)
+app.command()(convert.convert)
+app.command()(load.load)
+app.add_typer(report.app, name="report")
 app.add_typer(repro.app, name="repro")
 app.add_typer(regression.app, name="regression")
 app.command("parity")(parity.parity_)
@@ -93,6 +110,7 @@ def main() -> None:
     SIGTERM ends a command as Ctrl-C does: its servers are given back, and what it has found is kept.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.argv[1:] = with_address(sys.argv[1:])
     try:
         app()
     except HarnessError as error:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness.cli.cluster import RAY, RESUME, executor_of, keep_command, resume
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.defects import FOLDER
 from vllm_harness.cli.options import CHANGED_FROM
@@ -48,8 +49,10 @@ from vllm_harness.cli.regression_table import (
     show_explained,
     show_smallest_failures,
 )
+from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.executors.shard import Executor
 from vllm_harness.regression.cases.groups import Generation
 from vllm_harness.regression.cases.meanings import FILE as MEANINGS
 from vllm_harness.regression.cases.properties import BUDGET
@@ -58,7 +61,8 @@ from vllm_harness.regression.listing import case_record, family_record
 from vllm_harness.regression.mutation.coverage import measure
 from vllm_harness.regression.results import compare
 from vllm_harness.regression.results.cells import CaseVerdict, Cell, RegressionRun
-from vllm_harness.regression.results.explained import explain, parser_defects
+from vllm_harness.regression.results.explained import by_family, explain, parser_defects
+from vllm_harness.regression.results.kept import cases_of, target_of
 from vllm_harness.regression.run import VllmUnderTest, run_batches, unfinished
 from vllm_harness.regression.search import SmallestFailure, search
 from vllm_harness.regression.selection import (
@@ -69,6 +73,8 @@ from vllm_harness.regression.selection import (
     select_families,
     select_groups,
 )
+from vllm_harness.runs.folder import RunWriter
+from vllm_harness.runs.records import Kind
 from vllm_harness.scripted.families import load_families
 from vllm_harness.server.leases.allocation import interpreters
 from vllm_harness.terminal.tables import show_table
@@ -99,10 +105,14 @@ def regression(
     write_baseline: WRITE_BASELINE = None,
     changed: CHANGED = False,
     changed_from: CHANGED_FROM = "",
+    ray: RAY = "",
+    resumed: RESUME = "",
 ) -> None:
     """Run the cases of each family through vLLM's own parsers; exit 1 where a case fails."""
     if context.invoked_subcommand:
         return
+    if resumed:
+        resume("regression", resumed, ray, context.find_root().command.main)
     if changed_from and not changed:
         raise UsageError("--changed-from says what --changed compares with", hint="add --changed")
     if changed:
@@ -113,6 +123,7 @@ def regression(
                 "--coverage": coverage,
                 "--run": run,
                 "--engine http": engine == "http",
+                "--ray": ray,
             }
         )
     known = _baseline(baseline, engine)
@@ -128,25 +139,30 @@ def regression(
     if write_baseline and len(environments) != 1:
         raise UsageError("--write-baseline takes one environment", hint="give one to --vllm")
     at_a_time = parallel or interpreters()
+    if coverage and ray:
+        raise UsageError("--coverage is measured on this machine", hint="leave --ray out")
     if coverage:
         case_sets = [cases for cases in selection.case_sets() if cases.cases]
         show_coverage(console, measure(environments[0].environment, case_sets, note, parallel=at_a_time))
         return
     folder = RegressionRun.named(run or time.strftime("%Y%m%d-%H%M%S"))
-    cells, errors = _run(folder, environments, selection, at_a_time)
-    show_cells(console, cells, known)
-    show_costs(console, cells)
-    found = [] if known else _search(folder, environments, selection, at_a_time)
-    console.print(f"run: {folder.folder}")
-    if write_baseline:
-        compare.write_baseline(compare.baseline_of(environments[0].name, cells), write_baseline)
-        console.print(f"baseline: {write_baseline}")
-    if errors:
-        raise errors[0]
-    if known:
-        raise typer.Exit(_compare(known, cells))
-    failed = any(cell.start_error or cell.count(CaseVerdict.FAILED) for cell in cells)
-    raise typer.Exit(1 if not write_baseline and (found or failed) else 0)
+    keep_command(folder.folder)
+    with kept_run(Kind.REGRESSION, folder.folder, folder.folder.name, seed) as writer:
+        with executor_of(ray, parallel, folder.folder) as executor:
+            cells, errors = _run(folder, environments, selection, executor, writer)
+        show_cells(console, cells, known)
+        show_costs(console, cells)
+        found = [] if known else _search(folder, environments, selection, at_a_time)
+        console.print(f"run: {folder.folder}")
+        if write_baseline:
+            compare.write_baseline(compare.baseline_of(environments[0].name, cells), write_baseline)
+            console.print(f"baseline: {write_baseline}")
+        if errors:
+            raise errors[0]
+        if known:
+            raise typer.Exit(_compare(known, cells))
+        failed = any(cell.start_error or cell.count(CaseVerdict.FAILED) for cell in cells)
+        raise typer.Exit(1 if not write_baseline and (found or failed) else 0)
 
 
 def _baseline(path: Path | None, engine: Engine) -> compare.Baseline | None:
@@ -161,20 +177,33 @@ def _baseline(path: Path | None, engine: Engine) -> compare.Baseline | None:
 
 
 def _run(
-    run: RegressionRun, environments: list[VllmUnderTest], selection: Selection, parallel: int
+    run: RegressionRun,
+    environments: list[VllmUnderTest],
+    selection: Selection,
+    executor: Executor,
+    writer: RunWriter,
 ) -> tuple[list[Cell], list[HarnessError]]:
     """Runs the cells that have not finished; gives all that were selected, and the errors of the others."""
     case_sets = selection.case_sets()
-    batches = unfinished(run, environments, case_sets, engine=selection.engine, parallel=parallel)
+    shares = executor.deal(len(case_sets), apart=selection.engine == "http")
+    batches = unfinished(run, environments, case_sets, engine=selection.engine, parallel=shares)
     total = sum(len(batch.case_sets) for batch in batches)
     if finished := len(environments) * sum(bool(cases.cases) for cases in case_sets) - total:
         notes.print(f"{finished} cells of this run have finished before")
+    known = by_family(parser_defects(load_defects()))
     with counted("cells", total) as advance:
-        errors = run_batches(run, batches, parallel=parallel, done=lambda _: advance())
+
+        def done(cell: Cell) -> None:
+            writer.write(target_of(cell))
+            for case in cases_of(cell, known):
+                writer.write(case)
+            advance()
+
+        errors = run_batches(run, batches, parallel=shares, done=done, executor=executor)
     names, families = {vllm.name for vllm in environments}, {family.name for family in selection.families}
     cells = [
         cell
-        for cell in (run.cells() if run.folder.exists() else ())
+        for cell in (run.cells() if run.has_cells() else ())
         if cell.environment in names
         and cell.family in families
         and cell.group in selection.groups

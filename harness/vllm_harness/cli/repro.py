@@ -10,8 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from vllm_harness.cli.cluster import RAY, RESUME, executor_of, keep_command, resume
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.defects import AS_JSON, FOLDER
+from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import Defects, find, load_defects
 from vllm_harness.endpoint import attach
@@ -20,6 +22,7 @@ from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.files.paths import run_folder, state_dir
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.regression.run import VllmUnderTest
+from vllm_harness.repro import kept
 from vllm_harness.repro.draft import as_yaml, from_capture, from_cell, from_test
 from vllm_harness.repro.measured import (
     Measured,
@@ -41,6 +44,7 @@ from vllm_harness.repro.run import (
 from vllm_harness.repro.script import script_of, stand_alone
 from vllm_harness.repro.table import LETTERS, Table, contradicted, specifier, write_versions
 from vllm_harness.repro.verdict import Reproduction
+from vllm_harness.runs.records import Kind
 from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.leases.allocation import interpreters
 from vllm_harness.server.progress import ConsoleProgress, NoProgress
@@ -75,6 +79,7 @@ VLLM = Annotated[
 
 @app.command("run")
 def run(
+    context: typer.Context,
     ids: Annotated[list[str] | None, typer.Argument(help="The ids of entries.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All entries that a server can show.")] = False,
     vllm: VLLM = None,
@@ -93,13 +98,19 @@ def run(
     ] = False,
     folder: FOLDER = None,
     as_json: AS_JSON = False,
+    ray: RAY = "",
+    resumed: RESUME = "",
 ) -> None:
     """Reproduce known defects on real servers (`repro ID` is `repro run ID`).
 
     The exit code is 0 where each verdict is what the entry's versions say,
     1 where one is not, and 2 for an unknown id or an entry without steps.
     """
+    if resumed:
+        resume(RUNS, resumed, ray, context.find_root().command.main)
     defects = _chosen(ids or [], every, load_defects(folder))
+    if ray and (server_url or len(defects) == 1):
+        raise UsageError("--ray is for several defects on servers of the run", hint="leave --ray out")
     environments = [] if server_url else environments_of(vllm)
     if as_markdown or as_script:
         print(_file(defects, environments, as_markdown), end="")
@@ -108,7 +119,7 @@ def run(
     elif len(defects) == 1:
         _show([_alone(defects[0], each) for each in environments], defects, as_json)
     else:
-        _show(measured_in(defects, environments, run_name, parallel), defects, as_json)
+        _show(measured_in(defects, environments, run_name, parallel, ray), defects, as_json)
 
 
 def _file(defects: Sequence[Defect], environments: Sequence[VllmUnderTest], as_markdown: bool) -> str:
@@ -161,27 +172,45 @@ def _on(url: str, defect: Defect) -> Measured:
 
 
 def measured_in(
-    defects: Sequence[Defect], environments: Sequence[VllmUnderTest], name: str, parallel: int | None
+    defects: Sequence[Defect],
+    environments: Sequence[VllmUnderTest],
+    name: str,
+    parallel: int | None,
+    ray: str = "",
 ) -> list[Measured]:
     """The verdicts of a run; those that it has are not measured again."""
-    run = MeasuredRun(run_folder(RUNS, name or time.strftime("%Y%m%d-%H%M%S")))
+    folder = run_folder(RUNS, name or time.strftime("%Y%m%d-%H%M%S"))
+    keep_command(folder)
+    run = MeasuredRun(folder)
     before = run.verdicts()
     wanted = {(defect.id, vllm.spec) for vllm in environments for defect in defects}
     console = plain_console(stderr=True)
     if finished := len(wanted & before.keys()):
         console.print(f"{finished} verdicts of this run are there")
-    with counted("defects", len(wanted - before.keys())) as advance:
+    by_id = {defect.id: defect for defect in defects}
+    with (
+        kept_run(Kind.REPRO, folder, folder.name) as writer,
+        executor_of(ray, parallel, folder) as executor,
+        counted("defects", len(wanted - before.keys())) as advance,
+    ):
+
+        def done(measured: Measured) -> None:
+            writer.write(kept.target_of(measured))
+            writer.write(kept.case_of(by_id[measured.id], measured))
+            advance()
+
         errors = measure(
             run,
             defects,
             environments,
             parallel=parallel or interpreters(),
             progress=NoProgress(),
-            done=lambda _: advance(),
+            done=done,
+            executor=executor,
         )
+        if errors:
+            raise errors[0]
     console.print(f"run: {run.path}")
-    if errors:
-        raise errors[0]
     return [verdict for key, verdict in sorted(run.verdicts().items()) if key in wanted]
 
 

@@ -50,6 +50,12 @@ def run(
     server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
     api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
     models_file: MODELS_FILE = None,
+    report: Annotated[
+        str, typer.Option(metavar="DIR", help="The run folder; by default kept with the logs.")
+    ] = "auto",
+    report_all: Annotated[
+        bool, typer.Option(help="Keep the exchanges of the tests that passed as well.")
+    ] = False,
     changed: Annotated[
         bool,
         typer.Option("--changed", help="Of a working tree: only the tests that its change can touch."),
@@ -78,9 +84,10 @@ def run(
         "models-file": models_file,
         "at-once": at_once,
         "repeat": repeat,
+        "report": report,
     }
     given = [f"--vllm-{name}={value}" for name, value in options.items() if value is not None]
-    flags = {"cold-start": cold_start, "keep-servers": keep_servers}
+    flags = {"cold-start": cold_start, "keep-servers": keep_servers, "report-all": report_all}
     given += [f"--vllm-{name}" for name, wanted in flags.items() if wanted]
     given += [f"--vllm-model={name}" for name in model or []]
     tests = [str(root / suite) for suite in SUITES]

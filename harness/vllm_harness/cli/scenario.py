@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
@@ -19,11 +20,16 @@ from vllm_harness.cli.options import (
     VLLM_PYTHON,
     environment,
 )
+from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.configuration.model_entries import Lane, ModelEntry, load_models
 from vllm_harness.endpoint import attach
 from vllm_harness.errors import UsageError
+from vllm_harness.machine.gpus import describe_gpus
+from vllm_harness.runs.folder import RunWriter
+from vllm_harness.runs.records import Kind, Target
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.kept import records_of
 from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
 from vllm_harness.scenarios.reading import find_scenario, read_scenario, schema, stories_of_package
 from vllm_harness.scenarios.results import Conversation
@@ -31,6 +37,8 @@ from vllm_harness.scenarios.running import BOTH, needed_capabilities, run, trans
 from vllm_harness.scenarios.transports.transport import Transport
 from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.progress import ConsoleProgress
+from vllm_harness.server.records import run_folder
+from vllm_harness.server.redaction import secret_values
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.terminal.tables import escaped, plain_console, show_table
 
@@ -103,46 +111,82 @@ def run_(
     scenario = read_scenario(find_scenario(file))
     transports = transports_of(transport or (), _DELIVERIES[stream])
     entry = load_models(models_file).get(model)
-    if server_url is not None:
-        attached = AttachedServer(attach(server_url, api_key_env), entry, server_model)
-        conversations = _run(scenario, attached, transports)
-    else:
-        chosen = lane or ("scripted" if scenario.scriptable and "scripted" in entry.lanes else "live")
-        _check_capabilities(scenario, entry, chosen)
-        with mcp_servers(scenario.mcp) as mcp:
-            args, env = launch_flags(mcp.values())
-            with RemoteServer(
-                entry,
-                lane=chosen,
-                vllm=environment(vllm, vllm_python, device),
-                frontend=frontend or "python",
-                args=args,
-                env=env,
-                cold_start=cold_start,
-                progress=ConsoleProgress(),
-            ) as remote:
-                conversations = _run(scenario, remote, transports, mcp)
-    if as_json:
-        print(json.dumps([each.as_json() for each in conversations], indent=2, ensure_ascii=False))
-    else:
-        _show(scenario, conversations)
-    nothing_came = not any(turn.reply for each in conversations for turn in each.turns)
-    if nothing_came or any(each.wrong for each in conversations):
-        raise typer.Exit(1)
+    with kept_run(Kind.SCENARIO, run_folder(), f"{scenario.title} on {entry.name}") as writer:
+        if server_url is not None:
+            attached = AttachedServer(attach(server_url, api_key_env), entry, server_model)
+            conversations = run_on(scenario, attached, transports, writer=writer)
+        else:
+            chosen = lane or ("scripted" if scenario.scriptable and "scripted" in entry.lanes else "live")
+            check_capabilities(scenario, entry, chosen)
+            with mcp_servers(scenario.mcp) as mcp:
+                args, env = launch_flags(mcp.values())
+                with RemoteServer(
+                    entry,
+                    lane=chosen,
+                    vllm=environment(vllm, vllm_python, device),
+                    frontend=frontend or "python",
+                    args=args,
+                    env=env,
+                    cold_start=cold_start,
+                    progress=ConsoleProgress(),
+                ) as remote:
+                    conversations = run_on(scenario, remote, transports, mcp, writer)
+        if as_json:
+            print(json.dumps([each.as_json() for each in conversations], indent=2, ensure_ascii=False))
+        else:
+            _show(scenario, conversations)
+        plain_console(stderr=True).print(f"run folder: {writer.folder}")
+        nothing_came = not any(turn.reply for each in conversations for turn in each.turns)
+        if nothing_came or any(each.wrong for each in conversations):
+            raise typer.Exit(1)
 
 
-def _run(
+def run_on(
     scenario: Scenario,
     server: RemoteServer | AttachedServer,
     transports: Sequence[Transport],
     mcp: Mapping[str, RunningMcp] | None = None,
+    writer: RunWriter | None = None,
 ) -> list[Conversation]:
+    """Runs a scenario on a server; a run folder gets what came of it."""
     scripted = server.lane == "scripted"
     served = Served(server.endpoint, server.model, server.entry, server.vllm_version, scripted)
-    return run(scenario, served, transports, attempts=server.entry.limits.live_attempts, mcp=mcp)
+    at = time.time()
+    conversations = run(scenario, served, transports, attempts=server.entry.limits.live_attempts, mcp=mcp)
+    if writer is None:
+        return conversations
+    target = _target(server, writer)
+    writer.write(target)
+    held = {each.transport.label for each in conversations}
+    for conversation in conversations:
+        for record in records_of(conversation, target.id, at, held):
+            writer.write(record)
+    return conversations
 
 
-def _check_capabilities(scenario: Scenario, entry: ModelEntry, lane: Lane) -> None:
+def _target(server: RemoteServer | AttachedServer, writer: RunWriter) -> Target:
+    """The record of the server; what is secret in its command is never written."""
+    entry = server.entry
+    about = {"id": f"{server.lane}-{entry.name}", "title": entry.name, "family": entry.family}
+    if not isinstance(server, RemoteServer):
+        where = f"attached {server.endpoint.base_url}"
+        return Target(**about, lane=server.lane, vllm=server.vllm_version, environment=where)
+    command = server.launch.argv(server.port)
+    writer.hide(secret_values(server.launch.environ(), command))
+    return Target(
+        **about,
+        lane=server.lane,
+        vllm=server.environment.short_version,
+        environment=server.launch.describe(),
+        frontend=server.launch.frontend,
+        device="cpu" if server.environment.device == "cpu" else describe_gpus(),
+        command=tuple(command),
+        logs=(str(server.log_path),),
+        startup_s=server.startup_seconds,
+    )
+
+
+def check_capabilities(scenario: Scenario, entry: ModelEntry, lane: Lane) -> None:
     """Raises UsageError where the model cannot do what the scenario asks for."""
     if lacking := needed_capabilities(scenario, scripted=lane == "scripted") - entry.capabilities:
         raise UsageError(

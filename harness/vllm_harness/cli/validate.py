@@ -25,7 +25,9 @@ class FindingFormat(StrEnum):
 def validate(
     files: Annotated[
         list[str],
-        typer.Argument(help="The captures: .sse, .jsonl or .json files, cassettes, or - for standard input."),
+        typer.Argument(
+            help="The captures: .sse, .jsonl or .json files, cassettes, .har, or - for standard input."
+        ),
     ],
     format: Annotated[
         FindingFormat, typer.Option(help="The format in which findings are written.")
@@ -47,18 +49,18 @@ def validate(
     file cannot be read or has nothing to check; the findings in the other
     files are still printed.
     """
+    from vllm_harness.cassettes import reading
     from vllm_harness.protocol.captures import check_not_empty, read_capture, validate_capture
-    from vllm_harness.protocol.core.errors import ProtocolInputError
     from vllm_harness.protocol.formats import FORMATS, PlacedFinding
 
     wanted, unwanted = _codes(select), _codes(ignore)
     found: list[PlacedFinding] = []
-    bad: list[ProtocolInputError] = []
+    bad: list[UsageError] = []
     for file in files:
         try:
-            capture = read_capture(file)
+            capture = reading.read(Path(file)).capture if reading.is_cassette(file) else read_capture(file)
             check_not_empty(capture, api=api)
-        except ProtocolInputError as error:
+        except UsageError as error:
             bad.append(error)
             continue
         for line, finding in validate_capture(capture, api=api):

@@ -1,4 +1,4 @@
-"""A defect of vLLM: one root cause, as its file in the registry has it."""
+"""A defect of vLLM, or of a gateway before it: one root cause, as its file in the registry has it."""
 
 from __future__ import annotations
 
@@ -179,6 +179,8 @@ class Defect(_Entry):
 
     Attributes:
         id: `vllm-46940` where it is reported, else a short name; the name of its file.
+        product: the gateway that has it, by the name of its package; empty for vLLM. `versions`, `component`
+            and `upstream` are the product's then, and `deviations` those of `vllm-harness gateway check`.
         title: one sentence: what goes wrong.
         kind: `class` in the file. `defect`: wrong by vLLM's own contract, or data lost or changed;
             `deviation`: from OpenAI's or Anthropic's contract; `feature gap`: not there; `arguable`: the
@@ -213,6 +215,7 @@ class Defect(_Entry):
     model_config = ConfigDict(populate_by_name=True)
 
     id: str
+    product: str = ""
     title: str
     kind: DefectClass = Field(alias="class")
     severity: Severity | None = None

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from packaging.version import InvalidVersion, Version
 from pydantic import ValidationError
 
 from vllm_harness.defects.entry import Defect
@@ -72,7 +73,40 @@ def known_deviations(model: str, version: str, defects: Defects | None = None) -
         defects: by default the package's.
     """
     every: Iterable[Defect] = (load_defects() if defects is None else defects).values()
-    return tuple(known for defect in every for known in defect.known_deviations(version, model))
+    of_vllm = (defect for defect in every if not defect.product)
+    return tuple(known for defect in of_vllm for known in defect.known_deviations(version, model))
+
+
+def gateway_deviations(product: str, defects: Defects | None = None) -> tuple[KnownDeviation, ...]:
+    """The findings that are known of a gateway, for whatever vLLM is behind it.
+
+    Args:
+        product: name and version, such as `litellm==1.106.12`; empty: nothing is known.
+        defects: by default the package's.
+
+    Raises:
+        DefectsError: no version is given, or no entry has this product.
+    """
+    if not product:
+        return ()
+    name, _, version = product.partition("==")
+    every = (load_defects() if defects is None else defects).values()
+    entries = [defect for defect in every if defect.product == name]
+    if not entries:
+        names = ", ".join(sorted({defect.product for defect in every if defect.product}))
+        raise DefectsError(f"no entry is about a gateway {name!r}", hint=f"known are {names or 'none'}")
+    if not _is_version(version):
+        raise DefectsError(f"{product!r} names no version", hint=f"write it as {name}==1.2.3")
+    found = (known for entry in entries for known in entry.known_deviations(version))
+    return tuple(known.model_copy(update={"versions": ""}) for known in found)
+
+
+def _is_version(text: str) -> bool:
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
 
 
 def _read(path: Path) -> Defect:

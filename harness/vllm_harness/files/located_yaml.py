@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -18,6 +20,8 @@ MAX_DEPTH = 100
 """Levels of nesting: libyaml composes by recursion, and would end the process at some ten thousand."""
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MAX_PARTS = 2_000_000
+PART = 2**20
+"""Bytes that are read at once."""
 
 Location = tuple[int | str, ...]
 _TEXT_WANTED = {"string_type", "model_type"}
@@ -104,9 +108,17 @@ class Document:
         return next((each for each in keys if yaml.safe_load(each) == key), str(key))
 
 
-def read_yaml(path: Path) -> Document:
-    """Reads one YAML document with safe tags only. Raises YamlFileError."""
-    text = _read(path)
+def read_yaml(path: Path, *, max_bytes: int = MAX_BYTES) -> Document:
+    """Reads one YAML document with safe tags only.
+
+    Args:
+        path: of the file; what ends with `.gz` is unpacked.
+        max_bytes: of its text; more is refused before it is looked at.
+
+    Raises:
+        YamlFileError: as the class says.
+    """
+    text = read_text(path, max_bytes=max_bytes)
     try:
         _refuse_deep(text, path)
         loader = _Loader(text)
@@ -126,17 +138,31 @@ def read_yaml(path: Path) -> Document:
         raise YamlFileError(f"{path}: {error}") from error
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path, *, max_bytes: int = MAX_BYTES) -> str:
+    """The text of a file; what ends with `.gz` is unpacked, no further than to the limit.
+
+    Raises:
+        YamlFileError: it is missing, damaged, larger than `max_bytes`, or not UTF-8.
+    """
+    packed = path.name.endswith(".gz")
+    raw = b""
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+        with gzip.open(path) if packed else path.open("rb") as file:
+            while len(raw) <= max_bytes and (part := file.read(min(max_bytes + 1 - len(raw), PART))):
+                raw += part
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        line = raw.count(b"\n") + 1
+        raise YamlFileError(
+            f"{path}:{line}: what is packed is cut or damaged there: {error}", hint="get the file anew"
+        ) from error
     except OSError as error:
         raise YamlFileError(
             f"{path}: {error.strerror}", hint="check the path, and that this user may read the file"
         ) from error
-    if len(raw) > MAX_BYTES:
+    if len(raw) > max_bytes:
+        unpacked = " when it is unpacked" if packed else ""
         raise YamlFileError(
-            f"{path}:1: more than {MAX_BYTES} bytes", hint="check that it is the file you mean"
+            f"{path}:1: more than {max_bytes} bytes{unpacked}", hint="check that it is the file you mean"
         )
     try:
         return raw.decode()

@@ -6,6 +6,7 @@ Pure functions over events. Nothing here imports the rest of the package, but fo
 - `core`: what every API shares: findings, rules, reports, events, server-sent events, fields
 - `responses`, `chat`, `messages`: one API each: objects (bodies), stream, rules, accumulate, render
 - `conversation`: what holds between answers: exchanges, comparisons
+- `gateway`: one answer as the server gave it, and as a gateway passed it on
 
 The modules beside the rooms are the front doors, over all APIs: streams, bodies, captures, watch, assertions,
 known (deviations), rules (all of them), samples, explain, formats.

@@ -4,14 +4,14 @@
 - `.jsonl`: one event a line, or one exchange a line
 - `.json`: a body, a list of events, an exchange `{request, events | body, method, path, http_status}`, or a
   list of exchanges (also under `exchanges` or `interactions`)
-- `.yaml`: a VCR cassette
 
-What a file holds is judged by its content, so that `-` (standard input) takes all but cassettes.
+What a file holds is judged by its content. Cassettes (`.yaml`, `.har`) are read by `vllm_harness.cassettes`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,10 +28,6 @@ from vllm_harness.protocol.core.sse import SSEEvent, parse_sse
 from vllm_harness.protocol.streams import validate_stream
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
-# of a cassette, each as often as aliases repeat it: a few lines of YAML can stand for more than any memory
-MAX_PARTS = 10_000_000
-MAX_DEPTH = 100
-"""Levels of YAML: libyaml composes by recursion, and would end the process at some ten thousand."""
 _PATHS = ("/responses", "/chat/completions", "/messages")
 _SSE_FIELDS = ("data:", "event:", "id:", "retry:", ":")
 
@@ -44,11 +40,15 @@ class Capture:
         source: name of the file.
         exchanges: in order.
         lines: for each exchange the line of each of its events; empty where they are not known.
+        begins: for each exchange its line; empty where they are not known.
+        complete: whether the exchanges are a whole conversation.
     """
 
     source: str
     exchanges: Sequence[Exchange]
     lines: Sequence[Sequence[int]] = field(default=())
+    begins: Sequence[int] = field(default=())
+    complete: bool = False
 
 
 def read_capture(path: Path | str) -> Capture:
@@ -59,8 +59,6 @@ def read_capture(path: Path | str) -> Capture:
     """
     source = "(stdin)" if str(path) == "-" else str(path)
     data = _read(path, source)
-    if source.endswith((".yaml", ".yml")):
-        return Capture(source, _cassette(_text(data, source), source))
     if source.endswith(".sse") or data.lstrip().startswith(tuple(name.encode() for name in _SSE_FIELDS)):
         return _stream_of_bytes(data, source)
     text = _text(data, source)
@@ -79,17 +77,25 @@ def validate_capture(capture: Capture, *, api: Api | None = None) -> Iterator[tu
     """Checks every exchange of a capture, and the exchanges together where there are several.
 
     Returns:
-        (line, finding); line 1 where the finding has no line of its own.
+        (line, finding); the line of the exchange, or 1, where the finding has no line of its own.
     """
     for number, exchange in enumerate(capture.exchanges):
         lines = capture.lines[number] if capture.lines else ()
+        begin = capture.begins[number] if capture.begins else 1
         for finding in validate_exchange(exchange, api=api):
             index = finding.event_index
             known = index is not None and index < len(lines)
-            yield (lines[index] if known and index is not None else 1), finding
+            yield (lines[index] if known and index is not None else begin), finding
     if len(capture.exchanges) > 1:
-        for finding in validate_conversation(capture.exchanges, complete=False):
-            yield 1, finding
+        for finding in validate_conversation(capture.exchanges, complete=capture.complete):
+            yield line_between(capture, finding), finding
+
+
+def line_between(capture: Capture, finding: Finding) -> int:
+    """The line of the exchange that a finding over several is about; 1 where that is not known."""
+    match = re.match(r"\$\[(\d+)\]", finding.path)
+    number = int(match[1]) if match else -1
+    return capture.begins[number] if 0 <= number < len(capture.begins) else 1
 
 
 def check_not_empty(capture: Capture, *, api: Api | None = None) -> None:
@@ -234,50 +240,6 @@ def _exchange(value: object, source: str) -> Exchange:
 
 def _status(value: object) -> int:
     return value if isinstance(value, int) else 200
-
-
-def _cassette(text: str, source: str) -> list[Exchange]:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    depth = 0
-    try:
-        for event in yaml.parse(text, Loader=loader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > MAX_DEPTH:
-                line = event.start_mark.line + 1 if event.start_mark else 1
-                raise ProtocolInputError("nested too deeply", source=source, line=line)
-        value = yaml.load(text, Loader=loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark is not None else 1
-        raise ProtocolInputError("not YAML", source=source, line=line) from error
-    if _size(value, {}) > MAX_PARTS:
-        raise ProtocolInputError(f"its aliases make more than {MAX_PARTS} parts", source=source, line=1)
-    interactions = value.get("interactions") if isinstance(value, dict) else None
-    if not isinstance(interactions, list):
-        raise ProtocolInputError("no `interactions`: not a VCR cassette", source=source, line=1)
-    return [_vcr_exchange(part, source) for part in interactions if _of_the_apis(part)]
-
-
-def _size(value: object, known: dict[int, int]) -> int:
-    """The parts of a value, each as often as aliases repeat it.
-
-    Args:
-        known: sizes by the id of their value.
-    """
-    if not isinstance(value, (dict, list)):
-        return 1
-    if id(value) not in known:
-        known[id(value)] = MAX_PARTS  # until it is known: what contains itself has no end
-        parts = value.values() if isinstance(value, dict) else value
-        known[id(value)] = 1 + sum(_size(part, known) for part in parts)
-    return known[id(value)]
-
-
-def _of_the_apis(interaction: object) -> bool:
-    uri = _get(interaction, "request", "uri")
-    return isinstance(uri, str) and any(path in uri for path in _PATHS)
 
 
 def _vcr_exchange(value: object, source: str) -> Exchange:

@@ -15,6 +15,8 @@ from vllm_harness.protocol.core.examples import Example
 from vllm_harness.protocol.core.findings import Finding
 from vllm_harness.protocol.core.rule import Rule
 from vllm_harness.protocol.core.sse import parse_sse
+from vllm_harness.protocol.gateway.answers import answer_of
+from vllm_harness.protocol.gateway.compare import compare_answers
 from vllm_harness.protocol.known import KnownDeviation, apply_known
 from vllm_harness.protocol.rules import AREAS, RULES
 from vllm_harness.protocol.samples import build, kind_of, wire
@@ -34,6 +36,9 @@ def findings_of(example: Example) -> list[Finding]:
             return validate_conversation([Exchange(**value) for value in values])
         case "compare":
             return compare_responses(*values)
+        case "through":
+            direct, through = map(answer_of, values)
+            return compare_answers(direct, through)
         case "known":
             return _findings_of_run(values[0])
     validator = StreamValidator(
@@ -124,7 +129,7 @@ def _lines(example: Example) -> list[str]:
     if kind_of(example) == "sse":
         return [line.encode("utf-8", "backslashreplace").decode() for line in wire(example).split("\n")[:-1]]
     values = build(example)
-    if kind_of(example) in ("body", "compare"):
+    if kind_of(example) in ("body", "compare", "through"):
         return [
             line for value in values for line in json.dumps(value, indent=1, ensure_ascii=False).split("\n")
         ]

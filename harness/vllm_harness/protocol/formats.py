@@ -41,10 +41,17 @@ def as_json(findings: Sequence[PlacedFinding]) -> str:
 def as_github(findings: Sequence[PlacedFinding]) -> str:
     """Workflow commands which GitHub shows as annotations."""
     return "\n".join(
-        f"::{_GITHUB_LEVEL[finding.severity]} file={_escaped(file, ',:')},line={line},"
-        f"title={finding.code}::{_escaped(str(finding))}"
+        workflow_command(
+            _GITHUB_LEVEL[finding.severity], str(finding), file=file, line=str(line), title=finding.code
+        )
         for file, line, finding in findings
     )
+
+
+def workflow_command(name: str, message: str, **properties: str) -> str:
+    """A workflow command of GitHub with texts from outside, which end neither it nor a property."""
+    given = ",".join(f"{key}={_escaped(value, ',:')}" for key, value in properties.items())
+    return f"::{name}{f' {given}' if given else ''}::{_escaped(message)}"
 
 
 def _escaped(text: str, more: str = "") -> str:

@@ -6,6 +6,7 @@ from vllm_harness.protocol.chat import rules as chat
 from vllm_harness.protocol.conversation import rules as conversation
 from vllm_harness.protocol.core import rules as core
 from vllm_harness.protocol.core.rule import Rule
+from vllm_harness.protocol.gateway import rules as gateway
 from vllm_harness.protocol.messages import rules as messages
 from vllm_harness.protocol.responses.rules import items, lifecycle, objects, texts
 
@@ -21,9 +22,10 @@ AREAS = {
     "MB": "Messages bodies",
     "CV": "Conversations",
     "CP": "Comparisons",
+    "GW": "Gateways",
     "KD": "Known deviations",
 }
-RULE_MODULES = (core, lifecycle, items, texts, objects, chat, messages, conversation)
+RULE_MODULES = (core, lifecycle, items, texts, objects, chat, messages, conversation, gateway)
 
 
 def _all_rules() -> list[Rule]:

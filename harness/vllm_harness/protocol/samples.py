@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vllm_harness.protocol.chat import render as chat
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.protocol.core.examples import Example, as_sse, edited
+from vllm_harness.protocol.core.split import halves
 from vllm_harness.protocol.messages import render as messages
 from vllm_harness.protocol.responses import render as responses
 
@@ -68,7 +69,6 @@ _SHELL = {
     "action": {"commands": ["ls -l", "pwd"]},
 }
 _IMAGE = {"id": "ig_1", "type": "image_generation_call", "status": "completed", "result": "aGk="}
-_CHAT_USAGE = {"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16}
 
 
 def _failed() -> list[Json]:
@@ -120,6 +120,29 @@ def _replay() -> list[Json]:
     ]
 
 
+def _twice(api: str, *, left: bool = False, seconds: float = 0.1, **came: Any) -> list[Json]:
+    """An answer as the server gives it, and as a gateway passes it on."""
+    streamed, media = "events" in came, "text/event-stream" if "events" in came else "application/json"
+    seen = {"api": api, "body": {"seed": 7}, "states": ["cut" if left else "done"]}
+    answer = {
+        **{"api": api, "stream": streamed, "status": 200, "left": left, "seen": [seen]},
+        "headers": {"content-type": media, "x-request-id": "1"},
+        **came,
+    }
+    if streamed:
+        answer["times"] = [round(seconds * number, 3) for number in range(len(came["events"]))]
+    return [answer, answer]
+
+
+def _chat_twice(message: Json, **more: Any) -> list[Json]:
+    usage, split = more.pop("usage", None), more.pop("split", halves)
+    chunks = chat.completion_chunks([message], usage=usage, split=split)
+    return _twice("chat", events=[*chunks, "[DONE]"], **more)
+
+
+_NOT_FOUND = {"error": {"message": "no such model", "type": "NotFoundError", "param": "model", "code": 404}}
+_TWO = {"tool_calls": [_call(), _call(2, '{"city":"Oslo"}')]}
+_THOUGHT = {"reasoning": "Let me think.", "content": "Hello, world"}
 _TEXT = [responses.message("Hello, world")]
 _TEXT_BLOCKS = [messages.text("Hello, world")]
 _THINKING_BLOCKS = [messages.thinking("Let me think."), *_TEXT_BLOCKS]
@@ -170,7 +193,7 @@ SAMPLES: dict[str, Sample] = {
     ),
     "chat_choices": Sample("chat", lambda: chat.completion_chunks([{"content": "Yes."}, {"content": "No."}])),
     "chat_usage": Sample(
-        "chat", lambda: chat.completion_chunks([{"content": "Hello, world"}], usage=_CHAT_USAGE)
+        "chat", lambda: chat.completion_chunks([{"content": "Hello, world"}], usage=chat.USAGE)
     ),
     "messages_text": Sample("messages", lambda: messages.answer_events(_TEXT_BLOCKS)),
     "messages_thinking": Sample("messages", lambda: messages.answer_events(_THINKING_BLOCKS)),
@@ -204,6 +227,25 @@ SAMPLES: dict[str, Sample] = {
     "conversation": Sample("conversation", _conversation),
     "replay": Sample("conversation", _replay),
     "pair": Sample("compare", lambda: [responses.response(_TEXT), responses.response(_TEXT)]),
+    "through_text": Sample("through", lambda: _twice("responses", events=responses.response_events(_TEXT))),
+    "through_chat": Sample("through", lambda: _chat_twice({"content": "Hello, world"})),
+    "through_chat_usage": Sample(
+        "through", lambda: _chat_twice({"content": "Hello, world"}, usage=chat.USAGE)
+    ),
+    "through_reasoning": Sample("through", lambda: _chat_twice(_THOUGHT)),
+    "through_calls": Sample("through", lambda: _chat_twice(_TWO)),
+    "through_call_item": Sample(
+        "through",
+        lambda: _twice("responses", events=responses.response_events([responses.function_call("{}")])),
+    ),
+    "through_long": Sample("through", lambda: _chat_twice({"content": "word " * 12}, split=str.split)),
+    "through_left": Sample("through", lambda: _chat_twice({"content": "Hello, world"}, left=True)),
+    "through_body": Sample(
+        "through", lambda: _twice("chat", body=chat.completion([{"content": "Hello, world"}]))
+    ),
+    "through_reasoning_body": Sample("through", lambda: _twice("chat", body=chat.completion([_THOUGHT]))),
+    "through_calls_body": Sample("through", lambda: _twice("chat", body=chat.completion([_TWO]))),
+    "through_error": Sample("through", lambda: _twice("chat", body=_NOT_FOUND, status=404)),
     "run": Sample(
         "known", lambda: [{"known": "IT103", "versions": "<0.26", "version": "0.24.0", "occurred": ["IT103"]}]
     ),
@@ -211,12 +253,12 @@ SAMPLES: dict[str, Sample] = {
 
 
 def kind_of(example: Example) -> str:
-    """What an example is: responses, chat, messages, sse, body, conversation, compare or known."""
+    """What an example is: responses, chat, messages, sse, body, conversation, compare, through or known."""
     return SAMPLES[example.sample].kind
 
 
 def build(example: Example) -> list[Json]:
-    """The values of an example: events, or one body, or exchanges, or two bodies."""
+    """The values of an example: events, or one body, or exchanges, or two bodies, or two answers."""
     return edited(SAMPLES[example.sample].build(), example.edits)
 
 

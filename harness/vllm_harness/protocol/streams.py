@@ -66,25 +66,37 @@ class StreamValidator:
         """
         report = self._report
         before = len(report.findings)
-        report.index = self._index
-        self._index += 1
-        if type(event) is dict:
-            value = event
-        elif isinstance(event, SSEEvent):
-            found = self._from_sse(event)
-            if found is None:
-                return report.findings[before:]
-            value = found
+        if isinstance(event, SSEEvent):
+            self.read(event)
         else:
-            value = plain(event)
-        report.recent.append(value)
+            self._count()
+            self._take(event if type(event) is dict else plain(event))
+        return report.findings[before:] if len(report.findings) > before else []
+
+    def read(self, event: SSEEvent) -> dict[str, Any] | None:
+        """Takes the next event of a byte stream, as `feed` does.
+
+        Returns:
+            Its JSON object, for those who have a use for it; None where it carries none.
+        """
+        self._count()
+        value = self._from_sse(event)
+        if value is not None:
+            self._take(value, event)
+        return value
+
+    def _count(self) -> None:
+        self._report.index = self._index
+        self._index += 1
+
+    def _take(self, value: dict[str, Any], framed: SSEEvent | None = None) -> None:
+        self._report.recent.append(value)
         try:
             (self._validator or self._choose(value)).feed(value)
-            if self._framed and isinstance(event, SSEEvent):
-                self._check_name(event, value)
+            if framed is not None:
+                self._check_name(framed, value)
         except RecursionError:
-            report.add(rules.SE103, problem="it nests too deeply")
-        return report.findings[before:] if len(report.findings) > before else []
+            self._report.add(rules.SE103, problem="it nests too deeply")
 
     def close(self) -> list[Finding]:
         """Ends the stream.

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
 from vllm_harness.configuration.model_entries import Frontend
+from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError
+from vllm_harness.executors.shard import Executor, Needs, Preparation, Say, Shard
+from vllm_harness.executors.this_machine import ThisMachine
 from vllm_harness.regression.cases.case import Case, CaseInput, CaseSet, Topic, short_digest
 from vllm_harness.regression.cases.delivery import Delivery, DeliveryField
 from vllm_harness.regression.engines.answer import Answer, AnswerError, ErrorCode
 from vllm_harness.regression.engines.cost import measure_all
 from vllm_harness.regression.engines.cost_over_http import measure_served
 from vllm_harness.regression.engines.in_process import parse_all
-from vllm_harness.regression.engines.over_http import ServedAnswers, request_all, request_under_load
+from vllm_harness.regression.engines.over_http import (
+    ServedAnswers,
+    entry_of,
+    request_all,
+    request_under_load,
+)
 from vllm_harness.regression.engines.plan import Engine
 from vllm_harness.regression.results.cells import CaseResult, Cell, RegressionRun
 from vllm_harness.regression.results.judge import judge, meaning_mismatches
 from vllm_harness.regression.results.mismatches import Mismatch
 from vllm_harness.scripted.families import Family
+from vllm_harness.server.leases.allocation import INTERPRETER_GIB, expected_needs
 from vllm_harness.server.leases.side_by_side import side_by_side
+from vllm_harness.terminal.status import quiet
 
 T = TypeVar("T")
 LIMIT_S = 3600.0
@@ -32,13 +44,34 @@ EXAMPLE_LENGTH = 400
 """Characters of an answer that are kept as an example."""
 
 
+def _this_process() -> str:
+    return f"{socket.gethostname()} {os.getpid()}"
+
+
 @dataclass(frozen=True)
 class VllmUnderTest:
-    """A vLLM: the environment as in `--vllm`, and resolved, and the front end that answers."""
+    """A vLLM: the environment as in `--vllm`, and resolved, and the front end that answers.
+
+    Attributes:
+        process: that resolved the environment.
+    """
 
     spec: str
     environment: Environment
     frontend: Frontend = "python"
+    process: str = field(default_factory=_this_process, compare=False)
+
+    def here(self, progress: Say = quiet) -> VllmUnderTest:
+        """This vLLM in the process that asks: resolved anew, and made, where it came from another one.
+
+        Raises:
+            HarnessError: see `resolve`.
+        """
+        if self.process == _this_process():
+            return self
+        device = self.environment.device if self.environment.kind == "release" else None
+        environment = resolve(self.spec or None, device, create=True, progress=progress)
+        return replace(self, environment=environment, process=_this_process())
 
     @property
     def name(self) -> str:
@@ -88,20 +121,67 @@ def shares(things: Sequence[T], parallel: int) -> list[Sequence[T]]:
 
 
 def run_batches(
-    run: RegressionRun, batches: Iterable[Batch], *, parallel: int, done: Callable[[Cell], None]
+    run: RegressionRun,
+    batches: Iterable[Batch],
+    *,
+    parallel: int,
+    done: Callable[[Cell], None],
+    executor: Executor | None = None,
 ) -> list[HarnessError]:
-    """Runs batches side by side, keeps each cell as it finishes; returns the errors of those that failed."""
+    """Runs batches side by side, keeps each cell as it finishes; returns the errors of those that failed.
 
-    def run_batch(batch: Batch) -> None:
-        for cell in _cells(batch):
-            run.write(cell)
-            done(cell)
+    Args:
+        parallel: batches at a time on this machine, where no executor is given.
+        done: called with each cell.
+        executor: that runs them.
+    """
 
-    return side_by_side([partial(run_batch, batch) for batch in batches], parallel)
+    def keep(cell: Cell) -> None:
+        run.write(cell)
+        done(cell)
+
+    return (executor or ThisMachine(parallel, side_by_side)).run(list(map(shard_of, batches)), keep)
 
 
-def _cells(batch: Batch) -> Iterator[Cell]:
-    return _over_http(batch) if batch.engine == "http" else _in_process(batch)
+def shard_of(batch: Batch) -> Shard[Cell]:
+    """What an executor runs of a batch."""
+    vllm, families = batch.vllm, [cases.family for cases in batch.case_sets]
+    needs = Needs(memory_gib=INTERPRETER_GIB)
+    if batch.engine == "http":
+        of_each = [
+            expected_needs(entry_of(family), vllm.environment, "scripted", vllm.frontend)
+            for family in families
+        ]
+        needs = Needs(memory_gib=max(gib for gib, _ in of_each), gpus=max(gpus for _, gpus in of_each))
+    return Shard(
+        name=f"{vllm.name} {', '.join(dict.fromkeys(family.name for family in families))}",
+        cells=tuple(map(_name_of, batch.case_sets)),
+        work=partial(_cells_named, batch),
+        needs=needs,
+        preparation=Preparation(f"vLLM {vllm.spec}", partial(_prepare, vllm)),
+        server=f"{vllm.name} {families[0].name}" if batch.engine == "http" else "",
+        weight=float(sum(len(input_.deliveries) for cases in batch.case_sets for input_ in cases.inputs)),
+    )
+
+
+def _prepare(vllm: VllmUnderTest, say: Say) -> None:
+    vllm.here(say)
+
+
+def _name_of(cases: CaseSet) -> str:
+    return f"{cases.family.name}.{cases.group}"
+
+
+def _cells_named(batch: Batch, names: Collection[str]) -> Iterator[tuple[str, Cell]]:
+    """The cells of these case sets of a batch, where this runs."""
+    left = tuple(cases for cases in batch.case_sets if _name_of(cases) in names)
+    here = batch.vllm.here()
+    for cell in _cells(replace(batch, vllm=here, case_sets=left), one_of_many=here is not batch.vllm):
+        yield f"{cell.family}.{cell.group}", cell
+
+
+def _cells(batch: Batch, *, one_of_many: bool) -> Iterator[Cell]:
+    return _over_http(batch, one_of_many) if batch.engine == "http" else _in_process(batch)
 
 
 def _in_process(batch: Batch) -> Iterator[Cell]:
@@ -129,12 +209,15 @@ def _timed(
         started = now
 
 
-def _over_http(batch: Batch) -> Iterator[Cell]:
+def _over_http(batch: Batch, one_of_many: bool) -> Iterator[Cell]:
+    """The cells of servers; where this machine is one of many, what it is to blame for is raised."""
     for cases in batch.case_sets:
         started = time.monotonic()
         try:
             served = _served(batch.vllm, cases)
         except HarnessError as error:
+            if error.of_machine and one_of_many:
+                raise
             failure = AnswerError(code=type(error).__name__, message=error.message)
             served = ServedAnswers([Answer(family=cases.family.name, error=failure)], ())
         yield cell_of(

@@ -18,6 +18,8 @@ from vllm_harness.repro.verdict import Reproduction
 
 Try = Callable[[str], Reproduction]
 """Reproduces the defect on a release or a commit."""
+TryAll = Callable[[Sequence[str]], list[Reproduction]]
+"""Reproduces it on several at the same time."""
 
 
 @dataclass
@@ -37,7 +39,7 @@ class Bisection:
 
 
 def bisect(names: Sequence[str], good: str, bad: str, try_: Try) -> Bisection:
-    """Searches the neighbours between which the verdict changes.
+    """Searches the neighbours between which the verdict changes, by halves.
 
     Args:
         names: in order, the first and the last of them `good` and `bad`, in either order.
@@ -50,29 +52,64 @@ def bisect(names: Sequence[str], good: str, bad: str, try_: Try) -> Bisection:
     """
     found = Bisection(names[0], names[-1])
     for name, wanted in ((good, "fixed"), (bad, "reproduced")):
-        outcome = try_(name)
-        found.tried[name] = outcome.verdict
-        if outcome.verdict != wanted:
-            option = "--good" if name == good else "--bad"
-            why = f": {outcome.why}" if outcome.why else ""
-            raise UsageError(
-                f"{option} {name} is {outcome.verdict}, not {wanted}{why}",
-                hint="name one that is right with --good and one that shows the defect with --bad",
-            )
+        _check_end(found, name, wanted, try_(name))
+    return _narrowed(found, names, lambda chosen: [try_(name) for name in chosen], 1)
+
+
+def bisect_at_once(names: Sequence[str], good: str, bad: str, try_all: TryAll, at_a_time: int) -> Bisection:
+    """The same search with several tries at the same time: both ends, then so many between them, and again.
+
+    Args:
+        names, good, bad: as of `bisect`.
+        try_all: reproduces the defect on several.
+        at_a_time: how many of them.
+
+    Raises:
+        UsageError: as of `bisect`.
+    """
+    found = Bisection(names[0], names[-1])
+    for name, wanted, outcome in zip((good, bad), ("fixed", "reproduced"), try_all((good, bad)), strict=True):
+        _check_end(found, name, wanted, outcome)
+    return _narrowed(found, names, try_all, at_a_time)
+
+
+def _check_end(found: Bisection, name: str, wanted: str, outcome: Reproduction) -> None:
+    found.tried[name] = outcome.verdict
+    if outcome.verdict == wanted:
+        return
+    option = "--good" if wanted == "fixed" else "--bad"
+    why = f": {outcome.why}" if outcome.why else ""
+    raise UsageError(
+        f"{option} {name} is {outcome.verdict}, not {wanted}{why}",
+        hint="name one that is right with --good and one that shows the defect with --bad",
+    )
+
+
+def _narrowed(found: Bisection, names: Sequence[str], try_all: TryAll, at_a_time: int) -> Bisection:
     low, high, skipped = 0, len(names) - 1, dict[int, str]()
+    first, last = found.tried[names[0]], found.tried[names[-1]]
     while left := [index for index in range(low + 1, high) if index not in skipped]:
-        middle = left[len(left) // 2]
-        outcome = try_(names[middle])
-        found.tried[names[middle]] = outcome.verdict
-        if outcome.verdict == found.tried[names[0]]:
-            low = middle
-        elif outcome.verdict == found.tried[names[-1]]:
-            high = middle
-        else:
-            skipped[middle] = outcome.why or outcome.verdict
+        chosen = spread(left, at_a_time)
+        lows, highs = [low], [high]
+        for index, outcome in zip(chosen, try_all([names[index] for index in chosen]), strict=True):
+            found.tried[names[index]] = outcome.verdict
+            if outcome.verdict == first:
+                lows.append(index)
+            elif outcome.verdict == last:
+                highs.append(index)
+            else:
+                skipped[index] = outcome.why or outcome.verdict
+        high = min(highs)
+        low = max(index for index in lows if index < high)
     found.before, found.after = names[low], names[high]
     found.skipped = {names[index]: why for index, why in skipped.items() if low < index < high}
     return found
+
+
+def spread(indices: Sequence[int], number: int) -> list[int]:
+    """So many of these, evenly: one is the middle."""
+    number = min(number, len(indices))
+    return [indices[(place + 1) * len(indices) // (number + 1)] for place in range(number)]
 
 
 def releases_between(good: str, bad: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -12,11 +12,14 @@ from pydantic import Field, ValidationError
 
 from vllm_harness.defects.entry import Defect
 from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.executors.shard import Executor, Needs, Preparation, Say, Shard
+from vllm_harness.executors.this_machine import ThisMachine
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.regression.run import VllmUnderTest
-from vllm_harness.repro.run import Job, jobs_of, run_job
+from vllm_harness.repro.run import Job, entry_of_job, jobs_of, run_job
 from vllm_harness.repro.verdict import Reproduction, Verdict
+from vllm_harness.server.leases.allocation import expected_needs
 from vllm_harness.server.leases.side_by_side import side_by_side
 from vllm_harness.server.progress import StartProgress
 
@@ -105,17 +108,58 @@ def measure(
     parallel: int,
     progress: StartProgress,
     done: Callable[[Measured], None],
+    executor: Executor | None = None,
 ) -> list[HarnessError]:
-    """Reproduces what the run has no verdict of yet, jobs side by side; returns the errors of failed ones."""
-    left = unmeasured(run, defects, environments)
+    """Reproduces what the run has no verdict of yet, jobs side by side; returns the errors of failed ones.
 
-    def run_one(vllm: VllmUnderTest, job: Job) -> None:
-        for defect, outcome in run_job(job, vllm.environment, progress=progress):
-            measured = Measured.of(defect.id, vllm.spec, vllm.environment.vllm_version, outcome)
-            run.write(measured)
-            done(measured)
+    Args:
+        parallel: jobs at a time on this machine, where no executor is given.
+        progress: of the starts of servers.
+        done: called with each verdict.
+        executor: that runs the jobs.
+    """
 
-    return side_by_side([partial(run_one, vllm, job) for vllm, job in left], parallel)
+    def keep(measured: Measured) -> None:
+        run.write(measured)
+        done(measured)
+
+    shards = [shard_of(vllm, job, progress) for vllm, job in unmeasured(run, defects, environments)]
+    return (executor or ThisMachine(parallel, side_by_side)).run(shards, keep)
+
+
+def shard_of(vllm: VllmUnderTest, job: Job, progress: StartProgress) -> Shard[Measured]:
+    """What an executor runs of a job."""
+    gib, gpus = expected_needs(entry_of_job(job), vllm.environment, "scripted", job.frontend)
+    return Shard(
+        name=f"{vllm.spec} {job.name}",
+        cells=tuple(f"{vllm.spec} {defect.id}" for defect in job.defects),
+        work=partial(_measured, vllm, job, progress),
+        needs=Needs(memory_gib=gib, gpus=gpus),
+        preparation=Preparation(f"vLLM {vllm.spec}", partial(_prepare, vllm)),
+        server=f"{vllm.spec} {job.name}",
+        weight=1.0 + 0.1 * len(job.defects),
+    )
+
+
+def _prepare(vllm: VllmUnderTest, say: Say) -> None:
+    vllm.here(say)
+
+
+def _measured(
+    vllm: VllmUnderTest, job: Job, progress: StartProgress, names: Collection[str]
+) -> Iterator[tuple[str, Measured]]:
+    """The verdicts of these defects of a job, where this runs."""
+    here = vllm.here()
+    left = without(job, lambda defect: f"{vllm.spec} {defect.id}" not in names)
+    for defect, outcome in run_job(left, here.environment, progress=progress, one_of_many=here is not vllm):
+        measured = Measured.of(defect.id, vllm.spec, here.environment.vllm_version, outcome)
+        yield f"{vllm.spec} {defect.id}", measured
+
+
+def without(job: Job, is_done: Callable[[Defect], bool]) -> Job:
+    """A job without the defects that are done."""
+    steps = tuple(each for each in job.steps if not is_done(each))
+    return replace(job, steps=steps, cases=tuple(each for each in job.cases if not is_done(each[0])))
 
 
 def unmeasured(
@@ -127,11 +171,14 @@ def unmeasured(
     left = []
     for vllm in environments:
         for job in jobs:
-            steps = tuple(each for each in job.steps if (each.id, vllm.spec) not in known)
-            cases = tuple(each for each in job.cases if (each[0].id, vllm.spec) not in known)
-            if steps or cases:
-                left.append((vllm, replace(job, steps=steps, cases=cases)))
+            rest = without(job, partial(_is_known, known, vllm.spec))
+            if rest.defects:
+                left.append((vllm, rest))
     return left
+
+
+def _is_known(known: Collection[tuple[str, str]], spec: str, defect: Defect) -> bool:
+    return (defect.id, spec) in known
 
 
 def agrees(defect: Defect, measured: Measured) -> bool:

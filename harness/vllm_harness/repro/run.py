@@ -95,11 +95,16 @@ def checked(defect: Defect) -> Defect:
 
 
 def run_job(
-    job: Job, environment: Environment, *, progress: StartProgress
+    job: Job, environment: Environment, *, progress: StartProgress, one_of_many: bool = False
 ) -> Iterator[tuple[Defect, Reproduction]]:
     """Reproduces the defects of a job.
 
+    Args:
+        progress: of the starts of servers.
+        one_of_many: whether there are other machines, so that what this one is to blame for is raised.
+
     Raises:
+        StartupError: the machine is to blame, and there are others.
         UsageError: the two conditions of an entry hold at once.
     """
     if job.frontend not in environment.frontends:
@@ -112,6 +117,8 @@ def run_job(
         else:
             yield from _by_steps(job.steps, environment, progress)
     except StartupError as error:
+        if error.of_machine and one_of_many:
+            raise
         verdict: Verdict = "not applicable" if isinstance(error, LACKING) else "other failure"
         for defect in job.defects:
             yield defect, Reproduction(verdict, error.message)
@@ -138,6 +145,16 @@ def _by_steps(
 def entry_served(plan: Repro) -> ModelEntry:
     """What is served: a model entry, or the stand-in of a family."""
     return entry_of(load_families()[plan.family]) if plan.family else load_models().get(plan.model)
+
+
+def entry_of_job(job: Job) -> ModelEntry:
+    """What the server of a job serves."""
+    if job.steps:
+        plan = job.steps[0].repro
+        assert plan is not None
+        return entry_served(plan)
+    _, case = job.cases[0]
+    return entry_of(case.family)
 
 
 def on_server(defect: Defect, endpoint: Endpoint, entry: ModelEntry, model: str) -> Reproduction:

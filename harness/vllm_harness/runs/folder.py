@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pydantic_core import PydanticSerializationError
+
 from vllm_harness.errors import UsageError
 from vllm_harness.runs.records import AnyRecord, Header
 
@@ -33,7 +35,8 @@ class RunWriter:
     def __init__(self, folder: Path, part: str = "", secrets: Iterable[str] = ()) -> None:
         self.folder = folder
         self.path = folder / f"records{'-' + part if part else ''}.jsonl"
-        self._secrets = _pattern(secrets)
+        self._hidden = set(secrets)
+        self._secrets = _pattern(self._hidden)
         self._lock = threading.Lock()
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -49,13 +52,29 @@ class RunWriter:
         """Begins a run. Raises UsageError where the folder holds one already."""
         if any(folder.glob(PATTERN)):
             raise UsageError(f"{folder} holds a run already", hint="remove it, or name another folder")
+        return cls.resume(folder, header, secrets)
+
+    @classmethod
+    def resume(cls, folder: Path, header: Header, secrets: Iterable[str] = ()) -> Self:
+        """Goes on with the run that a folder holds, or begins one."""
         writer = cls(folder, secrets=secrets)
-        writer.write(header)
+        if not writer.path.stat().st_size:
+            writer.write(header)
         return writer
+
+    def part(self, name: str) -> RunWriter:
+        """A writer of the same run for another process, which hides the same."""
+        return RunWriter(self.folder, name, self._hidden)
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Adds values that are never written from now on."""
+        if more := set(secrets) - self._hidden:
+            self._hidden |= more
+            self._secrets = _pattern(self._hidden)
 
     def write(self, record: AnyRecord) -> None:
         """Keeps a record; a line is whole or, after a kill, cut at its end."""
-        line = record.model_dump_json(exclude_defaults=not isinstance(record, Header))
+        line = _as_json(record)
         if self._secrets:
             line = self._secrets.sub(REDACTED, line)
         if not isinstance(record, Header):  # whose type is there
@@ -81,6 +100,24 @@ class RunWriter:
         self.close()
 
 
+def _as_json(record: AnyRecord) -> str:
+    short = not isinstance(record, Header)
+    try:
+        return record.model_dump_json(exclude_defaults=short)
+    except PydanticSerializationError:
+        # half of a surrogate pair: a text in JSON, as a server may send it, but not in UTF-8
+        text = json.dumps(
+            record.model_dump(exclude_defaults=short), ensure_ascii=False, separators=(",", ":")
+        )
+        return text.encode("utf-8", "replace").decode()
+
+
 def _pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:
-    values = sorted({json.dumps(value)[1:-1] for value in secrets if value}, key=len, reverse=True)
+    """Finds each value as JSON has it, also where JSON stands within JSON, as in a piece of a stream."""
+    once = {_within_json(value) for value in secrets if value}
+    values = sorted(once | {_within_json(value) for value in once}, key=lambda value: (-len(value), value))
     return re.compile("|".join(map(re.escape, values))) if values else None
+
+
+def _within_json(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)[1:-1]

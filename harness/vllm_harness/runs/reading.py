@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,8 +30,12 @@ class Place:
             return RECORD.validate_json(file.read(self.length))
 
 
-def records(folder: Path) -> Iterator[tuple[Place, AnyRecord]]:
+def records(folder: Path, only: Collection[str] | None = None) -> Iterator[tuple[Place, AnyRecord]]:
     """The records of a run, those of the run itself first; a line cut at the end of a file is left aside.
+
+    Args:
+        folder: of the run.
+        only: the types of records that are wanted; by default all.
 
     Raises:
         UsageError: no run is there, it is of a later format, or a line is no record (names file and line).
@@ -40,7 +44,7 @@ def records(folder: Path) -> Iterator[tuple[Place, AnyRecord]]:
     if not paths:
         raise UsageError(f"{folder} holds no run", hint="give the folder that a run printed, or `latest`")
     for path in paths:
-        yield from _records_of(path)
+        yield from _records_of(path, only)
 
 
 def header_of(folder: Path) -> Header:
@@ -58,11 +62,15 @@ def last_word(cases: list[Case]) -> list[Case]:
 
 
 def ended(folder: Path) -> End | None:
-    """The record of the run's end; None where it was killed, or is still going on."""
-    return next((record for _, record in records(folder) if isinstance(record, End)), None)
+    """The record of the run's end, the last where it went on; None where it was killed, or still goes on."""
+    found = None
+    for _, record in records(folder, {"end"}):
+        if isinstance(record, End):
+            found = record
+    return found
 
 
-def _records_of(path: Path) -> Iterator[tuple[Place, AnyRecord]]:
+def _records_of(path: Path, only: Collection[str] | None) -> Iterator[tuple[Place, AnyRecord]]:
     with path.open("rb") as file:
         offset, number = 0, 0
         while line := file.readline(LARGEST_LINE):
@@ -72,7 +80,8 @@ def _records_of(path: Path) -> Iterator[tuple[Place, AnyRecord]]:
                 if len(line) == LARGEST_LINE:
                     raise UsageError(f"{path}:{number}: a line of more than {LARGEST_LINE // 2**20} MiB")
                 return
-            yield place, _record(path, number, line)
+            if only is None or line.startswith(tuple(f'{{"type":"{kind}"'.encode() for kind in only)):
+                yield place, _record(path, number, line)
 
 
 def _record(path: Path, number: int, line: bytes) -> AnyRecord:

@@ -1,4 +1,7 @@
-"""What a run keeps, one record a line, so that nothing is lost. Times are seconds since the epoch."""
+"""What a run keeps, one record a line, so that nothing is lost. Times are seconds since the epoch.
+
+A line is a JSON object whose first key is `type`; a key that is missing has its default.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,11 @@ class Kind(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What became of a case. `known`: it showed a defect of the registry, and nothing else."""
+    """What became of a case.
+
+    `known`: it failed as a defect of the registry says, and in no other way; a case that passed may have
+    known findings too, where what it is about is right.
+    """
 
     PASSED = "passed"
     KNOWN = "known"
@@ -67,6 +74,8 @@ class Header(Record):
 
 class Target(Record):
     """What a run asks: a server of a model entry, or a family's parsers in their interpreter.
+
+    A later record of the same id takes the place of an earlier one, as where a server was started again.
 
     Attributes:
         id: unique in the run; cases name it.
@@ -119,6 +128,20 @@ class RunFinding(Record):
     actual: str = ""
     known: str = ""
 
+    @property
+    def counts(self) -> bool:
+        """Whether it is an error or a warning that nobody has declared known."""
+        return self.severity != "info" and not self.known
+
+    @property
+    def text(self) -> str:
+        """In one line: code, severity, path, message, expected and actual."""
+        place = " ".join(filter(None, (self.code, self.severity, self.path)))
+        texts = (("expected", self.expected), ("actual", self.actual))
+        sides = ", ".join(f"{name} {text}" for name, text in texts if text)
+        known = f" [known: {self.known}]" if self.known else ""
+        return f"{place}: {self.message}{f' ({sides})' if sides else ''}{known}"
+
 
 class Case(Record):
     """One case on one target, once it has ended.
@@ -168,6 +191,19 @@ class Piece(Record):
     text: str
 
 
+class Generation(Record):
+    """What the model was given and generated at one time within a request.
+
+    Attributes:
+        choice: index of the choice, where there are several.
+        prompt, output: the tokens.
+    """
+
+    choice: int = 0
+    prompt: tuple[Piece, ...] = ()
+    output: tuple[Piece, ...] = ()
+
+
 class Arrival(Record):
     """A piece of a streamed answer.
 
@@ -196,6 +232,8 @@ class Exchange(Record):
         stream: the pieces of a stream, in the order in which they came.
         seconds: until the answer was whole.
         prompt, output: the tokens that the model got and gave, where they are known.
+        further: where a request has several choices, or the server generates again after a call of its own
+            tool: the generations after the first.
         twin: id of the exchange that asks the same the other way (streamed or not).
         error: why there is no answer.
     """
@@ -217,6 +255,7 @@ class Exchange(Record):
     seconds: float | None = None
     prompt: tuple[Piece, ...] = ()
     output: tuple[Piece, ...] = ()
+    further: tuple[Generation, ...] = ()
     twin: str = ""
     error: str = ""
 

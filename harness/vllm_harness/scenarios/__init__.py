@@ -4,5 +4,6 @@
 - `tools`, `mcp_servers`, `mcp_client`, `toolboxes`: the tools of a scenario, answered from its data
 - `transports`: a turn as a request of an API, and its answer as a meaning
 - `sending`, `judging`, `prompts`: one exchange, what is wrong with it, and what its prompt kept
-- `conversation`, `running`, `results`: a conversation over one transport, over several, and what became of it
+- `course`, `conversation`, `running`, `results`: what became of the turns so far, a conversation over one
+  transport, over several, and what became of it
 """

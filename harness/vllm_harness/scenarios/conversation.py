@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 import requests
@@ -14,13 +13,14 @@ from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.endpoint import Endpoint, tls
 from vllm_harness.protocol import validate_conversation
 from vllm_harness.scenarios import judging, prompts
+from vllm_harness.scenarios.course import Course
 from vllm_harness.scenarios.format import Scenario, Turn
 from vllm_harness.scenarios.judging import Mismatch
 from vllm_harness.scenarios.results import Conversation, Prompt, TurnResult
 from vllm_harness.scenarios.sending import send
 from vllm_harness.scenarios.tools import Result, Toolbox, with_tokens
 from vllm_harness.scenarios.transports.transport import Ask, Said, Sent, Transport
-from vllm_harness.scripted.book import BookRule, ScriptBook, ScriptError
+from vllm_harness.scripted.book import BookRule, Plain, ScriptBook, ScriptError
 from vllm_harness.scripted.book_file import SaySpec
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import Meaning, Reasoning
@@ -55,25 +55,24 @@ def converse(scenario: Scenario, served: Served, transport: Transport, toolbox: 
     talk = _Talk(scenario, served, transport, toolbox)
     with httpx.Client(timeout=served.endpoint.request_s, verify=tls()) as client:
         for turn in scenario.turns:
-            talk.results[turn.name] = talk.take(turn, client)
-    turns = list(talk.results.values())
+            talk.course.note(turn, talk.take(turn, client))
+    turns = list(talk.course.results.values())
     exchanges = [exchange for turn in turns if (exchange := turn.exchange) is not None]
     return Conversation(transport, turns, validate_conversation(exchanges))
 
 
 class _Talk:
     def __init__(self, scenario: Scenario, served: Served, transport: Transport, toolbox: Toolbox) -> None:
-        self.results: dict[str, TurnResult] = {}
+        self.course = Course(scenario)
         self._scenario, self._served = scenario, served
         self._transport, self._toolbox = transport, toolbox
-        self._stopped = ""
-        self._context = _context(served.endpoint) if transport.api == "messages" else None
+        self._context = context_of(served.endpoint) if transport.api == "messages" else None
 
     def take(self, turn: Turn, client: httpx.Client) -> TurnResult:
         """A turn's result."""
-        if reason := self._stopped or self._why_not(turn):
+        if reason := self.course.why_not(turn):
             return TurnResult(turn.name, reason)
-        line = self._line(turn)
+        line = self.course.line(turn)
         results = []
         for call in line[-1].answer.open_calls if line else ():
             output = None if call.values is None else self._toolbox.run(call.name, call.values)
@@ -85,32 +84,14 @@ class _Talk:
         approved = line[-1].answer.approvals if line else ()
         result = TurnResult(turn.name, sent=Sent(tuple(results), turn.user, approved))
         self._exchange(turn, result, line, client)
-        self._look_for_calls(turn, result)
         return result
 
-    def _why_not(self, turn: Turn) -> str:
-        """Why a turn cannot be asked; empty where it can."""
-        above = self._scenario.parent(turn)
-        if above is None:
-            return ""
-        before = self.results[above.name]
-        if before.said is None:
-            return f"it continues turn {above.name}, which has no answer to go on from"
-        answer = before.said.answer
-        if not turn.user and above.expect.calls and not (answer.open_calls or answer.approvals):
-            return f"it sends outputs alone, and turn {above.name} made no call"
-        return ""
-
-    def _line(self, turn: Turn) -> list[Said]:
-        results = [self.results[each.name].said for each in self._scenario.line(turn)]
-        return [said for said in results if said is not None]
-
-    def _exchange(self, turn: Turn, result: TurnResult, line: Sequence[Said], client: httpx.Client) -> None:
+    def _exchange(self, turn: Turn, result: TurnResult, line: list[Said], client: httpx.Client) -> None:
         transport, endpoint = self._transport, self._served.endpoint
         assert result.sent is not None
         streaming = transport.streaming if transport.streamed else {}
         result.request = {**transport.request(self._ask(turn, line, result.sent)), **streaming}
-        url, headers = endpoint.url_for(transport.path), _headers(endpoint, transport.api)
+        url, headers = endpoint.url_for(transport.path), headers_of(endpoint, transport.api)
         if not self._served.scripted:
             result.reply = send(client, url, result.request, headers)
             self._judge(turn, result)
@@ -123,7 +104,7 @@ class _Talk:
                 self._judge_meaning(turn, result, meaning)
                 self._judge_prompt(turn, result, line, book)
 
-    def _ask(self, turn: Turn, line: Sequence[Said], sent: Sent) -> Ask:
+    def _ask(self, turn: Turn, line: list[Said], sent: Sent) -> Ask:
         return Ask(
             self._served.model,
             self._scenario.instructions,
@@ -162,7 +143,7 @@ class _Talk:
                 meaning, result.answer, self._place(turn), self._transport.label
             )
 
-    def _judge_prompt(self, turn: Turn, result: TurnResult, line: Sequence[Said], book: ScriptBook) -> None:
+    def _judge_prompt(self, turn: Turn, result: TurnResult, line: list[Said], book: ScriptBook) -> None:
         assert result.sent is not None
         if not (generations := book.prompts()):
             return
@@ -170,32 +151,18 @@ class _Talk:
         result.prompt = Prompt(tuple(ids), book.decode(ids))
         text, path = result.prompt.text, f"{self._place(turn)}.prompt"
         elements = prompts.elements_of(line, result.sent)
+        beside = prompts.elements_of(self.course.beside(line), Sent((), ()))
         result.findings += prompts.lost(text, elements, path)
-        result.findings += prompts.foreign(text, elements, self._beside(line), path)
-
-    def _beside(self, line: Sequence[Said]) -> list[prompts.Element]:
-        """What was said in the turns so far that are not of a line."""
-        others = [said for each in self.results.values() if (said := each.said) is not None]
-        return prompts.elements_of([said for said in others if said not in line], Sent((), ()))
+        result.findings += prompts.foreign(text, elements, beside, path)
 
     def _place(self, turn: Turn) -> str:
         return f"$.{self._transport.label}.{turn.name}"
-
-    def _look_for_calls(self, turn: Turn, result: TurnResult) -> None:
-        """Where calls are expected and none came: what the scenario wants to become of it."""
-        if not turn.expect.calls or result.said is None or result.said.answer.calls:
-            return
-        if self._scenario.missing_tool_call != "ignore_continue":
-            self._stopped = f"turn {turn.name} made no call ({self._scenario.missing_tool_call})"
-        if self._scenario.missing_tool_call != "error_stop":
-            result.without_call = True
-            result.mismatches = [each for each in result.mismatches if each.what != judging.CALLS]
 
 
 @contextmanager
 def _told(turn: Turn, served: Served) -> Iterator[tuple[ScriptBook, Meaning | None]]:
     """A book with what the model says in a turn, and its meaning, where it is one meaning."""
-    takes = [_take(spec, served.entry) for spec in turn.say]
+    takes = [take_of(spec, served.entry) for spec in turn.say]
     book = ScriptBook(served.endpoint, served.entry)
     book.add(
         BookRule(
@@ -213,7 +180,7 @@ def _told(turn: Turn, served: Served) -> Iterator[tuple[ScriptBook, Meaning | No
         book.close()
 
 
-def _take(spec: SaySpec, entry: ModelEntry) -> Any:
+def take_of(spec: SaySpec, entry: ModelEntry) -> Plain:
     """What is said; a model without a reasoning parser does not think."""
     said = spec.as_say()
     if isinstance(said, Meaning) and "reasoning" not in entry.capabilities:
@@ -221,14 +188,15 @@ def _take(spec: SaySpec, entry: ModelEntry) -> Any:
     return said
 
 
-def _headers(endpoint: Endpoint, api: str) -> Mapping[str, str]:
+def headers_of(endpoint: Endpoint, api: str) -> Mapping[str, str]:
+    """What requests to an API carry."""
     key = {"Authorization": f"Bearer {endpoint.api_key}"}
     if api != "messages":
         return {**dict(endpoint.headers), **key}
     return {**dict(endpoint.headers), **key, "x-api-key": endpoint.api_key, "anthropic-version": "2023-06-01"}
 
 
-def _context(endpoint: Endpoint) -> int | None:
+def context_of(endpoint: Endpoint) -> int | None:
     """The length of the model's context, as vLLM tells it in its list of models."""
     headers = {"Authorization": f"Bearer {endpoint.api_key}"}
     try:

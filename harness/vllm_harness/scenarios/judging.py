@@ -82,8 +82,8 @@ def mismatches(expected: Expectation, reply: Reply, answer: Answer, transport: T
     for number, predicate in enumerate(expected.text):
         if objection := predicate.objection(answer.text):
             found.append(Mismatch(f"text[{number}]", f"a text {objection}", brief(answer.text)))
-    if reply.streamed:
-        found += _of_events(expected.events.get(transport.api, ()), reply.events)
+    if reply.streamed and (kinds := expected.events.get(transport.api)):
+        found += _of_events(kinds, reply.events)
     return found
 
 

@@ -75,12 +75,19 @@ class Reply:
         return value if isinstance(value, dict) else None
 
 
-def send(client: httpx.Client, url: str, request: Mapping[str, Any], headers: Mapping[str, str]) -> Reply:
-    """Sends a request once, and reads the whole answer."""
+def send(
+    client: httpx.Client,
+    url: str,
+    request: Mapping[str, Any] | None,
+    headers: Mapping[str, str],
+    *,
+    method: str = "POST",
+) -> Reply:
+    """Sends a request once, with a body where there is one, and reads the whole answer."""
     begun = time.monotonic()
     status, content_type, chunks, broken = 0, "", list[Chunk](), ""
     try:
-        with client.stream("POST", url, json=request, headers=dict(headers)) as answer:
+        with client.stream(method, url, json=request, headers=dict(headers)) as answer:
             status, content_type = answer.status_code, answer.headers.get("content-type", "")
             size = 0
             for data in answer.iter_raw():

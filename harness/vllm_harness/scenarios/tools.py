@@ -85,10 +85,10 @@ def run_tool(output: Output) -> Outcome:
 def outcome_of(output: Output) -> Outcome:
     """An output as a model gets it."""
     failed = output.error is not None
-    return Outcome(_text_of(output), failed, output.images)
+    return Outcome(text_of(output), failed, output.images)
 
 
-def _text_of(output: Output) -> str:
+def text_of(output: Output) -> str:
     if output.error is not None:
         return output.error
     value = output.output

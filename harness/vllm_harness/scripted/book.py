@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 Expectation = Literal["done", "cut", "refused"]
+_OWN = {names.OWN_HEADER: "1"}
 
 
 class ScriptError(HarnessError):
@@ -70,6 +71,7 @@ class BookRule:
         constrained: whether a grammar holds the model.
         expect: the state in which it should end.
         keep_prompt: whether the prompts of its generations are kept.
+        keep_uses: whether the book's report holds its uses; without them a server's memory does not grow.
         where: file and line, where it comes from a file.
     """
 
@@ -83,6 +85,7 @@ class BookRule:
     constrained: bool = False
     expect: Expectation = "done"
     keep_prompt: bool = False
+    keep_uses: bool = True
     where: str = ""
 
 
@@ -306,6 +309,7 @@ class ScriptBook:
             "when": rule.when.as_json(),
             "left": rule.times,
             "keep_prompt": rule.keep_prompt,
+            "keep_uses": rule.keep_uses,
         }
         if rule.case:
             wire |= {"case": rule.case, "of": {value: [take.wire] for value, take in of.items()}}
@@ -359,7 +363,7 @@ class ScriptBook:
     def _call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         url = self._endpoint.url_for(path)
         try:
-            answer = requests.request(method, url, json=body, timeout=self._endpoint.request_s)
+            answer = requests.request(method, url, json=body, headers=_OWN, timeout=self._endpoint.request_s)
             answer.raise_for_status()
             result: dict[str, Any] = answer.json()
         except (requests.RequestException, ValueError) as error:

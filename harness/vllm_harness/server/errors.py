@@ -42,13 +42,19 @@ class StartupError(ServerError):
 class NoCudaDevice(StartupError):
     """The server needs a CUDA device and the machine has none."""
 
+    of_machine = True
+
 
 class GpuOutOfMemory(StartupError):
     """Too little free GPU memory."""
 
+    of_machine = True
+
 
 class CpuMemoryTooSmall(StartupError):
     """Too little free memory on the NUMA node, or none left for the KV cache."""
+
+    of_machine = True
 
 
 class KvCacheTooSmall(StartupError):
@@ -65,6 +71,8 @@ class DamagedWeights(StartupError):
 
 class HubUnreachable(StartupError):
     """The model hub cannot be reached and the model is not in its cache."""
+
+    of_machine = True
 
 
 class GatedModel(StartupError):
@@ -86,6 +94,8 @@ class UnsupportedArchitecture(StartupError):
 class PortTaken(StartupError):
     """Another process listens on the port."""
 
+    of_machine = True
+
 
 class WrongTorchBuild(StartupError):
     """vLLM's kernels do not fit the torch that is installed."""
@@ -102,9 +112,13 @@ class MissingPackage(StartupError):
 class KilledByOom(StartupError):
     """The kernel's OOM killer ended the server."""
 
+    of_machine = True
+
 
 class StartupTimeout(StartupError):
     """The server was not ready within its limit."""
+
+    of_machine = True
 
 
 class NameNotServed(StartupError):

@@ -9,6 +9,7 @@ import shutil
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from pathlib import Path
 
 from vllm_harness.files.paths import state_dir
@@ -17,6 +18,7 @@ from vllm_harness.server.process_tree import clear, ids_alive
 from vllm_harness.server.supervisor import started
 
 KEPT_RUNS = 40
+KEPT_BYTES = 8 * 2**30
 _WRITER = re.compile(r"\.(?P<pid>\d+)-(?P<since>\d+)\.half$")
 
 
@@ -141,16 +143,31 @@ def _sweep_halves() -> None:
 
 
 def run_folder() -> Path:
-    """The folder of this process's logs; older ones are removed beyond the newest 40."""
+    """The folder of this process's logs; of older ones those are removed that are too many, or too big."""
     global _RUN
     if _RUN is None:
         runs = state_dir() / "runs"
         runs.mkdir(exist_ok=True)
-        for old in sorted(path for path in runs.iterdir() if path.is_dir())[:-KEPT_RUNS]:
+        for old in _beyond_bounds(runs):
             shutil.rmtree(old, ignore_errors=True)
         _RUN = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     _RUN.mkdir(exist_ok=True)
     return _RUN
+
+
+def _beyond_bounds(runs: Path) -> list[Path]:
+    """The folders beyond the newest KEPT_RUNS, and beyond the newest that hold KEPT_BYTES together."""
+    newest_first = sorted((path for path in runs.iterdir() if path.is_dir()), reverse=True)
+    sizes = accumulate(_bytes_in(folder) for folder in newest_first[:KEPT_RUNS])
+    return newest_first[sum(size <= KEPT_BYTES for size in sizes) :]
+
+
+def _bytes_in(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # another process is removing it
+            total += path.lstat().st_size
+    return total
 
 
 _RUN: Path | None = None

@@ -21,6 +21,7 @@ from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry,
 from vllm_harness.endpoint import Endpoint
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
+from vllm_harness.files.redaction import secret_values
 from vllm_harness.machine import gpus
 from vllm_harness.machine.oom import oom_kills
 from vllm_harness.scripted.book import Script, ScriptBook
@@ -43,7 +44,6 @@ from vllm_harness.server.phases import PhaseTracker
 from vllm_harness.server.process_tree import tree_pids
 from vllm_harness.server.progress import NoProgress, StartProgress
 from vllm_harness.server.records import ServerRecord, run_folder, running, sweep
-from vllm_harness.server.redaction import secret_values
 from vllm_harness.server.supervised import Spawn, Supervised, spawn_cold
 from vllm_harness.server.supervisor import started
 

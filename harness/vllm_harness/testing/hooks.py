@@ -6,11 +6,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from vllm_harness.configuration.targets import Target
 from vllm_harness.errors import UsageError
+from vllm_harness.runs.folder import RunWriter
 from vllm_harness.server.leases.idle import offered
 from vllm_harness.server.records import run_folder
 from vllm_harness.terminal import notices
@@ -19,16 +21,20 @@ from vllm_harness.testing import progress, with_xdist
 from vllm_harness.testing.at_once import AtOnce
 from vllm_harness.testing.attempts import attempts_of, limit
 from vllm_harness.testing.capture import uncaptured
+from vllm_harness.testing.cases import CASE_OF, CaseWriter
 from vllm_harness.testing.defects import DEFECT_OF, defects_of, marked
+from vllm_harness.testing.exchanges import FAILED, KEEPER, ExchangeKeeper
 from vllm_harness.testing.fixtures import SEED_FIXTURE, TARGET_FIXTURE
 from vllm_harness.testing.quality import write_reference
 from vllm_harness.testing.recorder import TARGET_OF, TRIAL_OF, settle
 from vllm_harness.testing.report import REPORT, write_report
 from vllm_harness.testing.resources import replayable
 from vllm_harness.testing.results import MISSED, write
+from vllm_harness.testing.run_folder import WRITER
 from vllm_harness.testing.servers import reserved
 from vllm_harness.testing.session import BODY, RUN, SEED, SHOWN, TARGET, case_of, is_for, is_repeated, the_run
 from vllm_harness.testing.summary import show
+from vllm_harness.testing.watch import Watch
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
@@ -77,9 +83,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Shows how far a run with targets is, where the output is no terminal; has forks share its servers."""
     if RUN not in session.config.stash:
         return
+    if writer := session.config.stash.get(WRITER, None):
+        _keep(session.config, writer)
     progress.follow(session, lambda item: item.stash[TARGET].id if TARGET in item.stash else "")
     if forks := session.config.option.vllm_at_once:
         session.config.pluginmanager.register(AtOnce(forks))
+
+
+def _keep(config: pytest.Config, writer: RunWriter) -> None:
+    """Has the run's cases and exchanges written."""
+    run = config.stash[RUN]
+    config.pluginmanager.register(CaseWriter(writer, run.choice.targets, run.result))
+    url = urlsplit(config.option.vllm_server_url or "")
+    watch = Watch((url.hostname,) if url.hostname else ())
+    watch.install()
+    config.add_cleanup(watch.uninstall)
+    config.stash[KEEPER] = ExchangeKeeper(writer, watch, config.option.vllm_report_all)
 
 
 def _check_marks(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -149,11 +168,15 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     settle(report, raised, known, run.defects, run.expected_skips(target), repeated)
     setattr(report, TARGET_OF, target.id)
     setattr(report, TRIAL_OF, (case_of(item), item.stash[SEED]) if repeated else None)
+    if report.failed:
+        item.stash[FAILED] = True
     if report.when == "call":
         shown = getattr(report, DEFECT_OF, None)
         item.stash[BODY] = "defect" if shown else report.outcome
         if shown:
             item.stash[SHOWN] = run.defects[shown[0]]
+    if report.when == "teardown" and (keeper := item.config.stash.get(KEEPER, None)):
+        setattr(report, CASE_OF, keeper.settle(item))
 
 
 def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:

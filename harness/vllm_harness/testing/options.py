@@ -66,6 +66,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "URL",
         "help": "the scripted server behind that server: it is told what the model answers",
     },
+    "--vllm-gateway": {
+        "metavar": "NAME==VERSION",
+        "help": "the gateway that --vllm-server-url is, as litellm==1.106.12: what is known of it applies",
+    },
     "--vllm-server-model": {"metavar": "NAME", "help": "the model's name on that server"},
     "--vllm-api-key-env": {"metavar": "NAME", "help": "variable that holds that server's API key"},
     "--vllm-cold-start": {**_FLAG, "help": "start servers without the fork server"},
@@ -86,6 +90,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--vllm-quality-reference": {**_FILE, "help": "compare decisions to call tools with this run's"},
     "--vllm-write-quality-reference": {**_FILE, "help": "keep this run's decisions to call tools"},
+    "--vllm-report": {
+        "metavar": "DIR",
+        "help": "keep the run in a folder, for `vllm-harness report DIR`; `auto`: in that of the logs",
+    },
+    "--vllm-report-all": {**_FLAG, "help": "with it: the exchanges of the tests that passed as well"},
     "--vllm-record-tokens": {**_FOLDER, "help": "keep the token ids of every generation"},
     "--vllm-replay-tokens": {**_FOLDER, "help": "script what was recorded live, on the scripted lane"},
 }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from vllm_harness.defects.registry import Defects
+from vllm_harness.terminal.markdown import code_span
 from vllm_harness.terminal.tables import one_line
 from vllm_harness.testing.results import TargetResult
 from vllm_harness.testing.summary import HEADINGS, counts
@@ -47,7 +47,7 @@ def _failures(results: Mapping[str, TargetResult]) -> Iterator[str]:
     if failed or gone:
         yield from ("", f"## Failures ({len(failed) + len(gone)})", "", *gone)
     for test, why in failed:
-        yield f"- {_code(test)}: {_code(why)}"
+        yield f"- {code_span(test)}: {code_span(why)}"
 
 
 def _by_reason(of_targets: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[str]]:
@@ -66,7 +66,7 @@ def _section(title: str, found: Mapping[str, list[str]]) -> Iterator[str]:
     yield from ("", f"## {title} ({len(found)}, tests: {tests})")
     for reason, tests_of_reason in found.items():
         yield from ("", f"### {one_line(reason)}", "")
-        yield from (f"- {_code(test)}" for test in tests_of_reason)
+        yield from (f"- {code_span(test)}" for test in tests_of_reason)
 
 
 def _defects(results: Mapping[str, TargetResult], defects: Defects) -> Iterator[str]:
@@ -78,7 +78,7 @@ def _defects(results: Mapping[str, TargetResult], defects: Defects) -> Iterator[
         yield from ("", f"## Known defects ({len(shown)}, tests: {sum(map(len, shown.values()))})")
     for defect, tests in sorted(shown.items()):
         yield from ("", f"### {defect}: {defects[defect].title}", "")
-        yield from (f"- {_code(test)}: {_code(why)}" for test, why in tests.items())
+        yield from (f"- {code_span(test)}: {code_span(why)}" for test, why in tests.items())
 
 
 def _deviations(results: Mapping[str, TargetResult]) -> Iterator[str]:
@@ -88,12 +88,4 @@ def _deviations(results: Mapping[str, TargetResult]) -> Iterator[str]:
         for reference in sorted(result.known):
             lines = [finding.text for finding in result.findings.values() if finding.known == reference]
             yield f"- {name}: {reference}"
-            yield from (f"  - {_code(each)}" for each in lines)
-
-
-def _code(text: str) -> str:
-    """Text from outside as a code span, whatever backticks it holds."""
-    line = one_line(text)
-    runs = re.findall("`+", line)
-    fence = "`" * (max(map(len, runs), default=0) + 1)
-    return f"{fence} {line} {fence}" if runs else f"`{line}`"
+            yield from (f"  - {code_span(each)}" for each in lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
 
 from vllm_harness.configuration.targets import Target
-from vllm_harness.defects.registry import known_deviations
+from vllm_harness.defects.registry import gateway_deviations, known_deviations
 from vllm_harness.endpoint import Endpoint, tls
 from vllm_harness.scripted.book import ScriptBook
+from vllm_harness.scripted.recording import TokenRecord, begin, taken
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing import tokens
+from vllm_harness.testing.cases import note
 from vllm_harness.testing.checks import Checker
+from vllm_harness.testing.exchanges import KEEPER, SERVED, Served
 from vllm_harness.testing.quality import ObservedRequest, observe
 from vllm_harness.testing.repeats import sampled
 from vllm_harness.testing.servers import make_ready, serve
@@ -52,12 +56,15 @@ def ready_server(server: Server, item: pytest.Item) -> Iterator[Server]:
     kept, replayed = item.config.option.vllm_record_tokens, item.config.option.vllm_replay_tokens
     records = isinstance(server, RemoteServer) and bool(kept or replayed)
     if records:
-        tokens.begin(server.endpoint)
+        begin(server.endpoint)
+    if keeper := item.config.stash.get(KEEPER, None):
+        keeper.watch.taken()  # the harness's own questions
+        item.stash[SERVED] = Served.now(server)
     yield server
     if isinstance(server, RemoteServer):
         server.check()
     if records:
-        _settle_tokens(tokens.taken(server.endpoint), item)
+        _settle_tokens(taken(server.endpoint), item)
 
 
 def book(server: Server, item: pytest.Item) -> Iterator[ScriptBook | None]:
@@ -120,8 +127,12 @@ def async_client(server: Server, book: ScriptBook | None, tap: WireTap) -> Async
 def checker(server: Server, item: pytest.Item) -> Iterator[Checker]:
     """A test's checks; their findings go into the record of its target."""
     exact = _told(server) is not None and not item.config.option.vllm_replay_tokens
-    known = known_deviations(server.entry.name, server.vllm_version, the_run(item.config).defects)
-    made = Checker(known, server.vllm_version, exact)
+    defects = the_run(item.config).defects
+    known = (
+        *known_deviations(server.entry.name, server.vllm_version, defects),
+        *gateway_deviations(item.config.option.vllm_gateway or "", defects),
+    )
+    made = Checker(known, server.vllm_version, exact, judged=partial(note, item))
     yield made
     result_of(item).add(made.findings)
 
@@ -139,9 +150,9 @@ def replayable(item: pytest.Item) -> bool:
     return bool(records) and all(record.scriptable for record in records)
 
 
-def _settle_tokens(taken: list[tokens.TokenRecord], item: pytest.Item) -> None:
+def _settle_tokens(records: list[TokenRecord], item: pytest.Item) -> None:
     target = item.stash[TARGET]
     if kept := item.config.option.vllm_record_tokens:
-        tokens.write(taken, tokens.file_in(kept / target.id, item.nodeid, target.id))
-    if (replayed := recording(item)) and (differ := tokens.differences(tokens.read(replayed), taken)):
+        tokens.write(records, tokens.file_in(kept / target.id, item.nodeid, target.id))
+    if (replayed := recording(item)) and (differ := tokens.differences(tokens.read(replayed), records)):
         pytest.fail("the replay differs from the live run:\n" + "\n".join(differ), pytrace=False)

@@ -45,6 +45,7 @@ class TargetResult:
 
     Attributes:
         environment, vllm: the server's environment, in full and short.
+        short_version, frontend, device, command: of the server, for its record in a run folder.
         version: version of an attached server.
         startup_s: seconds until it was ready.
         restarts: how often it was started anew after it had died.
@@ -66,6 +67,10 @@ class TargetResult:
 
     environment: str = ""
     vllm: str = ""
+    short_version: str = ""
+    frontend: str = ""
+    device: str = ""
+    command: list[str] = field(default_factory=list)
     version: str = "0"
     startup_s: float | None = None
     restarts: int = 0

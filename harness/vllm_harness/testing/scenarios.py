@@ -14,6 +14,7 @@ from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
 from vllm_harness.scenarios.results import Conversation
 from vllm_harness.scenarios.running import BOTH, needed_capabilities, run, transports_of
+from vllm_harness.testing.cases import note
 from vllm_harness.testing.content import UnexpectedContent
 from vllm_harness.testing.session import Server, result_of, the_run
 from vllm_harness.testing.skips import NOT_SERVED, skip
@@ -62,6 +63,7 @@ class ScenarioRunner:
         conversations = run(read, served, over, defects=the_run(self.item.config).defects)
         for conversation in conversations:
             result_of(self.item).add(conversation.every_finding)
+            note(self.item, conversation.every_finding)
         if not any(turn.reply for each in conversations for turn in each.turns):
             skip(NOT_SERVED, "this server serves none of the scenario's transports")
         self._raise(read, conversations)

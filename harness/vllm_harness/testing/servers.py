@@ -10,11 +10,14 @@ import pytest
 from vllm_harness.configuration.targets import Target
 from vllm_harness.endpoint import API_PATHS, attach
 from vllm_harness.errors import HarnessError
+from vllm_harness.machine.gpus import describe_gpus
+from vllm_harness.scripted.recording import RECORD_ARGS
 from vllm_harness.server.attached import AttachedServer, check_header
 from vllm_harness.server.progress import ConsoleProgress
+from vllm_harness.server.redaction import secret_values
 from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing import tokens
 from vllm_harness.testing.capture import uncaptured
+from vllm_harness.testing.run_folder import WRITER
 from vllm_harness.testing.session import REFUSED, PytestRun, Server, servers_of, target_of
 from vllm_harness.testing.skips import NOT_SERVED, skip
 
@@ -64,7 +67,7 @@ def _made(run: PytestRun, target: Target) -> Server:
     option = run.config.option
     if target.lane == "attached":
         return _attached(run, target)
-    recorded = tokens.RECORD_ARGS if option.vllm_record_tokens or option.vllm_replay_tokens else ()
+    recorded = RECORD_ARGS if option.vllm_record_tokens or option.vllm_replay_tokens else ()
     server = RemoteServer(
         target.entry,
         lane=target.lane,
@@ -77,6 +80,8 @@ def _made(run: PytestRun, target: Target) -> Server:
     )
     result = run.result(target.id)
     result.environment, result.vllm = server.launch.describe(), _short(server)
+    result.frontend, result.short_version = server.launch.frontend, server.environment.short_version
+    result.device = "cpu" if server.environment.device == "cpu" else describe_gpus()
     return server
 
 
@@ -91,6 +96,9 @@ def make_ready(run: PytestRun, target: Target, server: Server, needed: set[str])
             result.startup_s, result.lacking = server.startup_seconds, server.endpoint.lacking()
         if server.log_path != log:
             result.logs.append(str(server.log_path))
+            result.command = server.launch.argv(server.port)
+            if writer := run.config.stash.get(WRITER, None):
+                writer.hide(secret_values(server.launch.environ(), result.command))
     if missing := sorted(result.lacking & needed):
         skip(NOT_SERVED, f"this server does not serve {', '.join(API_PATHS[name] for name in missing)}")
 
@@ -107,6 +115,7 @@ def _attached(run: PytestRun, target: Target) -> AttachedServer:
     )
     result.environment, result.vllm = f"attached {endpoint.base_url}", server.vllm_version
     result.version, result.lacking = server.vllm_version, endpoint.lacking()
+    result.short_version = server.vllm_version
     if server.books:
         check_header(server, [api for api in API_PATHS if api not in result.lacking])
     return server

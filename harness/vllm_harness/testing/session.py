@@ -10,7 +10,7 @@ from rich.console import Console
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.configuration.targets import Choice, Machine, RunLane, Target, choose
 from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.registry import Defects, load_defects
+from vllm_harness.defects.registry import Defects, gateway_deviations, load_defects
 from vllm_harness.endpoint import API_PATHS
 from vllm_harness.environments.planned import PlannedEnvironment, plan
 from vllm_harness.environments.resolve import resolve, spec_of
@@ -193,6 +193,7 @@ def _prepare(config: pytest.Config) -> PytestRun:
             "--vllm-books-url names the scripted server behind another one",
             hint="add --vllm-server-url, or leave it out to start a scripted server",
         )
+    gateway_deviations(option.vllm_gateway or "", defects)  # a wrong name is told before any test
     if option.vllm_server_url:
         choice = choose(entries, Machine("cpu"), models=_one_model(option.vllm_model), lane="attached")
         return PytestRun(config, choice, defects, None, reference)

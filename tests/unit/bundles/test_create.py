@@ -57,7 +57,9 @@ def uv(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def test_pip_gets_hashes_where_there_are_some(uv: list[list[str]], tmp_path: Path) -> None:
-    contents._download(LOCK, "lock", tmp_path, lambda _: None, "--extra-index-url", "https://torch")
+    contents._download(
+        contents.requirements(LOCK), "lock", tmp_path, lambda _: None, "--extra-index-url", "https://torch"
+    )
     hashed, unhashed = uv
     assert "--require-hashes" in hashed
     assert "aiohttp==3.14.5" in hashed[-1]
@@ -71,7 +73,7 @@ def test_what_the_target_has_is_left_out(
 ) -> None:
     monkeypatch.setattr(contents.release, "torch_at_hand", lambda _: True)
     lock = lock_for("0.32.0", "cuda")
-    contents.collect_wheels(tmp_path, lock, True, lambda _: None)
+    contents.collect_wheels(tmp_path, lock, True, None, lambda _: None)
     kept = [each.partition("==")[0] for each in contents.requirements(uv[-1][-1])]
     assert {"vllm", "nvidia-cutlass-dsl"} < set(kept)
     assert not {"torch", "triton", "nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13"} & set(kept)

@@ -45,15 +45,16 @@ def test_parts_are_cut_at_the_size(bundle: Path, content: Path) -> None:
 @given(
     sizes=st.lists(st.binary(max_size=60), max_size=6),
     part_size=st.integers(1, 50),
+    compressed=st.booleans(),
 )
-def test_what_comes_out_is_what_went_in(sizes: list[bytes], part_size: int) -> None:
+def test_what_comes_out_is_what_went_in(sizes: list[bytes], part_size: int, compressed: bool) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         content, bundle, into = (Path(temporary) / name for name in ("content", "bundle", "into"))
         for folder in (content / "deep", bundle, into):
             folder.mkdir(parents=True)
         for number, data in enumerate(sizes):
             (content / "deep" / f"{number}").write_bytes(data)
-        manifest = pack(content, bundle, part_size, {})
+        manifest = pack(content, bundle, part_size, {}, compressed=compressed)
         assert all(0 < (bundle / part["name"]).stat().st_size <= part_size for part in manifest["parts"])
         check_parts(bundle, manifest)
         unpack(bundle, read_manifest(bundle), into)
@@ -114,13 +115,13 @@ def test_a_manifest_that_lies(bundle: Path, tmp_path: Path, change: Any, words: 
     assert files(tmp_path / "into") == {}
 
 
-@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"format": 2}'])
+@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"format": 9}'])
 def test_no_bundle(bundle: Path, text: str | None) -> None:
     if text is None:
         (bundle / "manifest.json").unlink()
     else:
         (bundle / "manifest.json").write_text(text)
-    with pytest.raises(InstallerError, match=r"is not a bundle|has format 2, this installer reads format 1"):
+    with pytest.raises(InstallerError, match=r"is not a bundle|has format 9, this installer reads format 2"):
         read_manifest(bundle)
 
 
@@ -147,10 +148,41 @@ def test_the_installer_leaves_what_is_there(bundle: Path, tmp_path: Path) -> Non
     assert (tmp_path / "mine").exists()
 
 
+def test_the_installer_goes_on_where_it_was_killed(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, folder = read_manifest(bundle), tmp_path / "new"
+    folder.mkdir()
+    (folder / install.UNFINISHED).write_text(install.identity(manifest))
+    (folder / "kept").touch()
+    abandoned = tmp_path / f".bundle-{install.identity(manifest)}"
+    abandoned.mkdir()
+    steps: list[str] = []
+    monkeypatch.setattr(install, "_environment", lambda *_: steps.append("environment"))
+    monkeypatch.setattr(install, "_run", lambda harness, *command, environ: steps.append(command[0]))
+    install._set_up(bundle, folder, [])
+    assert steps == ["environment", "bundle"]
+    assert [path.name for path in folder.iterdir()] == ["kept"]
+    assert not abandoned.exists()
+    with pytest.raises(InstallerError, match="exists already"):
+        install._set_up(bundle, folder, [])
+
+
+def test_a_bundle_is_installed_once_at_a_time(bundle: Path, tmp_path: Path) -> None:
+    manifest = read_manifest(bundle)
+    with (
+        unpacked(bundle, manifest, tmp_path / "beside"),
+        pytest.raises(InstallerError, match="another process"),
+        unpacked(bundle, manifest, tmp_path / "beside"),
+    ):
+        pass
+    assert not list((tmp_path / "beside").iterdir())
+
+
 def test_the_installer_leaves_nothing_half_made(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(files: Path, folder: Path) -> None:
+    def fail(files: Path, folder: Path, bundle: str) -> None:
         folder.mkdir()
         raise InstallerError("no")
 

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from tests.unit.protocol.recorded import STREAMS
 from vllm_harness.cli.main import app
 from vllm_harness.errors import UsageError
+from vllm_harness.files.located_yaml import YamlFileError
 from vllm_harness.protocol import (
     KnownDeviation,
     ProtocolInputError,
@@ -217,13 +218,13 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         ("a.jsonl", '{"type": "x"}\n3', "a.jsonl:2: not a JSON object"),
         ("a.sse", "hello", "a.sse:1: no server-sent events"),
         ("a.json", "[1]", "a.json:1: neither"),
-        ("a.yaml", "a: b: c", "a.yaml:1: not YAML"),
+        ("a.yaml", "a: b: c", "a.yaml:1: mapping values are not allowed in this context"),
         ("a.json", "  ", "a.json: empty"),
     ],
 )
 def test_bad_input_names_file_and_line(tmp_path: Path, name: str, text: str, place: str) -> None:
     error = run(app, ["validate", _file(tmp_path, name, text)]).exception
-    assert isinstance(error, ProtocolInputError)
+    assert isinstance(error, ProtocolInputError | YamlFileError)
     assert error.exit_code == 2
     assert place in str(error)
 
@@ -287,14 +288,14 @@ def test_a_cassette_that_unfolds_without_end_is_refused(tmp_path: Path, last: st
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     text = "\n".join(lines) + "\n" + CASSETTE % ("responses", f"{{object: response, output: {last}}}")
     error = run(app, ["validate", _file(tmp_path, "a.yaml", text)]).exception
-    assert isinstance(error, ProtocolInputError)
+    assert isinstance(error, YamlFileError)
     assert "aliases" in str(error)
 
 
 def test_a_cassette_nested_too_deeply_is_refused(tmp_path: Path) -> None:
     for deep in ("[" * 50_000, "- " * 50_000 + "x"):
         error = run(app, ["validate", _file(tmp_path, "a.yaml", f"interactions:\n  {deep}")]).exception
-        assert isinstance(error, ProtocolInputError)
+        assert isinstance(error, YamlFileError)
         assert "a.yaml:2: nested too deeply" in str(error)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_harness.errors import UsageError
-from vllm_harness.repro.bisect import bisect, checkouts, commits_between, releases_between, subject
+from vllm_harness.repro.bisect import (
+    bisect,
+    bisect_at_once,
+    checkouts,
+    commits_between,
+    releases_between,
+    subject,
+)
 from vllm_harness.repro.verdict import Reproduction, Verdict
 
 
@@ -101,3 +109,37 @@ def test_commits_are_checked_out_beside_the_user_s_tree(repository: Path) -> Non
 def test_a_folder_without_history_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a git repository"):
         commits_between(tmp_path, "a", "b")
+
+
+@pytest.mark.parametrize("at_a_time", range(1, 6))
+@pytest.mark.parametrize("change", range(1, 20))
+def test_several_at_a_time_find_the_same_change(change: int, at_a_time: int) -> None:
+    names = [str(number) for number in range(20)]
+    rounds: list[Sequence[str]] = []
+
+    def try_all(chosen: Sequence[str]) -> list[Reproduction]:
+        rounds.append(chosen)
+        return [Reproduction("fixed" if int(name) < change else "reproduced") for name in chosen]
+
+    found = bisect_at_once(names, "0", "19", try_all, at_a_time)
+    assert (found.before, found.after) == (str(change - 1), str(change))
+    assert all(len(chosen) <= max(2, at_a_time) for chosen in rounds)
+    tried = [name for chosen in rounds for name in chosen]
+    assert len(tried) == len(set(tried))
+    if at_a_time == 5:
+        assert len(rounds) <= 4
+
+
+def test_several_at_a_time_skip_what_cannot_tell() -> None:
+    def try_all(chosen: Sequence[str]) -> list[Reproduction]:
+        verdicts: dict[str, Verdict] = {
+            "1": "fixed",
+            "2": "other failure",
+            "3": "other failure",
+            "4": "reproduced",
+        }
+        return [Reproduction(verdicts[name], "no such flag") for name in chosen]
+
+    found = bisect_at_once(["1", "2", "3", "4"], "1", "4", try_all, 4)
+    assert (found.before, found.after) == ("1", "4")
+    assert found.skipped == {"2": "no such flag", "3": "no such flag"}

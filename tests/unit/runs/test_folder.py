@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -59,6 +60,13 @@ def test_secrets_are_not_written(tmp_path: Path) -> None:
     assert writer.path.stat().st_mode & 0o777 == 0o600
 
 
+def test_half_a_surrogate_pair_is_written_as_a_question_mark(tmp_path: Path) -> None:
+    with RunWriter(tmp_path) as writer:
+        writer.write(Exchange(id="1", at=0.0, answer={"text": "a\ud83d"}))
+    [(_, record)] = records(tmp_path)
+    assert record == Exchange(id="1", at=0.0, answer={"text": "a?"})
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
@@ -83,3 +91,22 @@ def test_a_folder_holds_one_run(tmp_path: Path) -> None:
     RunWriter.begin(tmp_path, HEADER).close()
     with pytest.raises(UsageError, match="holds a run already"):
         RunWriter.begin(tmp_path, HEADER)
+
+
+def test_secrets_within_json_within_json_are_not_written(tmp_path: Path) -> None:
+    secret = 'pä"ss\\word'
+    piece = json.dumps({"delta": f"it is {secret}"}, ensure_ascii=False)
+    with RunWriter(tmp_path) as writer:
+        writer.hide([secret])
+        with writer.part("fork") as part:
+            part.write(Exchange(id="1", at=0.0, stream=(Arrival(after=0.0, text=piece),)))
+            part.write(Exchange(id="2", at=0.0, answer=secret))
+    first, second = (record for _, record in records(tmp_path))
+    assert first.stream[0].text == '{"delta": "it is [redacted]"}'
+    assert second.answer == "[redacted]"
+
+
+def test_a_run_goes_on(tmp_path: Path) -> None:
+    for _ in range(2):
+        RunWriter.resume(tmp_path, HEADER).close()
+    assert [record for _, record in records(tmp_path)] == [HEADER]

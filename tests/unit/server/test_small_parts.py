@@ -16,12 +16,12 @@ import pytest
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.configuration.targets import Machine, choose
 from vllm_harness.errors import UsageError
+from vllm_harness.files.redaction import secret_values
 from vllm_harness.server import remote
 from vllm_harness.server.leases import ports
 from vllm_harness.server.leases.ports import NoFreePort, describe_holder, lease_port, listeners
 from vllm_harness.server.phases import PhaseTracker
 from vllm_harness.server.records import ServerRecord, records_folder, running, sweep
-from vllm_harness.server.redaction import secret_values
 from vllm_harness.server.supervisor import _redacted, started
 
 

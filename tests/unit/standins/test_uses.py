@@ -75,3 +75,13 @@ def test_a_prompt_that_is_kept_is_no_progress(uses: ModuleType) -> None:
     uses.keep_prompt("1-1", 2, 0, [1])
     assert uses.read_prompts("1-1") == [[1], [3, 4]]
     assert uses.read_statuses("1-1") == []
+
+
+def test_a_use_that_nobody_asks_for_leaves_nothing(uses: ModuleType, tmp_path: Path) -> None:
+    progress = uses.GenerationProgress("1-1", 0, 0, 3)
+    progress.generated(0)
+    uses.forget("1-1")
+    progress.generated(1)  # the engine may still be at it
+    assert uses.read_statuses("1-1") == []
+    assert not list((tmp_path / "uses").iterdir())
+    uses.forget("1-2")

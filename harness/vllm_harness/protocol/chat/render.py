@@ -8,6 +8,8 @@ from vllm_harness.protocol.chat.objects import REASONING_KEYS
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.protocol.core.split import Split, halves
 
+USAGE = {"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16}
+
 
 def completion_chunks(
     messages: Sequence[Json], *, finish: str = "", usage: Json | None = None, split: Split = halves
@@ -65,7 +67,7 @@ def completion(messages: Sequence[Json], *, finish: str = "", usage: Json | None
         }
         for index, message in enumerate(messages)
     ]
-    counts = usage or {"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16}
+    counts = usage or dict(USAGE)
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",

@@ -112,6 +112,10 @@ class RegressionRun:
         """A run by the path of its folder, or by its name in the state folder."""
         return cls(run_folder("regression", name))
 
+    def has_cells(self) -> bool:
+        """Whether a cell has finished."""
+        return any(self.folder.glob("*/*/*.json"))
+
     def cells(self) -> Iterator[Cell]:
         """The cells that have finished; UsageError names a file that is none, or says that there are none."""
         paths = sorted(self.folder.glob("*/*/*.json"))

@@ -19,6 +19,7 @@ from typing import Any
 
 import vllm_harness_asgi as asgi
 import vllm_harness_conversation as conversations
+import vllm_harness_exchanges as exchanges
 import vllm_harness_names as names
 import vllm_harness_uses as uses
 from vllm_harness_served import Log, QuoteError, ServedBook, Taken, quoted
@@ -36,6 +37,7 @@ class ScriptMiddleware:
         self.books: dict[str, ServedBook] = {names.DEFAULT_BOOK: ServedBook()}
         self.responses = conversations.Responses()
         self.log = Log()
+        self.exchanges = exchanges.Exchanges()
         self.numbers = itertools.count(1)
         logging.getLogger("uvicorn.access").addFilter(
             lambda record: names.CONTROL_PATH not in record.getMessage()
@@ -53,6 +55,8 @@ class ScriptMiddleware:
         elif path.startswith(names.RESET_PATH):
             self._book(path.removeprefix(names.RESET_PATH)).reset()
             await asgi.send_json(send, 200, {})
+        elif path == names.EXCHANGES_PATH:
+            await self._tell(scope, receive, send)
         elif path.startswith(names.LOG_PATH):
             after = path.removeprefix(names.LOG_PATH)
             await asgi.send_json(send, 200, {"requests": self.log.after(int(after or 0))})
@@ -73,6 +77,14 @@ class ScriptMiddleware:
         elif method == "DELETE":
             self.books.pop(name, None)
         await asgi.send_json(send, 200, self.books.get(name, ServedBook()).report())
+
+    async def _tell(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        async def decode(ids: list[int]) -> str:
+            return str((await self._asked(scope, "/detokenize", {"tokens": ids})).get("prompt", ""))
+
+        asked = json.loads(await asgi.body(receive))["names"]
+        told = {name: await self.exchanges.generations(name, decode) for name in asked}
+        await asgi.send_json(send, 200, {"exchanges": told})
 
     def _book(self, name: str) -> ServedBook:
         return self.books.setdefault(name, ServedBook())
@@ -98,14 +110,24 @@ class ScriptMiddleware:
             "reason": reason,
             "no_script": _no_script(name, facts, reason) if reason and not rule else reason,
             "status": None,
+            "keep_prompt": bool(rule.get("keep_prompt")),
         }
-        book.uses.append(use)
+        kept = rule.get("keep_uses", True)
+        if kept:
+            book.uses.append(use)
+        exchange = headers.get(names.EXCHANGE_HEADER)
+        if exchange:
+            by_choice = bool(rule.get("by_choice"))
+            self.exchanges.keep(exchange, exchanges.Exchange(use["id"], takes, by_choice))
+            rule = {**rule, "keep_prompt": True}
         changed = json.dumps(_with_script(body, use, takes, rule)).encode()
         keeping = self._keeping(body, send) if scope["path"] == RESPONSES else send
         try:
             await self._run(scope, asgi.replay(changed, receive), keeping, use)
         finally:
             self.log.add(use, raw, body, facts)
+            if not kept:
+                uses.forget(use["id"])
 
     async def _said(
         self, scope: dict[str, Any], facts: dict[str, Any], taken: Taken | str

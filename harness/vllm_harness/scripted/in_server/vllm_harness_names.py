@@ -10,6 +10,9 @@ DEFAULT_BOOK = "default"  # answers requests without that header
 CONTROL_PATH = "/vllm-harness/"  # what only the user who runs the server may ask for
 BOOKS_PATH = CONTROL_PATH + "books/"  # followed by the name of a book
 RESET_PATH = CONTROL_PATH + "reset/"  # followed by the name of a book
+EXCHANGE_HEADER = "x-vllm-harness-exchange"  # the client's name of a request, whose tokens are kept
+OWN_HEADER = "x-vllm-harness-own"  # the harness itself asks, not a test
+EXCHANGES_PATH = CONTROL_PATH + "exchanges"  # POST {"names": [...]}: the tokens of these requests
 LOG_PATH = CONTROL_PATH + "log/"  # followed by the number of the last request that is known
 RECORDING_PATH = "/vllm-harness/recording"
 

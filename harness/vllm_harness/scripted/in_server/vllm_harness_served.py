@@ -93,7 +93,7 @@ class ServedBook:
                 {
                     **use,
                     "generations": uses.read_statuses(use["id"]),
-                    "prompts": uses.read_prompts(use["id"]),
+                    "prompts": uses.read_prompts(use["id"]) if use["keep_prompt"] else [],
                 }
                 for use in self.uses
             ],

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,11 @@ def is_use(use: object) -> bool:
 def folder(use: str) -> Path:
     """The folder of a use; reading it takes as long on a server's last request as on its first."""
     return Path(os.environ[names.SCRIPT_DIR]) / "uses" / use
+
+
+def forget(use: str) -> None:
+    """Removes what is known of a use that nobody asks for any more."""
+    shutil.rmtree(folder(use), ignore_errors=True)
 
 
 class GenerationProgress:
@@ -98,6 +104,15 @@ def read_prompts(use: str) -> list[list[int]]:
         for path in folder(use).glob(f"{PROMPT_FILE}*")
     )
     return [json.loads(_prompt_path(use, *generation).read_text()) for generation in found]
+
+
+def read_prompt(use: str, take: int, choice: int) -> list[int]:
+    """The prompt that was kept of a generation; empty where none was."""
+    try:
+        ids: list[int] = json.loads(_prompt_path(use, take, choice).read_text())
+    except FileNotFoundError:
+        return []
+    return ids
 
 
 def keep_prompt(use: str, take: int, choice: int, prompt: list[int]) -> None:

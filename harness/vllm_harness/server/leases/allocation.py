@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from math import floor, prod
 
+from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry
+from vllm_harness.environments.spec import Environment
 from vllm_harness.machine.gpus import visible_gpus
 from vllm_harness.machine.node_memory import node_memory
 from vllm_harness.server.fork_server import MODELS_HELD, dismiss_unused, templates
@@ -76,6 +78,19 @@ def reserve_for(launch: Launch, count: int, *, forked: bool, wait_s: float | Non
     gib = count * start.need_gib() + start.ahead_gib()
     with offered(dismiss_unused):
         return memory_leases.reserve_memory(gib, room=room, wait_s=wait_s)
+
+
+def expected_needs(
+    entry: ModelEntry, environment: Environment, lane: Lane, frontend: Frontend
+) -> tuple[float, int]:
+    """The memory (GiB) and the GPUs that a forked server of an entry takes, before its launch is planned.
+
+    The memory is as measured on this machine, or a guess until then; on CUDA only that of the GPUs is leased.
+    """
+    flags = entry.flags(lane, environment.device, frontend)
+    launch = Launch(entry, lane, environment, "", flags.args, flags.env, frontend)
+    gpus = gpus_needed(flags.args) if environment.device == "cuda" else 0
+    return Start(launch, forked=True).need_gib() + TEMPLATE_GIB, gpus
 
 
 def room(used_gib: float, ready_gib: float = 0.0) -> Room:

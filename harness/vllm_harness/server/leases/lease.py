@@ -21,13 +21,19 @@ UNLEASED_WAIT_S = 60.0
 class NotEnoughHardware(StartupError):
     """This machine does not have what a server needs, even when every lease is given back."""
 
+    of_machine = True
+
 
 class LeaseTimeout(StartupError):
     """The machine has what a server needs, but its holders did not give it back in time."""
 
+    of_machine = True
+
 
 class WaitCannotEnd(StartupError):
     """The holders of what a server needs wait for what this process holds: a deadlock."""
+
+    of_machine = True
 
 
 @dataclass

@@ -25,6 +25,8 @@ TCP_LISTEN = "0A"
 class NoFreePort(HarnessError):
     """Every port that was tried is in use."""
 
+    of_machine = True
+
 
 @dataclass
 class PortLease:

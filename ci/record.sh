@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Records the cassettes of tests/cassettes anew, each by a line; NAME...: only these.
+# They are real servers' words: a change of vLLM shows in `git diff` only as bytes, so look with `vllm-harness diff`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/_bootstrap
+wanted=" $* "
+
+record() { # NAME SCENARIO MODEL FLAGS...
+    local name=$1 scenario=$2 model=$3 code=0
+    if [ "$wanted" != "  " ] && [[ $wanted != *" $name "* ]]; then return; fi
+    vllm-harness record "$scenario" --model "$model" -o "tests/cassettes/$name.yaml.gz" "${@:4}" || code=$?
+    [ "$code" -le 1 ] || exit "$code" # 1: something was not as expected, which the cassette shows
+}
+
+# the same story from four versions, for `vllm-harness diff`
+record etl-0.30 etl-three-turns qwen3 --vllm 0.30.0
+record etl-0.31 etl-three-turns qwen3 --vllm 0.31.0
+record etl-0.32 etl-three-turns qwen3 --vllm 0.32.0 --tokens
+record etl-0.33 etl-three-turns qwen3 --vllm 0.33.0@0.32.0
+
+# real words of a small model on CPU, with their tokens
+record smollm2-forced forced-calls smollm2-135m --lane live --tokens
+
+# the same story in one piece, over another API, and from the other family
+record qwen3-etl-body etl-three-turns qwen3 --no-stream
+record qwen3-etl-chat etl-three-turns qwen3 --transport chat
+record gpt-oss-etl etl-three-turns gpt-oss
+record gpt-oss-etl-chat etl-three-turns gpt-oss --transport chat

@@ -1,0 +1,89 @@
+"""Lean bundles: what a machine with torch of its own does without, and wheels that compress as one."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zipfile
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+from vllm_harness.environments.data import load
+from vllm_harness.files.paths import data_path
+from vllm_harness.files.strict import StrictModel
+
+_TIME = (1980, 1, 1, 0, 0, 0)  # of each file in a wheel, so that a bundle has the same bytes every time
+
+
+class LeanRules(StrictModel):
+    """`env/lean.yaml`.
+
+    Attributes:
+        packages: patterns of the names of packages that stay at home.
+        keep: names of packages that travel all the same.
+        files: patterns of paths in any wheel that stay at home.
+    """
+
+    packages: tuple[str, ...]
+    keep: tuple[str, ...]
+    files: tuple[str, ...]
+
+    def travels(self, requirement: str) -> bool:
+        """Whether the package of a locked requirement goes into the bundle."""
+        name = requirement.partition("==")[0]
+        return name in self.keep or not any(fnmatch(name, pattern) for pattern in self.packages)
+
+
+def lean_rules() -> LeanRules:
+    """Raises UsageError if `env/lean.yaml` is malformed."""
+    rules: LeanRules = load(LeanRules, data_path("env") / "lean.yaml")
+    return rules
+
+
+def repack(wheels: Path, rules: LeanRules) -> None:
+    """Rewrites each wheel of a folder without the files that stay at home, and uncompressed.
+
+    The bundle is compressed as a whole, which gives much smaller parts than compressed wheels do.
+    """
+    for wheel in sorted(wheels.glob("*.whl")):
+        half = wheel.with_suffix(".half")
+        with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(half, "w") as target:
+            for info in source.infolist():
+                if _stays(info.filename, rules):
+                    continue
+                content = source.read(info)
+                if info.filename.endswith(".dist-info/RECORD"):
+                    content = _record(content, rules)
+                plain = zipfile.ZipInfo(info.filename, _TIME)
+                plain.external_attr = info.external_attr
+                target.writestr(plain, content)
+        half.replace(wheel)
+
+
+def lock_of(requirements: Sequence[str], wheels: Path) -> str:
+    """The requirements of a lock with the hashes of the wheels in a folder, as they are now."""
+    hashes = {}
+    for wheel in wheels.glob("*.whl"):
+        name, version, _, _ = parse_wheel_filename(wheel.name)
+        with wheel.open("rb") as file:
+            hashes[name, str(version)] = hashlib.file_digest(file, "sha256").hexdigest()
+    lines = []
+    for requirement in requirements:
+        pinned = re.match(r"(?P<name>[\w.-]+)==(?P<version>[^\s;\\]+)(?P<marker> ;[^\\]*)?", requirement)
+        assert pinned, requirement
+        key = canonicalize_name(pinned["name"]), pinned["version"]
+        if key in hashes:  # else it is for another platform
+            lines.append(f"{pinned[0].rstrip()} --hash=sha256:{hashes[key]}")
+    return "\n".join(lines) + "\n"
+
+
+def _stays(path: str, rules: LeanRules) -> bool:
+    return any(fnmatch(path, pattern) for pattern in rules.files)
+
+
+def _record(content: bytes, rules: LeanRules) -> bytes:
+    lines = content.decode().splitlines(keepends=True)
+    return "".join(line for line in lines if not _stays(line.rsplit(",", 2)[0], rules)).encode()

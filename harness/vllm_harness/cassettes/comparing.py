@@ -1,0 +1,250 @@
+"""Two cassettes, turn by turn: in meaning, and in protocol."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import groupby
+from typing import Any, Literal
+
+from vllm_harness.cassettes.answers import answer_of, api_of, body_of, json_events
+from vllm_harness.cassettes.format import Cassette, Exchange
+from vllm_harness.protocol.conversation.compare import OF_ONE_ANSWER
+from vllm_harness.protocol.core.differences import differences
+from vllm_harness.protocol.core.events import Json
+from vllm_harness.protocol.core.findings import ABSENT, brief
+
+Layer = Literal["turn", "meaning", "protocol", "request"]
+_ID = re.compile(r"((?:[A-Za-z]{2,12}[_-])+)[A-Za-z0-9_-]{6,}")
+_KEY_OF_ID = re.compile(r"(?:^|_)id$")
+_PLACES = frozenset(
+    {"sequence_number", "output_index", "content_index", "summary_index", "index", "obfuscation"}
+)
+_WORDS = frozenset(
+    {
+        *(
+            "text",
+            "delta",
+            "arguments",
+            "content",
+            "thinking",
+            "partial_json",
+            "reasoning",
+            "reasoning_content",
+        ),
+        *("refusal", "input", "signature", "encrypted_content", "instructions", "description"),
+    }
+)
+"""Keys whose texts are the model's words or the request's: the meaning compares them."""
+_OF_THE_REQUEST = frozenset({"tools", "metadata"})
+"""Keys whose value repeats what was asked for, as one value."""
+_TOKENS = re.compile(r"tokens?(?:_per_turn)?$")
+_SHOWN = 6
+_EVENT = "event "
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where two turns differ.
+
+    Attributes:
+        turn: its name.
+        layer: `turn` where one has it and the other has not; `request`, `meaning`, or `protocol`.
+        place: such as `calls[0].name` or `function_call.status`.
+        left, right: what stands there, as text.
+    """
+
+    turn: str
+    layer: Layer
+    place: str
+    left: str
+    right: str
+
+
+def compare(left: Cassette, right: Cassette) -> list[Difference]:
+    """Where two cassettes differ, in the order of their turns.
+
+    Turns are paired by their names; where no name is in both, by their order. Ids, times and what else no two
+    answers share count by their form: `call_…`, a number.
+    """
+    found: list[Difference] = []
+    for name, one, other in paired(left, right):
+        if one is None or other is None:
+            found.append(
+                Difference(
+                    name, "turn", "", *(("nothing", "a turn") if one is None else ("a turn", "nothing"))
+                )
+            )
+            continue
+        found += compared(name, one, other)
+    return found
+
+
+def without_words(found: Sequence[Difference]) -> list[Difference]:
+    """Without what depends on the words of a model that says what it likes: texts and how long they are."""
+    return [each for each in found if not _of_words(each)]
+
+
+def _of_words(difference: Difference) -> bool:
+    place = difference.place
+    if difference.layer == "meaning":
+        return not (place == "status" or place.endswith((".name", "]")))
+    return difference.layer == "protocol" and _TOKENS.search(place) is not None
+
+
+def paired(left: Cassette, right: Cassette) -> Iterator[tuple[str, Exchange | None, Exchange | None]]:
+    """The turns of two cassettes, each with its name on the left, else on the right."""
+    lefts, rights = left.exchanges, right.exchanges
+    if not {each.turn for each in lefts} & {each.turn for each in rights}:
+        for number in range(max(len(lefts), len(rights))):
+            one = lefts[number] if number < len(lefts) else None
+            other = rights[number] if number < len(rights) else None
+            yield (one or other).turn, one, other  # type: ignore[union-attr]
+        return
+    by_name = {each.turn: each for each in rights}
+    for one in lefts:
+        yield one.turn, one, by_name.pop(one.turn, None)
+    for name, other in by_name.items():
+        yield name, None, other
+
+
+def compared(turn: str, left: Exchange, right: Exchange) -> list[Difference]:
+    """Where two exchanges differ in meaning and in protocol."""
+    found = [*_meanings(turn, left, right)]
+    first, second = facts(left), facts(right)
+    alone = set(_events_of(first)) ^ set(_events_of(second))  # the order of the events tells of these
+    for place in {**first, **second}:
+        sides = first.get(place, ()), second.get(place, ())
+        if sides[0] != sides[1] and _event_of(place) not in alone:
+            found.append(Difference(turn, "protocol", place, *map(_listed, sides)))
+    found += _orders(turn, left, right)
+    return found
+
+
+def _event_of(place: str) -> str:
+    """The type of the events that a fact is about; empty where it is not about events."""
+    return place.partition(": ")[0] if place.startswith(_EVENT) else ""
+
+
+def _events_of(found: Iterable[str]) -> Iterator[str]:
+    return filter(None, map(_event_of, found))
+
+
+def _meanings(turn: str, left: Exchange, right: Exchange) -> Iterator[Difference]:
+    first, second = answer_of(left), answer_of(right)
+    if first is None or second is None:
+        return
+    for each in differences(first.meaning(), second.meaning()):
+        place = each.path.removeprefix("$.")
+        yield Difference(turn, "meaning", place, brief(each.left), brief(each.right))
+
+
+def facts(exchange: Exchange) -> dict[str, tuple[str, ...]]:
+    """What an answer is like, apart from its words: what each field of each kind of object holds.
+
+    Returns:
+        Fields such as `function_call.status` or `event response.completed: sequence_number`, each with the
+        different values that it has, in order.
+    """
+    response = exchange.response
+    found: dict[str, list[str]] = {"HTTP status": [str(response.status)]}
+    kind = response.headers.get("content-type", "").partition(";")[0]
+    found["content-type"] = [kind or "nothing"]
+    body = body_of(response)
+    root = {"responses": "response", "chat": "completion", "messages": "message", None: "body"}[
+        api_of(exchange)
+    ]
+    if body is not None:
+        _take(body, str(body.get("object") or body.get("type") or root), "", found)
+    for event in json_events(response):
+        named = str(event.get("type") or event.get("object") or "event")
+        own = {key: value for key, value in event.items() if key not in ("response", "type")}
+        _take(own, f"{_EVENT}{named}", ": ", found, within_event=True)
+    return {place: tuple(dict.fromkeys(values)) for place, values in found.items()}
+
+
+def _take(
+    value: Json,
+    kind: str,
+    mark: str,
+    found: dict[str, list[str]],
+    *,
+    path: str = "",
+    within_event: bool = False,
+) -> None:
+    for key, each in value.items():
+        place = f"{path}.{key}" if path else key
+        inner = each if isinstance(each, list) else [each]
+        objects = [part for part in inner if isinstance(part, dict)]
+        if key in _OF_THE_REQUEST or not objects:
+            found.setdefault(f"{kind}{mark or '.'}{place}", []).append(_form(key, each))
+            continue
+        if not isinstance(each, list):
+            found.setdefault(f"{kind}{mark or '.'}{place}", []).append("an object")
+        for part in objects:
+            named = part.get("type")
+            if isinstance(named, str) and not (key == "delta" and within_event):
+                whose = f"{kind}: {named}" if within_event else named
+                _take(part, whose, "", found)
+            else:
+                _take(part, kind, mark, found, path=place, within_event=within_event)
+
+
+def _form(key: str, value: Any) -> str:
+    """A value, or what it is like where two answers never share it."""
+    if isinstance(value, bool) or value is None:
+        return brief(value)
+    if isinstance(value, list) and (key in _OF_THE_REQUEST or len(value)):
+        return "a list"
+    if isinstance(value, (int, float)):
+        return "a number" if key in OF_ONE_ANSWER or key in _PLACES else brief(value)
+    if isinstance(value, str):
+        if key in _WORDS or key in _PLACES:
+            return "a text" if value else '""'
+        if _KEY_OF_ID.search(key):
+            match = _ID.fullmatch(value)
+            return f"{match[1]}…" if match else "a text"
+        return brief(value)
+    return brief(value)
+
+
+def _listed(values: Sequence[str]) -> str:
+    shown = [*values[:_SHOWN], *(["…"] if len(values) > _SHOWN else [])]
+    return ", ".join(shown) or repr(ABSENT)
+
+
+def _orders(turn: str, left: Exchange, right: Exchange) -> Iterator[Difference]:
+    """Where the events of two streams come in another order; equal ones in a row count as one."""
+    first, second = order_of(left), order_of(right)
+    if not first or not second or first == second:
+        return
+    matcher = SequenceMatcher(None, first, second, autojunk=False)
+    for kind, a, b, c, d in matcher.get_opcodes():
+        if kind != "equal":
+            before = first[a - 1] if a else "the beginning"
+            yield Difference(
+                turn, "protocol", f"events after {before}", _chain(first[a:b]), _chain(second[c:d])
+            )
+
+
+def order_of(exchange: Exchange) -> list[str]:
+    """The types of a stream's events, equal ones that follow one another once."""
+    kinds = (str(event.get("type") or _of_chat(event)) for event in json_events(exchange.response))
+    return [kind for kind, _ in groupby(kinds)]
+
+
+def _of_chat(chunk: Mapping[str, Any]) -> str:
+    """What a chunk of Chat Completions brings: the keys of its delta."""
+    choices = chunk.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        return "usage" if chunk.get("usage") else "chunk without choices"
+    delta = choices[0].get("delta")
+    brings = [key for key, value in delta.items() if value] if isinstance(delta, dict) else []
+    ends = ["finish_reason"] if choices[0].get("finish_reason") else []
+    return "delta of " + ("+".join([*brings, *ends]) or "nothing")
+
+
+def _chain(kinds: Sequence[str]) -> str:
+    return " > ".join(kinds) or repr(ABSENT)

@@ -1,0 +1,143 @@
+"""The options of commands that run on a Ray cluster as well, and the executor that they name."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vllm_harness.errors import UsageError
+from vllm_harness.executors.places import NodeUse, Places
+from vllm_harness.executors.ray_cluster import AUTO, RayCluster, connected
+from vllm_harness.executors.shard import Executor
+from vllm_harness.executors.shipping import runtime_env
+from vllm_harness.executors.this_machine import ThisMachine
+from vllm_harness.files.paths import run_folder
+from vllm_harness.server.leases.allocation import interpreters
+from vllm_harness.server.leases.side_by_side import side_by_side
+from vllm_harness.terminal.tables import plain_console, show_table
+
+RAY = Annotated[
+    str,
+    typer.Option(
+        "--ray",
+        metavar="[ADDRESS]",
+        help="Run on the nodes of a Ray cluster: that of RAY_ADDRESS or of this machine, or HOST:PORT.",
+    ),
+]
+RESUME = Annotated[
+    str, typer.Option("--resume", metavar="RUN", help="Go on with a run, as it was asked for then.")
+]
+PATIENCE = "VLLM_HARNESS_RAY_PATIENCE_S"
+PATIENCE_S = 1800.0
+COMMAND = "command.json"
+HEADINGS = ("node", "cells", "begun again", "busy", "at a time")
+
+
+def with_address(arguments: Sequence[str]) -> list[str]:
+    """The arguments of a command line; `--ray` without an address gets `auto`."""
+    made: list[str] = []
+    for argument, following in zip(arguments, [*arguments[1:], "--"], strict=False):
+        made.append(argument)
+        if argument == "--ray" and following.startswith("-"):
+            made.append(AUTO)
+    return made
+
+
+@contextmanager
+def executor_of(ray: str, parallel: int | None, folder: Path) -> Iterator[Executor]:
+    """The executor that the options name; a cluster is left at the end, and what its nodes did is shown.
+
+    Args:
+        ray: the address of a cluster; empty: this machine.
+        parallel: how many shards at a time on this machine.
+        folder: of the run.
+
+    Raises:
+        UsageError: `--jobs` is given for a cluster.
+        ClusterError: there is no such cluster, or no Ray.
+    """
+    if not ray:
+        yield ThisMachine(parallel or interpreters(), side_by_side)
+        return
+    if parallel:
+        raise UsageError("--jobs is of this machine", hint="leave it out: nodes run as many as fit on them")
+    notes, places = plain_console(stderr=True), Places(folder)
+    with tempfile.TemporaryDirectory(prefix="vllm-harness-ray-") as shipped:
+        notes.print("connecting to Ray, and sending the harness to its nodes")
+        with connected(ray, runtime_env=runtime_env(Path(shipped))) as module:
+            try:
+                yield RayCluster(module, notes.print, places.add, _patience())
+            finally:
+                _show(places.uses())
+
+
+def _patience() -> float:
+    text = os.environ.get(PATIENCE) or str(PATIENCE_S)
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(
+            f"{PATIENCE} is {text!r}, not a number", hint=f"set {PATIENCE} to seconds, or unset it"
+        ) from None
+
+
+def _show(uses: Sequence[NodeUse]) -> None:
+    rows = [
+        (use.node, str(use.cells), str(use.again), f"{use.busy_s:g} s", f"{use.at_a_time:g}") for use in uses
+    ]
+    if rows:
+        show_table(plain_console(stderr=True), HEADINGS, rows, set(HEADINGS[1:]))
+
+
+def keep_command(folder: Path) -> None:
+    """Keeps the command line of a run in its folder, for `--resume`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / COMMAND).write_text(json.dumps(sys.argv[1:]))
+
+
+def resume(kind: str, run: str, ray: str, main: Callable[[list[str]], object]) -> None:
+    """Runs the command of a run once more, in its folder: what has finished does not run again.
+
+    Args:
+        kind: of the run.
+        run: its name or folder.
+        ray: the address of the cluster, where it is another one than that time.
+        main: runs the command line.
+
+    Raises:
+        UsageError: there is no such run, or its command was not kept.
+    """
+    folder = run_folder(kind, run)
+    try:
+        arguments = [str(argument) for argument in json.loads((folder / COMMAND).read_text())]
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{folder} holds no run that can go on", hint="name the run that a command printed"
+        ) from error
+    main([*_without(arguments, "--run", *(["--ray"] if ray else [])), "--run", run, *_ray(ray)])
+
+
+def _ray(address: str) -> list[str]:
+    return ["--ray", address] if address else []
+
+
+def _without(arguments: Sequence[str], *names: str) -> list[str]:
+    """Arguments without these options and their values."""
+    kept: list[str] = []
+    skipped = False
+    for argument in arguments:
+        if skipped:
+            skipped = False
+        elif argument in names:
+            skipped = True
+        elif argument.partition("=")[0] not in names:
+            kept.append(argument)
+    return kept

@@ -1,0 +1,60 @@
+"""`vllm-harness diff`: two cassettes, in meaning and in protocol."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vllm_harness.cassettes.checking import about
+from vllm_harness.cassettes.comparing import Difference, compare
+from vllm_harness.cassettes.reading import read
+from vllm_harness.terminal.tables import escaped, plain_console, show_table
+
+
+def diff(
+    left: Annotated[Path, typer.Argument(help="A cassette.")],
+    right: Annotated[Path, typer.Argument(help="Another, of the same conversation.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the differences as JSON.")] = False,
+) -> None:
+    """Compare two cassettes, in meaning and in protocol: a table for each turn that differs.
+
+    Ids, times and the like count by their form. The exit code is 1 where
+    something differs.
+    """
+    first, second = read(left).cassette, read(right).cassette
+    found = compare(first, second)
+    if as_json:
+        print(json.dumps([asdict(each) for each in found], indent=2, ensure_ascii=False))
+    else:
+        console = plain_console()
+        console.print(escaped(f"left:  {left}: {about(first.recorded)}"))
+        console.print(escaped(f"right: {right}: {about(second.recorded)}"))
+        show_differences(found)
+    if found:
+        raise typer.Exit(1)
+
+
+def show_differences(found: list[Difference]) -> None:
+    """Prints a table for each turn; what every one of several turns has stands in one of its own."""
+    console = plain_console()
+    turns = list(dict.fromkeys(each.turn for each in found))
+    times = Counter(_row(each) for each in found)
+    shared = [row for row, count in times.items() if count == len(turns) > 1]
+    tables = {"every turn": shared} if shared else {}
+    tables |= {f"turn {turn}": [_row(each) for each in found if each.turn == turn] for turn in turns}
+    for title, rows in tables.items():
+        own = [row for row in rows if rows is shared or row not in shared]
+        if own:
+            console.print(f"\n{escaped(title)}")
+            show_table(console, ("layer", "where", "left | right"), own)
+    if not found:
+        console.print("no difference")
+
+
+def _row(difference: Difference) -> tuple[str, str, str]:
+    return difference.layer, difference.place, f"{difference.left} | {difference.right}"

@@ -1,0 +1,296 @@
+"""`vllm-harness load`: many conversations at once, every stream validated while it is timed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vllm_harness.cli.options import (
+    COLD_START,
+    DEVICE,
+    FRONTEND,
+    LANE,
+    MODELS_FILE,
+    VLLM,
+    VLLM_PYTHON,
+    environment,
+)
+from vllm_harness.cli.welcome import version_line
+from vllm_harness.configuration.model_entries import load_models
+from vllm_harness.endpoint import NO_KEY, attach
+from vllm_harness.errors import UsageError
+from vllm_harness.runs.folder import RunWriter
+from vllm_harness.runs.records import End, Header, Kind, Target
+from vllm_harness.scenarios.conversation import Served
+from vllm_harness.scenarios.format import MissingToolCall, Scenario
+from vllm_harness.scenarios.reading import find_scenario, read_scenario
+from vllm_harness.scenarios.running import transports_of
+from vllm_harness.server.attached import AttachedServer
+from vllm_harness.server.progress import ConsoleProgress
+from vllm_harness.server.records import run_folder
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.terminal.pace import minutes
+from vllm_harness.terminal.status import Progress, shown
+from vllm_harness.terminal.tables import escaped, plain_console, show_table
+
+if TYPE_CHECKING:
+    from vllm_harness.load.driving import Load
+    from vllm_harness.load.plan import Plan
+
+_SHOWN = 20
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_HEADINGS = (
+    "transport",
+    "requests",
+    "passed",
+    "a second",
+    "tokens/s",
+    "first p50 ms",
+    "p99",
+    "gap p50 ms",
+    "p99 ",
+    "turn p50 ms",
+    "p99  ",
+    "calls/missing/unparsable",
+)
+
+
+def load(
+    scenario: Annotated[str, typer.Argument(help="A scenario file, or the name of a story.")],
+    model: Annotated[str, typer.Option(help="A model entry or a hub id.")],
+    concurrency: Annotated[
+        int | None, typer.Option(help="Conversations at once; by default 1, with --rate no limit.")
+    ] = None,
+    requests: Annotated[
+        int | None, typer.Option(help="How many requests, rounded up to whole conversations.")
+    ] = None,
+    duration: Annotated[
+        float | None, typer.Option(help="Seconds in which conversations begin; those begun are ended.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Conversations that begin a second, at drawn intervals.")
+    ] = None,
+    cancel: Annotated[float, typer.Option(help="Share of the streams that the client leaves.")] = 0.0,
+    transport: Annotated[
+        list[str] | None,
+        typer.Option(help="A transport: responses, responses-history, chat, messages; may be repeated."),
+    ] = None,
+    missing_tool_call: Annotated[
+        MissingToolCall | None,
+        typer.Option(help="What becomes of a conversation whose expected call is missing."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of all that is drawn.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="The run's folder; by default a new one.")] = None,
+    lane: LANE = None,
+    vllm: VLLM = None,
+    vllm_python: VLLM_PYTHON = None,
+    device: DEVICE = None,
+    frontend: FRONTEND = None,
+    cold_start: COLD_START = False,
+    server_url: Annotated[str | None, typer.Option(help="A server that runs already.")] = None,
+    server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
+    models_file: MODELS_FILE = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Hold a scenario many times at once, and check every stream while it is timed.
+
+    The figures are kept in the run's folder with every turn, also where
+    Ctrl-C or SIGTERM ends the load. The exit code is 1 where a request had no
+    answer, something is not as expected, a rule of an API is broken, or the
+    server still runs a request after the end.
+    """
+    held = read_scenario(find_scenario(scenario))
+    plan = _plan(transport or (), concurrency, requests, duration, rate, cancel, seed, missing_tool_call)
+    entry = load_models(models_file).get(model)
+    folder = out or run_folder()
+    if server_url is not None:
+        attached = AttachedServer(attach(server_url, api_key_env), entry, server_model)
+        _report(_run(held, plan, attached, folder), folder, as_json)
+        return
+    with RemoteServer(
+        entry,
+        lane=lane or ("scripted" if held.scriptable and "scripted" in entry.lanes else "live"),
+        vllm=environment(vllm, vllm_python, device),
+        frontend=frontend or "python",
+        cold_start=cold_start,
+        progress=ConsoleProgress(),
+    ) as remote:
+        done = _run(held, plan, remote, folder)
+    _report(done, folder, as_json)
+
+
+def _plan(
+    transports: Sequence[str],
+    concurrency: int | None,
+    requests: int | None,
+    duration: float | None,
+    rate: float | None,
+    cancel: float,
+    seed: int,
+    missing: MissingToolCall | None,
+) -> Plan:
+    try:
+        import vllm_harness.load.driving  # noqa: F401
+        from vllm_harness.load.plan import Plan
+    except ImportError as error:
+        raise UsageError(
+            f"load needs the package {error.name}", hint="pip install 'vllm-harness[load]'"
+        ) from error
+    return Plan(
+        transports_of(transports, (True,)), concurrency, requests, duration, rate, cancel, seed, missing
+    )
+
+
+def _run(scenario: Scenario, plan: Plan, server: RemoteServer | AttachedServer, folder: Path) -> Load:
+    from vllm_harness.load.driving import Load
+    from vllm_harness.load.keeping import Keeper
+
+    scripted = server.lane == "scripted"
+    served = Served(server.endpoint, server.model, server.entry, server.vllm_version, scripted)
+    epoch, key = time.time(), server.endpoint.api_key
+    header = Header(
+        kind=Kind.LOAD,
+        name=f"{scenario.title or 'load'}, {server.model}",
+        command=tuple(sys.argv),
+        harness=version_line().split()[1],
+        seed=plan.seed,
+        started=epoch,
+    )
+    with RunWriter.begin(folder, header, secrets=() if key == NO_KEY else (key,)) as writer:
+        writer.write(_target(server))
+        keeper = Keeper(writer, server.model, epoch)
+        pid = server.pid if isinstance(server, RemoteServer) else None
+        running = Load(scenario, served, plan, keeper, pid)
+        try:
+            asyncio.run(_until_stopped(running))
+        finally:
+            keeper.figures(list(running.by_transport.items()), running.samples)
+            keeper.summary(running.as_json())
+        writer.write(End(at=time.time(), exit_code=_exit_code(running), stopped=running.stopped))
+    return running
+
+
+def _target(server: RemoteServer | AttachedServer) -> Target:
+    entry = server.entry
+    target = Target(
+        id=server.model, title=entry.name, family=entry.family, lane=server.lane, vllm=server.vllm_version
+    )
+    if isinstance(server, AttachedServer):
+        return target
+    more = {
+        "environment": server.environment.describe(),
+        "frontend": server.launch.frontend,
+        "logs": (str(server.log_path),),
+        "startup_s": server.startup_seconds,
+    }
+    return target.model_copy(update=more)
+
+
+async def _until_stopped(running: Load) -> None:
+    """Runs the load; the first signal ends it in order, a second one at once."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+    def ended_by(number: signal.Signals) -> None:
+        running.stopped = number.name
+        loop.remove_signal_handler(number)
+        signal.signal(number, before[number])
+        stop.set()
+
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, ended_by, number)
+    try:
+        with _told(running):
+            await running.run(stop)
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number])
+
+
+@contextmanager
+def _told(running: Load) -> Iterator[None]:
+    """Shows how far a load is while it runs."""
+    with shown() as progress:
+        task = asyncio.create_task(_tell(running, progress, 0.5 if sys.stderr.isatty() else 10.0))
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+async def _tell(running: Load, progress: Progress, every_s: float) -> None:
+    turns = len(running.scenario.turns)
+    most = running.plan.conversations(turns)
+    while True:
+        total, seconds = running.total, running.elapsed_s
+        of = f" of about {most * turns}" if most else ""
+        first = total.first.at(50.0)
+        words = "" if first is None else f", first words p50 {first * 1e3:.0f} ms"
+        problems = sum(map(Counter.total, (total.errors, total.mismatches, total.findings)))
+        progress(
+            f"{minutes(seconds)}: {total.requests}{of} requests, "
+            f"{total.requests / seconds if seconds else 0:.1f} a second, "
+            f"{running.at_once} conversations at once{words}, {problems} problems"
+        )
+        await asyncio.sleep(every_s)
+
+
+def _report(done: Load, folder: Path, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(done.as_json(), indent=2, ensure_ascii=False))
+    else:
+        _show(done)
+    print(f"records {folder}", file=sys.stderr)
+    if code := _exit_code(done):
+        raise typer.Exit(code)
+
+
+def _exit_code(done: Load) -> int:
+    if done.stopped:
+        return 128 + signal.Signals[done.stopped]
+    return int(done.wrong)
+
+
+def _show(done: Load) -> None:
+    from vllm_harness.load.tally import summary_rows
+
+    console, figures = plain_console(), done.as_json()
+    tallies = list(done.by_transport.items())
+    rows = summary_rows([*tallies, ("all", done.total)] if len(tallies) > 1 else tallies, done.seconds)
+    show_table(console, _HEADINGS, rows, numbers=_HEADINGS[1:])
+    cpu = figures["client_cpu_ms_a_request"]
+    took = f"; the client took {cpu:.2f} ms of CPU a request" if cpu else ""
+    console.print(f"{done.begun} conversations in {done.seconds:.1f} s{took}")
+    total = done.total
+    for what, number in (
+        ("streams that the client left", total.left),
+        ("turns left out", total.left_out),
+        ("answers of another conversation", total.mixed),
+        ("conversations cut off", done.cut_off),
+    ):
+        if number:
+            console.print(f"{what}: {number}")
+    for kind in ("errors", "mismatches", "findings", "known"):
+        for name, count in list(getattr(total, kind).most_common(_SHOWN)):
+            console.print(f"{kind}: {count} x {escaped(name)}")
+    for whose, change in figures["drift"].items():
+        (memory, later), (handles, handles_later) = change["memory_mib"], change["handles"]
+        console.print(
+            f"{whose}: memory {memory:.0f} -> {later:.0f} MiB, handles {handles:.0f} -> {handles_later:.0f}"
+        )
+    if done.running is not None:
+        console.print(f"requests that the server still runs: {done.running}")
+    if done.stopped:
+        console.print(f"ended by {done.stopped}: the figures are of what came until then")

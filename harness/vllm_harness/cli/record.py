@@ -1,0 +1,184 @@
+"""`vllm-harness record`: a conversation becomes a cassette."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from vllm_harness.cassettes import provenance
+from vllm_harness.cassettes.format import Recorded
+from vllm_harness.cassettes.listening import check_installed
+from vllm_harness.cassettes.proxy import RecordingProxy
+from vllm_harness.cassettes.recording import of_conversation
+from vllm_harness.cassettes.writing import Recording, check_writable, write
+from vllm_harness.cli.options import (
+    COLD_START,
+    DEVICE,
+    FRONTEND,
+    LANE,
+    MODELS_FILE,
+    VLLM,
+    VLLM_PYTHON,
+    environment,
+)
+from vllm_harness.cli.scenario import check_capabilities, run_on
+from vllm_harness.configuration.model_entries import load_models
+from vllm_harness.endpoint import attach
+from vllm_harness.errors import UsageError
+from vllm_harness.files.redaction import Redactor, secret_values
+from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.mcp_servers import launch_flags, mcp_servers
+from vllm_harness.scenarios.reading import find_scenario, read_scenario
+from vllm_harness.scenarios.results import Conversation
+from vllm_harness.scenarios.running import transports_of
+from vllm_harness.scripted import recording
+from vllm_harness.server.attached import AttachedServer
+from vllm_harness.server.progress import ConsoleProgress
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.terminal.tables import escaped, plain_console
+
+Tokens = list[list[list[int]] | None]
+OUTPUT = Annotated[Path, typer.Option("--output", "-o", help="The cassette: a file .yaml or .yaml.gz.")]
+
+
+def record(
+    output: OUTPUT,
+    scenario: Annotated[
+        str | None, typer.Argument(help="A scenario file, or the name of one of the package's stories.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="A model entry or a hub id.")] = None,
+    proxy: Annotated[
+        int | None,
+        typer.Option(help="Record somebody else's client, which sends its requests to this port; 0: any."),
+    ] = None,
+    upstream: Annotated[
+        str | None, typer.Option(help="With --proxy: the URL of the server that requests are passed on to.")
+    ] = None,
+    transport: Annotated[
+        str, typer.Option(help="The transport: responses, responses-history, chat or messages.")
+    ] = "responses",
+    stream: Annotated[bool, typer.Option(help="Whether the answers are streamed.")] = True,
+    tokens: Annotated[
+        bool, typer.Option("--tokens", help="Record what the model generates as token ids, too.")
+    ] = False,
+    lane: LANE = None,
+    vllm: VLLM = None,
+    vllm_python: VLLM_PYTHON = None,
+    device: DEVICE = None,
+    frontend: FRONTEND = None,
+    cold_start: COLD_START = False,
+    server_url: Annotated[str | None, typer.Option(help="A server that runs already.")] = None,
+    server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
+    models_file: MODELS_FILE = None,
+) -> None:
+    """Record a scenario, or what somebody else's client sends, as a cassette.
+
+    Secrets are not written. The exit code is 1 where something in the
+    scenario was not as expected; the cassette is written all the same.
+    """
+    check_writable(output)
+    if proxy is not None and upstream is not None and scenario is None:
+        _record_client(proxy, upstream, output)
+        return
+    if scenario is None or model is None or proxy is not None or upstream is not None:
+        raise UsageError(
+            "it is not clear what is to be recorded",
+            hint="give a scenario and --model, or --proxy PORT and --upstream URL",
+        )
+    read, over = read_scenario(find_scenario(scenario)), transports_of([transport], (stream,))
+    entry = load_models(models_file).get(model)
+    if server_url is not None:
+        if tokens:
+            raise UsageError("--tokens needs a server that the harness starts", hint="leave out --server-url")
+        attached = AttachedServer(attach(server_url, api_key_env), entry, server_model)
+        held = run_on(read, attached, over)[0]
+        _keep(read, scenario, held, provenance.of_attached(attached), [], [attached.endpoint.api_key], output)
+        return
+    chosen = lane or ("scripted" if read.scriptable and "scripted" in entry.lanes else "live")
+    check_capabilities(read, entry, chosen)
+    with mcp_servers(read.mcp) as mcp:
+        args, env = launch_flags(mcp.values())
+        with RemoteServer(
+            entry,
+            lane=chosen,
+            vllm=environment(vllm, vllm_python, device),
+            frontend=frontend or "python",
+            args=[*args, *(recording.RECORD_ARGS if tokens else ())],
+            env=env,
+            cold_start=cold_start,
+            progress=ConsoleProgress(),
+        ) as server:
+            with _generated(server, tokens) as generated:
+                held = run_on(read, server, over, mcp)[0]
+            secrets = secret_values(server.launch.env, server.launch.args)
+            _keep(read, scenario, held, provenance.of_server(server), generated, secrets, output)
+
+
+def _record_client(port: int, upstream: str, output: Path) -> None:
+    """Records until Ctrl-C or SIGTERM."""
+    check_installed()
+    endpoint, console = attach(upstream), plain_console(stderr=True)
+    recorded = provenance.of_endpoint(endpoint).model_copy(update={"by": "proxy"})
+    kept = Recording(output, "", recorded, redactor())
+    tell = partial(_tell, console)
+    try:
+        passing = RecordingProxy(endpoint.base_url, kept, tell)
+        asyncio.run(passing.run(port, lambda url: tell(f"{url} passes on to {upstream}; Ctrl-C ends it")))
+    finally:
+        kept.end()
+    print(f"{output}: {kept.count} exchanges")
+
+
+def _tell(console: Console, line: str) -> None:
+    console.print(escaped(line))
+
+
+@contextmanager
+def _generated(server: RemoteServer, wanted: bool) -> Iterator[Tokens]:
+    """What the server generates meanwhile, filled in at the end."""
+    generated: Tokens = []
+    if wanted:
+        recording.begin(server.endpoint)
+    yield generated
+    if wanted:
+        generated += [each.tokens for each in recording.taken(server.endpoint)]
+
+
+def _keep(
+    scenario: Scenario,
+    name: str,
+    held: Conversation,
+    recorded: Recorded,
+    generated: Tokens,
+    secrets: Sequence[str],
+    output: Path,
+) -> None:
+    answered = sum(turn.reply is not None for turn in held.turns)
+    about = recorded.model_copy(update={"scenario": Path(name).stem})
+    cassette = of_conversation(scenario, held, about, generated[-answered:] if answered else [])
+    write(cassette, output, redactor(secrets))
+    console = plain_console()
+    told = sum(bool(exchange.tokens) for exchange in cassette.exchanges)
+    of_tokens = f", with the tokens of {told}" if generated else ""
+    console.print(f"{output}: {len(cassette.exchanges)} of {len(scenario.turns)} turns{of_tokens}")
+    for turn in held.turns:
+        if turn.reason:
+            console.print(f"turn {turn.turn}: cancelled: {turn.reason}")
+    for problem in held.problems():
+        console.print(escaped(problem))
+    if not answered or held.wrong:
+        raise typer.Exit(1)
+
+
+def redactor(secrets: Sequence[str] = ()) -> Redactor:
+    """What knows the secrets of this process's environment, and further ones."""
+    return Redactor([*secret_values(os.environ), *(each for each in secrets if len(each) >= 6)])

@@ -1,0 +1,206 @@
+"""`vllm-harness replay`: a cassette checked by itself, sent to a server, or served to a client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vllm_harness.cassettes import provenance
+from vllm_harness.cassettes.checking import Checked, about, check
+from vllm_harness.cassettes.format import Cassette, Recorded
+from vllm_harness.cassettes.listening import check_installed
+from vllm_harness.cassettes.reading import Read, read
+from vllm_harness.cassettes.replaying import Played, as_cassette, objections
+from vllm_harness.cassettes.replaying import replay as played_on
+from vllm_harness.cassettes.serving import Player
+from vllm_harness.cassettes.serving import serve as serve_from
+from vllm_harness.cassettes.writing import check_writable, write
+from vllm_harness.cli.diff import show_differences
+from vllm_harness.cli.options import (
+    COLD_START,
+    DEVICE,
+    FRONTEND,
+    LANE,
+    MODELS_FILE,
+    VLLM,
+    VLLM_PYTHON,
+    environment,
+)
+from vllm_harness.cli.record import redactor
+from vllm_harness.configuration.model_entries import load_models
+from vllm_harness.endpoint import attach
+from vllm_harness.errors import UsageError
+from vllm_harness.files.redaction import secret_values
+from vllm_harness.scenarios.conversation import Served
+from vllm_harness.server.attached import AttachedServer
+from vllm_harness.server.progress import ConsoleProgress
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.terminal.notices import show
+from vllm_harness.terminal.tables import escaped, plain_console, show_table
+
+FILE = Annotated[Path, typer.Argument(help="A cassette, or a file of agentic-api, VCR or HAR.")]
+
+
+def replay(
+    file: FILE,
+    model: Annotated[
+        str | None, typer.Option(help="Send the requests to a server of this model entry or hub id.")
+    ] = None,
+    serve: Annotated[
+        int | None, typer.Option(help="Answer clients at this port from the cassette; 0: any port.")
+    ] = None,
+    timed: Annotated[
+        bool, typer.Option("--timed", help="With --serve: answers come in the time that they took.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="With --model: write what came as a cassette.")
+    ] = None,
+    lane: LANE = None,
+    vllm: VLLM = None,
+    vllm_python: VLLM_PYTHON = None,
+    device: DEVICE = None,
+    frontend: FRONTEND = None,
+    cold_start: COLD_START = False,
+    server_url: Annotated[str | None, typer.Option(help="A server that runs already.")] = None,
+    server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
+    models_file: MODELS_FILE = None,
+) -> None:
+    """Check a cassette, send its requests again, or answer a client from it.
+
+    By itself: every stream and body, what streams add up to, and what holds
+    between turns. With --model the requests are sent again with the ids of
+    the new run; a scripted model says what was recorded. With --serve each
+    recorded request is answered once. The exit code is 1 where a rule is
+    broken, something differs, a request was not recorded, or an exchange was
+    never played; what is known of vLLM does not count.
+    """
+    recording = read(file)
+    if serve is not None:
+        if model is not None or server_url is not None or output is not None:
+            raise UsageError("--serve needs no server", hint="leave out --model, --server-url and --output")
+        _serve(recording.cassette, serve, timed)
+        return
+    if model is None:
+        if server_url is not None or output is not None:
+            raise UsageError("which model entry is it?", hint="name it with --model")
+        _check(recording)
+        return
+    if output is not None:
+        check_writable(output)
+    cassette, entry = recording.cassette, load_models(models_file).get(model)
+    if server_url is not None:
+        attached = AttachedServer(attach(server_url, api_key_env), entry, server_model)
+        played = _play(cassette, attached)
+        _keep(output, cassette, played, provenance.of_attached(attached), [attached.endpoint.api_key])
+    else:
+        chosen = lane or ("scripted" if "scripted" in entry.lanes else "live")
+        with RemoteServer(
+            entry,
+            lane=chosen,
+            vllm=environment(vllm, vllm_python, device),
+            frontend=frontend or "python",
+            cold_start=cold_start,
+            progress=ConsoleProgress(),
+        ) as server:
+            played = _play(cassette, server)
+            secrets = secret_values(server.launch.env, server.launch.args)
+            _keep(output, cassette, played, provenance.of_server(server), secrets)
+    _show_played(played)
+    if any(each.wrong for each in played) or not played:
+        raise typer.Exit(1)
+
+
+def _serve(cassette: Cassette, port: int, timed: bool) -> None:
+    """Answers clients until Ctrl-C or SIGTERM."""
+    check_installed()
+    console = plain_console(stderr=True)
+
+    def tell(line: str) -> None:
+        console.print(escaped(line))
+
+    player = Player(cassette, redactor())
+    asyncio.run(
+        serve_from(player, port, lambda url: tell(f"{url} answers; Ctrl-C ends it"), tell, timed=timed)
+    )
+    print(f"exchanges {cassette.count}, never played {len(player.left)}, misses {len(player.misses)}")
+    for turn in player.left:
+        print(f"turn {turn} was never played")
+    if player.left or player.misses:
+        raise typer.Exit(1)
+
+
+def _play(cassette: Cassette, server: RemoteServer | AttachedServer) -> list[Played]:
+    scripted = server.lane == "scripted"
+    served = Served(server.endpoint, server.model, server.entry, server.vllm_version, scripted)
+    for objection in objections(cassette, served):
+        show(objection)
+    return played_on(cassette, served)
+
+
+def _keep(
+    output: Path | None,
+    cassette: Cassette,
+    played: Sequence[Played],
+    recorded: Recorded,
+    secrets: Sequence[str],
+) -> None:
+    if output is not None:
+        write(as_cassette(cassette, played, recorded), output, redactor(secrets))
+
+
+def _show_played(played: Sequence[Played]) -> None:
+    console = plain_console()
+    rows = []
+    for each in played:
+        status = "" if each.exchange is None else str(each.exchange.response.status)
+        known = len({finding.known for finding in each.findings if finding.known})
+        wrong = sum(finding.counts for finding in each.findings)
+        state = "not played" if each.reason else "differs" if each.differences else "the same"
+        rows.append((each.turn, state, status, str(len(each.differences)), str(wrong), str(known)))
+    headings = ("turn", "state", "HTTP", "differences", "findings", "known")
+    show_table(console, headings, rows, numbers=("HTTP", "differences", "findings", "known"))
+    for each in played:
+        if each.reason:
+            console.print(escaped(f"turn {each.turn}: not played: {each.reason}"))
+        for finding in each.findings:
+            if finding.counts:
+                console.print(escaped(f"turn {each.turn}: {finding}"))
+    if differences := [difference for each in played for difference in each.differences]:
+        show_differences(differences)
+
+
+def _check(recording: Read) -> None:
+    found = check(recording)
+    _show_checked(recording, found)
+    if any(each.finding.counts for each in found):
+        raise typer.Exit(1)
+
+
+def _show_checked(recording: Read, found: list[Checked]) -> None:
+    console = plain_console()
+    cassette = recording.cassette
+    title = cassette.title or "a cassette"
+    console.print(escaped(f"{recording.path}: {title}, of {about(cassette.recorded)}"))
+    rows = []
+    for exchange, held in zip(cassette.exchanges, recording.capture.exchanges, strict=True):
+        here = [each.finding for each in found if each.turn == exchange.turn]
+        events = "" if held.events is None else str(len(held.events))
+        known = {each.known for each in here if each.known}
+        wrong = sum(each.counts for each in here)
+        asked, status = f"{exchange.request.method} {exchange.request.path}", str(exchange.response.status)
+        rows.append((exchange.turn, asked, status, events, str(wrong), str(len(known))))
+    headings = ("turn", "request", "HTTP", "events", "findings", "known")
+    show_table(console, headings, rows, numbers=("HTTP", "events", "findings", "known"))
+    for each in found:
+        if each.finding.counts:
+            turn = f"turn {each.turn}: " if each.turn else ""
+            console.print(escaped(f"{recording.path}:{each.line}: {turn}{each.finding}"))
+    kinds = Counter(each.finding.known for each in found if each.finding.known)
+    for defect, times in sorted(kinds.items()):
+        console.print(escaped(f"known of this vLLM, {times} times: {defect}"))

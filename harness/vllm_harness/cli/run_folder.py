@@ -1,0 +1,46 @@
+"""The run folder of a command: begun or gone on with, and ended however the command ends."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+from vllm_harness.errors import HarnessError
+from vllm_harness.runs.beginning import new_header
+from vllm_harness.runs.folder import RunWriter
+from vllm_harness.runs.records import End, Kind
+from vllm_harness.server.redaction import secret_values
+
+INTERRUPTED = 130
+
+
+@contextmanager
+def kept_run(kind: Kind, folder: Path, name: str = "", seed: int | None = None) -> Iterator[RunWriter]:
+    """Keeps a run in a folder, or goes on with the one that is there; yields the writer of its records.
+
+    Args:
+        kind: of the run.
+        folder: of the run.
+        name: what people call it.
+        seed: of what is drawn.
+    """
+    with RunWriter.resume(folder, new_header(kind, name, seed), secret_values(os.environ)) as writer:
+        code, stopped = 0, ""
+        try:
+            yield writer
+        except typer.Exit as ended:
+            code = ended.exit_code
+            raise
+        except HarnessError as error:
+            code, stopped = error.exit_code, error.message
+            raise
+        except BaseException as error:
+            code, stopped = INTERRUPTED, type(error).__name__
+            raise
+        finally:
+            writer.write(End(at=time.time(), exit_code=code, stopped=stopped))

@@ -1,0 +1,1 @@
+"""Where cells run: on this machine, or on the nodes of a Ray cluster."""

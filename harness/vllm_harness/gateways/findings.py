@@ -1,0 +1,59 @@
+"""What differs between a server and a gateway before it, in all cases: once each, with where it shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vllm_harness.protocol.core.findings import Finding, Severity
+
+_NUMBER = re.compile(r"\d+")
+_ORDER = list(Severity)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A finding, and the exchanges that show it.
+
+    Attributes:
+        finding: as the first of them shows it.
+        names: of all of them.
+    """
+
+    finding: Finding
+    names: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        finding = self.finding
+        shown = ("code", "severity", "path", "kind", "message", "expected", "actual", "known")
+        return {**{name: getattr(finding, name) for name in shown}, "cases": list(self.names)}
+
+
+def together(findings: Iterable[tuple[str, Finding]]) -> list[Difference]:
+    """Findings of one kind and place as one: errors first, then by their code.
+
+    Args:
+        findings: each with the name of its exchange.
+    """
+    found: dict[tuple[str, ...], tuple[Finding, dict[str, None]]] = {}
+    for name, finding in findings:
+        api = name.partition("/")[0]
+        key = (
+            api,
+            finding.code,
+            finding.severity,
+            _NUMBER.sub("*", finding.path),
+            finding.kind,
+            finding.known,
+        )
+        found.setdefault(key, (finding, {}))[1].setdefault(name)
+    differences = [Difference(finding, tuple(names)) for finding, names in found.values()]
+    return sorted(differences, key=lambda each: (_ORDER.index(each.finding.severity), each.finding.code))
+
+
+def counts(differences: Sequence[Difference]) -> bool:
+    """Whether any of them is an error or a warning that nobody has declared known."""
+    return any(each.finding.counts for each in differences)

@@ -1,0 +1,116 @@
+"""Memory and handles of processes while a load runs, and what a server still runs after it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+import psutil
+import requests
+
+from vllm_harness.endpoint import Endpoint
+from vllm_harness.protocol.core.events import Json
+
+LOOK_EVERY_S = 2.0
+END_WITHIN_S = 20.0
+_GAUGES = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Processes at one time.
+
+    Attributes:
+        at_s: seconds after the load's start.
+        memory_mib: resident, together.
+        handles: open files, together.
+    """
+
+    at_s: float
+    memory_mib: float
+    handles: int
+
+
+def sample(at_s: float, processes: Iterable[psutil.Process]) -> Sample:
+    """Memory and handles of processes now; those that have ended count as nothing."""
+    memory, handles = 0, 0
+    for process in processes:
+        with contextlib.suppress(psutil.Error, OSError):
+            memory += process.memory_info().rss
+            handles += process.num_fds()
+    return Sample(round(at_s, 3), round(memory / 2**20, 2), handles)
+
+
+def itself() -> list[psutil.Process]:
+    """This process."""
+    return [psutil.Process()]
+
+
+def with_descendants(pid: int) -> list[psutil.Process]:
+    """A process and all below it; none where it has ended."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    return []
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How memory and handles changed: medians of the second and of the last quarter of the samples.
+
+    The first quarter is left aside, in which caches fill.
+    """
+
+    memory_mib: tuple[float, float]
+    handles: tuple[float, float]
+
+    def as_json(self) -> Json:
+        """For a report."""
+        return asdict(self)
+
+
+def drift(samples: Sequence[Sample]) -> Drift | None:
+    """The change over some samples; None where they are too few to say."""
+    quarter = len(samples) // 4
+    if not quarter:
+        return None
+    early, late = samples[quarter : 2 * quarter], samples[-quarter:]
+    return Drift(
+        (median(each.memory_mib for each in early), median(each.memory_mib for each in late)),
+        (median(each.handles for each in early), median(each.handles for each in late)),
+    )
+
+
+async def watch(
+    elapsed: Callable[[], float], processes: Callable[[], list[psutil.Process]], samples: list[Sample]
+) -> None:
+    """Samples processes until it is cancelled."""
+    while True:
+        samples.append(await asyncio.to_thread(lambda: sample(elapsed(), processes())))
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def left_running(endpoint: Endpoint, within_s: float = END_WITHIN_S) -> int | None:
+    """How many requests a server still runs or has waiting, once that is none or the time is over.
+
+    Returns:
+        The number; None where the server does not tell.
+    """
+    end = asyncio.get_running_loop().time() + within_s
+    while True:
+        running = await asyncio.to_thread(_running, endpoint)
+        if not running or asyncio.get_running_loop().time() > end:
+            return running
+        await asyncio.sleep(0.2)
+
+
+def _running(endpoint: Endpoint) -> int | None:
+    try:
+        metrics = endpoint.metrics()
+    except (requests.RequestException, ValueError):
+        return None
+    found = [metrics[name] for name in _GAUGES if name in metrics]
+    return round(sum(found)) if found else None

@@ -1,0 +1,246 @@
+"""The exchanges of a test in a run folder: as they were seen, with their tokens, twins and server's log."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from pydantic import JsonValue
+
+from vllm_harness.endpoint import API_PATHS, Endpoint
+from vllm_harness.runs.folder import REDACTED, RunWriter
+from vllm_harness.runs.records import Arrival, Exchange, Generation, LogLines
+from vllm_harness.scripted.in_server import vllm_harness_names as names
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.testing.cases import NOTED, Noted, case_id, facts_of
+from vllm_harness.testing.session import BODY, TARGET, Server
+from vllm_harness.testing.watch import SeenExchange, Watch
+
+SHOWN_TWICE = 2
+"""Tests that passed are kept for a known deviation that so many others have not shown before."""
+LONGEST_BODY = 8 * 2**20
+MOST_LINES, MOST_LOG = 400, 256 * 1024
+ASKED_S = 30.0
+_SECRET_HEADERS = {"authorization", "x-api-key", "cookie", "set-cookie", "proxy-authorization"}
+_NOT_SHOWN = {names.EXCHANGE_HEADER, names.OWN_HEADER}
+_APIS = {path: name for name, path in API_PATHS.items()}
+
+FAILED = pytest.StashKey[bool]()
+KEEPER = pytest.StashKey["ExchangeKeeper"]()
+SERVED = pytest.StashKey["Served"]()
+
+
+@dataclass(frozen=True)
+class Served:
+    """The server of a test.
+
+    Attributes:
+        log: its log; None of an attached server.
+        offset: where the log ended when the test began.
+        books: where a scripted server behind an attached one is asked.
+    """
+
+    log: Path | None = None
+    offset: int = 0
+    books: Endpoint | None = None
+
+    @classmethod
+    def now(cls, server: Server) -> Served:
+        """As of now."""
+        if not isinstance(server, RemoteServer):
+            return cls(books=server.books)
+        with suppress(OSError):
+            return cls(server.log_path, server.log_path.stat().st_size)
+        return cls(server.log_path)
+
+
+@dataclass
+class ExchangeKeeper:
+    """Writes the exchanges of the tests that this process runs, as far as they are wanted.
+
+    Attributes:
+        writer: of the run; a fork writes a part of its own.
+        watch: what this process sends.
+        every: whether those of the tests that passed are wanted as well.
+    """
+
+    writer: RunWriter
+    watch: Watch
+    every: bool = False
+    _pid: int = field(default_factory=os.getpid)
+    _shown: Counter[str] = field(default_factory=Counter)
+
+    def settle(self, item: pytest.Item) -> dict[str, Any]:
+        """At the end of a test, or of an attempt: writes what is wanted, gives what its case has of it."""
+        seen = self.watch.taken()
+        noted = item.stash.get(NOTED, [])
+        if not seen or not self._wanted(item, noted):
+            return self._facts(item, lambda _: "")
+        target = item.stash[TARGET].id
+        case = case_id(item.nodeid, target)
+        served = item.stash.get(SERVED, Served())
+        scripted = item.stash[TARGET].lane == "scripted"
+        generations = _generations(seen, served.books) if scripted or served.books else {}
+        exchanges = [record_of(each, target, case, generations.get(each.id, [])) for each in seen]
+        writer = self._own_writer()
+        for exchange in with_twins(exchanges):
+            writer.write(exchange)
+        if served.log and (lines := _lines(served.log, served.offset)):
+            writer.write(LogLines(target=target, case=case, source=str(served.log), lines=lines))
+        return self._facts(item, lambda each: exchange_of(each, seen))
+
+    def _facts(self, item: pytest.Item, place: Callable[[Noted], str]) -> dict[str, Any]:
+        """Those of this attempt: a further one begins anew."""
+        facts = facts_of(item, place)
+        item.stash[NOTED] = []
+        return facts
+
+    def _wanted(self, item: pytest.Item, noted: Sequence[Noted]) -> bool:
+        if self.every or item.stash.get(FAILED, False) or item.stash.get(BODY, None) == "defect":
+            return True
+        known = {each.finding.known for each in noted if each.finding.known}
+        new = [each for each in known if self._shown[each] < SHOWN_TWICE]
+        self._shown.update(known if new else ())
+        return bool(new)
+
+    def _own_writer(self) -> RunWriter:
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self.writer = self.writer.part(f"fork-{self._pid}")
+        return self.writer
+
+
+def record_of(seen: SeenExchange, target: str, case: str, generations: Sequence[Generation] = ()) -> Exchange:
+    """The record of an exchange."""
+    first = generations[0] if generations else Generation()
+    streamed = "text/event-stream" in seen.answer_headers.get("content-type", "")
+    body = b"".join(chunk for _, chunk in seen.chunks)
+    query = f"?{seen.url.query}" if seen.url.query else ""
+    return Exchange(
+        id=seen.id,
+        target=target,
+        case=case,
+        api=_APIS.get(seen.url.path, ""),
+        method=seen.method,
+        path=f"{seen.url.path}{query}",
+        at=seen.at,
+        headers=_shown_headers(seen.headers),
+        request=_value(seen.content),
+        status=seen.status,
+        answer_headers=_shown_headers(seen.answer_headers),
+        answer=None if streamed else _value(body),
+        stream=tuple(_arrivals(seen.chunks)) if streamed else (),
+        seconds=None if seen.seconds is None else round(seen.seconds, 6),
+        prompt=first.prompt,
+        output=first.output,
+        further=tuple(generations[1:]),
+        error=seen.error,
+    )
+
+
+def with_twins(exchanges: Sequence[Exchange]) -> Iterator[Exchange]:
+    """The exchanges; where two ask the same, streamed and not, each names the other."""
+    open_: dict[tuple[str, bool], list[str]] = {}
+    twins: dict[str, str] = {}
+    for exchange in exchanges:
+        if not isinstance(exchange.request, dict):
+            continue
+        asked = {key: value for key, value in exchange.request.items() if not key.startswith("stream")}
+        key = exchange.path + json.dumps(asked, sort_keys=True)
+        streamed = exchange.request.get("stream") is True
+        if waiting := open_.get((key, not streamed)):
+            other = waiting.pop(0)
+            twins |= {exchange.id: other, other: exchange.id}
+        else:
+            open_.setdefault((key, streamed), []).append(exchange.id)
+    for exchange in exchanges:
+        yield exchange.model_copy(update={"twin": twins[exchange.id]}) if exchange.id in twins else exchange
+
+
+def exchange_of(noted: Noted, seen: Sequence[SeenExchange]) -> str:
+    """The exchange in whose answer a finding is: by the answer's id, else the last that has an answer."""
+    if noted.answer:
+        wanted = noted.answer.encode()
+        for each in seen:
+            if any(wanted in chunk for _, chunk in each.chunks):
+                return each.id
+    return next((each.id for each in reversed(seen) if each.chunks), "")
+
+
+def _shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: REDACTED if name.lower() in _SECRET_HEADERS else value
+        for name, value in headers.items()
+        if name.lower() not in _NOT_SHOWN
+    }
+
+
+def _value(content: bytes) -> JsonValue:
+    """A body as JSON where it is JSON, else as text; nothing where it is empty."""
+    if not content:
+        return None
+    text = content[:LONGEST_BODY].decode(errors="replace")
+    if len(content) > LONGEST_BODY:
+        return f"{text}... {len(content) - LONGEST_BODY} bytes more"
+    try:
+        value: JsonValue = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value
+
+
+def _arrivals(chunks: Iterable[tuple[float, bytes]]) -> Iterator[Arrival]:
+    """The pieces of a stream as text; a character that a piece cuts belongs to the next one."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    left = LONGEST_BODY
+    after = 0.0
+    for after, chunk in chunks:
+        if len(chunk) > left:
+            yield Arrival(after=round(after, 6), text=f"... more than {LONGEST_BODY} bytes")
+            return
+        left -= len(chunk)
+        yield Arrival(after=round(after, 6), text=decoder.decode(chunk))
+    if cut := decoder.decode(b"", final=True):
+        yield Arrival(after=round(after, 6), text=cut)
+
+
+def _generations(seen: Sequence[SeenExchange], books: Endpoint | None) -> dict[str, list[Generation]]:
+    """The tokens of the exchanges that scripted servers answered."""
+    wanted: dict[str, list[str]] = {}
+    for each in seen:
+        if each.method == "POST" and each.status is not None:
+            asked = books.base_url if books else f"{each.url.scheme}://{each.url.netloc}"
+            wanted.setdefault(asked, []).append(each.id)
+    return dict(chain.from_iterable(_told(url, ids).items() for url, ids in wanted.items()))
+
+
+def _told(url: str, ids: Sequence[str]) -> dict[str, list[Generation]]:
+    """What a server tells of exchanges; nothing where it has ended, or is none that is scripted."""
+    try:
+        answer = requests.post(
+            url + names.EXCHANGES_PATH, json={"names": ids}, headers={names.OWN_HEADER: "1"}, timeout=ASKED_S
+        )
+        answer.raise_for_status()
+        told = answer.json()["exchanges"]
+        return {name: [Generation.model_validate(each) for each in given] for name, given in told.items()}
+    except (requests.RequestException, ValueError, KeyError):
+        return {}
+
+
+def _lines(log: Path, offset: int) -> tuple[str, ...]:
+    """What a log has got since then: the last of it, where that is much."""
+    with suppress(OSError), log.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(offset, end - MOST_LOG))
+        return tuple(file.read().decode(errors="replace").splitlines()[-MOST_LINES:])
+    return ()

@@ -1,0 +1,234 @@
+"""Sees the requests that this process sends, whichever library sends them, with the pieces of their answers.
+
+Tests send by the SDKs of OpenAI and Anthropic, by httpx and by requests. So their common ground is tapped:
+the transports of httpx (and httpx2, by which the openai SDK speaks), and the sessions of requests.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+import httpx
+import httpx2
+import requests
+
+from vllm_harness.scripted.in_server import vllm_harness_names as names
+
+_UNSEEN = (names.CONTROL_PATH, "/health")
+
+
+@dataclass
+class SeenExchange:
+    """A request, and what has come of it so far.
+
+    Attributes:
+        id: unique in the run; it travels in a header, so that the scripted lane can tell its tokens.
+        at: when it was sent, seconds since the epoch.
+        chunks: what came, with the seconds since it was sent.
+        seconds: until the answer was whole, or was given up.
+    """
+
+    id: str
+    method: str
+    url: SplitResult
+    headers: dict[str, str]
+    content: bytes
+    at: float
+    status: int | None = None
+    answer_headers: dict[str, str] = field(default_factory=dict)
+    chunks: list[tuple[float, bytes]] = field(default_factory=list)
+    seconds: float | None = None
+    error: str = ""
+    _began: float = field(default_factory=time.perf_counter)
+
+    def answered(self, status: int, headers: Mapping[str, str]) -> None:
+        """Notes the head of the answer."""
+        self.status, self.answer_headers = status, dict(headers)
+
+    def arrived(self, chunk: bytes) -> bytes:
+        """Notes a piece of the answer, and gives it on."""
+        self.chunks.append((time.perf_counter() - self._began, chunk))
+        return chunk
+
+    def ended(self, error: BaseException | None = None) -> None:
+        """Notes the end of the answer."""
+        if self.seconds is None:
+            self.seconds = time.perf_counter() - self._began
+        if error is not None and not isinstance(error, GeneratorExit):
+            self.error = f"{type(error).__name__}: {error}"
+
+
+class Watch:
+    """The exchanges of this process since they were last taken.
+
+    Args:
+        hosts: those whose exchanges are seen, beside this machine.
+    """
+
+    def __init__(self, hosts: tuple[str, ...] = ()) -> None:
+        self._hosts = {"127.0.0.1", "localhost", "::1", *hosts}
+        self._numbers = itertools.count(1)
+        self._seen: list[SeenExchange] = []
+        self._undo: list[Callable[[], None]] = []
+
+    def install(self) -> None:
+        """Taps the libraries."""
+        for library in (httpx, httpx2):
+            self._wrap(library.HTTPTransport, "handle_request", _over_httpx(self, library))
+            self._wrap(library.AsyncHTTPTransport, "handle_async_request", _over_async_httpx(self, library))
+        self._wrap(requests.Session, "send", _over_requests(self))
+
+    def uninstall(self) -> None:
+        """Leaves the libraries as they were."""
+        while self._undo:
+            self._undo.pop()()
+
+    def taken(self) -> list[SeenExchange]:
+        """The exchanges since the last call."""
+        seen, self._seen = self._seen, []
+        return seen
+
+    def begin(self, method: str, url: str, headers: Mapping[str, str], content: bytes) -> SeenExchange | None:
+        """Notes a request that is sent now; None where it is none of a test's."""
+        place = urlsplit(url)
+        if place.hostname not in self._hosts or place.path.startswith(_UNSEEN) or names.OWN_HEADER in headers:
+            return None
+        name = f"{os.getpid()}-{next(self._numbers)}"
+        seen = SeenExchange(name, method, place, dict(headers), content, time.time())
+        self._seen.append(seen)
+        return seen
+
+    def _wrap(self, owner: Any, name: str, tap: Callable[[Any], Any]) -> None:
+        original = getattr(owner, name)
+        setattr(owner, name, wraps(original)(tap(original)))
+        self._undo.append(lambda: setattr(owner, name, original))
+
+
+def _over_httpx(watch: Watch, library: Any) -> Callable[[Any], Any]:
+    class Tapped(library.SyncByteStream):  # type: ignore[misc]
+        def __init__(self, inner: Any, seen: SeenExchange) -> None:
+            self.inner, self.seen = inner, seen
+
+        def __iter__(self) -> Iterator[bytes]:
+            try:
+                for chunk in self.inner:
+                    yield self.seen.arrived(chunk)
+            except BaseException as error:
+                self.seen.ended(error)
+                raise
+
+        def close(self) -> None:
+            self.seen.ended()
+            self.inner.close()
+
+    def tap(original: Any) -> Any:
+        def handle_request(transport: Any, request: Any) -> Any:
+            seen = _begin(watch, library, request)
+            if seen is None:
+                return original(transport, request)
+            try:
+                response = original(transport, request)
+            except BaseException as error:
+                seen.ended(error)
+                raise
+            seen.answered(response.status_code, response.headers)
+            response.stream = Tapped(response.stream, seen)
+            return response
+
+        return handle_request
+
+    return tap
+
+
+def _over_async_httpx(watch: Watch, library: Any) -> Callable[[Any], Any]:
+    class Tapped(library.AsyncByteStream):  # type: ignore[misc]
+        def __init__(self, inner: Any, seen: SeenExchange) -> None:
+            self.inner, self.seen = inner, seen
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            try:
+                async for chunk in self.inner:
+                    yield self.seen.arrived(chunk)
+            except BaseException as error:
+                self.seen.ended(error)
+                raise
+
+        async def aclose(self) -> None:
+            self.seen.ended()
+            await self.inner.aclose()
+
+    def tap(original: Any) -> Any:
+        async def handle_async_request(transport: Any, request: Any) -> Any:
+            seen = _begin(watch, library, request)
+            if seen is None:
+                return await original(transport, request)
+            try:
+                response = await original(transport, request)
+            except BaseException as error:
+                seen.ended(error)
+                raise
+            seen.answered(response.status_code, response.headers)
+            response.stream = Tapped(response.stream, seen)
+            return response
+
+        return handle_async_request
+
+    return tap
+
+
+def _begin(watch: Watch, library: Any, request: Any) -> SeenExchange | None:
+    content = b"".join(request.stream) if isinstance(request.stream, library.ByteStream) else b""
+    seen = watch.begin(request.method, str(request.url), request.headers, content)
+    if seen:
+        request.headers[names.EXCHANGE_HEADER] = seen.id
+    return seen
+
+
+def _over_requests(watch: Watch) -> Callable[[Any], Any]:
+    def tap(original: Any) -> Any:
+        def send(session: Any, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+            body = request.body if isinstance(request.body, bytes) else str(request.body or "").encode()
+            seen = watch.begin(request.method or "", request.url or "", request.headers, body)
+            if seen is None:
+                return original(session, request, **options)  # type: ignore[no-any-return]
+            request.headers[names.EXCHANGE_HEADER] = seen.id
+            try:
+                response: requests.Response = original(session, request, **options)
+            except BaseException as error:
+                seen.ended(error)
+                raise
+            seen.answered(response.status_code, response.headers)
+            if options.get("stream"):
+                _tap_stream(response, seen)
+            else:
+                seen.arrived(response.content)
+                seen.ended()
+            return response
+
+        return send
+
+    return tap
+
+
+def _tap_stream(response: requests.Response, seen: SeenExchange) -> None:
+    original, close = response.iter_content, response.close
+
+    def iter_content(*args: Any, **options: Any) -> Iterator[Any]:
+        for chunk in original(*args, **options):
+            seen.arrived(chunk if isinstance(chunk, bytes) else chunk.encode())
+            yield chunk
+        seen.ended()
+
+    def close_seen() -> None:
+        seen.ended()
+        close()
+
+    response.iter_content = iter_content  # type: ignore[method-assign]
+    response.close = close_seen  # type: ignore[method-assign]

@@ -1,0 +1,66 @@
+"""A conversation with a real server as a cassette, which is then sent to the server again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vllm_harness.cassettes.checking import check
+from vllm_harness.cassettes.format import Cassette, Recorded
+from vllm_harness.cassettes.reading import read
+from vllm_harness.cassettes.recording import of_conversation
+from vllm_harness.cassettes.replaying import Played, replay
+from vllm_harness.cassettes.writing import write
+from vllm_harness.files.redaction import Redactor
+from vllm_harness.scenarios.conversation import Served
+from vllm_harness.scenarios.reading import find_scenario, read_scenario
+from vllm_harness.testing.scenarios import ScenarioRunner
+from vllm_harness.testing.session import Server
+
+STORY = "etl-branches"
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools", "store")]
+
+
+@pytest.fixture
+def served(vllm_server: Server) -> Served:
+    """The target's server."""
+    server = vllm_server
+    return Served(server.endpoint, server.model, server.entry, server.vllm_version, True)
+
+
+def wrong(played: list[Played]) -> list[str]:
+    """What became of the turns that are not the same."""
+    return [f"{each.turn}: {each.reason} {each.differences} {each.findings}" for each in played if each.wrong]
+
+
+@pytest.mark.parametrize(
+    ("transport", "streamed"),
+    [("responses", True), ("responses-history", False), ("chat", True), ("messages", False)],
+)
+def test_a_conversation_is_recorded_checked_and_the_same_again(
+    transport: str, streamed: bool, scenario: ScenarioRunner, served: Served, tmp_path: Path
+) -> None:
+    held = scenario(STORY, transports=[transport], streamed=(streamed,))[0]
+    recorded = Recorded(by="scenario", model=served.entry.name, vllm=served.version, lane="scripted")
+    path = tmp_path / "a.yaml.gz"
+    write(of_conversation(read_scenario(find_scenario(STORY)), held, recorded), path, Redactor())
+    again = read(path)
+    assert len(again.cassette.exchanges) == len(held.turns)
+    assert [each for each in check(again) if each.finding.counts] == []
+    assert wrong(replay(again.cassette, served)) == []
+
+
+def test_what_comes_otherwise_is_told(scenario: ScenarioRunner, served: Served) -> None:
+    story = read_scenario(find_scenario(STORY))
+    held = scenario(STORY, transports=["chat"], streamed=(False,))[0]
+    cassette = of_conversation(story, held, Recorded(model=served.entry.name))
+    first = cassette.exchanges[0]
+    body = {**first.response.body, "object": "chat.completion.other"}
+    changed = first.model_copy(update={"response": first.response.model_copy(update={"body": body})})
+    others = Cassette.model_validate({**dict(cassette), "exchanges": (changed, *cassette.exchanges[1:])})
+    played = replay(others, served)
+    assert [each.turn for each in played if each.differences] == [first.turn]
+    told = played[0].differences
+    assert {each.layer for each in told} == {"protocol"}
+    assert any((each.left, each.right) == ('"chat.completion.other"', "nothing") for each in told)

@@ -1,0 +1,64 @@
+"""A cluster of three nodes, by Ray's own means for testing several nodes on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from vllm_harness.executors.places import Placed
+from vllm_harness.executors.ray_cluster import RayCluster, connected
+
+NODE = {"num_cpus": 2, "memory": 4 * 2**30, "object_store_memory": 80 * 2**20}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of these are slow, and skipped where there is no Ray."""
+    for item in items:
+        if "tests/cluster" in item.nodeid:
+            item.add_marker(pytest.mark.vllm_slow)
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    """The cluster, to which a test may add nodes, and of which it may remove those."""
+    pytest.importorskip("ray", reason="Ray is not installed; scripts/cluster makes an environment with it")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    try:
+        for _ in range(2):
+            cluster.add_node(**NODE)
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def ray(nodes: Any) -> Iterator[Any]:
+    """Ray, connected to the cluster; the workers are of this environment, so nothing is shipped."""
+    with connected(nodes.address, runtime_env={"env_vars": {"VLLM_HARNESS_LINGER_S": "0"}}) as module:
+        yield module
+
+
+@pytest.fixture
+def placed() -> list[Placed]:
+    """Where cells ran."""
+    return []
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    """What a person was told."""
+    return []
+
+
+@pytest.fixture
+def cluster(ray: Any, placed: list[Placed], lines: list[str]) -> Callable[..., RayCluster]:
+    """Makes executors of the cluster."""
+
+    def make(patience_s: float = 60.0) -> RayCluster:
+        return RayCluster(ray, lines.append, placed.append, patience_s)
+
+    return make

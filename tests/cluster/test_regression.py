@@ -1,0 +1,127 @@
+"""Parser regression on three nodes finds what it finds on one machine, case by case, whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from vllm_harness.regression.results.cells import Cell, RegressionRun
+
+VLLM = "0.32.0"
+FAMILIES = "step3,glm45"
+COMMAND = (sys.executable, "-m", "vllm_harness.cli.main", "regression", "--vllm", VLLM, "--parsers", FAMILIES)
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(nodes: Any) -> Start:
+    """Starts the command, in a process group of its own; with no folder to ship to, the nodes being here."""
+
+    def begin(run: Path, *options: str, command: tuple[str, ...] = COMMAND) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*command, "--run", str(run), *options],
+            env={**os.environ, "VLLM_HARNESS_RAY_SHIP": "0"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    return begin
+
+
+def cells_of(run: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """The cells of a run without what no two runs share: how long they took."""
+    return {
+        (cell.family, cell.group): cell.model_dump(exclude={"seconds"})
+        for cell in RegressionRun(run).cells()
+        if isinstance(cell, Cell)
+    }
+
+
+def placed_in(run: Path) -> Counter[str]:
+    """How often each cell of a run ran."""
+    lines = (run / "places.jsonl").read_text().splitlines()
+    return Counter(json.loads(line)["cell"] for line in lines)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--cases", "canonical,forced"), ("--engine", "http", "--cases", "forced")],
+    ids=["in process", "over HTTP"],
+)
+def test_the_cells_are_those_of_one_machine(
+    options: tuple[str, ...], start: Start, nodes: Any, tmp_path: Path
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    one = start(here, *options)
+    one_output, _ = one.communicate()
+    several = start(there, *options, "--ray", nodes.address)
+    output, _ = several.communicate()
+    assert several.returncode == one.returncode, output + one_output
+    assert cells_of(there) == cells_of(here)
+    assert placed_in(there) == Counter(f"{family}.{group}" for family, group in cells_of(here))
+
+
+def test_a_killed_command_goes_on_and_leaves_no_server(start: Start, nodes: Any, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    options = ("--engine", "http", "--cases", "canonical,forced", "--ray", nodes.address)
+    killed = start(run, *options)
+    wait_for(lambda: (run / "places.jsonl").exists())
+    finished = placed_in(run)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    wait_for(lambda: not servers())
+    resume = (sys.executable, "-m", "vllm_harness.cli.main", "regression")
+    resumed = subprocess.run(
+        [*resume, "--resume", str(run), "--ray", nodes.address],
+        env={**os.environ, "VLLM_HARNESS_RAY_SHIP": "0"},
+        capture_output=True,
+        text=True,
+    )
+    assert "finished before" in resumed.stderr, resumed.stdout + resumed.stderr
+    cells = [f"{family}.{group}" for family, group in cells_of(run)]
+    assert len(cells) == len(set(cells)) >= 4
+    ran = placed_in(run)
+    assert all(ran[cell] == 1 for cell in finished)
+    wait_for(lambda: not servers())
+
+
+def test_an_interrupt_leaves_no_server(start: Start, nodes: Any, tmp_path: Path) -> None:
+    command = start(tmp_path / "run", "--engine", "http", "--cases", "forced", "--ray", nodes.address)
+    wait_for(servers)
+    command.send_signal(signal.SIGINT)
+    command.communicate()
+    assert command.returncode != 0
+    wait_for(lambda: not servers())
+
+
+def servers() -> list[str]:
+    """What runs below the nodes of the cluster that is a server of vLLM, or a supervisor of one."""
+    found = []
+    for process in psutil.process_iter(["name", "cmdline", "environ"]):
+        environ = process.info["environ"] or {}
+        ours = environ.get("RAY_NODE_ID") or environ.get("RAY_JOB_ID")
+        command = " ".join(process.info["cmdline"] or ())
+        if ours and "vllm" in command and "ray::" not in command and "default_worker" not in command:
+            found.append(command[:100])
+    return found
+
+
+def wait_for(condition: Callable[[], object], limit_s: float = 240.0) -> None:
+    """Waits until something holds."""
+    until = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.5)

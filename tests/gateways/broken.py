@@ -1,0 +1,233 @@
+"""A tiny gateway that does one thing wrong: what each fault does to requests, bodies and streams."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+Json = dict[str, Any]
+OF_A_CONNECTION = frozenset({"host", "content-length", "transfer-encoding", "connection"})
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a gateway does wrong.
+
+    Attributes:
+        event: an event (JSON, or the text `[DONE]`) and those that come for it; each stream has a memory.
+        body: a body, and what comes for it.
+        request: a request's body, and what the server gets.
+        status: the status of HTTP, and the one that comes.
+        held_back: the whole stream is read before anything is sent.
+        goes_on: the server's answer is read to its end after the client has left.
+        times: how often the server gets each request.
+        without: headers of the answer that do not pass.
+    """
+
+    event: Callable[[Any, Json], list[Any]] = lambda event, memory: [event]
+    body: Callable[[Json], Json] = _same
+    request: Callable[[Json], Json] = _same
+    status: Callable[[int], int] = _same
+    held_back: bool = False
+    goes_on: bool = False
+    times: int = 1
+    without: frozenset[str] = frozenset()
+
+
+@contextmanager
+def gateway(url: str, fault: Fault) -> Iterator[str]:
+    """The address of a gateway in front of an address, with a fault."""
+    upstream = httpx.AsyncClient(base_url=url, timeout=60)
+    behind: set[asyncio.Task[None]] = set()
+
+    async def passed_on(request: Request) -> Response:
+        raw = await request.body()
+        with suppress(ValueError):
+            raw = json.dumps(fault.request(json.loads(raw))).encode()
+        headers = {k: v for k, v in request.headers.items() if k not in OF_A_CONNECTION}
+        for _ in range(fault.times):
+            sent = upstream.build_request(request.method, request.url.path, headers=headers, content=raw)
+            answer = await upstream.send(sent, stream=True)
+            if fault.times > 1:
+                await answer.aread()
+        left_out = OF_A_CONNECTION | fault.without
+        kept = {k: v for k, v in answer.headers.items() if k not in left_out}
+        status = fault.status(answer.status_code)
+        if not kept.get("content-type", "").startswith("text/event-stream"):
+            body = await answer.aread()
+            if fault.body is not _same:
+                body = json.dumps(fault.body(json.loads(body))).encode()
+            await answer.aclose()
+            return Response(body, status, kept)
+        stream = _detached(answer, fault, behind) if fault.goes_on else _stream(answer, fault)
+        return StreamingResponse(stream, status, kept)
+
+    app = Starlette(routes=[Route("/{path:path}", passed_on, methods=["GET", "POST", "DELETE"])])
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+async def _stream(answer: httpx.Response, fault: Fault) -> AsyncIterator[bytes]:
+    memory: Json = {}
+    held: list[bytes] = []
+    try:
+        async for frame in _frames(answer):
+            for each in _events(frame, fault, memory):
+                if fault.held_back:
+                    held.append(each)
+                else:
+                    yield each
+        for each in held:
+            yield each
+    finally:
+        await answer.aclose()
+
+
+async def _detached(
+    answer: httpx.Response, fault: Fault, behind: set[asyncio.Task[None]]
+) -> AsyncIterator[bytes]:
+    """Passes a stream on that a task of its own reads, whoever listens."""
+    queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    async def read() -> None:
+        async for each in _stream(answer, fault):
+            queue.put_nowait(each)
+        queue.put_nowait(None)
+
+    task = asyncio.create_task(read())
+    behind.add(task)
+    task.add_done_callback(behind.discard)
+    while (each := await queue.get()) is not None:
+        yield each
+
+
+async def _frames(answer: httpx.Response) -> AsyncIterator[str]:
+    pending = ""
+    async for text in answer.aiter_text():
+        *frames, pending = (pending + text).split("\n\n")
+        for frame in frames:
+            yield frame
+
+
+def _events(frame: str, fault: Fault, memory: Json) -> Iterator[bytes]:
+    """An event of the server as those that the gateway sends for it."""
+    name = next((line for line in frame.split("\n") if line.startswith("event:")), "")
+    data = "\n".join(line[6:] for line in frame.split("\n") if line.startswith("data: "))
+    event = data if data == "[DONE]" else json.loads(data)
+    for each in fault.event(event, memory):
+        text = each if isinstance(each, str) else json.dumps(each)
+        line = f"event: {each['type']}\n" if name and isinstance(each, dict) else ""
+        yield f"{line}data: {text}\n\n".encode()
+
+
+def _deltas(event: Any) -> Iterator[Json]:
+    for choice in event.get("choices", ()) if isinstance(event, dict) else ():
+        yield choice["delta"]
+
+
+def _one_delta_dropped(event: Any, memory: Json) -> list[Any]:
+    if any(delta.get("content") for delta in _deltas(event)):
+        memory["texts"] = memory.get("texts", 0) + 1
+        if memory["texts"] == 3:
+            return []
+    return [event]
+
+
+def _calls_merged(event: Any, memory: Json) -> list[Any]:
+    for delta in _deltas(event):
+        for call in delta.get("tool_calls") or ():
+            call["index"] = 0
+    return [event]
+
+
+def _reasoning_dropped(event: Any, memory: Json) -> list[Any]:
+    for delta in _deltas(event):
+        delta.pop("reasoning", None)
+    return [event]
+
+
+def _call_id_changed(event: Any, memory: Json) -> list[Any]:
+    item = event.get("item", {}) if isinstance(event, dict) else {}
+    if "call_id" in item and event["type"] == "response.output_item.done":
+        item["call_id"] = "call_0"
+    return [event]
+
+
+def _first_two_swapped(event: Any, memory: Json) -> list[Any]:
+    """The item is announced after its first part."""
+    kind = event.get("type") if isinstance(event, dict) else None
+    if kind == "response.output_item.added":
+        memory["held"] = event
+        return []
+    return [event, memory.pop("held")] if "held" in memory else [event]
+
+
+def _cut_off(event: Any, memory: Json) -> list[Any]:
+    ends = isinstance(event, dict) and any(each.get("finish_reason") for each in event.get("choices", ()))
+    memory["cut"] = memory.get("cut", False) or ends
+    return [] if memory["cut"] else [event]
+
+
+def _texts_joined(event: Any, memory: Json) -> list[Any]:
+    """All text comes as one delta, before the choice ends."""
+    (delta,) = list(_deltas(event)) or [{}]
+    if delta.get("content"):
+        memory["text"] = memory.get("text", "") + delta["content"]
+        memory["event"] = event
+        return []
+    if "text" in memory:
+        memory["event"]["choices"][0]["delta"]["content"] = memory.pop("text")
+        return [memory["event"], event]
+    return [event]
+
+
+def _renamed(body: Json) -> Json:
+    return {("model_name" if key == "model" else key): value for key, value in body.items()}
+
+
+FAULTS = {
+    "drops a delta": Fault(event=_one_delta_dropped),
+    "merges two calls": Fault(event=_calls_merged),
+    "holds the stream back": Fault(held_back=True),
+    "loses reasoning": Fault(event=_reasoning_dropped),
+    "changes an id": Fault(event=_call_id_changed),
+    "drops [DONE]": Fault(event=lambda event, memory: [] if event == "[DONE]" else [event]),
+    "answers 200 to an error": Fault(status=lambda status: 200),
+    "reorders events": Fault(event=_first_two_swapped),
+    "renames a field": Fault(body=_renamed),
+    "does not tell that the client left": Fault(goes_on=True),
+    "tries again": Fault(times=2),
+    "ends the stream early": Fault(event=_cut_off),
+    "joins the deltas": Fault(event=_texts_joined),
+    "loses the usage": Fault(body=lambda body: {key: body[key] for key in body if key != "usage"}),
+    "loses a call": Fault(body=lambda body: {**body, "content": body["content"][:-1]}),
+    "leaves a field of the request out": Fault(
+        request=lambda body: {key: body[key] for key in body if key != "temperature"}
+    ),
+    "adds events": Fault(event=lambda event, memory: [{"type": "ping"}, event]),
+}

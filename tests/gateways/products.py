@@ -1,0 +1,112 @@
+"""Gateways as they are: the environment of each, made on first use, and its process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import requests
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from tests.clients.environments import Client
+
+READY_S = 180
+
+
+class Product(BaseModel):
+    """One entry of products.yaml; its header tells what the fields mean."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    kind: Literal["python", "node"]
+    requirements: tuple[str, ...]
+    product: str
+    command: tuple[str, ...]
+    ready: str
+    config: str = ""
+    env: dict[str, str] = {}
+    headers: tuple[str, ...] = ()
+    key: str = "none"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A gateway that answers: its address, and what each request to it must carry."""
+
+    url: str
+    headers: tuple[str, ...]
+    key: str
+
+
+def products() -> dict[str, Product]:
+    """The products of products.yaml, by name."""
+    data = yaml.safe_load(Path(__file__).with_name("products.yaml").read_text())
+    return {name: Product(name=name, **fields) for name, fields in data.items()}
+
+
+@contextmanager
+def running(product: Product, server: str, folder: Path) -> Iterator[Running]:
+    """A gateway before a server, as long as the block lasts.
+
+    Args:
+        server: address of the server.
+        folder: for its configuration and its log.
+
+    Raises:
+        NotToBeHadError: no node, or no package index is reached.
+    """
+    environment = Client(
+        name=f"gateway-{product.name}",
+        kind=product.kind,
+        requirements=product.requirements,
+        program="",
+        cases={},
+    )
+    environment.make()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    config = folder / "config.yaml"
+    config.write_text(product.config.replace("{server}", server))
+    places = {"bin": environment.folder / "bin", "folder": environment.folder}
+    words = [word.format(port=port, server=server, config=config, **places) for word in product.command]
+    log = folder / "gateway.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            words,
+            cwd=folder,
+            env={**os.environ, **product.env},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait(process, url + product.ready, log)
+        yield Running(
+            url, tuple(header.replace("{server}", server) for header in product.headers), product.key
+        )
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    until = time.monotonic() + READY_S
+    while process.poll() is None and time.monotonic() < until:
+        try:
+            if requests.get(url, timeout=5).status_code < 500:
+                return
+        except requests.RequestException:
+            time.sleep(0.5)
+    raise AssertionError(f"{url} does not answer:\n{log.read_text(errors='replace')[-4000:]}")

@@ -1,0 +1,162 @@
+"""Load that checks, on a real server: nothing lost or mixed, cancelled streams end, missing calls count."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_harness.load.driving import Load
+from vllm_harness.load.health import Drift, drift
+from vllm_harness.load.keeping import Keeper
+from vllm_harness.load.plan import Plan
+from vllm_harness.runs.folder import RunWriter
+from vllm_harness.runs.reading import ended, records
+from vllm_harness.runs.records import Case, Exchange, Header, Kind
+from vllm_harness.scenarios.conversation import Served
+from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.reading import find_scenario, read_scenario
+from vllm_harness.scenarios.running import transports_of
+from vllm_harness.testing.session import Server
+
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools")]
+TOOL = {"parameters": {"type": "object", "properties": {}}, "outputs": [{"output": "21 degrees"}]}
+CALL: dict[str, Any] = {"calls": [{"name": "get_weather"}]}
+SHORT = {
+    "scenario": 1,
+    "tools": {"get_weather": TOOL},
+    "turns": [
+        {"name": "ask", "user": "Weather?", "expect": CALL, "say": CALL},
+        {"name": "answer", "expect": {"calls": []}, "say": "It is mild today, and it will be so tomorrow."},
+    ],
+}
+WITHOUT_CALL = {
+    **SHORT,
+    "turns": [
+        {"name": "ask", "user": "Weather?", "expect": CALL, "say": "I do not know."},
+        {"name": "more", "user": "And tomorrow?", "say": "Who knows."},
+    ],
+}
+
+
+def run(server: Server, scenario: Scenario, folder: Path, **more: Any) -> Load:
+    """A load that has ended."""
+    served = Served(server.endpoint, server.model, server.entry, server.vllm_version, True)
+    transports = transports_of(more.pop("transports", ()), (True,))
+    with RunWriter.begin(folder, Header(kind=Kind.LOAD, started=0.0)) as writer:
+        plan = Plan(transports, **more)
+        load = Load(scenario, served, plan, Keeper(writer, server.model, 0.0), getattr(server, "pid", None))
+        asyncio.run(load.run())
+    return load
+
+
+@pytest.mark.vllm_needs("store")
+def test_conversations_at_once_keep_their_words(vllm_server: Server, tmp_path: Path) -> None:
+    load = run(vllm_server, Scenario.model_validate(SHORT), tmp_path / "run", concurrency=8, requests=32)
+    total = load.total
+    assert (total.requests, load.begun, total.mixed, load.running) == (32, 16, 0, 0)
+    assert total.calls + total.missing == 16
+    assert not total.errors + total.findings
+    assert {name: tally.requests for name, tally in load.by_transport.items()} == dict.fromkeys(
+        ("responses", "responses-history", "chat", "messages"), 8
+    )
+    cases = [record for _, record in records(tmp_path / "run") if isinstance(record, Case)]
+    assert len({case.id for case in cases if "between" not in case.id}) == 32
+
+
+def test_streams_that_the_client_leaves_end_on_the_server(vllm_server: Server, tmp_path: Path) -> None:
+    load = run(
+        vllm_server,
+        Scenario.model_validate(SHORT),
+        tmp_path / "run",
+        concurrency=8,
+        requests=32,
+        cancel=0.6,
+        transports=["chat"],
+    )
+    assert load.total.left >= 4
+    assert load.total.left_out >= 1
+    assert load.running == 0
+    assert not load.total.findings
+
+
+def test_a_missing_call_is_counted_and_ends_what_it_should(vllm_server: Server, tmp_path: Path) -> None:
+    found = {}
+    for behaviour in ("error_stop", "ignore_stop", "ignore_continue"):
+        scenario = Scenario.model_validate(WITHOUT_CALL)
+        load = run(
+            vllm_server,
+            scenario,
+            tmp_path / behaviour,
+            requests=2,
+            transports=["chat"],
+            missing_tool_call=behaviour,
+        )
+        total = load.total
+        found[behaviour] = (total.missing, total.passed, total.left_out, load.wrong)
+    assert found == {
+        "error_stop": (1, 0, 1, True),
+        "ignore_stop": (1, 1, 1, False),
+        "ignore_continue": (1, 2, 0, False),
+    }
+    kept = [each for _, each in records(tmp_path / "error_stop") if isinstance(each, Exchange)]
+    assert [each.case for each in kept] == ["0/ask"]
+
+
+@pytest.mark.vllm_slow
+def test_an_interrupt_keeps_what_came(vllm_server: Server, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [
+        *(sys.executable, "-m", "vllm_harness.cli.main", "load", "etl-three-turns"),
+        *("--model", vllm_server.entry.name, "--server-url", vllm_server.url_for("")),
+        *("--duration", "300", "--concurrency", "2", "--transport", "chat", "--out", str(out)),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while not (out / "records.jsonl").exists() or '"case"' not in (out / "records.jsonl").read_text():
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert f"records {out}" in said
+    end = ended(out)
+    assert end is not None
+    assert end.stopped == "SIGTERM"
+    assert json.loads((out / "summary.json").read_text())["total"]["requests"] >= 1
+
+
+@pytest.mark.vllm_slow
+@pytest.mark.timeout(7200)
+def test_a_soak_loses_nothing_and_leaks_nothing(vllm_server: Server, tmp_path: Path) -> None:
+    """`VLLM_HARNESS_SOAK` sets how many turns; without the server's state, which vLLM keeps for good."""
+    load = run(
+        vllm_server,
+        read_scenario(find_scenario("etl-three-turns")),
+        tmp_path / "run",
+        concurrency=32,
+        requests=int(os.environ.get("VLLM_HARNESS_SOAK", "600")),
+        cancel=0.1,
+        transports=["chat", "messages"],
+    )
+    total = load.total
+    assert total.left
+    assert (total.mixed, load.running) == (0, 0)
+    assert not total.errors + total.findings
+    steady(drift(load.samples["client"]), memory_mib=16, handles=8)
+    if "server" in load.samples:
+        steady(drift(load.samples["server"]), memory_mib=64, handles=32)
+
+
+def steady(found: Drift | None, memory_mib: float, handles: int) -> None:
+    """Asserts that memory and handles have not grown by more than that."""
+    assert found is not None
+    assert found.memory_mib[1] - found.memory_mib[0] <= memory_mib
+    assert found.handles[1] - found.handles[0] <= handles

@@ -1,0 +1,79 @@
+"""Cassettes for tests, made from the valid samples of the protocol."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from vllm_harness.cassettes.format import Cassette, Chunk, Exchange, Recorded, Request, Response
+from vllm_harness.protocol.responses.render import response_events
+
+PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions", "messages": "/v1/messages"}
+CALL = {
+    "type": "function_call",
+    "id": "fc_1",
+    "call_id": "call_1",
+    "name": "get_weather",
+    "arguments": '{"city": "Paris"}',
+    "status": "completed",
+}
+TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}, "strict": True}
+
+
+def message(text: str, number: int = 1) -> dict[str, Any]:
+    """An item of a response that says a text."""
+    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}
+    return {**item, "content": [part]}
+
+
+def response(identifier: str, *items: dict[str, Any], previous: str | None = None) -> dict[str, Any]:
+    """A valid body of the Responses API with these items."""
+    body = response_events(list(items))[-1]["response"]
+    return {**body, "id": identifier, "previous_response_id": previous}
+
+
+def exchange(turn: str, request: dict[str, Any], body: dict[str, Any], after: str | None = None) -> Exchange:
+    """An exchange of the Responses API whose answer comes in one piece."""
+    return Exchange(
+        turn=turn,
+        after=after,
+        request=Request(path=PATHS["responses"], body={"model": "m", **request}),
+        response=Response(status=200, headers={"content-type": "application/json"}, seconds=0.1, body=body),
+    )
+
+
+def streamed(turn: str, request: dict[str, Any], events: list[dict[str, Any]], size: int = 0) -> Exchange:
+    """An exchange of the Responses API whose answer is a stream; `size` bytes a chunk, else an event."""
+    blocks = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
+    if size:
+        whole = "".join(blocks)
+        blocks = [whole[at : at + size] for at in range(0, len(whole), size)]
+    chunks = tuple(Chunk(at=number / 100, data=block) for number, block in enumerate(blocks, start=1))
+    return Exchange(
+        turn=turn,
+        request=Request(path=PATHS["responses"], body={"model": "m", "stream": True, **request}),
+        response=Response(
+            status=200, headers={"content-type": "text/event-stream"}, seconds=chunks[-1].at, sse=chunks
+        ),
+    )
+
+
+def conversation(**recorded: Any) -> Cassette:
+    """Two turns: a call, and what follows from its output."""
+    call = exchange("ask", {"input": "Weather in Paris?", "tools": [TOOL]}, response("resp_1", CALL))
+    output = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
+    answer = exchange(
+        "answer",
+        {"input": [output], "previous_response_id": "resp_1", "tools": [TOOL]},
+        response("resp_2", message("It is sunny."), previous="resp_1"),
+        after="ask",
+    )
+    return of(call, answer, **recorded)
+
+
+def of(*exchanges: Exchange, **recorded: Any) -> Cassette:
+    """A cassette of some exchanges."""
+    return Cassette(
+        cassette=1, title="a test", recorded=Recorded(**recorded), exchanges=exchanges, count=len(exchanges)
+    )

@@ -1,0 +1,90 @@
+"""The cassettes of tests/cassettes, of real servers: the rules, the accumulators, and what they mean."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.docs.blocks import ROOT
+from vllm_harness.cassettes.answers import ERROR, answer_of
+from vllm_harness.cassettes.checking import check
+from vllm_harness.cassettes.comparing import compare
+from vllm_harness.cassettes.reading import read
+from vllm_harness.cassettes.writing import dumped
+from vllm_harness.cli.main import app
+from vllm_harness.files.redaction import Redactor
+from vllm_harness.scenarios.reading import find_scenario, read_scenario
+
+FOLDER = ROOT / "tests" / "cassettes"
+FILES = sorted(FOLDER.glob("*.yaml.gz"))
+SCRIPT = (ROOT / "ci" / "record.sh").read_text()
+LINES = dict(re.findall(r"^record (\S+) (\S+)", SCRIPT, re.M))
+by_name = pytest.mark.parametrize("path", FILES, ids=[path.name.removesuffix(".yaml.gz") for path in FILES])
+
+
+def test_each_is_made_by_a_line_of_the_script_and_all_are_small() -> None:
+    assert {path.name.removesuffix(".yaml.gz") for path in FILES} == set(LINES)
+    assert sum(path.stat().st_size for path in FILES) < 1_000_000
+
+
+UNJUDGED = {"0.30.0": {"RS212", "RS302", "RS306"}, "0.31.0": {"RS212", "RS302", "RS306"}}
+"""What rules find in older versions, and no entry of the registry tells of yet."""
+
+
+@by_name
+def test_only_what_is_known_of_its_vllm_is_found(path: Path) -> None:
+    recording = read(path)
+    wrong = {each.finding.code for each in check(recording) if each.finding.counts}
+    assert wrong == UNJUDGED.get(recording.cassette.recorded.vllm, set())
+
+
+@by_name
+def test_it_says_where_it_comes_from_and_names_no_folder_of_a_machine(path: Path) -> None:
+    cassette = read(path).cassette
+    recorded = cassette.recorded
+    assert all(
+        (recorded.harness, recorded.at, recorded.model, recorded.vllm, recorded.command, recorded.device)
+    )
+    assert LINES[path.name.removesuffix(".yaml.gz")] == recorded.scenario
+    assert not re.search(r"(?:^|[\s'\"=:])/(?:home|root|work|tmp|Users)/", dumped(cassette, Redactor()))
+
+
+@by_name
+def test_every_turn_of_its_story_means_what_was_said(path: Path) -> None:
+    cassette = read(path).cassette
+    story = read_scenario(find_scenario(cassette.recorded.scenario))
+    turns = {turn.name: turn for turn in story.turns}
+    assert [exchange.turn for exchange in cassette.exchanges] == list(turns)
+    for exchange in cassette.exchanges:
+        answer = answer_of(exchange)
+        assert answer is not None
+        expected = turns[exchange.turn].expect
+        assert answer.status == expected.status
+        if expected.calls is not None and exchange.response.status < ERROR:
+            assert [call.name for call in answer.calls] == [call.name for call in expected.calls]
+
+
+@pytest.mark.parametrize(("name", "lane"), [("etl-0.32", "scripted"), ("smollm2-forced", "live")])
+def test_tokens_are_kept(name: str, lane: str) -> None:
+    cassette = read(FOLDER / f"{name}.yaml.gz").cassette
+    assert cassette.recorded.lane == lane
+    assert all(exchange.tokens for exchange in cassette.exchanges)
+
+
+def test_the_manual_shows_how_the_story_differs_between_versions() -> None:
+    page = (ROOT / "docs" / "how-to" / "cassette.md").read_text()
+    names = [f"etl-0.{minor}.yaml.gz" for minor in (30, 31, 32, 33)]
+    for left, right in pairwise(names):
+        result = CliRunner().invoke(app, ["diff", str(FOLDER / left), str(FOLDER / right)])
+        assert result.output.partition("\n\n")[2].strip() in page
+
+
+def test_one_story_of_one_model_means_the_same_on_every_version() -> None:
+    versions = [read(FOLDER / f"etl-0.{minor}.yaml.gz").cassette for minor in (30, 31, 32, 33)]
+    for left, right in pairwise(versions):
+        layers = {each.layer for each in compare(left, right)}
+        assert layers <= {"protocol"}

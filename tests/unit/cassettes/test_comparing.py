@@ -1,0 +1,126 @@
+"""Two cassettes: what differs, and what never counts."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.unit.cassettes.samples import CALL, conversation, exchange, message, of, response, streamed
+from vllm_harness.cassettes.comparing import compare, order_of, without_words
+from vllm_harness.cassettes.format import Cassette, Exchange
+from vllm_harness.cassettes.writing import write
+from vllm_harness.cli.main import app
+from vllm_harness.files.redaction import Redactor
+from vllm_harness.protocol.samples import SAMPLES
+
+
+def _call(**changes: Any) -> Cassette:
+    return of(exchange("ask", {}, response("resp_1", {**CALL, **changes})))
+
+
+def _places(left: Cassette, right: Cassette) -> dict[str, tuple[str, str]]:
+    return {f"{each.layer} {each.place}": (each.left, each.right) for each in compare(left, right)}
+
+
+def test_a_cassette_is_like_itself() -> None:
+    assert compare(conversation(), conversation()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "sides"),
+    [
+        ({"status": None}, "protocol function_call.status", ('"completed"', "null")),
+        ({"id": None}, "protocol function_call.id", ("fc_…", "null")),
+        (
+            {"call_id": "chatcmpl-tool-0123456789"},
+            "protocol function_call.call_id",
+            ("a text", "chatcmpl-tool-…"),
+        ),
+        ({"item_id": "x"}, "protocol function_call.item_id", ("nothing", "a text")),
+        ({"name": "other"}, "meaning calls[0].name", ('"get_weather"', '"other"')),
+        ({"arguments": '{"city": "Rome"}'}, "meaning calls[0].arguments.city", ('"Paris"', '"Rome"')),
+    ],
+)
+def test_what_differs_is_named(changes: dict[str, Any], place: str, sides: tuple[str, str]) -> None:
+    first = _call(id="fc_0123456789", **({"call_id": "c"} if "call_id" in changes else {}))
+    found = _places(first, _call(**{"id": "fc_9876543210", **changes}))
+    assert found[place] == sides
+
+
+def test_ids_times_and_the_way_that_arguments_are_written_do_not_count() -> None:
+    first = _call(id="fc_0123456789", call_id="call_0123456789")
+    second = _call(id="fc_abcdefghij", call_id="call_abcdefghij", arguments='{"city":"Paris"}')
+    other = second.exchanges[0].response
+    body = {**other.body, "id": "resp_2", "created_at": 5, "completed_at": 6}
+    changed = second.exchanges[0].model_copy(update={"response": other.model_copy(update={"body": body})})
+    assert compare(first, of(changed)) == []
+
+
+def _stream(change: object = None) -> Exchange:
+    events = copy.deepcopy(SAMPLES["text"].build())
+    return streamed("t", {}, events if change is None else change(events))  # type: ignore[operator]
+
+
+def test_events_that_come_otherwise_are_told() -> None:
+    def without_part(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [event for event in events if event["type"] != "response.content_part.added"]
+
+    found = _places(of(_stream()), of(_stream(without_part)))
+    assert found["protocol events after response.output_item.added"] == (
+        "response.content_part.added",
+        "nothing",
+    )
+
+
+def test_how_often_a_delta_comes_does_not_count() -> None:
+    def cut(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        out = []
+        for event in events:
+            if event["type"].endswith("text.delta") and len(event["delta"]) > 1:
+                out += [{**event, "delta": event["delta"][:1]}, {**event, "delta": event["delta"][1:]}]
+            else:
+                out.append(event)
+        return [{**event, "sequence_number": number} for number, event in enumerate(out)]
+
+    assert len(cut(_stream_events())) > len(_stream_events())
+    assert compare(of(_stream()), of(_stream(cut))) == []
+    assert order_of(_stream()) == order_of(_stream(cut))
+
+
+def _stream_events() -> list[dict[str, Any]]:
+    return copy.deepcopy(SAMPLES["text"].build())
+
+
+def test_turns_are_paired_by_name_and_a_lost_one_is_told() -> None:
+    whole = conversation()
+    short = of(whole.exchanges[1].model_copy(update={"after": None}))
+    assert _places(whole, short) == {"turn ": ("a turn", "nothing")}
+    renamed = of(
+        *(each.model_copy(update={"turn": f"t{n}", "after": None}) for n, each in enumerate(whole.exchanges))
+    )
+    assert compare(whole, renamed) == []
+
+
+def test_words_can_be_left_aside() -> None:
+    said = of(exchange("t", {}, response("r", message("It is sunny."))))
+    other = of(exchange("t", {}, response("r", message("Sun!"))))
+    assert _places(said, other) == {"meaning text": ('"It is sunny."', '"Sun!"')}
+    assert without_words(compare(said, other)) == []
+    calls = of(exchange("t", {}, response("r", CALL)))
+    assert any(each.layer == "meaning" for each in without_words(compare(said, calls)))
+
+
+def test_the_command_prints_a_table_for_each_turn(tmp_path: Path) -> None:
+    left, right = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    write(_call(), left, Redactor())
+    write(_call(status=None), right, Redactor())
+    result = CliRunner().invoke(app, ["diff", str(left), str(right)])
+    assert result.exit_code == 1
+    assert "turn ask" in result.output
+    assert 'function_call.status  "completed" | null' in result.output
+    same = CliRunner().invoke(app, ["diff", str(left), str(left)])
+    assert (same.exit_code, "no difference" in same.output) == (0, True)

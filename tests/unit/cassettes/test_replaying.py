@@ -1,0 +1,92 @@
+"""What a replay sends: the recorded requests with the ids of the new run, or the reason why it cannot."""
+
+from __future__ import annotations
+
+from tests.unit.cassettes.samples import CALL, conversation, exchange, message, of, response
+from vllm_harness.cassettes.format import Cassette, Exchange, Recorded, Request, Response
+from vllm_harness.cassettes.new_ids import NewIds
+from vllm_harness.cassettes.replaying import Played, as_cassette, objections
+from vllm_harness.configuration.model_entries import load_models
+from vllm_harness.endpoint import Endpoint
+from vllm_harness.scenarios.conversation import Served
+
+ENTRY = load_models().get("qwen3")
+LIVE = Served(Endpoint("http://127.0.0.1:9"), "served", ENTRY, "0.32.0", False)
+
+
+NEW_CALL = {**CALL, "id": "fc_new", "call_id": "call_new"}
+
+
+def _second(cassette: Cassette, new: Exchange) -> tuple[Request, str]:
+    """The request of the second exchange after this answer to the first."""
+    ids = NewIds()
+    first, reason = ids.request(cassette.exchanges[0])
+    assert (first, reason) == (cassette.exchanges[0].request, "")
+    ids.learn(cassette.exchanges[0], new)
+    return ids.request(cassette.exchanges[1])
+
+
+def test_requests_have_the_ids_of_the_new_run() -> None:
+    cassette = conversation()
+    request, reason = _second(cassette, exchange("ask", {}, response("resp_new", NEW_CALL)))
+    assert reason == ""
+    assert request.body["previous_response_id"] == "resp_new"
+    assert request.body["input"][0]["call_id"] == "call_new"
+    assert request.body["tools"] == cassette.exchanges[1].request.body["tools"]
+
+
+def test_a_call_that_is_not_made_again_cannot_be_answered() -> None:
+    _, reason = _second(conversation(), exchange("ask", {}, response("resp_new", message("No."))))
+    assert reason == "it is about a call of get_weather, which was not made now in turn ask"
+
+
+def test_a_turn_that_is_refused_ends_those_that_continue_it() -> None:
+    refused = Response(status=400, body={"error": {"message": "no"}})
+    new = conversation().exchanges[0].model_copy(update={"response": refused})
+    _, reason = _second(conversation(), new)
+    assert "turn ask" in reason
+    assert "HTTP 400" in reason
+
+
+def test_a_history_that_is_sent_back_has_the_new_ids() -> None:
+    history = [{"role": "user", "content": "Weather?"}, CALL]
+    output = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
+    cassette = of(
+        exchange("ask", {"input": "Weather?"}, response("resp_1", CALL)),
+        exchange("answer", {"input": [*history, output]}, response("resp_2", message("Sunny."))),
+    )
+    request, _ = _second(cassette, exchange("ask", {}, response("resp_new", NEW_CALL)))
+    assert request.body["input"] == [history[0], NEW_CALL, {**output, "call_id": "call_new"}]
+
+
+def test_what_is_retrieved_is_the_new_response() -> None:
+    first = exchange("ask", {"input": "Hi"}, response("resp_1", message("Hi")))
+    get = Request(method="GET", path="/v1/responses/resp_1?x=1")
+    again = Exchange(turn="get", request=get, response=first.response)
+    request, _ = _second(of(first, again), exchange("ask", {}, response("resp_new", message("Hi"))))
+    assert request.path == "/v1/responses/resp_new?x=1"
+
+
+def test_what_was_played_is_a_cassette_without_what_was_not() -> None:
+    cassette = conversation(scenario="weather")
+    played = [Played("ask", exchange=cassette.exchanges[0]), Played("answer", reason="no")]
+    assert [each.wrong for each in played] == [False, True]
+    again = as_cassette(cassette, played, Recorded(model="qwen3"))
+    assert [each.turn for each in again.exchanges] == ["ask"]
+    assert (again.recorded.by, again.recorded.scenario, again.recorded.model) == (
+        "replay",
+        "weather",
+        "qwen3",
+    )
+
+
+def test_what_is_not_as_it_was_recorded_is_told() -> None:
+    cassette = conversation(vllm="0.30.0", model="gpt-oss")
+    tokens = cassette.exchanges[0].model_copy(update={"tokens": ((1, 2),)})
+    scripted = Served(LIVE.endpoint, "served", ENTRY, "0.32.0", True)
+    assert objections(of(tokens, vllm="0.30.0", model="gpt-oss"), scripted) == [
+        "it was recorded from vLLM 0.30.0, and this is 0.32.0",
+        "it was recorded from the model gpt-oss, and this is qwen3",
+        "its tokens are those of another model, so what they mean is scripted",
+    ]
+    assert objections(conversation(vllm="0.32.0", model="qwen3"), LIVE) == []

@@ -1,0 +1,187 @@
+"""A client answered from a cassette, and recorded through a proxy on its way there."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.unit.cassettes.samples import PATHS, conversation, of, streamed
+from vllm_harness.cassettes.comparing import compare
+from vllm_harness.cassettes.format import Cassette
+from vllm_harness.cassettes.reading import read
+from vllm_harness.cassettes.serving import Player
+from vllm_harness.cassettes.writing import write
+from vllm_harness.errors import UsageError
+from vllm_harness.files.redaction import Redactor
+from vllm_harness.protocol.samples import SAMPLES
+
+RESPONSES = PATHS["responses"]
+KEY = "sk-proj-Zq7xW2nB9vK4Zq7xW2nB9vK4"
+
+
+def _whole() -> Cassette:
+    return of(*conversation().exchanges, streamed("stream", {"input": "Hi"}, SAMPLES["text"].build()))
+
+
+def _ask(player: Player, body: Any, path: str = RESPONSES) -> str:
+    found = player.take("POST", path, json.dumps(body).encode())
+    return found if isinstance(found, str) else found.turn
+
+
+def test_each_exchange_is_played_once_by_its_own_request() -> None:
+    cassette = _whole()
+    player = Player(cassette, Redactor())
+    ask, answer, stream = (each.request.body for each in cassette.exchanges)
+    assert _ask(player, answer) == "answer"
+    assert _ask(player, dict(reversed(ask.items()))) == "ask"
+    assert player.left == ["stream"]
+    assert _ask(player, ask) == f"no recorded POST {RESPONSES} is the same; the nearest is turn stream: " + (
+        '$.stream: recorded true, asked nothing; $.input: recorded "Hi", asked "Weather in Paris?"; '
+        f"$.tools: recorded nothing, asked {json.dumps(ask['tools'])}"
+    )
+    assert "the cassette has no POST /v1/other" in _ask(player, ask, "/v1/other")
+    assert len(player.misses) == 2
+    assert _ask(player, stream) == "stream"
+    assert player.left == []
+
+
+def test_a_request_is_known_although_its_secrets_were_not_recorded(tmp_path: Path) -> None:
+    body = {"model": "m", "input": f"my key is {KEY}", "metadata": {"api_key": "x1y2z3"}}
+    exchange = conversation().exchanges[0]
+    exchange = exchange.model_copy(update={"request": exchange.request.model_copy(update={"body": body})})
+    path = tmp_path / "a.yaml"
+    write(of(exchange), path, Redactor())
+    assert KEY not in path.read_text()
+    assert _ask(Player(read(path).cassette, Redactor()), body) == "ask"
+
+
+@contextmanager
+def _running(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A command that listens: its address, and its process."""
+    command = [sys.executable, "-m", "vllm_harness.cli.main", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        match = re.match(r"(http://127\.0\.0\.1:\d+) ", line)
+        assert match, line + process.stderr.read()
+        yield match[1], process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _end(process: subprocess.Popen[str], number: int = signal.SIGINT) -> tuple[int, str, str]:
+    process.send_signal(number)
+    out, told = process.communicate(timeout=60)
+    return process.returncode, out, told
+
+
+def test_what_a_client_gets_through_a_proxy_is_recorded_as_it_comes(tmp_path: Path) -> None:
+    cassette = _whole()
+    slow = cassette.exchanges[-1]
+    assert slow.response.sse is not None
+    chunks = [chunk.model_copy(update={"at": 0.4 if n else 0.0}) for n, chunk in enumerate(slow.response.sse)]
+    response = slow.response.model_copy(update={"sse": tuple(chunks)})
+    cassette = of(*cassette.exchanges[:-1], slow.model_copy(update={"response": response}))
+    played, recorded = tmp_path / "played.yaml", tmp_path / "recorded.yaml.gz"
+    write(cassette, played, Redactor())
+    headers = {"Authorization": f"Bearer {KEY}"}
+    with (
+        _running("replay", str(played), "--serve", "0", "--timed") as (upstream, server),
+        _running("record", "--proxy", "0", "--upstream", upstream, "-o", str(recorded)) as (url, proxy),
+        httpx.Client(base_url=url, headers=headers, timeout=60) as client,
+    ):
+        for exchange in cassette.exchanges[:-1]:
+            answer = client.post(exchange.request.path, json=exchange.request.body)
+            assert answer.json() == exchange.response.body
+        with client.stream("POST", RESPONSES, json=slow.request.body) as stream:
+            arrivals = [(time.monotonic(), data) for data in stream.iter_raw()]
+        assert b"".join(data for _, data in arrivals) == b"".join(chunk.content for chunk in chunks)
+        assert arrivals[-1][0] - arrivals[0][0] > 0.2  # it came as it was sent, not all at the end
+        missing = client.post(RESPONSES, json={"input": "never recorded"})
+        assert (missing.status_code, missing.json()["error"]["type"]) == (404, "not_in_the_cassette")
+        code, out, _ = _end(proxy)
+        assert (code, out) == (0, f"{recorded}: 4 exchanges\n")
+        code, out, told = _end(server, signal.SIGTERM)
+        assert (code, out) == (1, "exchanges 3, never played 0, misses 2\n")
+        assert "the cassette has no GET /version" in told  # which the proxy asks for
+        assert "no recorded POST" in told or "the cassette has no POST" in told
+    again = read(recorded).cassette
+    assert [each.turn for each in again.exchanges] == ["t1", "t2", "t3", "t4"]
+    assert again.exchanges[1].after == "t1"
+    assert compare(cassette, of(*again.exchanges[:3])) == []
+    assert {each.request.headers["authorization"] for each in again.exchanges} == {"[redacted]"}
+    assert again.exchanges[2].response.sse is not None
+    times = [chunk.at for chunk in again.exchanges[2].response.sse]
+    assert times == sorted(times)
+    assert times[-1] - times[0] > 0.2
+
+
+@pytest.mark.parametrize("ends", ["killed", "left"])
+def test_nothing_is_lost_where_a_client_leaves_or_the_proxy_is_killed(ends: str, tmp_path: Path) -> None:
+    slow = streamed("t", {}, SAMPLES["text"].build())
+    assert slow.response.sse is not None
+    chunks = tuple(
+        chunk.model_copy(update={"at": 60.0 if n > 2 else 0.0}) for n, chunk in enumerate(slow.response.sse)
+    )
+    slow = slow.model_copy(update={"response": slow.response.model_copy(update={"sse": chunks})})
+    played, recorded = tmp_path / "played.yaml", tmp_path / "recorded.yaml"
+    write(of(*conversation().exchanges, slow), played, Redactor())
+    first = conversation().exchanges[0].request
+    with (
+        _running("replay", str(played), "--serve", "0", "--timed") as (upstream, server),
+        _running("record", "--proxy", "0", "--upstream", upstream, "-o", str(recorded)) as (url, proxy),
+        httpx.Client(base_url=url, timeout=60) as client,
+    ):
+        client.post(first.path, json=first.body)
+        with client.stream("POST", RESPONSES, json=slow.request.body) as stream:
+            next(stream.iter_raw())
+            if ends == "killed":
+                proxy.kill()
+                proxy.communicate()
+        if ends == "left":
+            client.close()
+            assert proxy.stderr is not None
+            while "the client left" not in proxy.stderr.readline():
+                pass
+            _end(proxy)
+        code, out, _ = _end(server)
+        assert (code, out.splitlines()[1:]) == (1, ["turn answer was never played"])
+    if ends == "killed":
+        with pytest.raises(UsageError, match="count: the file ends without it"):
+            read(recorded)
+        with recorded.open("a") as file:
+            file.write("count: 1\n")
+        assert [each.turn for each in read(recorded).cassette.exchanges] == ["t1"]
+    else:
+        last = read(recorded).cassette.exchanges[-1].response
+        assert (last.status, last.broken) == (200, "the client left")
+        assert last.sse
+
+
+def test_a_server_that_does_not_answer_is_recorded(tmp_path: Path) -> None:
+    recorded = tmp_path / "a.yaml"
+    with (
+        _running("record", "--proxy", "0", "--upstream", "http://127.0.0.1:9", "-o", str(recorded)) as (
+            url,
+            proxy,
+        ),
+        httpx.Client(base_url=url, timeout=60) as client,
+    ):
+        assert client.get("/v1/models").status_code == 502
+        assert _end(proxy)[0] == 0
+    response = read(recorded).cassette.exchanges[0].response
+    assert response.status == 0
+    assert "ClientConnectorError" in response.broken

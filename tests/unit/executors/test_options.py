@@ -1,0 +1,105 @@
+"""The options of a cluster, and what a run keeps of where its cells ran."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from vllm_harness.cli.cluster import executor_of, resume, with_address
+from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.executors.places import Placed, Places
+from vllm_harness.executors.shard import Needs
+from vllm_harness.executors.shipping import SHIP, make_wheel, pins, runtime_env
+from vllm_harness.executors.this_machine import ThisMachine
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (["regression", "--ray"], ["regression", "--ray", "auto"]),
+        (["regression", "--ray", "--run", "a"], ["regression", "--ray", "auto", "--run", "a"]),
+        (["regression", "--ray", "10.0.0.1:6379"], ["regression", "--ray", "10.0.0.1:6379"]),
+        (["regression", "--ray=10.0.0.1:6379"], ["regression", "--ray=10.0.0.1:6379"]),
+        ([], []),
+    ],
+)
+def test_an_address_may_be_left_out(given: list[str], read: list[str]) -> None:
+    assert with_address(given) == read
+
+
+def test_without_the_option_cells_run_here(tmp_path: Path) -> None:
+    with executor_of("", 3, tmp_path) as executor:
+        assert isinstance(executor, ThisMachine)
+        assert executor.deal(100, apart=True) == 3
+
+
+def test_jobs_are_of_this_machine(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--jobs"), executor_of("auto", 3, tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("address", "given"),
+    [
+        ("", ["--vllm", "0.32.0", "--run", "there"]),
+        ("h:1", ["--vllm", "0.32.0", "--run", "there", "--ray", "h:1"]),
+    ],
+)
+def test_a_run_goes_on_with_its_own_command(address: str, given: list[str], tmp_path: Path) -> None:
+    kept = ["--vllm", "0.32.0", "--run=elsewhere"] + (["--ray", "old:1"] if address else [])
+    (tmp_path / "command.json").write_text(json.dumps(kept))
+    called: list[list[str]] = []
+    resume("regression", str(tmp_path), address, called.append)
+    assert called == [[str(tmp_path) if each == "there" else each for each in given]]
+
+
+def test_a_run_that_is_not_there_does_not_go_on(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no run that can go on"):
+        resume("regression", str(tmp_path), "", lambda _: None)
+
+
+def test_where_cells_ran_is_kept_at_once_and_added_up(tmp_path: Path) -> None:
+    places = Places(tmp_path / "run")
+    for number, node in enumerate(("a", "b", "a", "a"), start=1):
+        places.add(Placed(f"cell {number}", "shard", node, 2.0, begun=number // 3 + 1, at=3.0 * number))
+        assert len((tmp_path / "run" / "places.jsonl").read_text().splitlines()) == number
+    first, second = places.uses()
+    assert (first.node, first.cells, first.again, first.busy_s, first.at_a_time) == ("a", 3, 2, 6.0, 0.5)
+    assert (second.node, second.cells, second.again) == ("b", 1, 0)
+
+
+def test_the_harness_travels_as_a_wheel_with_the_versions_of_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SHIP, "1")
+    made = runtime_env(tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    *packages, own = made["uv"]["packages"]
+    assert own.endswith(wheel.name)
+    assert packages == pins()
+    assert {"httpx", "pydantic", "uv"} <= {pin.partition("==")[0] for pin in packages}
+    assert not any(pin.startswith(("ray", "mypy")) for pin in packages)
+
+
+def test_nothing_travels_where_the_nodes_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SHIP, "0")
+    assert set(runtime_env(tmp_path)) == {"env_vars"}
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv(SHIP, "perhaps")
+    with pytest.raises(HarnessError, match="perhaps"):
+        runtime_env(tmp_path)
+
+
+def test_a_checkout_makes_a_wheel_with_its_locks(tmp_path: Path) -> None:
+
+    names = zipfile.ZipFile(make_wheel(tmp_path)).namelist()
+    assert "vllm_harness/_data/env/vllm-0.32.0-cpu.lock" in names
+    assert "vllm_harness/executors/on_node.py" in names
+    assert "vllm_harness/_data/env/ray.lock" not in names
+
+
+def test_needs_are_said() -> None:
+    assert str(Needs(2, 64, 8, "H100")) == "2 CPUs, 64 GiB, 8 GPUs of the type H100"

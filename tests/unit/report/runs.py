@@ -1,0 +1,50 @@
+"""Run folders for tests, written by the writer of every run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vllm_harness.report.run import Run, read_run
+from vllm_harness.runs.folder import RunWriter
+from vllm_harness.runs.records import Case, End, Header, Kind, Outcome, RunFinding, Target
+
+QWEN3 = Target(id="scripted-qwen3", title="qwen3", lane="scripted", vllm="0.32.0", frontend="python")
+ENDED = End(at=11.0, exit_code=0)
+HOSTILE = "<script>alert(1)</script> ]]> `x` | \x1b[31m\x00\n::error::pwned\r\n\ud7ff\ufffe"
+
+
+def run_in(
+    folder: Path,
+    cases: Sequence[Case],
+    targets: Sequence[Target] = (QWEN3,),
+    end: End | None = ENDED,
+) -> Run:
+    """A run with these records, read again."""
+    with RunWriter.begin(folder, Header(kind=Kind.SUITES, name="qwen3", started=1.0)) as writer:
+        for record in (*targets, *cases, *([end] if end else ())):
+            writer.write(record)
+    return read_run(folder)
+
+
+def case(name: str, outcome: Outcome = Outcome.PASSED, **more: object) -> Case:
+    """A case of QWEN3."""
+    given = {"target": QWEN3.id, "group": "behaviours/test_a", "seconds": 0.5, **more}
+    return Case.model_validate({"id": f"tests/behaviours/test_a.py::{name}", "outcome": outcome, **given})
+
+
+def every_outcome() -> list[Case]:
+    """A case of each outcome, with texts as a server may send them."""
+    return [
+        case("test_passed", defects=("vllm-1",)),
+        case("test_known", Outcome.KNOWN, defects=("vllm-2",), reason=HOSTILE),
+        case(
+            f"test_found[{HOSTILE}]",
+            Outcome.FINDING,
+            reason=HOSTILE,
+            details=HOSTILE,
+            findings=(RunFinding(code="RO101", path="$.x", message=HOSTILE),),
+        ),
+        case("test_skipped", Outcome.SKIPPED, reason="[slow] minutes"),
+        case("test_cut", Outcome.CANCELLED),
+    ]

@@ -1,0 +1,93 @@
+"""Reports for CI, of runs whose texts are hostile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.unit.report.runs import QWEN3, case, every_outcome, run_in
+from vllm_harness.report.github import SHOWN, github
+from vllm_harness.report.junit import junit
+from vllm_harness.report.markdown import LISTED, markdown
+from vllm_harness.report.run import duration_s, read_run
+from vllm_harness.runs.folder import RunWriter
+from vllm_harness.runs.records import Case, Exchange, Outcome
+
+
+def test_a_run_is_read_without_its_exchanges(tmp_path: Path) -> None:
+    run = run_in(tmp_path, [case("test_a"), case("test_a", Outcome.FINDING)])
+    with RunWriter(tmp_path, part="fork") as writer:
+        writer.write(Exchange(id="1", at=0.0))
+        writer.write(Case(id="b", target="elsewhere", outcome=Outcome.PASSED, started=5.0, seconds=9.0))
+    read = read_run(tmp_path)
+    assert [each.outcome for each in read.cases] == [Outcome.FINDING, Outcome.PASSED]
+    assert list(read.targets) == [QWEN3.id, "elsewhere"]
+    assert (duration_s(run), run.title(QWEN3.id)) == (10.0, "qwen3")
+
+
+def test_junit_counts_and_holds_every_text(tmp_path: Path) -> None:
+    text = junit(run_in(tmp_path, every_outcome()))
+    (suite,) = ElementTree.fromstring(text)
+    assert {key: suite.attrib[key] for key in ("tests", "failures", "errors", "skipped", "time")} == {
+        "tests": "5",
+        "failures": "1",
+        "errors": "1",
+        "skipped": "2",
+        "time": "2.500",
+    }
+    cases = {each.attrib["name"].partition("[")[0]: each for each in suite.iter("testcase")}
+    assert [child.tag for child in cases["test_passed"]] == ["properties"]
+    skips = [(name, cases[name].find("skipped")) for name in ("test_known", "test_skipped")]
+    assert [skip.attrib["type"] for _, skip in skips if skip is not None] == [
+        "known defect",
+        "skipped",
+    ]
+    failure = cases["test_found"].find("failure")
+    assert failure is not None
+    assert "<script>alert(1)</script> ]]>" in (failure.text or "")
+    assert "\\x00" in (failure.text or "")
+    assert cases["test_found"].attrib["classname"] == "behaviours/test_a"
+
+
+def test_markdown_keeps_hostile_text_in_code_spans(tmp_path: Path) -> None:
+    text = markdown(run_in(tmp_path, every_outcome()), {"vllm-2": "It is *wrong*"})
+    assert "| `scripted-qwen3` | `0.32.0 python` | 1 | 1 | 1 | 1 | 1 |" in text
+    assert "- `vllm-2` `It is *wrong*`, cases: 1" in text
+    assert "``" in text
+    assert "\x1b" not in text
+    assert not [line for line in text.splitlines() if line.startswith("::")]
+    assert all("<script>" not in part for part in _outside_of_code(text))
+
+
+def _outside_of_code(text: str) -> list[str]:
+    return [part for line in text.splitlines() for part in line.split("`")[::2] if "``" not in line]
+
+
+def test_markdown_cuts_long_lists_and_tells_of_a_missing_end(tmp_path: Path) -> None:
+    cases = [case(f"test_{number}", Outcome.FINDING, reason="wrong") for number in range(LISTED + 7)]
+    text = markdown(run_in(tmp_path, cases, end=None), {})
+    assert "- ... and 7 more" in text
+    assert "**The run has no end**" in text
+
+
+def test_annotations_end_with_their_line(tmp_path: Path) -> None:
+    lines = github(run_in(tmp_path, every_outcome())).splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("::error file=tests/behaviours/test_a.py,title=qwen3%3A behaviours/test_a::")
+    assert "%0A::error::pwned%0D%0A" in lines[0]
+
+
+def test_annotations_are_as_many_as_github_shows(tmp_path: Path) -> None:
+    cases = [case(f"test_{number}", Outcome.FINDING) for number in range(SHOWN + 3)]
+    *errors, notice = github(run_in(tmp_path, cases)).splitlines()
+    assert len(errors) == SHOWN
+    assert notice == "::notice::3 more cases with findings; see the report"
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_each_outcome_is_counted(tmp_path: Path, outcome: Outcome) -> None:
+    run = run_in(tmp_path, [case("test_a", outcome)])
+    assert "| 1 |" in markdown(run, {})
+    assert '<testcase classname="behaviours/test_a" name="test_a" time="0.500"' in junit(run)

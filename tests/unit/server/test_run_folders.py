@@ -1,0 +1,26 @@
+"""Folders of earlier runs: bounded by their number and their size, the newest kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vllm_harness.server import records
+
+
+@pytest.mark.parametrize(
+    ("most", "size", "kept"), [(40, 1000, "abcde"), (2, 1000, "de"), (40, 250, "de"), (40, 50, "")]
+)
+def test_older_folders_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, size: int, kept: str
+) -> None:
+    for name in "abcde":
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "server.log").write_text("x" * 100)
+    monkeypatch.setattr(records, "state_dir", lambda: tmp_path)
+    monkeypatch.setattr(records, "_RUN", None)
+    monkeypatch.setattr(records, "KEPT_RUNS", most)
+    monkeypatch.setattr(records, "KEPT_BYTES", size)
+    folder = records.run_folder()
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {*kept, folder.name}

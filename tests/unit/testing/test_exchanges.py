@@ -1,0 +1,85 @@
+"""From what was seen of a request to its record."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from vllm_harness.protocol import Finding
+from vllm_harness.protocol.core.findings import Severity
+from vllm_harness.runs.records import Arrival, Generation, Piece
+from vllm_harness.testing import exchanges
+from vllm_harness.testing.cases import Noted
+from vllm_harness.testing.exchanges import exchange_of, record_of, with_twins
+from vllm_harness.testing.watch import SeenExchange
+
+
+def seen(name: str, *chunks: bytes, body: Any = None, **more: Any) -> SeenExchange:
+    """An exchange whose pieces came 0.1 s apart."""
+    path = urlsplit("http://127.0.0.1:8000/v1/chat/completions?a=1")
+    content = b"" if body is None else json.dumps(body).encode()
+    made = SeenExchange(name, "POST", path, {"Authorization": "Bearer x", "Accept": "*/*"}, content, 5.0)
+    made.chunks = [(0.1 * number, chunk) for number, chunk in enumerate(chunks, start=1)]
+    for key, value in {"status": 200, "answer_headers": {}, **more}.items():
+        setattr(made, key, value)
+    return made
+
+
+STREAMED = {"content-type": "text/event-stream; charset=utf-8"}
+
+
+def test_a_stream_keeps_its_pieces_and_its_tokens() -> None:
+    text = "data: ü€\n\n".encode()
+    generations = [Generation(prompt=(Piece(ids=(1,), text="a"),)), Generation(choice=1)]
+    record = record_of(
+        seen("1", text[:7], text[7:], b"\xc3", answer_headers=STREAMED, seconds=0.35), "t", "c", generations
+    )
+    assert record.stream == (
+        Arrival(after=0.1, text="data: "),
+        Arrival(after=0.2, text="ü€\n\n"),
+        Arrival(after=0.3, text=""),
+        Arrival(after=0.3, text="\ufffd"),
+    )
+    assert record.answer is None
+    assert (record.prompt, record.further) == ((Piece(ids=(1,), text="a"),), (Generation(choice=1),))
+    assert (record.path, record.seconds) == ("/v1/chat/completions?a=1", 0.35)
+    assert record.headers == {"Authorization": "[redacted]", "Accept": "*/*"}
+
+
+@pytest.mark.parametrize(
+    ("chunks", "answer"),
+    [((b'{"a":', b"1}"), {"a": 1}), ((b"no json",), "no json"), ((), None), ((b"\xff",), "\ufffd")],
+)
+def test_a_body_is_json_where_it_is(chunks: tuple[bytes, ...], answer: Any) -> None:
+    assert record_of(seen("1", *chunks), "t", "c").answer == answer
+
+
+def test_a_body_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchanges, "LONGEST_BODY", 8)
+    assert record_of(seen("1", b'"0123456', b'789"'), "t", "c").answer == '"0123456... 4 bytes more'
+    stream = record_of(seen("1", b"01234", b"56789", answer_headers=STREAMED), "t", "c").stream
+    assert [piece.text for piece in stream] == ["01234", "... more than 8 bytes"]
+
+
+def test_twins_ask_the_same_the_other_way() -> None:
+    bodies = [
+        {"input": "a"},
+        {"input": "a", "stream": True},
+        {"input": "b", "stream": True, "stream_options": {}},
+        {"input": "a"},
+        {"input": "b"},
+        "no object",
+    ]
+    records = [record_of(seen(str(n), body=body), "t", "c") for n, body in enumerate(bodies)]
+    assert [each.twin for each in with_twins(records)] == ["1", "0", "4", "", "2", ""]
+
+
+def test_a_finding_is_in_the_answer_whose_id_it_names() -> None:
+    finding = Finding("RS101", Severity.ERROR, 0, "$", "wrong")
+    every = [seen("1", b'{"id":"resp_a"}'), seen("2", b'{"id":"resp_b"}'), seen("3")]
+    assert exchange_of(Noted(finding, "resp_a"), every) == "1"
+    assert exchange_of(Noted(finding), every) == "2"
+    assert exchange_of(Noted(finding), every[2:]) == ""

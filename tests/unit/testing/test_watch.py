@@ -1,0 +1,141 @@
+"""What is seen of the requests of each library, against an echo that is no vLLM."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+import requests
+
+from vllm_harness.scripted.in_server.vllm_harness_names import EXCHANGE_HEADER, OWN_HEADER
+from vllm_harness.testing.watch import Watch
+
+PIECES = [b"data: one\n\n", b"data: tw", b"o\n\n"]
+
+
+class Streams(BaseHTTPRequestHandler):
+    """Answers in pieces; the head repeats the name that the request had."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        """The pieces, each when the one before has arrived."""
+        self.rfile.read(int(self.headers["Content-Length"] or 0))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("X-Name", self.headers[EXCHANGE_HEADER] or "none")
+        self.end_headers()
+        for piece in (*PIECES, b""):
+            self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+            self.wfile.flush()
+
+    def log_message(self, *arguments: Any) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """Where it answers."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Streams) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1/responses"
+        server.shutdown()
+
+
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    """A watch, for as long as the test runs."""
+    made = Watch()
+    made.install()
+    yield made
+    made.uninstall()
+
+
+def by_httpx(url: str) -> str:
+    """Sends by httpx."""
+    return httpx.post(url, json={"a": 1}).headers["X-Name"]
+
+
+def by_httpx_streaming(url: str) -> str:
+    """Sends by httpx, and reads the answer as it comes."""
+    with httpx.stream("POST", url, json={"a": 1}) as answer:
+        assert b"".join(answer.iter_raw()) == b"".join(PIECES)
+        return answer.headers["X-Name"]
+
+
+def by_httpx2(url: str) -> str:
+    """Sends by the library of the openai SDK."""
+    return str(httpx2.post(url, json={"a": 1}).headers["X-Name"])
+
+
+def by_async_httpx2(url: str) -> str:
+    """Sends by its async client."""
+
+    async def send() -> str:
+        async with httpx2.AsyncClient() as client:
+            return str((await client.post(url, json={"a": 1})).headers["X-Name"])
+
+    return asyncio.run(send())
+
+
+def by_requests(url: str) -> str:
+    """Sends by requests."""
+    return requests.post(url, json={"a": 1}, timeout=5).headers["X-Name"]
+
+
+def by_requests_streaming(url: str) -> str:
+    """Sends by requests, and reads the answer as it comes."""
+    with requests.post(url, json={"a": 1}, timeout=5, stream=True) as answer:
+        assert b"".join(answer.iter_content(None)) == b"".join(PIECES)
+        return answer.headers["X-Name"]
+
+
+@pytest.mark.parametrize(
+    "send",
+    [by_httpx, by_httpx_streaming, by_httpx2, by_async_httpx2, by_requests, by_requests_streaming],
+)
+def test_an_exchange_is_seen(watch: Watch, url: str, send: Any) -> None:
+    name = send(url)
+    (seen,) = watch.taken()
+    assert watch.taken() == []
+    assert (seen.id, seen.method, seen.url.path, seen.status) == (name, "POST", "/v1/responses", 200)
+    assert seen.content.replace(b" ", b"") == b'{"a":1}'
+    assert b"".join(chunk for _, chunk in seen.chunks) == b"".join(PIECES)
+    times = [after for after, _ in seen.chunks]
+    assert times == sorted(times)
+    assert seen.seconds is not None
+    assert seen.error == ""
+
+
+@pytest.mark.parametrize("post", [httpx.post, httpx2.post, requests.post])
+def test_a_request_that_nobody_answers_is_seen(watch: Watch, post: Any) -> None:
+    with pytest.raises((httpx.ConnectError, httpx2.ConnectError, requests.ConnectionError)):
+        post("http://127.0.0.1:9/v1/responses", json={}, timeout=5)
+    (seen,) = watch.taken()
+    assert seen.status is None
+    assert "Connect" in seen.error
+
+
+def test_what_is_none_of_a_tests(watch: Watch, url: str) -> None:
+    requests.post(url, headers={OWN_HEADER: "1"}, timeout=5)
+    requests.post(url.replace("/v1/responses", "/vllm-harness/books/x"), timeout=5)
+    assert watch.taken() == []
+    assert watch.begin("GET", "http://example.org/v1/responses", {}, b"") is None
+    assert Watch(("example.org",)).begin("GET", "http://example.org/v1/responses", {}, b"") is not None
+
+
+def test_the_libraries_are_left_as_they_were(url: str) -> None:
+    before = httpx.HTTPTransport.handle_request, httpx2.HTTPTransport.handle_request, requests.Session.send
+    watch = Watch()
+    watch.install()
+    watch.uninstall()
+    after = httpx.HTTPTransport.handle_request, httpx2.HTTPTransport.handle_request, requests.Session.send
+    assert after == before
+    assert by_httpx(url) == "none"
