@@ -24,6 +24,7 @@ from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.configuration.model_entries import Lane, ModelEntry, load_models
 from vllm_harness.endpoint import attach
 from vllm_harness.errors import UsageError
+from vllm_harness.files.redaction import secret_values
 from vllm_harness.machine.gpus import describe_gpus
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.records import Kind, Target
@@ -38,7 +39,6 @@ from vllm_harness.scenarios.transports.transport import Transport
 from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.progress import ConsoleProgress
 from vllm_harness.server.records import run_folder
-from vllm_harness.server.redaction import secret_values
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.terminal.tables import escaped, plain_console, show_table
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from vllm_harness.errors import HarnessError
+from vllm_harness.files.redaction import secret_values
 from vllm_harness.runs.beginning import new_header
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.records import End, Kind
 from vllm_harness.server.records import run_folder
-from vllm_harness.server.redaction import secret_values
 
 AUTO = "auto"
 """The value of --vllm-report that names the folder of the logs."""

@@ -10,11 +10,11 @@ import pytest
 from vllm_harness.configuration.targets import Target
 from vllm_harness.endpoint import API_PATHS, attach
 from vllm_harness.errors import HarnessError
+from vllm_harness.files.redaction import secret_values
 from vllm_harness.machine.gpus import describe_gpus
 from vllm_harness.scripted.recording import RECORD_ARGS
 from vllm_harness.server.attached import AttachedServer, check_header
 from vllm_harness.server.progress import ConsoleProgress
-from vllm_harness.server.redaction import secret_values
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.capture import uncaptured
 from vllm_harness.testing.run_folder import WRITER
