@@ -130,7 +130,7 @@ def build(site: Site, out: Path, url: str = "", say: Say = lambda line: None) ->
         say(f"{len(written)} pages of {len(table.families)} families and {len(table.defects)} defects")
         extra = {**dict(files(site)), **dict(feed.feeds(site, url))}
         manual = _stage_manual(site, root, staged / "docs")
-        _check_links(written, {address(page) for page in (*written, *manual)} | extra.keys())
+        check_links(written, {address(page) for page in (*written, *manual)} | extra.keys())
         _write(staged / "docs", written)
         shutil.copy(HERE / "site.css", staged / "docs" / STYLE)
         shutil.copy(HERE / "site.js", staged / "docs" / SCRIPT)
@@ -210,7 +210,7 @@ def _without_rules(pages: Any) -> Any:
     )
 
 
-def _check_links(written: Mapping[str, str], addresses: set[str]) -> None:
+def check_links(written: Mapping[str, str], addresses: set[str]) -> None:
     """Raises HarnessError, naming page and address, where a link between pages leads nowhere."""
     anchors = {
         address(page): {found for _, found in _HREF.findall(text) if found} for page, text in written.items()

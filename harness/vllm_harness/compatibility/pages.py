@@ -119,7 +119,7 @@ def _common(site: Site) -> dict[str, Any]:
         "columns": tuple(reversed(site.table.columns)),
         "features": site.table.features,
         "State": State,
-        "model_name": model_name,
+        "label": site.label,
         "model_page": model_page,
         "defect_page": defect_page,
         "release_page": release_page,
@@ -315,7 +315,7 @@ def _around(site: Site, defect: Defect) -> Iterator[tuple[str, list[Any]]]:
     by_ways: dict[tuple[Any, ...], list[str]] = {}
     for family, column in newest.items():
         ways = tuple(site.around(defect, family, column))
-        by_ways.setdefault(ways, []).append(f"{model_name(site.families[family])} on {column.label}")
+        by_ways.setdefault(ways, []).append(f"{site.label(site.families[family])} on {column.label}")
     for ways, names in by_ways.items():
         yield ", ".join(dict.fromkeys(names)), list(ways)
     if not newest:

@@ -1,4 +1,4 @@
-/* Filters the rows of a table by the words of a field, and keeps them in the address: ?q=qwen3-coder */
+/* Filters the rows of a table by the words of a field, and keeps them in the address: ?filter=qwen3-coder */
 (function () {
   "use strict";
   function start() {
@@ -18,10 +18,10 @@
         });
         said.textContent = words.length ? shown + " of " + rows.length : "";
         var address = new URL(location.href);
-        if (words.length) { address.searchParams.set("q", input.value); } else { address.searchParams.delete("q"); }
+        if (words.length) { address.searchParams.set("filter", input.value); } else { address.searchParams.delete("filter"); }
         try { history.replaceState(null, "", address); } catch (refused) { /* a page from a file */ }
       }
-      input.value = new URL(location.href).searchParams.get("q") || "";
+      input.value = new URL(location.href).searchParams.get("filter") || "";
       input.addEventListener("input", filter);
       if (input.value) { filter(); }
     });

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -49,6 +50,15 @@ class Site:
         """Those that a run has, by the names of their models."""
         named = (self.families[name] for name in self.table.families if name in self.families)
         return tuple(sorted(named, key=lambda family: (model_name(family).casefold(), family.name)))
+
+    @cached_property
+    def _names(self) -> Counter[str]:
+        return Counter(model_name(family) for family in self.shown_families)
+
+    def label(self, family: Family) -> str:
+        """What people call the model, with the family's name where another has the same model."""
+        name = model_name(family)
+        return name if self._names[name] < 2 else f"{name} ({family.name})"
 
     @cached_property
     def versions(self) -> tuple[str, ...]:

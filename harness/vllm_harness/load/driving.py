@@ -92,7 +92,7 @@ class Load:
         lacking = {each.api for each in self.plan.transports} & self.served.endpoint.lacking()
         if lacking:
             paths = ", ".join(API_PATHS[api] for api in sorted(lacking))
-            raise UsageError(f"the server does not serve {paths}", hint="name the transports by --transport")
+            raise UsageError(f"the server does not serve {paths}", hint="name the transports that it has")
         for transport in self.plan.transports:
             self.by_transport[transport.name] = Tally()
         self._ids = _Ids()

@@ -46,18 +46,18 @@ class Plan:
         if self.requests is None and self.duration_s is None:
             raise UsageError(
                 "the load has no end",
-                hint="give --requests, --duration in seconds, or both: the first counts",
+                hint="give a number of requests, a duration in seconds, or both: the first counts",
             )
         for name, value in (
-            ("--concurrency", self.concurrency),
-            ("--requests", self.requests),
-            ("--duration", self.duration_s),
-            ("--rate", self.rate),
+            ("concurrency", self.concurrency),
+            ("requests", self.requests),
+            ("duration", self.duration_s),
+            ("rate", self.rate),
         ):
             if value is not None and value <= 0:
                 raise UsageError(f"{name} is {value}", hint="give a number above 0")
         if not 0 <= self.cancel <= 1:
-            raise UsageError(f"--cancel is {self.cancel}", hint="give a share from 0 to 1")
+            raise UsageError(f"cancel is {self.cancel}", hint="give a share from 0 to 1")
 
     @property
     def at_once(self) -> int | None:

@@ -21,11 +21,11 @@ def plan(**more: Any) -> Plan:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"requests": None}, "--duration"),
-        ({"requests": 0}, "--requests is 0"),
-        ({"concurrency": -1}, "--concurrency is -1"),
-        ({"rate": 0.0}, "--rate is 0"),
-        ({"cancel": 1.5}, "--cancel is 1.5"),
+        ({"requests": None}, "duration"),
+        ({"requests": 0}, "requests is 0"),
+        ({"concurrency": -1}, "concurrency is -1"),
+        ({"rate": 0.0}, "rate is 0"),
+        ({"cancel": 1.5}, "cancel is 1.5"),
     ],
 )
 def test_a_plan_without_sense_is_refused(wrong: dict[str, Any], told: str) -> None:
