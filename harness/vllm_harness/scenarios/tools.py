@@ -89,6 +89,7 @@ def outcome_of(output: Output) -> Outcome:
 
 
 def text_of(output: Output) -> str:
+    """The text of an output."""
     if output.error is not None:
         return output.error
     value = output.output
