@@ -90,7 +90,7 @@ def _check_run(folder: Path) -> None:
         case for case in read.cases if any(each.code == "CP101" and each.counts for each in case.findings)
     )
     exchanges = [each for _, each in records(folder, {"exchange"}) if isinstance(each, Exchange)]
-    streamed, whole = [each for each in exchanges if each.case == found.id]
+    whole, streamed = [each for each in exchanges if each.case == found.id]
     assert streamed.api == whole.api == "responses"
     assert next(each.exchange for each in found.findings if each.code == "CP101") == streamed.id
     assert "".join(piece.text for piece in streamed.output).endswith("<|im_end|>")
