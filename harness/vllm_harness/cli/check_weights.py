@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,12 +19,16 @@ from vllm_harness.cli.options import (
     VLLM_PYTHON,
     environment,
 )
+from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.errors import UsageError
-from vllm_harness.server.launch import plan_launch
+from vllm_harness.runs.records import Kind
+from vllm_harness.server.launch import Launch, plan_launch
+from vllm_harness.server.records import run_folder
 from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import Cell, plain_console, show_table
-from vllm_harness.weights.check import Checked, check, check_prompts
+from vllm_harness.weights.check import Checked, CheckPrompts, check, check_prompts
+from vllm_harness.weights.kept import case_of, target_of
 from vllm_harness.weights.verdict import Candidate, Flip, Spread
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -32,6 +37,7 @@ VERDICT_CELLS = {
     "rounding": Text("rounding", "yellow"),
     "wrong": Text("wrong", "bold red"),
 }
+console = plain_console()
 HEADINGS = ("dtype", "start", "same", "shortest", "difference", "noise", "verdict")
 
 
@@ -68,15 +74,26 @@ def check_weights(
     server_environment = environment(vllm, vllm_python, device)
     entry = load_models(models_file).get(model)
     inputs = check_prompts(prompts)
-    with shown() as progress:
-        launch = plan_launch(
-            entry, server_environment, lane="live", frontend=frontend or "python", progress=progress
-        )
-        checked = list(
-            check(launch, dtypes, inputs, weights=weights, cold_start=cold_start, progress=progress)
-        )
-    console = plain_console()
-    console.print(f"{entry.name} on {launch.describe()}")
+    checked = []
+    with kept_run(Kind.WEIGHTS, run_folder(), f"weights of {entry.name}") as writer:
+        with shown() as progress:
+            launch = plan_launch(
+                entry, server_environment, lane="live", frontend=frontend or "python", progress=progress
+            )
+            writer.write(target_of(launch))
+            for each in check(
+                launch, dtypes, inputs, weights=weights, cold_start=cold_start, progress=progress
+            ):
+                writer.write(case_of(each, launch.entry.name))
+                checked.append(each)
+        _show(launch, inputs, checked)
+        console.print(f"run folder: {writer.folder}")
+        if any(each.comparison.verdict == "wrong" for each in checked):
+            raise typer.Exit(1)
+
+
+def _show(launch: Launch, inputs: CheckPrompts, checked: Sequence[Checked]) -> None:
+    console.print(f"{launch.entry.name} on {launch.describe()}")
     show_table(console, HEADINGS, [_row(each) for each in checked], HEADINGS[1:-1])
     console.print("same: the number of equal answers; shortest: the tokens before the earliest difference")
     console.print("difference, noise: of the log-probabilities, the largest / the mean")
@@ -87,7 +104,6 @@ def check_weights(
         console.print(
             "wrong: the differences exceed the rounding of the dtype; suspect the kernels or the weights"
         )
-        raise typer.Exit(1)
 
 
 def _row(each: Checked) -> tuple[Cell, ...]:

@@ -6,7 +6,9 @@ import math
 
 import pytest
 
-from vllm_harness.weights.check import check_prompts
+from vllm_harness.runs.records import Outcome
+from vllm_harness.weights.check import Checked, check_prompts
+from vllm_harness.weights.kept import case_of
 from vllm_harness.weights.verdict import (
     Answers,
     Candidate,
@@ -102,6 +104,15 @@ def test_a_flip_that_is_no_near_tie_is_wrong(tokens: list[int]) -> None:
 def test_not_a_number_is_wrong() -> None:
     assert compared("bfloat16", off=math.nan).verdict == "wrong"
     assert spread([0.0, math.nan], [0.0, 0.0]).largest == math.inf
+
+
+def test_a_run_folder_keeps_the_verdict() -> None:
+    right, wrong = (
+        case_of(Checked(compared("bfloat16", off=off), 1.0), "smollm2-135m") for off in (0.0, 1.0)
+    )
+    assert (right.outcome, right.findings) == (Outcome.PASSED, ())
+    assert wrong.outcome == Outcome.FINDING
+    assert "differ by 1 on average" in wrong.findings[0].message
 
 
 def test_the_common_prefix() -> None:
