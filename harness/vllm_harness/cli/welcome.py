@@ -42,4 +42,9 @@ def _purposes() -> Iterator[tuple[str, tuple[str, ...]]]:
         "Compare the parsers of two versions of vLLM",
         ("vllm-harness regression --vllm 0.31.0,0.32.0 --cases canonical",),
     )
+    yield "Look at what the last run has found", ("vllm-harness report latest",)
+    yield (
+        "Check every stream of a server under load",
+        ("vllm-harness load etl-three-turns --model qwen3 --concurrency 16",),
+    )
     yield "See what this machine can run", ("vllm-harness doctor",)
