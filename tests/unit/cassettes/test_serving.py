@@ -147,7 +147,8 @@ def test_nothing_is_lost_where_a_client_leaves_or_the_proxy_is_killed(ends: str,
     ):
         client.post(first.path, json=first.body)
         with client.stream("POST", RESPONSES, json=slow.request.body) as stream:
-            next(stream.iter_raw())
+            arriving = stream.iter_raw()  # kept: its end would be the client's leaving
+            next(arriving)
             if ends == "killed":
                 proxy.kill()
                 proxy.communicate()
