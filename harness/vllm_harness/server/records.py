@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import accumulate
 from pathlib import Path
 
+import psutil
+
 from vllm_harness.files.paths import state_dir
 from vllm_harness.server import blocks
 from vllm_harness.server.process_tree import clear, ids_alive
@@ -143,13 +145,17 @@ def _sweep_halves() -> None:
 
 
 def run_folder() -> Path:
-    """The folder of this process's logs; of older ones those are removed that are too many, or too big."""
+    """The folder of this process's logs.
+
+    Of older ones those are removed that are too many, or too big, unless their process goes on.
+    """
     global _RUN
     if _RUN is None:
         runs = state_dir() / "runs"
         runs.mkdir(exist_ok=True)
         for old in _beyond_bounds(runs):
-            shutil.rmtree(old, ignore_errors=True)
+            if not _goes_on(old):
+                shutil.rmtree(old, ignore_errors=True)
         _RUN = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     _RUN.mkdir(exist_ok=True)
     return _RUN
@@ -160,6 +166,12 @@ def _beyond_bounds(runs: Path) -> list[Path]:
     newest_first = sorted((path for path in runs.iterdir() if path.is_dir()), reverse=True)
     sizes = accumulate(_bytes_in(folder) for folder in newest_first[:KEPT_RUNS])
     return newest_first[sum(size <= KEPT_BYTES for size in sizes) :]
+
+
+def _goes_on(folder: Path) -> bool:
+    """Whether the process that a run folder is named after is alive."""
+    pid = folder.name.rpartition("-")[2]
+    return pid.isdecimal() and psutil.pid_exists(int(pid))
 
 
 def _bytes_in(folder: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,17 @@ def test_older_folders_go(
     monkeypatch.setattr(records, "KEPT_BYTES", size)
     folder = records.run_folder()
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {*kept, folder.name}
+
+
+def test_the_folder_of_a_run_that_goes_on_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["sleep", "60"]) as going_on, subprocess.Popen(["true"]) as ended:
+        ended.wait()
+        names = [f"20260101-101500-{process.pid}" for process in (going_on, ended)]
+        for name in names:
+            (tmp_path / "runs" / name).mkdir(parents=True)
+        monkeypatch.setattr(records, "state_dir", lambda: tmp_path)
+        monkeypatch.setattr(records, "_RUN", None)
+        monkeypatch.setattr(records, "KEPT_RUNS", 0)
+        folder = records.run_folder()
+        assert {path.name for path in (tmp_path / "runs").iterdir()} == {names[0], folder.name}
+        going_on.kill()
