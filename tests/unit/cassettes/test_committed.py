@@ -31,15 +31,11 @@ def test_each_is_made_by_a_line_of_the_script_and_all_are_small() -> None:
     assert sum(path.stat().st_size for path in FILES) < 1_000_000
 
 
-UNJUDGED = {"0.30.0": {"RS212", "RS302", "RS306"}, "0.31.0": {"RS212", "RS302", "RS306"}}
-"""What rules find in older versions, and no entry of the registry tells of yet."""
-
-
 @by_name
 def test_only_what_is_known_of_its_vllm_is_found(path: Path) -> None:
     recording = read(path)
     wrong = {each.finding.code for each in check(recording) if each.finding.counts}
-    assert wrong == UNJUDGED.get(recording.cassette.recorded.vllm, set())
+    assert wrong == set()
 
 
 @by_name

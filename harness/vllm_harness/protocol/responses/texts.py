@@ -212,7 +212,7 @@ def _missing_part(
     state: StreamState, item: StreamedItem, index_key: str, number: int, part_type: str
 ) -> StreamedPart:
     if not state.resumed:
-        expected = "the part's added event first"
+        expected = f"the added event of its {part_type} part first"
         state.report.add(rules.RS302, f"$.{index_key}", expected, str(number))
     part = item.parts[index_key][number] = StreamedPart(part_type, broken=item.phantom)
     state.hold(NODE_COST)
