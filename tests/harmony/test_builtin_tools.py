@@ -11,6 +11,7 @@ import openai
 import pytest
 from openai.types.responses import Response
 
+from tests.behaviours.test_responses_background import replay
 from tests.behaviours.tools import CALL, RESPONSES_TOOL
 from tests.own_server import OwnServer
 from tests.responses_api import SHOW, Responses, Stream, messages_of, prompt_of, shape
@@ -402,6 +403,26 @@ def test_search_within_a_page(talk: Talk, tools: Tools) -> None:
     assert response.output[0].action.type == "find_in_page"
     assert response.output[0].action.pattern == "Seine"
     assert response.output_text == "It is there."
+
+
+@pytest.mark.covers("VR-038", "VM-005", "VM-006")
+@pytest.mark.vllm_needs("background", "store")
+@pytest.mark.parametrize(
+    ("tool", "call"),
+    [(INTERPRETER, runs(CODE)), (SEARCH, calls("browser.search", '{"query": "Paris"}'))],
+    ids=["code", "search"],
+)
+def test_tool_in_the_background_and_replayed(tool: dict[str, Any], call: Raw, talk: Talk) -> None:
+    """What the server calls by itself goes on without a reader, and is read again from each event on."""
+    talk.script_turns(call, ANSWER)
+    request = talk.api.request("Go", {"background": True, "stream": True, "tools": [tool]})
+    with talk.api.client.responses.create(**request) as running:
+        events = [event.to_dict() for event in running]
+    response_id = events[0]["response"]["id"]
+    assert replay(talk.api, response_id, None) == events
+    for place in range(len(events) - 1):
+        assert replay(talk.api, response_id, place) == events[place + 1 :]
+    assert talk.api.client.responses.retrieve(response_id).output_text == ANSWER
 
 
 def failed_cleanly(stream: Stream) -> bool:
