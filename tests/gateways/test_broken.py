@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -105,6 +108,26 @@ def test_the_command_says_what_differs_and_keeps_both(vllm_server: Server, tmp_p
     same = CliRunner().invoke(app, ["gateway", "compare", sides[0], sides[0], "--json"])
     assert same.exit_code == 0
     assert '"differences": []' in same.stdout
+
+
+@pytest.mark.vllm_slow
+def test_a_check_that_is_ended_keeps_what_came(vllm_server: Server, tmp_path: Path) -> None:
+    """SIGTERM in the fourth case; the three before it compare as in a whole run."""
+    direct, run = vllm_server.endpoint.base_url, tmp_path / "run"
+    command = [sys.executable, "-m", "vllm_harness.cli.main", "gateway", "check"]
+    with gateway(direct, FAULTS["drops [DONE]"]) as address:
+        words = [address, "--server-url", direct, "--model", vllm_server.entry.name, "--into", str(run)]
+        with subprocess.Popen([*command, *words], stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr
+            next(line for line in process.stderr if line.startswith("4 of"))
+            process.send_signal(signal.SIGTERM)
+            told = process.stderr.read()
+        assert process.returncode not in (0, 2)
+    sides = [str(run / side) for side in ("direct", "gateway")]
+    assert " ".join(sides) in told
+    compared = CliRunner().invoke(app, ["gateway", "compare", *sides])
+    assert compared.exit_code == 1
+    assert "GW118" in compared.stdout
 
 
 @pytest.mark.vllm_slow

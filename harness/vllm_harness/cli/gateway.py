@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -19,8 +21,9 @@ from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import run_folder
 from vllm_harness.gateways import recording
 from vllm_harness.gateways.cases import Asked, asked
-from vllm_harness.gateways.check import AT_ONCE, Side, apis_of, check, record, scripts_of
+from vllm_harness.gateways.check import AT_ONCE, Both, Scripts, Side, apis_of, check, record, scripts_of
 from vllm_harness.gateways.findings import Difference, counts, together
+from vllm_harness.gateways.sending import Exchange
 from vllm_harness.protocol.core.findings import Finding
 from vllm_harness.protocol.known import apply_known
 from vllm_harness.terminal.status import shown
@@ -87,14 +90,10 @@ def check_(
     scripts = scripts_of(attach(books_url) if books_url else server, entry)
     cases = _cases(server, entry, only, scripted=scripts is not None)
     folder = into or run_folder("gateways", time.strftime("%Y%m%d-%H%M%S"))
-    with shown() as told:
-        both = asyncio.run(check(direct, gateway, cases, scripts, told, at_once=at_once))
-    if scripts is not None:
-        scripts.close()
-    for side, exchanges in ((direct, both.direct), (gateway, both.gateway)):
-        recording.write(
-            folder / side.name, side.endpoint.base_url, side.model, scripts is not None, exchanges
-        )
+    both = Both()
+    kept = {folder / "direct": (direct, both.direct), folder / "gateway": (gateway, both.gateway)}
+    with _kept(kept, scripts), shown() as told:
+        asyncio.run(check(direct, gateway, cases, scripts, told, at_once=at_once, into=both))
     marked = apply_known([finding for _, finding in both.findings], known, "0")
     names = [name for name, _ in both.findings]
     notes = (
@@ -123,11 +122,9 @@ def record_(
     if books_url and scripts is None:
         raise UsageError(f"{books_url} is no scripted server", hint="start one: vllm-harness serve MODEL")
     cases = _cases(endpoint, entry, only, scripted=scripts is not None)
-    with shown() as told:
-        exchanges = asyncio.run(record(side, cases, scripts, told))
-    if scripts is not None:
-        scripts.close()
-    recording.write(into, endpoint.base_url, side.model, scripts is not None, exchanges)
+    exchanges: list[Exchange] = []
+    with _kept({into: (side, exchanges)}, scripts), shown() as told:
+        asyncio.run(record(side, cases, scripts, told, exchanges))
     console.print(f"{len(exchanges)} answers of {endpoint.base_url}: {into}")
 
 
@@ -154,6 +151,33 @@ def compare(
     notes = [] if content else ["not scripted: only the shape of the answers is compared"]
     differences = together(zip([name for name, _ in found], marked, strict=True))
     _tell(differences, len(both), notes, f"{first} {second}", as_json)
+
+
+@contextmanager
+def _kept(
+    recordings: Mapping[Path, tuple[Side, Sequence[Exchange]]], scripts: Scripts | None
+) -> Iterator[None]:
+    """Writes what came when the block ends; where it did not end well, the terminal says where that is."""
+
+    def write() -> None:
+        for folder, (side, exchanges) in recordings.items():
+            recording.write(folder, side.endpoint.base_url, side.model, scripts is not None, exchanges)
+
+    try:
+        yield
+    except BaseException:
+        if any(exchanges for _, exchanges in recordings.values()):
+            write()
+            folders = " ".join(map(str, recordings))
+            print(
+                f"not all was asked; for gateway compare, what came: {folders}", file=sys.stderr, flush=True
+            )
+        raise
+    else:
+        write()
+    finally:
+        if scripts is not None:
+            scripts.close()
 
 
 def _cases(endpoint: Endpoint, entry: ModelEntry, only: list[str] | None, *, scripted: bool) -> list[Asked]:

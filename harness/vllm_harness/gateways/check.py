@@ -182,15 +182,13 @@ def scripts_of(books: Endpoint, entry: ModelEntry) -> Scripts | None:
 
 
 async def record(
-    side: Side, cases: Sequence[Asked], scripts: Scripts | None, told: Progress
-) -> list[Exchange]:
-    """What one side answers to each case, one after the other."""
-    found: list[Exchange] = []
+    side: Side, cases: Sequence[Asked], scripts: Scripts | None, told: Progress, into: list[Exchange]
+) -> None:
+    """Puts what one side answers to each case into a list, one after the other."""
     async with http_client(side.endpoint) as client:
         for number, each in enumerate(cases, 1):
             told(f"{number} of {len(cases)}: {each.name}")
-            found += await _held(client, side, each, scripts)
-    return found
+            into += await _held(client, side, each, scripts)
 
 
 async def check(
@@ -201,14 +199,16 @@ async def check(
     told: Progress,
     *,
     at_once: int = AT_ONCE,
+    into: Both | None = None,
 ) -> Both:
     """Every case both ways, and a crowd of streams at once.
 
     Args:
         scripts: of the scripted server behind; None where the model says what it will.
-        at_once: streams at once, of the cases `text`; 0 for none.
+        at_once: streams at once, each with a text of its own; 0 for none.
+        into: what is returned, filled case by case, so that a caller who is interrupted has what came.
     """
-    both = Both()
+    both = into or Both()
     async with _clients(direct, gateway) as (first_client, second_client):
         if scripts is not None:
             both.notes.extend(await _probe(first_client, second_client, direct, gateway, cases, scripts))
