@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools", "store"
 def served(vllm_server: Server) -> Served:
     """The target's server."""
     server = vllm_server
-    return Served(server.endpoint, server.model, server.entry, server.vllm_version, True)
+    return Served.by(server)
 
 
 def wrong(played: list[Played]) -> list[str]:

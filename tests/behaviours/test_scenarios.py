@@ -47,8 +47,7 @@ def of(*turns: dict[str, Any], **more: Any) -> Scenario:
 @pytest.fixture
 def served(vllm_server: Server) -> Served:
     """The target's server."""
-    server = vllm_server
-    return Served(server.endpoint, server.model, server.entry, server.vllm_version, server.lane == "scripted")
+    return Served.by(vllm_server)
 
 
 @pytest.mark.vllm_needs("store")

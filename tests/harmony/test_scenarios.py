@@ -53,7 +53,7 @@ def held(own_server: OwnServer, mcp: dict[str, RunningMcp]) -> Held:
         story: Scenario | str, transport: str, *, streamed: bool = False, approval: str = "never"
     ) -> list[str]:
         server = own_server(*launch_flags(mcp.values()))
-        served = Served(server.endpoint, server.model, server.entry, server.vllm_version, True)
+        served = Served.by(server)
         running = mcp["container"]
         running.called.clear()
         asking = replace(running, data=running.data.model_copy(update={"approval": approval}))

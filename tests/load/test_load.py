@@ -49,7 +49,7 @@ WITHOUT_CALL = {
 
 def run(server: Server, scenario: Scenario, folder: Path, **more: Any) -> Load:
     """A load that has ended."""
-    served = Served(server.endpoint, server.model, server.entry, server.vllm_version, True)
+    served = Served.by(server)
     transports = transports_of(more.pop("transports", ()), (True,))
     with RunWriter.begin(folder, Header(kind=Kind.LOAD, started=0.0)) as writer:
         plan = Plan(transports, **more)

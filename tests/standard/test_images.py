@@ -42,7 +42,7 @@ over_each = pytest.mark.parametrize("transports", OVER, ids=[names[0] for names 
 def served(own_server: OwnServer) -> Served:
     """A server whose model takes images."""
     server = own_server(entry=load_models().get("smolvlm-256m"))
-    return Served(server.endpoint, server.model, server.entry, server.vllm_version, True)
+    return Served.by(server)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import time
@@ -25,12 +26,14 @@ from vllm_harness.cli.options import (
     VLLM_PYTHON,
     environment,
 )
-from vllm_harness.cli.welcome import version_line
+from vllm_harness.cli.run_folder import target_of
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.endpoint import NO_KEY, attach
 from vllm_harness.errors import UsageError
+from vllm_harness.files.redaction import secret_values
+from vllm_harness.runs.beginning import new_header
 from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import End, Header, Kind, Target
+from vllm_harness.runs.records import End, Kind
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import MissingToolCall, Scenario
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
@@ -156,20 +159,15 @@ def _run(scenario: Scenario, plan: Plan, server: RemoteServer | AttachedServer, 
     from vllm_harness.load.driving import Load
     from vllm_harness.load.keeping import Keeper
 
-    scripted = server.lane == "scripted"
-    served = Served(server.endpoint, server.model, server.entry, server.vllm_version, scripted)
-    epoch, key = time.time(), server.endpoint.api_key
-    header = Header(
-        kind=Kind.LOAD,
-        name=f"{scenario.title or 'load'}, {server.model}",
-        command=tuple(sys.argv),
-        harness=version_line().split()[1],
-        seed=plan.seed,
-        started=epoch,
+    served = Served.by(server)
+    header, key = (
+        new_header(Kind.LOAD, f"{scenario.title or 'load'}, {server.model}", plan.seed),
+        server.endpoint.api_key,
     )
-    with RunWriter.begin(folder, header, secrets=() if key == NO_KEY else (key,)) as writer:
-        writer.write(_target(server))
-        keeper = Keeper(writer, server.model, epoch)
+    secrets = [*secret_values(os.environ), *(() if key == NO_KEY else (key,))]
+    with RunWriter.begin(folder, header, secrets) as writer:
+        writer.write(target_of(server, writer, server.model))
+        keeper = Keeper(writer, server.model, header.started)
         pid = server.pid if isinstance(server, RemoteServer) else None
         running = Load(scenario, served, plan, keeper, pid)
         try:
@@ -179,22 +177,6 @@ def _run(scenario: Scenario, plan: Plan, server: RemoteServer | AttachedServer, 
             keeper.summary(running.as_json())
         writer.write(End(at=time.time(), exit_code=_exit_code(running), stopped=running.stopped))
     return running
-
-
-def _target(server: RemoteServer | AttachedServer) -> Target:
-    entry = server.entry
-    target = Target(
-        id=server.model, title=entry.name, family=entry.family, lane=server.lane, vllm=server.vllm_version
-    )
-    if isinstance(server, AttachedServer):
-        return target
-    more = {
-        "environment": server.environment.describe(),
-        "frontend": server.launch.frontend,
-        "logs": (str(server.log_path),),
-        "startup_s": server.startup_seconds,
-    }
-    return target.model_copy(update=more)
 
 
 async def _until_stopped(running: Load) -> None:

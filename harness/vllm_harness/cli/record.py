@@ -151,8 +151,7 @@ def _held(
     mcp: Mapping[str, RunningMcp] | None = None,
 ) -> Conversation:
     """A conversation over the only transport."""
-    scripted = server.lane == "scripted"
-    served = Served(server.endpoint, server.model, server.entry, server.vllm_version, scripted)
+    served = Served.by(server)
     return run(scenario, served, transports, attempts=server.entry.limits.live_attempts, mcp=mcp)[0]
 
 

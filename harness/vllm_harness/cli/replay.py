@@ -136,8 +136,7 @@ def _serve(cassette: Cassette, port: int, timed: bool) -> None:
 
 
 def _play(cassette: Cassette, server: RemoteServer | AttachedServer) -> list[Played]:
-    scripted = server.lane == "scripted"
-    served = Served(server.endpoint, server.model, server.entry, server.vllm_version, scripted)
+    served = Served.by(server)
     for objection in objections(cassette, served):
         show(objection)
     return played_on(cassette, served)

@@ -20,14 +20,12 @@ from vllm_harness.cli.options import (
     VLLM_PYTHON,
     environment,
 )
-from vllm_harness.cli.run_folder import kept_run
+from vllm_harness.cli.run_folder import kept_run, target_of
 from vllm_harness.configuration.model_entries import Lane, ModelEntry, load_models
 from vllm_harness.endpoint import attach
 from vllm_harness.errors import UsageError
-from vllm_harness.files.redaction import secret_values
-from vllm_harness.machine.gpus import describe_gpus
 from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import Kind, Target
+from vllm_harness.runs.records import Kind
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.kept import records_of
@@ -148,9 +146,8 @@ def _run(
     writer: RunWriter,
     mcp: Mapping[str, RunningMcp] | None = None,
 ) -> list[Conversation]:
-    scripted = server.lane == "scripted"
-    served = Served(server.endpoint, server.model, server.entry, server.vllm_version, scripted)
-    target, at = _target(server, writer), time.time()
+    served = Served.by(server)
+    target, at = target_of(server, writer, f"{server.lane}-{server.entry.name}"), time.time()
     writer.write(target)
     conversations = run(scenario, served, transports, attempts=server.entry.limits.live_attempts, mcp=mcp)
     held = {each.transport.label for each in conversations}
@@ -158,28 +155,6 @@ def _run(
         for record in records_of(conversation, target.id, at, held):
             writer.write(record)
     return conversations
-
-
-def _target(server: RemoteServer | AttachedServer, writer: RunWriter) -> Target:
-    """The record of the server; what is secret in its command is never written."""
-    entry = server.entry
-    about = {"id": f"{server.lane}-{entry.name}", "title": entry.name, "family": entry.family}
-    if not isinstance(server, RemoteServer):
-        where = f"attached {server.endpoint.base_url}"
-        return Target(**about, lane=server.lane, vllm=server.vllm_version, environment=where)
-    command = server.launch.argv(server.port)
-    writer.hide(secret_values(server.launch.environ(), command))
-    return Target(
-        **about,
-        lane=server.lane,
-        vllm=server.environment.short_version,
-        environment=server.launch.describe(),
-        frontend=server.launch.frontend,
-        device="cpu" if server.environment.device == "cpu" else describe_gpus(),
-        command=tuple(command),
-        logs=(str(server.log_path),),
-        startup_s=server.startup_seconds,
-    )
 
 
 def check_capabilities(scenario: Scenario, entry: ModelEntry, lane: Lane) -> None:

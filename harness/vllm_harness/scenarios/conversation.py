@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol, Self
 
 import httpx
 import requests
@@ -26,6 +27,30 @@ from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import Meaning, Reasoning
 
 
+class Server(Protocol):
+    """A server of the harness, whoever started it."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Its address."""
+
+    @property
+    def model(self) -> str:
+        """The name that it serves."""
+
+    @property
+    def entry(self) -> ModelEntry:
+        """The model entry."""
+
+    @property
+    def vllm_version(self) -> str:
+        """Of its vLLM."""
+
+    @property
+    def lane(self) -> str:
+        """On the scripted one its model says what it is told."""
+
+
 @dataclass(frozen=True)
 class Served:
     """A server that scenarios run on.
@@ -43,6 +68,12 @@ class Served:
     entry: ModelEntry
     version: str
     scripted: bool
+
+    @classmethod
+    def by(cls, server: Server) -> Self:
+        """What a server serves."""
+        scripted = server.lane == "scripted"
+        return cls(server.endpoint, server.model, server.entry, server.vllm_version, scripted)
 
 
 def converse(scenario: Scenario, served: Served, transport: Transport, toolbox: Toolbox) -> Conversation:

@@ -58,7 +58,7 @@ class ScenarioRunner:
                 f"the scenario needs {', '.join(sorted(lacking))}, which {entry.name} does not claim",
                 hint="mark the test with pytest.mark.vllm_needs and these names",
             )
-        served = Served(self.server.endpoint, self.server.model, entry, self.server.vllm_version, scripted)
+        served = Served.by(self.server)
         over = transports_of(transports, streamed)
         conversations = run(read, served, over, defects=the_run(self.item.config).defects)
         for conversation in conversations:

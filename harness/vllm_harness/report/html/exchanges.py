@@ -112,9 +112,7 @@ def shown(exchange: Exchange, room: Allowance) -> dict[str, Any]:
         "final": room.value(final),
         "prompt": _pieces(exchange.prompt, room),
     }
-    fields["further"] = room.value(
-        exchange.model_dump(include={"further"}, exclude_defaults=True).get("further")
-    )
+    fields["further"] = room.value([each.model_dump(exclude_defaults=True) for each in exchange.further])
     if exchange.stream and not events:
         fields["pieces"] = [[round(each.after * 1000, 1), room.text(each.text)] for each in exchange.stream]
     return {name: value for name, value in fields.items() if value not in (None, "", [], {})}
