@@ -6,19 +6,21 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 Json = dict[str, Any]
+T = TypeVar("T")
+LOOK_S = 0.05
 OF_A_CONNECTION = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 
 
@@ -64,14 +66,14 @@ def gateway(url: str, fault: Fault) -> Iterator[str]:
         headers = {k: v for k, v in request.headers.items() if k not in OF_A_CONNECTION}
         for _ in range(fault.times):
             sent = upstream.build_request(request.method, request.url.path, headers=headers, content=raw)
-            answer = await upstream.send(sent, stream=True)
+            answer = await _unless_left(request, upstream.send(sent, stream=True))
             if fault.times > 1:
                 await answer.aread()
         left_out = OF_A_CONNECTION | fault.without
         kept = {k: v for k, v in answer.headers.items() if k not in left_out}
         status = fault.status(answer.status_code)
         if not kept.get("content-type", "").startswith("text/event-stream"):
-            body = await answer.aread()
+            body = await _unless_left(request, answer.aread())
             if fault.body is not _same:
                 body = json.dumps(fault.body(json.loads(body))).encode()
             await answer.aclose()
@@ -79,8 +81,13 @@ def gateway(url: str, fault: Fault) -> Iterator[str]:
         stream = _detached(answer, fault, behind) if fault.goes_on else _stream(answer, fault)
         return StreamingResponse(stream, status, kept)
 
-    app = Starlette(routes=[Route("/{path:path}", passed_on, methods=["GET", "POST", "DELETE"])])
-    listener = socket.create_server(("127.0.0.1", 0))
+    app = Starlette(
+        routes=[Route("/{path:path}", passed_on, methods=["GET", "POST", "DELETE"])],
+        exception_handlers={ClientDisconnect: lambda request, error: Response(status_code=499)},
+    )
+    # by this protocol's number asyncio sends each event at once; else the system holds some back for 40 ms
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
@@ -90,6 +97,16 @@ def gateway(url: str, fault: Fault) -> Iterator[str]:
         server.should_exit = True
         thread.join()
         listener.close()
+
+
+async def _unless_left(request: Request, asked: Coroutine[Any, Any, T]) -> T:
+    """What the server is asked for; ends the question where the client leaves before it is answered."""
+    task = asyncio.create_task(asked)
+    while not (await asyncio.wait({task}, timeout=LOOK_S))[0]:
+        if await request.is_disconnected():
+            task.cancel()
+            raise ClientDisconnect
+    return task.result()
 
 
 async def _stream(answer: httpx.Response, fault: Fault) -> AsyncIterator[bytes]:
