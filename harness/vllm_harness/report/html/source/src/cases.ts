@@ -4,14 +4,13 @@ import type { Index, Outcome, RunIndex, Target } from "./data";
 
 export type Change = "worse" | "better" | "other" | "new" | "gone" | "same";
 
-export const OUTCOMES: Outcome[] = ["finding", "known", "missed", "passed", "skipped", "cancelled"];
+export const OUTCOMES: Outcome[] = ["finding", "known", "passed", "skipped", "cancelled"];
 export const CHANGES: Change[] = ["worse", "better", "other", "new", "gone", "same"];
 
 export const WORD: Record<Outcome | Change, string> = {
   finding: "finding",
   known: "known defect",
   passed: "passed",
-  missed: "missed",
   skipped: "skipped",
   cancelled: "cancelled",
   worse: "worse",
@@ -198,7 +197,7 @@ export const ALL = "\u0000";
 export const cellKey = (row: string, group: string): string => `${row}\n${group}`;
 
 const emptyCell = (): Cell => ({
-  counts: { finding: 0, known: 0, missed: 0, passed: 0, skipped: 0, cancelled: 0 },
+  counts: { finding: 0, known: 0, passed: 0, skipped: 0, cancelled: 0 },
   changes: { worse: 0, better: 0, other: 0, new: 0, gone: 0, same: 0 },
   total: 0,
   worst: null,

@@ -1,6 +1,6 @@
 // What the page holds, as Python wrote it (contents.py), and how it is unpacked.
 
-export type Outcome = "passed" | "known" | "finding" | "missed" | "skipped" | "cancelled";
+export type Outcome = "passed" | "known" | "finding" | "skipped" | "cancelled";
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
 export interface Target {

@@ -11,7 +11,6 @@ export const SIGN: Record<Outcome | Change, string> = {
   finding: "✕",
   known: "◆",
   passed: "✓",
-  missed: "≈",
   skipped: "–",
   cancelled: "◌",
   worse: "▼",
