@@ -31,16 +31,20 @@ console = Console(highlight=False)
 def main(
     model: Annotated[str, typer.Argument(help="Model entry.")] = "qwen3",
     select: Annotated[str, typer.Option(help="Which tests of tests/behaviours: pytest's -k.")] = "responses",
-    rounds: Annotated[int, typer.Option(help="How often, after one warm-up.", min=1)] = 3,
+    rounds: Annotated[int, typer.Option(help="How often, after a warm-up: a multiple of 3.", min=1)] = 6,
     vllm: VLLM = None,
 ) -> None:
-    """Runs the same tests on one server, with a run folder and without, in turn; prints the medians."""
+    """Runs the same tests on one server, with a run folder and without, in turn; prints the medians.
+
+    A server grows slower with each run, so each round begins with another way.
+    """
     entry = load_models().get(model)
     launch = plan_launch(entry, environment(vllm, None, None), lane="scripted", progress=console.print)
     spent: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
     with RemoteServer(launch, progress=ConsoleProgress()) as server, tempfile.TemporaryDirectory() as folder:
         for number in range(rounds + 1):
-            for way, flags in WAYS.items():
+            for way in _turned(list(WAYS), number):
+                flags = WAYS[way]
                 given = [*flags, str(Path(folder) / f"{number}-{len(flags)}")] if flags else []
                 figures = _cpu_s(server, select, given)
                 if number:
@@ -50,6 +54,11 @@ def main(
                     f"{figures[1]:.2f} s of the server"
                 )
     _show(spent)
+
+
+def _turned(ways: list[str], number: int) -> list[str]:
+    first = number % len(ways)
+    return ways[first:] + ways[:first]
 
 
 def _show(spent: dict[str, list[tuple[float, float]]]) -> None:
