@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from vllm_harness.errors import HarnessError
+from vllm_harness.server.diagnosis import last_words
+from vllm_harness.server.errors import ServerDied
 from vllm_harness.server.leases.allocation import reserve_for
 from vllm_harness.server.leases.lease import Lease
 from vllm_harness.server.leases.memory import others_have_waited_s
 from vllm_harness.server.remote import RemoteServer
 
+MOST_DEATHS = 5
+"""In so many tests in a row a server may die before it is not started any more."""
 SHARE_S = 20.0
 """How long another run may wait for memory before this one gives back its idle servers, the target's too."""
 
@@ -22,6 +27,7 @@ class Pool:
         self._started: list[RemoteServer] = []  # the least recently used first
         self._used: set[RemoteServer] = set()
         self._lent: RemoteServer | None = None
+        self._deaths: Counter[RemoteServer] = Counter()
 
     @property
     def last_used(self) -> RemoteServer | None:
@@ -66,8 +72,20 @@ class Pool:
             lease.release()
 
     def use(self, server: RemoteServer) -> bool:
-        """Has a server ready for the current test; whether it was started anew after it had died."""
+        """Has a server ready for the current test; whether it was started anew after it had died.
+
+        Raises:
+            ServerDied: it died in too many tests in a row.
+        """
         died = server in self._started and not server.alive()
+        self._deaths[server] = self._deaths[server] + 1 if died else 0
+        if self._deaths[server] >= MOST_DEATHS:
+            raise ServerDied(
+                f"the server died in {MOST_DEATHS} tests in a row, and is not started again",
+                hint="run one of these tests alone, and read how its server ended",
+                lines=last_words(server.log_path),
+                log_path=server.log_path,
+            )
         if server in self._started:
             self._started.remove(server)
         if not server.alive():

@@ -1,0 +1,59 @@
+"""Which servers a run keeps, and which it starts no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_harness.server.errors import ServerDied
+from vllm_harness.testing.pool import MOST_DEATHS, Pool
+
+
+class _Mortal:
+    """What a pool asks of a server, without one."""
+
+    def __init__(self, log_path: Path) -> None:
+        self.log_path = log_path
+        self.starts = 0
+        self.lives = False
+
+    def alive(self) -> bool:
+        return self.lives
+
+    def start(self) -> None:
+        self.lives = True
+        self.starts += 1
+
+    def stop(self) -> None:
+        self.lives = False
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Any:
+    log = tmp_path / "server.log"
+    log.write_text("EngineCore encountered a fatal error\nRuntimeError: no such kernel\n")
+    return _Mortal(log)
+
+
+def test_server_that_dies_in_each_test_is_given_up(server: Any) -> None:
+    pool = Pool()
+    pool.use(server)
+    for _ in range(MOST_DEATHS - 1):
+        server.lives = False
+        assert pool.use(server)
+    server.lives = False
+    for _ in range(3):
+        with pytest.raises(ServerDied, match=r"no such kernel"):
+            pool.use(server)
+    assert server.starts == MOST_DEATHS
+
+
+def test_server_that_dies_now_and_then_is_started_again(server: Any) -> None:
+    pool = Pool()
+    pool.use(server)
+    for _ in range(2 * MOST_DEATHS):
+        server.lives = False
+        assert pool.use(server)
+        assert not pool.use(server)
