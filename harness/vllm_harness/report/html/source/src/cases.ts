@@ -69,7 +69,7 @@ export function casesOf(run: RunIndex, number: number, outcomes: Outcome[]): Cas
     title: row[3],
     outcome: outcomes[row[4]]!,
     defects: row[5],
-    summary: row[6],
+    summary: row[6].replace(/^AssertionError: /, ""),
     seconds: row[7],
     attempts: row[8],
     codes: row[9],

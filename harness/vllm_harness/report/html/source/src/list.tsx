@@ -76,11 +76,11 @@ export function List({ entries, address, several, groups, last, hidden, onOpen }
                 <span class="case-target">{[several && each.target.title, several && each.target.about, groups.get(each.group)].filter(Boolean).join(" · ")}</span>
               </span>
               <span class="case-why">
+                {each.outcome !== "known" && each.summary ? <span class="summary">{each.summary}</span> : null}
                 {each.defects.slice(0, TAGS).map((defect) => (
                   <span class="tag">{defect}</span>
                 ))}
                 {each.defects.length > TAGS && <span class="tag">{`+${each.defects.length - TAGS}`}</span>}
-                {each.outcome !== "known" && each.summary ? <span>{each.summary}</span> : null}
                 {entry.before && !entry.absent && entry.before.outcome !== each.outcome && (
                   <span class="was">was {WORD[entry.before.outcome]}</span>
                 )}
