@@ -52,13 +52,14 @@ def with_address(arguments: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def executor_of(ray: str, parallel: int | None, folder: Path) -> Iterator[Executor]:
+def executor_of(ray: str, parallel: int | None, folder: Path, *, tests: bool = False) -> Iterator[Executor]:
     """The executor that the options name; a cluster is left at the end, and what its nodes did is shown.
 
     Args:
         ray: the address of a cluster; empty: this machine.
         parallel: how many shards at a time on this machine.
         folder: of the run.
+        tests: whether the nodes need the tests of the checkout.
 
     Raises:
         UsageError: `--jobs` is given for a cluster.
@@ -72,7 +73,7 @@ def executor_of(ray: str, parallel: int | None, folder: Path) -> Iterator[Execut
     notes, places = plain_console(stderr=True), Places(folder)
     with tempfile.TemporaryDirectory(prefix="vllm-harness-ray-") as shipped:
         notes.print("connecting to Ray, and sending the harness to its nodes")
-        with connected(ray, runtime_env=runtime_env(Path(shipped))) as module:
+        with connected(ray, runtime_env=runtime_env(Path(shipped), tests)) as module:
             try:
                 yield RayCluster(module, notes.print, places.add, _patience())
             finally:
@@ -103,7 +104,7 @@ def keep_command(folder: Path) -> None:
     (folder / COMMAND).write_text(json.dumps(sys.argv[1:]))
 
 
-def resume(kind: str, run: str, ray: str, main: Callable[[list[str]], object]) -> None:
+def resume(kind: str, run: str, ray: str, main: Callable[[list[str]], object], option: str = "--run") -> None:
     """Runs the command of a run once more, in its folder: what has finished does not run again.
 
     Args:
@@ -111,6 +112,7 @@ def resume(kind: str, run: str, ray: str, main: Callable[[list[str]], object]) -
         run: its name or folder.
         ray: the address of the cluster, where it is another one than that time.
         main: runs the command line.
+        option: by which the command takes the folder.
 
     Raises:
         UsageError: there is no such run, or its command was not kept.
@@ -122,7 +124,10 @@ def resume(kind: str, run: str, ray: str, main: Callable[[list[str]], object]) -
         raise UsageError(
             f"{folder} holds no run that can go on", hint="name the run that a command printed"
         ) from error
-    main([*_without(arguments, "--run", *(["--ray"] if ray else [])), "--run", run, *_ray(ray)])
+    kept = _without(arguments, option, *(["--ray"] if ray else []))
+    further = [option, str(folder), *_ray(ray)]
+    at = kept.index("--") if "--" in kept else len(kept)
+    main([*kept[:at], *further, *kept[at:]])
 
 
 def _ray(address: str) -> list[str]:

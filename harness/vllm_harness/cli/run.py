@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness.cli.cluster import RAY, RESUME, resume
 from vllm_harness.cli.options import (
     CHANGED_FROM,
     COLD_START,
@@ -19,6 +20,7 @@ from vllm_harness.cli.options import (
     VLLM_PYTHON,
 )
 from vllm_harness.cli.run_changed import arguments_of_change
+from vllm_harness.cli.run_on_cluster import ClusterRun, run_on_cluster
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import checkout
 
@@ -61,8 +63,15 @@ def run(
         typer.Option("--changed", help="Of a working tree: only the tests that its change can touch."),
     ] = False,
     changed_from: CHANGED_FROM = "",
+    ray: RAY = "",
+    resumed: RESUME = "",
 ) -> None:
-    """Run the suites: behaviours, Harmony, standard, defects. Further flags after `--` go to pytest."""
+    """Run the suites: behaviours, Harmony, standard, defects. Further flags after `--` go to pytest.
+
+    On a cluster (`--ray`) several environments may be given, by commas; a target's suites run on one node.
+    """
+    if resumed:
+        resume("runs", resumed, ray, context.find_root().command.main, option="--report")
     if changed_from and not changed:
         raise UsageError("--changed-from says what --changed compares with", hint="add --changed")
     root = checkout()
@@ -70,6 +79,32 @@ def run(
         raise UsageError(
             "the installed package has no suites", hint="scripts/run in a checkout of vllm-harness"
         )
+    if ray:
+        _refuse_with_ray(
+            {
+                "--vllm-python": vllm_python,
+                "--device": device,
+                "--keep-servers": keep_servers,
+                "--server-url": server_url,
+                "--books-url": books_url,
+                "--models-file": models_file,
+                "--changed": changed,
+            }
+        )
+        flags = {"cold-start": cold_start, "report-all": report_all}
+        further = [f"--vllm-{name}" for name, wanted in flags.items() if wanted]
+        further += [f"--vllm-repeat={repeat}"] if repeat else []
+        asked = ClusterRun(
+            ray,
+            model or (),
+            lane,
+            vllm or "",
+            frontend or "python",
+            SUITES,
+            (*further, *context.args),
+            report,
+        )
+        raise typer.Exit(run_on_cluster(asked))
     options = {
         "lane": lane,
         "spec": vllm,
@@ -95,3 +130,9 @@ def run(
         tests = arguments_of_change(root, SUITES, vllm or "", changed_from, model or [])
     command = [sys.executable, "-m", "pytest", f"--rootdir={root}", *tests, *given, *context.args]
     os.execv(sys.executable, command)
+
+
+def _refuse_with_ray(given: dict[str, object]) -> None:
+    """Raises UsageError where an option is given that means something on this machine only."""
+    if wrong := next((name for name, value in given.items() if value), None):
+        raise UsageError(f"{wrong} is of this machine", hint="leave it out, or leave out --ray")

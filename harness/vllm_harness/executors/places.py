@@ -51,6 +51,13 @@ class NodeUse:
     at_a_time: float
 
 
+def placed_in(folder: Path) -> list[Placed]:
+    """What a run's folder says of its cells; a line that was cut by a kill is left aside."""
+    path = folder / FILE
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [Placed(**json.loads(line)) for line in lines if line.endswith("\n")]
+
+
 class Places:
     """Keeps where cells ran, a line each, at once.
 

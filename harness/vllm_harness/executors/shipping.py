@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +30,14 @@ class ShippingError(HarnessError):
     """The harness cannot be made into a wheel."""
 
 
-def runtime_env(folder: Path) -> dict[str, Any]:
+def runtime_env(folder: Path, tests: bool = False) -> dict[str, Any]:
     """Ray's description of what the workers of a run get.
 
     Their fork servers end with them, so that none outlives the run.
 
     Args:
         folder: an empty one, for what is shipped; it has to stay until Ray is connected.
+        tests: whether the checkout's tests, and what they import, are shipped as well.
 
     Raises:
         UsageError: the variable has another value than 0 and 1.
@@ -45,11 +48,13 @@ def runtime_env(folder: Path) -> dict[str, Any]:
     if not _ships():
         return {"env_vars": variables}
     wheel = make_wheel(folder)
+    if tests:
+        _copy_tests(folder)
     return {
         "env_vars": variables,
         "working_dir": str(folder),
         "uv": {
-            "packages": [*pins(), f"{_ON_NODE}/{wheel.name}"],
+            "packages": [*pins(_of_tests() if tests else ()), f"{_ON_NODE}/{wheel.name}"],
             "uv_pip_install_options": ["--quiet"],
         },
     }
@@ -101,10 +106,34 @@ def _is_of_wheel(file: importlib.metadata.PackagePath) -> bool:
     return not outside and file.name not in ("INSTALLER", "REQUESTED", "direct_url.json")
 
 
-def pins() -> list[str]:
-    """The packages that the harness needs, each as it is installed here: `httpx==0.28.1`."""
-    found: dict[str, str] = {}
-    wanted = [NAME]
+def _copy_tests(folder: Path) -> None:
+    root = _checkout()
+    shutil.copytree(root / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(root / "pyproject.toml", folder)  # pytest's settings
+
+
+def _of_tests() -> list[str]:
+    """The packages that the tests import, as far as they are installed here."""
+    project = tomllib.loads((_checkout() / "pyproject.toml").read_text())
+    named = [text for text in project["dependency-groups"]["dev"] if isinstance(text, str)]
+    names = [canonicalize_name(Requirement(text).name) for text in named]
+    installed = {canonicalize_name(each.name) for each in importlib.metadata.distributions()}
+    return [name for name in names if name in installed]
+
+
+def _checkout() -> Path:
+    root = checkout()
+    if root is None:
+        raise ShippingError(
+            "the installed harness has no tests", hint="run the command in a checkout of the harness"
+        )
+    return root
+
+
+def pins(further: Sequence[str] = ()) -> list[str]:
+    """The harness's packages, further ones and all that they need, as installed here: `httpx==0.28.1`."""
+    found = {name: importlib.metadata.version(name) for name in further}
+    wanted = [NAME, *further]
     while wanted:
         for name in _required(wanted.pop()):
             if name not in found:

@@ -1,0 +1,68 @@
+"""The suites on three nodes come to what they come to on one machine, case by case."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from vllm_harness.report.run import read_run
+
+COMMAND = (sys.executable, "-m", "vllm_harness.cli.main", "run", "--model", "qwen3", "--lane", "scripted")
+SELECTED = ("--", "-k", "test_responses_basics or test_responses_reasoning")
+
+
+def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, "--vllm", "0.32.0", "--report", str(folder), *options, *SELECTED],
+        env={**os.environ, "VLLM_HARNESS_RAY_SHIP": "0"},
+        capture_output=True,
+        text=True,
+    )
+
+
+def cases_of(folder: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
+    """What became of each case, without what no two runs share."""
+    return {
+        (case.target, case.id): (
+            case.group,
+            case.outcome,
+            sorted(case.defects),
+            sorted({each.code for each in case.findings}),
+            case.attempts,
+        )
+        for case in read_run(folder).cases
+    }
+
+
+def test_the_cases_are_those_of_one_machine(nodes: Any, tmp_path: Path) -> None:
+    one = run(tmp_path / "here", "--at-once", "0")
+    several = run(tmp_path / "there", "--ray", nodes.address)
+    assert several.returncode == one.returncode == 0, several.stdout + several.stderr + one.stdout
+    here = cases_of(tmp_path / "here")
+    assert len(here) > 20
+    assert cases_of(tmp_path / "there") == here
+    assert all(case.node for case in read_run(tmp_path / "there").cases)
+
+
+def test_what_has_finished_does_not_run_again(nodes: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert run(folder, "--ray", nodes.address).returncode == 0
+    before = cases_of(folder)
+    places = folder / "places.jsonl"
+    *_, last = places.read_text().splitlines(keepends=True)
+    places.write_text(places.read_text().removesuffix(last))
+    resumed = subprocess.run(
+        [*COMMAND[:4], "--resume", str(folder), "--ray", nodes.address],
+        env={**os.environ, "VLLM_HARNESS_RAY_SHIP": "0"},
+        capture_output=True,
+        text=True,
+    )
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert "suites: 1 to do" in resumed.stderr
+    assert cases_of(folder) == before
+    cells = [json.loads(line)["cell"] for line in places.read_text().splitlines()]
+    assert len(cells) == len(set(cells)) == 4
