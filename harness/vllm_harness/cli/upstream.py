@@ -50,6 +50,9 @@ def run(
             f"{','.join(KINDS)}.",
         ),
     ] = "",
+    unit_tests: Annotated[
+        bool, typer.Option(help="Run those that start no server too, in the server's own Python.")
+    ] = True,
 ) -> None:
     """Run test files of a release over the harness's servers."""
     every = [*(files or []), *context.args]
@@ -65,6 +68,7 @@ def run(
     options = {"lane": lane, "spec": vllm, "python": vllm_python, "device": device, "frontend": frontend}
     given = [f"--vllm-{name}={value}" for name, value in options.items() if value is not None]
     given += [f"--upstream-wrong-answers={wrong_answers}"]
+    given += [] if unit_tests else ["--upstream-no-unit-tests"]
     settings = ["-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
     command = [sys.executable, "-m", "pytest", "-p", "vllm_harness.upstream", *settings, *named, *given]
     os.chdir(folder)
