@@ -11,7 +11,9 @@ import typer
 
 from vllm_harness.cli.options import DEVICE, FRONTEND, LANE, VLLM, VLLM_PYTHON, environment
 from vllm_harness.errors import UsageError
+from vllm_harness.runs.places import find_run
 from vllm_harness.terminal.tables import plain_console
+from vllm_harness.upstream import measured
 from vllm_harness.upstream.release_tests import FOLDERS, fetch
 from vllm_harness.upstream.wrong import KINDS
 
@@ -73,3 +75,17 @@ def run(
     command = [sys.executable, "-m", "pytest", "-p", "vllm_harness.upstream", *settings, *named, *given]
     os.chdir(folder)
     os.execv(sys.executable, [*command, *every[len(paths) :]])
+
+
+@app.command()
+def table(
+    runs: Annotated[list[str], typer.Argument(help="The folders of runs, or `latest`.")],
+    write: Annotated[
+        bool, typer.Option("--write", help="Keep the figures in the package (for maintainers).")
+    ] = False,
+) -> None:
+    """Show what runs measured, as Markdown: by file, with the reasons of skips."""
+    found = [measured.measured(find_run(run)) for run in runs]
+    print("\n".join(map(measured.as_markdown, found)))
+    if write:
+        measured.write(found)

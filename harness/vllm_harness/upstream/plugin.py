@@ -25,6 +25,7 @@ from vllm_harness.testing.results import reason_of
 from vllm_harness.upstream import imports
 from vllm_harness.upstream.books import load_books
 from vllm_harness.upstream.elsewhere import Elsewhere
+from vllm_harness.upstream.release_tests import release_of
 from vllm_harness.upstream.results import RESULTS, show
 from vllm_harness.upstream.retries import count_retries
 from vllm_harness.upstream.run import UpstreamRun, book_for, name_of, path_in_upstream
@@ -247,6 +248,7 @@ def _try_wrong_answers(run: UpstreamRun, item: pytest.Item) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Begins the run's folder. Raises pytest.UsageError."""
     try:
+        session.config.stash[RUN].release = release_of(session.config.rootpath)
         session.config.stash[RUN].begin(run_folder())
     except HarnessError as error:
         raise pytest.UsageError(str(error)) from error

@@ -15,7 +15,7 @@ import pytest
 
 from vllm_harness.defects.registry import find, load_defects
 from vllm_harness.files.redaction import secret_values
-from vllm_harness.runs.beginning import new_header
+from vllm_harness.runs.beginning import describe_machine, new_header
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.records import End, Kind
 from vllm_harness.scripted.book import BookRule, ScriptBook
@@ -42,6 +42,7 @@ class UpstreamRun:
         wrong_answers: the kinds of wrong answers that each test that passed is run with too.
         current: the result of the test that runs.
         changed: the rules of the test that runs, where they are not its book's.
+        release: the release whose test files run; empty for a checkout's.
         unit_files: files with tests that start no server and import vLLM or torch: how many of them.
     """
 
@@ -51,6 +52,7 @@ class UpstreamRun:
     results: UpstreamResults = field(default_factory=UpstreamResults)
     current: TestResult = field(default_factory=TestResult)
     changed: tuple[RuleSpec, ...] | None = None
+    release: str = ""
     unit_files: dict[str, int] = field(default_factory=dict)
     _writer: RunWriter | None = None
     _began: float = field(default_factory=time.monotonic)
@@ -119,6 +121,9 @@ class UpstreamRun:
         self.results.about = {
             "environment": self.servers.environment.describe(),
             "vllm": self.servers.environment.vllm_version,
+            "short": self.servers.environment.short_version,
+            "tests": self.release,
+            "machine": describe_machine(),
             "lane": self.servers.lane,
             "servers": self.servers.started,
             "seconds": round(time.monotonic() - self._began, 1),

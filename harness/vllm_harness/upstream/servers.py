@@ -64,7 +64,7 @@ class UpstreamServers:
             NoStandIn: the scripted lane cannot serve it.
             StartupError: it does not start.
         """
-        entry = self._entry(model)
+        entry = self._entry(model, args)
         given = list(self._flags(args, entry))
         named = [part for flag, values in given for part in (flag, *values)]
         served = next(
@@ -111,8 +111,11 @@ class UpstreamServers:
         """The folder of gpt-oss's own tools, which `--tool-server demo` needs."""
         return overlay("gpt-oss", self.environment, quiet, python_version="3.12")
 
-    def _entry(self, model: str) -> ModelEntry:
-        return stand_in_entry(model) if self.lane == "scripted" else live_entry(model)
+    def _entry(self, model: str, args: Sequence[str]) -> ModelEntry:
+        if self.lane == "live":
+            return live_entry(model)
+        named = (values for flag, values in split_flags(args) if flag_name(flag) == "--tool-call-parser")
+        return stand_in_entry(model, *next(named, ())[:1])
 
     def _flags(self, args: Sequence[str], entry: ModelEntry) -> list[tuple[str, tuple[str, ...]]]:
         known, kept = load_stand_ins(), []
