@@ -101,12 +101,12 @@ def measured(folder: Path) -> MeasuredRun:
     if not path.is_file():
         raise UsageError(f"{folder} has no {RESULTS}", hint="name the folder of a run of `upstream run`")
     results = json.loads(path.read_text())
-    tests = [
+    every = [
         (f"{file.removeprefix('tests/')}::{name}", test)
         for file, found in results["files"].items()
         for name, test in found["tests"].items()
-        if test["server"]
     ]
+    tests = [(name, test) for name, test in every if test["server"]]
     return MeasuredRun(
         tests=results["tests"],
         vllm=results["short"],
@@ -117,7 +117,7 @@ def measured(folder: Path) -> MeasuredRun:
             for file, found in results["files"].items()
         },
         skipped=dict(Counter(test["why"] for _, test in tests if test["outcome"] == "skipped").most_common()),
-        failures={name: test["why"] for name, test in tests if test["outcome"] == "failed"},
+        failures={name: test["why"] for name, test in every if test["outcome"] == "failed"},
         defects=_by_defect((test["why"], name) for name, test in tests if test["outcome"] == "defect"),
         retried=dict(Counter(test["retried_for"] for _, test in tests if test["retries"])),
         wrong=_wrong(tests),
@@ -174,10 +174,11 @@ def as_markdown(run: MeasuredRun) -> str:
     """A run as a section of a page."""
     total = run.total
     texts = f"{total.passed} of {total.tests - run.of_images} tests that start a server for a text model"
+    unit = f"{total.unit_passed} of {total.unit_tests} that start none"
     lines = [
         f"## The tests of {run.tests} against {run.vllm}",
         "",
-        f"{texts} ran and passed ({run.share:.0%}), and {total.unit_passed} of {total.unit_tests} that start none.",
+        f"{texts} ran and passed ({run.share:.0%}), and {unit}.",
         f"It took {run.seconds / 60:.0f} minutes on {run.machine}.",
         "",
         "| file | tests | passed | failed | skipped | defects | retries | unit tests |",
@@ -193,9 +194,9 @@ def as_markdown(run: MeasuredRun) -> str:
         ),
     ]
     if run.wrong:
-        share = run.wrong.failed / run.wrong.tried
+        failed, tried = run.wrong.failed, run.wrong.tried
         lines += [
-            f"With a wrong answer {run.wrong.failed} of {run.wrong.tried} tests that passed failed ({share:.0%}).",
+            f"With a wrong answer {failed} of {tried} tests that passed failed ({failed / tried:.0%}).",
             "",
             *_listed("These pass with any answer:", (f"`{test}`" for test in run.wrong.passed)),
         ]
