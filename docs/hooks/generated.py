@@ -1,8 +1,9 @@
 """A hook of mkdocs: pages that are generated from the code, and a check that no page loads from elsewhere.
 
 `reference/commands.md` comes from the command line, `reference/pytest.md` from the plugin,
-`reference/models.md` from the model of models.yaml, and `reference/defects.md` from the registry of defects
-and what was measured of it; documents of the root become pages as they are.
+`reference/models.md` from the model of models.yaml, `reference/defects.md` from the registry of defects and
+what was measured of it, and `reference/upstream-tests.md` from what runs of vLLM's own tests measured;
+documents of the root become pages as they are.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from vllm_harness.defects.entry import Defect, DefectClass
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.repro.table import Table
 from vllm_harness.testing import options
+from vllm_harness.upstream import measured
 
 ROOT = Path(__file__).parents[2]
 INCLUDED = {
@@ -49,6 +51,7 @@ def pages() -> dict[str, str]:
         "pytest": pytest_page(),
         "models": models_page(),
         "defects": defects_page(),
+        "upstream-tests": upstream_page(),
     }
     return included | {f"reference/{name}.md": text for name, text in reference.items()}
 
@@ -187,6 +190,19 @@ def defects_page() -> str:
         ("id", "product", "versions", "what goes wrong", "upstream"), list(map(_of_gateway, of_gateways))
     )
     return "\n".join(lines)
+
+
+def upstream_page() -> str:
+    """What runs of vLLM's own tests measured."""
+    lines = [
+        "# Runs of vLLM's own tests",
+        "",
+        "As `vllm-harness upstream run` measured them;",
+        "[Run vLLM's own tests](../how-to/upstream-tests.md) says what runs.",
+        "`vllm-harness upstream table RUN...` prints the same of another run.",
+        "",
+    ]
+    return "\n".join([*lines, *map(measured.as_markdown, measured.read())])
 
 
 def _defect(defect: Defect, table: Table) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from vllm_harness.cli.main import app
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.testing import options
+from vllm_harness.upstream import measured
 
 VARIABLE = re.compile(r"\bVLLM_HARNESS_[A-Z][A-Z_]*[A-Z]\b")
 CODE = ("harness", "scripts", "tests")
@@ -72,6 +73,13 @@ def test_fixture_is_on_its_page(fixture: str, pages: dict[str, str]) -> None:
 @pytest.mark.parametrize("key", [key for key in ModelEntry.model_fields if key != "name"])
 def test_key_of_a_model_entry_is_on_its_page(key: str, pages: dict[str, str]) -> None:
     assert f"| `{key}` |" in pages["reference/models.md"]
+
+
+def test_every_run_of_upstreams_tests_is_on_its_page(pages: dict[str, str]) -> None:
+    page = pages["reference/upstream-tests.md"]
+    for run in measured.read():
+        assert f"## The tests of {run.tests} against {run.vllm}\n" in page
+        assert all(f"| {file} |" in page for file in run.files)
 
 
 def test_every_defect_is_on_its_page(pages: dict[str, str]) -> None:

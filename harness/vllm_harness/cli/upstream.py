@@ -11,7 +11,9 @@ import typer
 
 from vllm_harness.cli.options import DEVICE, FRONTEND, LANE, VLLM, VLLM_PYTHON, environment
 from vllm_harness.errors import UsageError
+from vllm_harness.runs.places import find_run
 from vllm_harness.terminal.tables import plain_console
+from vllm_harness.upstream import measured
 from vllm_harness.upstream.release_tests import FOLDERS, fetch
 from vllm_harness.upstream.wrong import KINDS
 
@@ -50,6 +52,9 @@ def run(
             f"{','.join(KINDS)}.",
         ),
     ] = "",
+    unit_tests: Annotated[
+        bool, typer.Option(help="Run those that start no server too, in the server's own Python.")
+    ] = True,
 ) -> None:
     """Run test files of a release over the harness's servers."""
     every = [*(files or []), *context.args]
@@ -65,7 +70,22 @@ def run(
     options = {"lane": lane, "spec": vllm, "python": vllm_python, "device": device, "frontend": frontend}
     given = [f"--vllm-{name}={value}" for name, value in options.items() if value is not None]
     given += [f"--upstream-wrong-answers={wrong_answers}"]
+    given += [] if unit_tests else ["--upstream-no-unit-tests"]
     settings = ["-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
     command = [sys.executable, "-m", "pytest", "-p", "vllm_harness.upstream", *settings, *named, *given]
     os.chdir(folder)
     os.execv(sys.executable, [*command, *every[len(paths) :]])
+
+
+@app.command()
+def table(
+    runs: Annotated[list[str], typer.Argument(help="The folders of runs, or `latest`.")],
+    write: Annotated[
+        bool, typer.Option("--write", help="Keep the figures in the package (for maintainers).")
+    ] = False,
+) -> None:
+    """Show what runs measured, as Markdown: by file, with the reasons of skips."""
+    found = [measured.measured(find_run(run)) for run in runs]
+    print("\n".join(map(measured.as_markdown, found)))
+    if write:
+        measured.write(found)

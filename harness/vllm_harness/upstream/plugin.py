@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import sys
+import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +25,7 @@ from vllm_harness.testing.results import reason_of
 from vllm_harness.upstream import imports
 from vllm_harness.upstream.books import load_books
 from vllm_harness.upstream.elsewhere import Elsewhere
+from vllm_harness.upstream.release_tests import release_of
 from vllm_harness.upstream.results import RESULTS, show
 from vllm_harness.upstream.retries import count_retries
 from vllm_harness.upstream.run import UpstreamRun, book_for, name_of, path_in_upstream
@@ -36,7 +38,6 @@ FINDER = pytest.StashKey[imports.StandInFinder]()
 _SERVERS = ("RemoteOpenAIServer", "RemoteLaunchRenderServer", "RemoteVLLMServer")
 _BY_NAME = "getfixturevalue"
 _USES_SERVER = re.compile(rf"{'|'.join(_SERVERS)}|def test_\w+\([^)]*\b(?:client|server)\b")
-_UNIT = "a unit test of vLLM's own Python: it starts no server, and its file imports vLLM or torch"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,6 +49,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="",
         help="run each of upstream's tests that passed with wrong answers too, by which it has to fail: "
         f"{','.join(KINDS)}",
+    )
+    group.addoption(
+        "--upstream-no-unit-tests",
+        action="store_true",
+        help="leave out upstream's tests that start no server, which run in the server's own Python",
     )
 
 
@@ -71,6 +77,13 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     early_config.stash[FINDER] = imports.install(elsewhere)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Has upstream's tool_use run its large models too, which it leaves out without `--extended`."""
+    if config.stash[RUN].scripted and hasattr(config.option, "extended"):
+        config.option.extended = True
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Takes the finder back."""
     if finder := config.stash.get(FINDER, None):
@@ -78,7 +91,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leaves out files that import vLLM or torch and start no server."""
+    """Keeps files that import vLLM or torch and start no server for the server's own Python."""
     if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
         return None
     text = collection_path.read_text()
@@ -87,7 +100,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     named = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
     if any(collection_path.is_relative_to(path) for path in named):
         number = len(re.findall(r"^ *(?:async )?def test_", text, re.MULTILINE))
-        config.stash[RUN].results.left_out[path_in_upstream(collection_path)] = number
+        config.stash[RUN].unit_files[path_in_upstream(collection_path)] = number
     return True
 
 
@@ -107,6 +120,11 @@ def _imports_vllm(path: Path) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skips what cannot run, each with its reason; counts the retries of the tests' helpers."""
     run = config.stash[RUN]
+    unit = [item for item in items if not _starts_server(item) and _imports_vllm(item.path)]
+    for item in unit:
+        items.remove(item)
+        run.unit_files[path_in_upstream(item.path)] = run.unit_files.get(path_in_upstream(item.path), 0) + 1
+    config.hook.pytest_deselected(items=unit)
     for item in items:
         result, book, test = run.result(item), book_for(item), name_of(item)
         result.server, result.retried_for = _starts_server(item), book.retried_for(test)
@@ -124,8 +142,6 @@ def _why_not(item: pytest.Item, scripted: bool) -> str | None:
         return f"upstream's root conftest has the fixture {missing[0]}, which computes with torch"
     if scripted and (reason := book_for(item).skip(name_of(item))):
         return reason
-    if not _starts_server(item) and _imports_vllm(item.path):
-        return _UNIT
     return None
 
 
@@ -176,7 +192,7 @@ def pytest_runtest_makereport(
         report.outcome, report.wasxfail = "skipped", defect
         result.outcome, result.why = "defect", defect
     elif report.failed:
-        result.outcome, result.why = "failed", reason_of(report)
+        result.outcome, result.why, result.details = "failed", reason_of(report), report.longreprtext
     elif report.skipped:
         expected = getattr(report, "wasxfail", None)
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
@@ -191,11 +207,12 @@ def pytest_runtest_makereport(
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
     """Runs a test that passed again, with wrong answers."""
     run = item.config.stash[RUN]
-    run.current = run.result(item)
+    run.current, began = run.result(item), time.time()
     done = yield
     if run.wrong_answers and run.scripted and run.current.outcome == "passed" and run.current.server:
         _try_wrong_answers(run, item)
         item.session._setupstate.teardown_exact(nextitem)
+    run.keep(path_in_upstream(item.path), name_of(item), began)
     return done
 
 
@@ -227,9 +244,27 @@ def _try_wrong_answers(run: UpstreamRun, item: pytest.Item) -> None:
     run.changed, result.retries, result.unscripted = None, seen, asked
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Begins the run's folder. Raises pytest.UsageError."""
+    try:
+        session.config.stash[RUN].release = release_of(session.config.rootpath)
+        session.config.stash[RUN].begin(run_folder())
+    except HarnessError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Ends the servers, and keeps the results."""
-    session.config.stash[RUN].finish(run_folder())
+    """Ends the servers, runs what needs none, and keeps the results."""
+    run, option = session.config.stash[RUN], session.config.option
+    run.servers.stop()
+    if option.upstream_no_unit_tests or option.collectonly or session.shouldstop or session.shouldfail:
+        run.results.left_out = run.unit_files
+    elif run.unit_files:
+        failed = run.unit_tests(session.config)
+        if failed or session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED if failed else pytest.ExitCode.OK
+    run.finish(run_folder(), int(session.exitstatus))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

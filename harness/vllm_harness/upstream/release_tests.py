@@ -49,7 +49,7 @@ def fetch(version: str, *, progress: Progress = quiet) -> Path:
             f"the tests of vLLM {version} are not pinned",
             hint=f"use one of {', '.join(pins)}, or add its sha256 to env/{_PINS}",
         )
-    folder = cache_dir() / "upstream" / f"vllm-{version}-{pins[version][:8]}"
+    folder = _folder(version, pins[version])
     folder.parent.mkdir(exist_ok=True)
     with locked_for_making(folder, progress):
         if not folder.is_dir():
@@ -65,6 +65,15 @@ def fetch(version: str, *, progress: Progress = quiet) -> Path:
                 tar.extractall(half, members=_wanted(tar), filter="data")
                 (half / "out").rename(folder)
     return folder
+
+
+def release_of(folder: Path) -> str:
+    """The release whose fetched tests are in a folder; empty for another folder."""
+    return next((version for version, pin in releases().items() if _folder(version, pin) == folder), "")
+
+
+def _folder(version: str, pin: str) -> Path:
+    return cache_dir() / "upstream" / f"vllm-{version}-{pin[:8]}"
 
 
 def _wanted(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:

@@ -6,13 +6,13 @@ import json
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.console import Console
 
 from vllm_harness.terminal.tables import one_line, show_table
 
-HEADINGS = ("file", "tests", "passed", "failed", "skipped", "defects", "retries")
+HEADINGS = ("file", "tests", "passed", "failed", "skipped", "defects", "retries", "unit tests")
 RESULTS = "upstream.json"
 
 
@@ -23,6 +23,7 @@ class TestResult:
     Attributes:
         outcome: `passed`, `failed`, `skipped` or `defect`.
         why: of a failure, in one line; the reason of a skip; the id of a defect.
+        details: of a failure, whole.
         server: whether it uses a server.
         retries: requests that the test's own helpers made again, and runs that a plugin repeated.
         retried_for: the id of the known defect that the retries are owed to, where there is one.
@@ -31,8 +32,11 @@ class TestResult:
         wrong: of each rule, the kind of wrong answer that the test failed on; None: it passes with any.
     """
 
+    __test__: ClassVar[bool] = False  # for pytest, which takes it for a test by its name
+
     outcome: str = ""
     why: str = ""
+    details: str = ""
     server: bool = True
     retries: int = 0
     retried_for: str | None = None
@@ -90,11 +94,9 @@ class UpstreamResults:
 
 def show(console: Console, results: UpstreamResults) -> None:
     """Prints the table of a run, why tests were skipped, and what its books lack."""
-    rows = [
-        [file, *map(str, _counts(list(tests.values())).values())] for file, tests in results.tests.items()
-    ]
     every = [result for tests in results.tests.values() for result in tests.values()]
-    rows.append(["all", *map(str, _counts(every).values())])
+    rows = [_row(file, list(tests.values())) for file, tests in results.tests.items()]
+    rows.append(_row("all", every))
     show_table(console, HEADINGS, rows, numbers=HEADINGS[1:], whole=True)
     served = results.served()
     if served:
@@ -102,6 +104,10 @@ def show(console: Console, results: UpstreamResults) -> None:
         console.print(
             f"of {len(served)} tests that use a server, {passed} passed ({passed / len(served):.0%})"
         )
+    for file, tests in results.tests.items():
+        for test, result in tests.items():
+            if result.outcome == "failed" and not result.server:
+                console.print(f"failed: {file}: {test}: {one_line(result.why)}")
     reasons = Counter(result.why for result in every if result.outcome == "skipped")
     for reason, count in reasons.most_common():
         console.print(f"skipped {count}: {one_line(reason)}")
@@ -142,6 +148,14 @@ def _show_wrong(console: Console, results: UpstreamResults) -> None:
     )
     for file, test in empty:
         console.print(f"passes with any answer: {file}: {test}")
+
+
+def _row(file: str, tests: list[TestResult]) -> list[str]:
+    """A row of the table: the tests that use a server, and how many of the others passed."""
+    served, unit = [test for test in tests if test.server], [test for test in tests if not test.server]
+    passed = sum(test.outcome == "passed" for test in unit)
+    counts = list(map(str, _counts(served).values())) if served else [""] * len(_counts([]))
+    return [file, *counts, f"{passed} of {len(unit)}" if unit else ""]
 
 
 def _counts(results: list[TestResult]) -> dict[str, int]:

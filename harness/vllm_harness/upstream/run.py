@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -13,15 +14,21 @@ from typing import Any
 import pytest
 
 from vllm_harness.defects.registry import find, load_defects
+from vllm_harness.files.redaction import secret_values
+from vllm_harness.runs.beginning import describe_machine, new_header
+from vllm_harness.runs.folder import RunWriter
+from vllm_harness.runs.records import End, Kind
 from vllm_harness.scripted.book import BookRule, ScriptBook
 from vllm_harness.scripted.book_file import RuleSpec
 from vllm_harness.scripted.in_server.vllm_harness_names import DEFAULT_BOOK
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.upstream.books import UpstreamBook, book_of
 from vllm_harness.upstream.elsewhere import Elsewhere
+from vllm_harness.upstream.kept import case_of, target_of
 from vllm_harness.upstream.results import TestResult, UpstreamResults
 from vllm_harness.upstream.servers import UpstreamServers
 from vllm_harness.upstream.tests_utils import RemoteVLLMServer
+from vllm_harness.upstream.unit_tests import run_unit_tests
 
 
 @dataclass
@@ -35,6 +42,8 @@ class UpstreamRun:
         wrong_answers: the kinds of wrong answers that each test that passed is run with too.
         current: the result of the test that runs.
         changed: the rules of the test that runs, where they are not its book's.
+        release: the release whose test files run; empty for a checkout's.
+        unit_files: files with tests that start no server and import vLLM or torch: how many of them.
     """
 
     servers: UpstreamServers
@@ -43,6 +52,9 @@ class UpstreamRun:
     results: UpstreamResults = field(default_factory=UpstreamResults)
     current: TestResult = field(default_factory=TestResult)
     changed: tuple[RuleSpec, ...] | None = None
+    release: str = ""
+    unit_files: dict[str, int] = field(default_factory=dict)
+    _writer: RunWriter | None = None
     _began: float = field(default_factory=time.monotonic)
 
     @property
@@ -75,14 +87,43 @@ class UpstreamRun:
                     asked = [use["no_script"] for use in book.report()["uses"] if use["no_script"]]
                     self.current.unscripted += [_rule_for(name_of(item), why) for why in asked]
 
-    def finish(self, folder: Path) -> None:
+    def begin(self, folder: Path) -> None:
+        """Begins the run's folder. Raises UsageError."""
+        secrets = secret_values(os.environ)
+        self._writer = RunWriter.begin(folder, new_header(Kind.UPSTREAM, self.servers.lane), secrets)
+        self._writer.write(target_of(self.servers))
+
+    def keep(self, file: str, test: str, began: float | None = None) -> None:
+        """Keeps what became of a test in the run's folder."""
+        assert self._writer
+        self._writer.write(case_of(file, test, self.results.of(file, test), began))
+
+    def unit_tests(self, config: pytest.Config) -> bool:
+        """Runs the tests that start no server; whether one of them failed."""
+        failed, option = False, config.option
+        named = ["-k", option.keyword, "-m", option.markexpr, *self.unit_files]
+        for file, test, result in run_unit_tests(self.servers.environment, config.rootpath, named):
+            if test in self.results.tests.get(file, {}):
+                continue  # it has a server, and ran on it
+            self.results.tests.setdefault(file, {})[test] = result
+            self.keep(file, test)
+            failed = failed or result.outcome == "failed"
+        return failed
+
+    def finish(self, folder: Path, exit_code: int) -> None:
         """Ends the servers and keeps the results."""
         self.servers.stop()
         self.elsewhere.stop()
+        assert self._writer
+        self._writer.write(End(at=time.time(), exit_code=exit_code))
+        self._writer.close()
         self.results.dropped = self.servers.dropped
         self.results.about = {
             "environment": self.servers.environment.describe(),
             "vllm": self.servers.environment.vllm_version,
+            "short": self.servers.environment.short_version,
+            "tests": self.release,
+            "machine": describe_machine(),
             "lane": self.servers.lane,
             "servers": self.servers.started,
             "seconds": round(time.monotonic() - self._began, 1),

@@ -12,7 +12,8 @@ from vllm_harness.environments.installer import uv_path
 from vllm_harness.environments.overlay import overlay
 from vllm_harness.environments.spec import Environment
 from vllm_harness.server.kept import identity
-from vllm_harness.server.launch import plan_launch
+from vllm_harness.server.launch import Launch, plan_launch
+from vllm_harness.server.leases.lease import WaitCannotEnd
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.terminal.status import quiet
 from vllm_harness.upstream.adapters import zero_adapter
@@ -63,7 +64,7 @@ class UpstreamServers:
             NoStandIn: the scripted lane cannot serve it.
             StartupError: it does not start.
         """
-        entry = self._entry(model)
+        entry = self._entry(model, args)
         given = list(self._flags(args, entry))
         named = [part for flag, values in given for part in (flag, *values)]
         served = next(
@@ -86,10 +87,14 @@ class UpstreamServers:
             return server
         if server is not None:
             server.stop()
-        server = RemoteServer(launch, port=port, startup_s=startup_s)
-        server.start()
         self.started += 1
-        return server
+        try:
+            return _started(launch, port, startup_s)
+        except WaitCannotEnd:
+            if not self._idle:
+                raise
+            self.stop()
+            return _started(launch, port, startup_s)
 
     def give_back(self, server: RemoteServer) -> None:
         """Takes a server back that a test does not use any more; of the idle ones the oldest is ended."""
@@ -106,8 +111,11 @@ class UpstreamServers:
         """The folder of gpt-oss's own tools, which `--tool-server demo` needs."""
         return overlay("gpt-oss", self.environment, quiet, python_version="3.12")
 
-    def _entry(self, model: str) -> ModelEntry:
-        return stand_in_entry(model) if self.lane == "scripted" else live_entry(model)
+    def _entry(self, model: str, args: Sequence[str]) -> ModelEntry:
+        if self.lane == "live":
+            return live_entry(model)
+        named = (values for flag, values in split_flags(args) if flag_name(flag) == "--tool-call-parser")
+        return stand_in_entry(model, *next(named, ())[:1])
 
     def _flags(self, args: Sequence[str], entry: ModelEntry) -> list[tuple[str, tuple[str, ...]]]:
         known, kept = load_stand_ins(), []
@@ -135,3 +143,9 @@ class UpstreamServers:
         own = [self.tools()] if tools else []  # another path is another fork server
         packages = os.pathsep.join(map(str, [*self.environment.pythonpath, *own]))
         return {**found, **added, "PYTHONPATH": packages}
+
+
+def _started(launch: Launch, port: int | None, startup_s: float | None) -> RemoteServer:
+    server = RemoteServer(launch, port=port, startup_s=startup_s)
+    server.start()
+    return server

@@ -30,11 +30,15 @@ class NoStandIn(HarnessError):
 
 
 class StandInOf(StrictModel):
-    """What stands in for a model: an `entry`, or a `family` on the real `tokenizer` of an asset."""
+    """What stands in for a model: an `entry`, or a `family` on the real `tokenizer` of an asset.
+
+    With one of the tool parsers in `parsers` it is the family that is named there.
+    """
 
     entry: str | None = None
     family: str | None = None
     tokenizer: str | None = None
+    parsers: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _one_kind(self) -> StandInOf:
@@ -59,8 +63,12 @@ def load_stand_ins() -> StandInsFile:
 
 
 @cache
-def stand_in_entry(model: str) -> ModelEntry:
+def stand_in_entry(model: str, tool_parser: str = "") -> ModelEntry:
     """The entry that stands in for a model, without parsers and flags: a test names those it wants.
+
+    Args:
+        model: the id that a test asks for.
+        tool_parser: the tool parser that it asks for.
 
     Raises:
         NoStandIn: it has none; the message says why.
@@ -75,7 +83,8 @@ def stand_in_entry(model: str) -> ModelEntry:
     else:
         assert chosen.family
         assert chosen.tokenizer
-        family = replace(load_families()[chosen.family], name=f"{chosen.family}-{chosen.tokenizer}")
+        named = chosen.parsers.get(tool_parser, chosen.family)
+        family = replace(load_families()[named], name=f"{named}-{chosen.tokenizer}")
         entry = family_entry(family, real=assets.fetch(chosen.tokenizer))
     return entry.model_copy(update=_BARE)
 

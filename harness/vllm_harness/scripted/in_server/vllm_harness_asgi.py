@@ -62,6 +62,12 @@ def replay(content: bytes, receive: Any) -> Any:
     return first_the_body
 
 
+def route(scope: dict[str, Any]) -> str:
+    """The path of a request without the prefix of `--root-path`, with which it may come or not."""
+    path, root = str(scope.get("path", "")), scope.get("root_path", "")
+    return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
+
+
 def with_length_unknown(scope: dict[str, Any]) -> dict[str, Any]:
     """The scope without Content-Length, for a body that was changed."""
     return {**scope, "headers": [(k, v) for k, v in scope["headers"] if k.lower() != b"content-length"]}

@@ -45,7 +45,7 @@ class ScriptMiddleware:
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Handles a request."""
-        path = scope.get("path", "")
+        path = asgi.route(scope)
         if scope["type"] != "http":
             await self.app(scope, receive, send)
         elif path.startswith(names.CONTROL_PATH) and not asgi.of_this_user(scope):
@@ -61,7 +61,7 @@ class ScriptMiddleware:
             after = path.removeprefix(names.LOG_PATH)
             await asgi.send_json(send, 200, {"requests": self.log.after(int(after or 0))})
         elif scope["method"] == "POST" and path in conversations.APIS:
-            await self._generate(scope, receive, send)
+            await self._generate(scope, path, receive, send)
         elif path.startswith(f"{RESPONSES}/"):
             await self.app(scope, receive, self._keeping({}, send))
         else:
@@ -89,7 +89,7 @@ class ScriptMiddleware:
     def _book(self, name: str) -> ServedBook:
         return self.books.setdefault(name, ServedBook())
 
-    async def _generate(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+    async def _generate(self, scope: dict[str, Any], path: str, receive: Any, send: Any) -> None:
         raw = await asgi.body(receive)
         body = asgi.json_object(raw)
         if body is None:
@@ -97,7 +97,7 @@ class ScriptMiddleware:
             return
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
         name = headers.get(names.BOOK_HEADER, names.DEFAULT_BOOK)
-        facts = conversations.facts(scope["path"], headers, body, self.responses.before(body))
+        facts = conversations.facts(path, headers, body, self.responses.before(body))
         book = self._book(name)
         taken = book.take(facts)
         takes, reason = await self._said(scope, facts, taken)
@@ -106,7 +106,7 @@ class ScriptMiddleware:
             "id": f"{os.getpid()}-{next(self.numbers)}",
             "book": name,
             "script": rule.get("name"),
-            "path": scope["path"],
+            "path": path,
             "reason": reason,
             "no_script": _no_script(name, facts, reason) if reason and not rule else reason,
             "status": None,
@@ -121,7 +121,7 @@ class ScriptMiddleware:
             self.exchanges.keep(exchange, exchanges.Exchange(use["id"], takes, by_choice))
             rule = {**rule, "keep_prompt": True}
         changed = json.dumps(_with_script(body, use, takes, rule)).encode()
-        keeping = self._keeping(body, send) if scope["path"] == RESPONSES else send
+        keeping = self._keeping(body, send) if path == RESPONSES else send
         try:
             await self._run(scope, asgi.replay(changed, receive), keeping, use)
         finally:

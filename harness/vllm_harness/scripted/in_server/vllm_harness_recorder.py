@@ -39,7 +39,7 @@ class RecordMiddleware:
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Handles a request."""
-        path, method = scope.get("path", ""), scope.get("method")
+        path, method = asgi.route(scope), scope.get("method")
         if scope["type"] != "http":
             await self.app(scope, receive, send)
         elif path == names.RECORDING_PATH and not asgi.of_this_user(scope):
@@ -47,7 +47,7 @@ class RecordMiddleware:
         elif path == names.RECORDING_PATH:
             await self._control(method, scope, send)
         elif method == "POST" and path in TOKEN_FIELDS:
-            await self._generate(scope, receive, send)
+            await self._generate(scope, path, receive, send)
         elif record := self._of_response(path):
             await self.app(scope, receive, RecordedAnswer(record, send).send)
         else:
@@ -61,15 +61,15 @@ class RecordMiddleware:
                 await self._retrieve(record, scope)
         await asgi.send_json(send, 200, {"records": [_kept(record) for record in self.records]})
 
-    async def _generate(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+    async def _generate(self, scope: dict[str, Any], path: str, receive: Any, send: Any) -> None:
         raw = await asgi.body(receive)
         body = asgi.json_object(raw)
         if body is None:
             await self.app(scope, asgi.replay(raw, receive), send)
             return
-        field = TOKEN_FIELDS[scope["path"]]
+        field = TOKEN_FIELDS[path]
         record = {
-            "path": scope["path"],
+            "path": path,
             "request": body,
             "status": None,
             "answer": None,

@@ -1,0 +1,215 @@
+"""What runs of upstream's tests measured, as a file of the package: by file, with the reasons of skips."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, TypeAdapter
+
+from vllm_harness.errors import UsageError
+from vllm_harness.files.strict import StrictModel
+from vllm_harness.scripted.data_files import load_data
+from vllm_harness.upstream.results import RESULTS
+
+FILE = Path(__file__).with_name("measured.yaml")
+IMAGES = "an image model"
+"""How the reasons begin of skips on account of a model that takes images."""
+_HEADING = "# What runs of vLLM's own tests measured. Made by `vllm-harness upstream table RUN... --write`.\n"
+
+
+class MeasuredFile(StrictModel):
+    """A test file: of its tests that use a server what became of them, and how many of the others passed."""
+
+    tests: int = 0
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    defects: int = 0
+    retries: int = 0
+    unit_tests: int = 0
+    unit_passed: int = 0
+
+
+class WrongAnswers(StrictModel):
+    """Tests that passed and were run with wrong answers too.
+
+    Attributes:
+        tried: how many there were.
+        failed: how many failed, as they have to.
+        passed: those that pass with any answer: file and test.
+    """
+
+    tried: int
+    failed: int
+    passed: tuple[str, ...] = ()
+
+
+class MeasuredRun(StrictModel):
+    """A run.
+
+    Attributes:
+        tests: the release whose test files ran.
+        vllm: the version of the servers, short.
+        seconds: how long it took.
+        machine: cores and memory.
+        files: the files by their path in `tests`.
+        skipped: the reasons of skips of tests that use a server: how many.
+        failures: tests that failed, and why.
+        defects: ids of the defects that tests showed: those tests.
+        retried: ids of the defects that retries are owed to: how many tests.
+        wrong: what became of wrong answers; None where none was tried.
+    """
+
+    tests: str
+    vllm: str
+    seconds: float
+    machine: str = ""
+    files: dict[str, MeasuredFile]
+    skipped: dict[str, int] = Field(default_factory=dict)
+    failures: dict[str, str] = Field(default_factory=dict)
+    defects: dict[str, list[str]] = Field(default_factory=dict)
+    retried: dict[str, int] = Field(default_factory=dict)
+    wrong: WrongAnswers | None = None
+
+    @property
+    def total(self) -> MeasuredFile:
+        """All files together."""
+        counts: Counter[str] = Counter()
+        for file in self.files.values():
+            counts.update(file.model_dump())
+        return MeasuredFile(**counts)
+
+    @property
+    def of_images(self) -> int:
+        """How many tests were skipped on account of a model that takes images."""
+        return sum(number for why, number in self.skipped.items() if why.startswith(IMAGES))
+
+    @property
+    def share(self) -> float:
+        """The share of the tests that start a server for a text model that ran and passed."""
+        return self.total.passed / max(1, self.total.tests - self.of_images)
+
+
+def measured(folder: Path) -> MeasuredRun:
+    """What the run in a folder measured. Raises UsageError."""
+    path = folder / RESULTS
+    if not path.is_file():
+        raise UsageError(f"{folder} has no {RESULTS}", hint="name the folder of a run of `upstream run`")
+    results = json.loads(path.read_text())
+    every = [
+        (f"{file.removeprefix('tests/')}::{name}", test)
+        for file, found in results["files"].items()
+        for name, test in found["tests"].items()
+    ]
+    tests = [(name, test) for name, test in every if test["server"]]
+    return MeasuredRun(
+        tests=results["tests"],
+        vllm=results["short"],
+        seconds=results["seconds"],
+        machine=results["machine"],
+        files={
+            file.removeprefix("tests/"): _file(list(found["tests"].values()))
+            for file, found in results["files"].items()
+        },
+        skipped=dict(Counter(test["why"] for _, test in tests if test["outcome"] == "skipped").most_common()),
+        failures={name: test["why"] for name, test in every if test["outcome"] == "failed"},
+        defects=_by_defect((test["why"], name) for name, test in tests if test["outcome"] == "defect"),
+        retried=dict(Counter(test["retried_for"] for _, test in tests if test["retries"])),
+        wrong=_wrong(tests),
+    )
+
+
+def _file(tests: Sequence[dict[str, Any]]) -> MeasuredFile:
+    served = [test for test in tests if test["server"]]
+    outcomes = Counter(test["outcome"] for test in served)
+    return MeasuredFile(
+        tests=len(served),
+        passed=outcomes["passed"],
+        failed=outcomes["failed"],
+        skipped=outcomes["skipped"],
+        defects=outcomes["defect"],
+        retries=sum(test["retries"] for test in served),
+        unit_tests=len(tests) - len(served),
+        unit_passed=sum(test["outcome"] == "passed" for test in tests if not test["server"]),
+    )
+
+
+def _by_defect(shown: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for defect, test in shown:
+        found.setdefault(defect, []).append(test)
+    return found
+
+
+def _wrong(tests: Sequence[tuple[str, dict[str, Any]]]) -> WrongAnswers | None:
+    tried = [(name, test["wrong"]) for name, test in tests if test["wrong"]]
+    if not tried:
+        return None
+    empty = tuple(name for name, wrong in tried if not any(wrong.values()))
+    return WrongAnswers(tried=len(tried), failed=len(tried) - len(empty), passed=empty)
+
+
+def read(path: Path = FILE) -> list[MeasuredRun]:
+    """The runs of the package's file. Raises UsageError naming file, line and key."""
+    return load_data(path, TypeAdapter(list[MeasuredRun]))
+
+
+def write(runs: Sequence[MeasuredRun], path: Path = FILE) -> None:
+    """Writes the file."""
+    text = yaml.safe_dump(
+        [run.model_dump(mode="json", exclude_defaults=True) for run in runs],
+        sort_keys=False,
+        allow_unicode=True,
+        width=110,
+    )
+    path.write_text(_HEADING + text)
+
+
+def as_markdown(run: MeasuredRun) -> str:
+    """A run as a section of a page."""
+    total = run.total
+    texts = f"{total.passed} of {total.tests - run.of_images} tests that start a server for a text model"
+    unit = f"{total.unit_passed} of {total.unit_tests} that start none"
+    lines = [
+        f"## The tests of {run.tests} against {run.vllm}",
+        "",
+        f"{texts} ran and passed ({run.share:.0%}), and {unit}.",
+        f"It took {run.seconds / 60:.0f} minutes on {run.machine}.",
+        "",
+        "| file | tests | passed | failed | skipped | defects | retries | unit tests |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        *(_row(name, file) for name, file in sorted(run.files.items())),
+        _row("all", total),
+        "",
+        *_listed("Skipped:", (f"{number}: {why}" for why, number in run.skipped.items())),
+        *_listed("Failed:", (f"`{test}`: {why}" for test, why in run.failures.items())),
+        *_listed("Known defects:", (f"`{each}`: {len(tests)} tests" for each, tests in run.defects.items())),
+        *_listed(
+            "Retries owed to known defects:", (f"`{each}`: {n} tests" for each, n in run.retried.items())
+        ),
+    ]
+    if run.wrong:
+        failed, tried = run.wrong.failed, run.wrong.tried
+        lines += [
+            f"With a wrong answer {failed} of {tried} tests that passed failed ({failed / tried:.0%}).",
+            "",
+            *_listed("These pass with any answer:", (f"`{test}`" for test in run.wrong.passed)),
+        ]
+    return "\n".join(lines)
+
+
+def _row(name: str, file: MeasuredFile) -> str:
+    counts = (file.tests, file.passed, file.failed, file.skipped, file.defects, file.retries)
+    unit = f"{file.unit_passed} of {file.unit_tests}" if file.unit_tests else ""
+    cells = (name, *(map(str, counts) if file.tests else [""] * len(counts)), unit)
+    return f"| {' | '.join(cells)} |"
+
+
+def _listed(heading: str, items: Iterable[str]) -> list[str]:
+    lines = [f"- {' '.join(item.split()).replace('<', '&lt;')}" for item in items]
+    return [heading, "", *lines, ""] if lines else []

@@ -1,0 +1,24 @@
+"""The path by which a server's middleware knows an API, with `--root-path` and without."""
+
+from __future__ import annotations
+
+import pytest
+
+from vllm_harness.scripted.in_server.vllm_harness_asgi import route
+
+
+@pytest.mark.parametrize(
+    ("root", "path", "expected"),
+    [
+        ("", "/v1/responses", "/v1/responses"),
+        ("/llm", "/llm/v1/responses", "/v1/responses"),
+        ("/llm", "/v1/responses", "/v1/responses"),
+        ("/llm", "/llmx/v1/responses", "/llmx/v1/responses"),
+    ],
+)
+def test_a_path_is_known_with_the_prefix_and_without(root: str, path: str, expected: str) -> None:
+    assert route({"path": path, "root_path": root}) == expected
+
+
+def test_another_kind_of_scope_has_none() -> None:
+    assert route({"type": "lifespan"}) == ""
