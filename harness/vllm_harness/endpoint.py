@@ -24,6 +24,7 @@ API_PATHS = {
     "messages": "/v1/messages",
 }
 NO_KEY = "none"
+ANTHROPIC_VERSION = "2023-06-01"
 _NOT_SERVED = {404, 405, 501}
 
 
@@ -51,6 +52,13 @@ class Endpoint:
         """Absolute URL of a path."""
         return f"{self.base_url.rstrip('/')}/{path.lstrip('/')}"
 
+    def headers_for(self, api: str | None) -> dict[str, str]:
+        """What a request to an API carries: the key as its clients send it, and `headers`."""
+        key = {"authorization": f"Bearer {self.api_key}"}
+        if api == "messages":
+            key |= {"x-api-key": self.api_key, "anthropic-version": ANTHROPIC_VERSION}
+        return {**key, **{name.lower(): value for name, value in self.headers}}
+
     def client(self, **options: Any) -> OpenAI:
         """A sync openai client that never retries by itself."""
         from openai import DefaultHttpxClient, OpenAI
@@ -76,9 +84,7 @@ class Endpoint:
     def models(self) -> list[str]:
         """Names that `/v1/models` lists. Raises EndpointError when it does not answer."""
         try:
-            answer = requests.get(
-                self.url_for("/v1/models"), headers={"Authorization": f"Bearer {self.api_key}"}, timeout=10
-            )
+            answer = requests.get(self.url_for("/v1/models"), headers=self.headers_for(None), timeout=10)
             answer.raise_for_status()
             return [str(model["id"]) for model in answer.json()["data"]]
         except (requests.RequestException, KeyError, TypeError, ValueError) as error:
@@ -89,7 +95,7 @@ class Endpoint:
 
     def lacking(self) -> frozenset[str]:
         """Names of `API_PATHS` that the server does not serve, found by requests whose body is not JSON."""
-        headers = {"Authorization": f"Bearer {self.api_key}", "Content-Type": "application/json"}
+        headers = {**self.headers_for(None), "content-type": "application/json"}
         statuses = {
             name: requests.post(self.url_for(path), data="{", headers=headers, timeout=10).status_code
             for name, path in API_PATHS.items()

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -73,12 +73,12 @@ def running(product: Product, server: str, folder: Path) -> Iterator[Running]:
         cases={},
     )
     environment.make()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port, metrics = _free_port(), _free_port()
     config = folder / "config.yaml"
     config.write_text(product.config.replace("{server}", server))
     places = {"bin": environment.folder / "bin", "folder": environment.folder}
-    words = [word.format(port=port, server=server, config=config, **places) for word in product.command]
+    fields = {"port": port, "metrics": metrics, "server": server, "config": config, **places}
+    words = [word.format(**fields) for word in product.command]
     log = folder / "gateway.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -97,8 +97,15 @@ def running(product: Product, server: str, folder: Path) -> Iterator[Running]:
             url, tuple(header.replace("{server}", server) for header in product.headers), product.key
         )
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:

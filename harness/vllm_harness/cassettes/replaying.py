@@ -16,7 +16,7 @@ from vllm_harness.cassettes.format import Cassette, Exchange, Recorded
 from vllm_harness.cassettes.new_ids import NewIds
 from vllm_harness.cassettes.recording import of_reply
 from vllm_harness.defects.registry import Defects, known_deviations
-from vllm_harness.endpoint import Endpoint, tls
+from vllm_harness.endpoint import tls
 from vllm_harness.files.redaction import REDACTED
 from vllm_harness.protocol import Finding, apply_known
 from vllm_harness.protocol.bodies import placed_as_in_stream
@@ -28,8 +28,6 @@ from vllm_harness.scenarios.transports.transport import Answer
 from vllm_harness.scripted.book import BookRule, ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import Meaning, ToolCall
-
-_VERSION_HEADER = {"anthropic-version": "2023-06-01"}
 
 
 @dataclass
@@ -117,7 +115,7 @@ def _play(recorded: Exchange, served: Served, ids: NewIds, same_model: bool, cli
         request = request.model_copy(update={"body": {**request.body, "model": served.model}})
     url = served.endpoint.url_for(request.path)
     with _scripted(served, recorded, same_model) as headers:
-        sent = {**_keys(served.endpoint), **headers}
+        sent = {**served.endpoint.headers_for(api_of(recorded)), **headers}
         reply = send(client, url, request.body, sent, method=request.method)
     new = recorded.model_copy(update={"request": request, "response": of_reply(reply), "tokens": ()})
     differences = comparing.compared(recorded.turn, recorded, new)
@@ -131,12 +129,6 @@ def _findings(exchange: Exchange) -> list[Finding]:
     found = validate_exchange(as_exchange(exchange), api=api_of(exchange))
     body = exchange.response.body
     return placed_as_in_stream(found, body) if isinstance(body, dict) else found
-
-
-def _keys(endpoint: Endpoint) -> dict[str, str]:
-    """The API key as OpenAI's clients send it, and as Anthropic's do."""
-    key = {"Authorization": f"Bearer {endpoint.api_key}", "x-api-key": endpoint.api_key}
-    return {**dict(endpoint.headers), **key, **_VERSION_HEADER}
 
 
 @contextmanager

@@ -16,13 +16,14 @@ import requests
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.endpoint import API_PATHS, Endpoint, EndpointError
 from vllm_harness.gateways.cases import APIS, Asked, Case
-from vllm_harness.gateways.requests import first, following
+from vllm_harness.gateways.requests import first, following, request_of
 from vllm_harness.gateways.sending import Exchange, http_client, send
 from vllm_harness.protocol.core.events import Api, Json
 from vllm_harness.protocol.core.findings import Finding
 from vllm_harness.protocol.gateway import rules
 from vllm_harness.protocol.gateway.answers import Seen
 from vllm_harness.protocol.gateway.compare import compare_answers
+from vllm_harness.scenarios.transports.transport import Ask
 from vllm_harness.scripted.book import BookError, BookRule, ScriptBook, When
 from vllm_harness.scripted.book_file import take_of
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER, DEFAULT_BOOK
@@ -263,26 +264,24 @@ async def _held(
     client: httpx.AsyncClient, side: Side, each: Asked, scripts: Scripts | None
 ) -> list[Exchange]:
     """The exchanges of a case on one side."""
-    mark = scripts.mark(each) if scripts else ""
-    request: Json | None = first(each, side.model, mark)
+    ask: Ask | None = first(each, side.model, scripts.mark(each) if scripts else "")
     found: list[Exchange] = []
-    while request is not None and len(found) < 2:
+    while ask is not None and len(found) < 2:
         name = f"{each.name}/{len(found) + 1}" if each.case.then is not None else each.name
-        found.append(await _exchanged(client, side, each, scripts, name, request))
-        whole = found[-1].answer
-        answered = 200 <= whole.status < 300
-        request = following(each, request, whole.whole) if answered else None
+        found.append(await _exchanged(client, side, each, scripts, name, request_of(each, ask)))
+        came = found[-1].answer
+        ask = following(each, ask, came.whole) if 200 <= came.status < 300 else None
     return found
 
 
 async def _exchanged(
     client: httpx.AsyncClient, side: Side, each: Asked, scripts: Scripts | None, name: str, request: Json
 ) -> Exchange:
+    headers = _headers(side, each.api, scripts)
     if scripts is None:
-        return await send(client, name, each.api, request, {}, leaves=False)
+        return await send(client, name, each.api, request, headers, leaves=False)
     await asyncio.to_thread(scripts.tell, each, side)
     after = await asyncio.to_thread(scripts.seen_until_now)
-    headers = {BOOK_HEADER: scripts.book}
     exchange = await send(client, name, each.api, request, headers, leaves=each.case.leaves)
     if each.case.leaves:
         seen = await asyncio.to_thread(scripts.seen_of_leaver, each, after)
@@ -335,8 +334,12 @@ async def _probe(
     return notes
 
 
+def _headers(side: Side, api: Api, scripts: Scripts | None) -> dict[str, str]:
+    return {**side.endpoint.headers_for(api), **({BOOK_HEADER: scripts.book} if scripts else {})}
+
+
 def _first(each: Asked, side: Side, scripts: Scripts) -> Json:
-    return first(each, side.model, scripts.mark(each))
+    return request_of(each, first(each, side.model, scripts.mark(each)))
 
 
 async def _crowd(
@@ -354,9 +357,15 @@ async def _crowd(
     ]
     for each in crowd:
         await asyncio.to_thread(scripts.tell, each, side)
-    headers = {BOOK_HEADER: scripts.book}
     sent = (
-        send(client, each.name, each.api, _first(each, side, scripts), headers, leaves=False)
+        send(
+            client,
+            each.name,
+            each.api,
+            _first(each, side, scripts),
+            _headers(side, each.api, scripts),
+            leaves=False,
+        )
         for each in crowd
     )
     return list(await asyncio.gather(*sent))

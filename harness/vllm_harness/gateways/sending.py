@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 
 import httpx
 
-from vllm_harness.endpoint import API_PATHS, NO_KEY, Endpoint, tls
+from vllm_harness.endpoint import API_PATHS, Endpoint, tls
 from vllm_harness.protocol.core.events import Api, Json
 from vllm_harness.protocol.gateway.answers import Answer, Seen, read_answer
+from vllm_harness.scenarios.sending import MAX_ANSWER
 
-ANTHROPIC_VERSION = "2023-06-01"
 _SECRET_HEADERS = frozenset({"set-cookie", "authorization", "x-api-key"})
 LEAVES_AFTER = 5
 """Pieces of a stream that a client reads before it leaves."""
@@ -69,11 +69,10 @@ class Exchange:
 
 
 def http_client(endpoint: Endpoint) -> httpx.AsyncClient:
-    """A client of an address, with its key as each API wants it; it never retries."""
-    keys = {"authorization": f"Bearer {endpoint.api_key}", "x-api-key": endpoint.api_key or NO_KEY}
+    """A client of an address; it never retries."""
     return httpx.AsyncClient(
         base_url=endpoint.base_url,
-        headers={**keys, "accept-encoding": "identity", **dict(endpoint.headers)},
+        headers={"accept-encoding": "identity"},
         timeout=endpoint.request_s,
         verify=tls(),
         limits=httpx.Limits(max_connections=None),
@@ -86,15 +85,14 @@ async def send(
     """Sends a request, and reads the answer to its end, or until the client leaves.
 
     Args:
-        headers: beside those of the client.
+        headers: of the request.
         leaves: the client closes the connection before the end.
     """
-    more = {"anthropic-version": ANTHROPIC_VERSION} if api == "messages" else {}
     exchange = Exchange(name, api, request, left=leaves)
     limit = WAITS_S if leaves and not exchange.streamed else None
     try:
         async with asyncio.timeout(limit):
-            return await _read(client, exchange, {**more, **headers}, leaves)
+            return await _read(client, exchange, headers, leaves)
     except TimeoutError:
         return exchange
 
@@ -104,6 +102,7 @@ async def _read(
 ) -> Exchange:
     started = time.monotonic()
     chunks: list[tuple[float, bytes]] = []
+    size = 0
     try:
         path = API_PATHS[exchange.api]
         async with client.stream("POST", path, json=exchange.request, headers=headers) as answer:
@@ -111,7 +110,10 @@ async def _read(
             exchange = replace(exchange, status=answer.status_code, headers=kept)
             async for chunk in answer.aiter_bytes():
                 chunks.append((round(time.monotonic() - started, 4), chunk))
-                if leaves and len(chunks) >= LEAVES_AFTER:
+                size += len(chunk)
+                if size > MAX_ANSWER:
+                    exchange = replace(exchange, broken=f"the answer is larger than {MAX_ANSWER} bytes")
+                if exchange.broken or (leaves and len(chunks) >= LEAVES_AFTER):
                     break
     except httpx.HTTPError as error:
         exchange = replace(exchange, broken=f"{type(error).__name__}: {error}")

@@ -14,7 +14,7 @@ from vllm_harness.load.marks import TURN_HEADER, Scripts, marked, mixed
 from vllm_harness.load.plan import Plan
 from vllm_harness.protocol import Exchange, Finding, validate_conversation
 from vllm_harness.scenarios import judging
-from vllm_harness.scenarios.conversation import Served, headers_of
+from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.course import Course
 from vllm_harness.scenarios.format import Scenario, Turn
 from vllm_harness.scenarios.judging import Mismatch
@@ -160,7 +160,7 @@ class _Talk:
     def _headers(self, turn: Turn) -> Mapping[str, str]:
         headers = {
             "Content-Type": "application/json",
-            **headers_of(self._setting.served.endpoint, self._transport.api),
+            **self._setting.served.endpoint.headers_for(self._transport.api),
         }
         if self._setting.scripts is None:
             return headers

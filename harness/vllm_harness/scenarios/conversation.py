@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, Self
@@ -122,7 +122,7 @@ class _Talk:
         assert result.sent is not None
         streaming = transport.streaming if transport.streamed else {}
         result.request = {**transport.request(self._ask(turn, line, result.sent)), **streaming}
-        url, headers = endpoint.url_for(transport.path), headers_of(endpoint, transport.api)
+        url, headers = endpoint.url_for(transport.path), endpoint.headers_for(transport.api)
         if not self._served.scripted:
             result.reply = send(client, url, result.request, headers)
             self._judge(turn, result)
@@ -219,19 +219,10 @@ def take_of(spec: SaySpec, entry: ModelEntry) -> Plain:
     return said
 
 
-def headers_of(endpoint: Endpoint, api: str) -> Mapping[str, str]:
-    """What requests to an API carry."""
-    key = {"Authorization": f"Bearer {endpoint.api_key}"}
-    if api != "messages":
-        return {**dict(endpoint.headers), **key}
-    return {**dict(endpoint.headers), **key, "x-api-key": endpoint.api_key, "anthropic-version": "2023-06-01"}
-
-
 def context_of(endpoint: Endpoint) -> int | None:
     """The length of the model's context, as vLLM tells it in its list of models."""
-    headers = {"Authorization": f"Bearer {endpoint.api_key}"}
     try:
-        answer = requests.get(endpoint.url_for("/v1/models"), headers=headers, timeout=10)
+        answer = requests.get(endpoint.url_for("/v1/models"), headers=endpoint.headers_for(None), timeout=10)
         length = answer.json()["data"][0]["max_model_len"]
     except (requests.RequestException, LookupError, TypeError, ValueError):
         return None

@@ -96,7 +96,7 @@ def check_header(server: AttachedServer, apis: Iterable[str]) -> None:
         book = ScriptBook(server.books, server.entry, clients=server.endpoint)
         try:
             book.script("The header arrives.", times=None)
-            headers = {**dict(server.endpoint.headers), BOOK_HEADER: book.name, **_keys(server.endpoint)}
+            headers = {**server.endpoint.headers_for(api), BOOK_HEADER: book.name}
             url, body = server.url_for(API_PATHS[api]), {"model": server.model, **_PROBES[api]}
             answer = requests.post(url, json=body, headers=headers, timeout=server.endpoint.request_s)
             if not book.report()["uses"]:
@@ -111,11 +111,6 @@ def check_header(server: AttachedServer, apis: Iterable[str]) -> None:
             hint="have it pass the header on, as LiteLLM does with "
             "`general_settings: {forward_client_headers_to_llm_api: true}`",
         )
-
-
-def _keys(endpoint: Endpoint) -> dict[str, str]:
-    """The API key as OpenAI's clients send it, and as Anthropic's do."""
-    return {"Authorization": f"Bearer {endpoint.api_key}", "x-api-key": endpoint.api_key}
 
 
 def _served(models: list[str], entry: ModelEntry, wanted: str | None) -> str:

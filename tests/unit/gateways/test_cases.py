@@ -11,7 +11,7 @@ from vllm_harness.errors import UsageError
 from vllm_harness.gateways import recording
 from vllm_harness.gateways.cases import APIS, Asked, Case, asked, load_cases
 from vllm_harness.gateways.findings import counts, together
-from vllm_harness.gateways.requests import TOOLS, first, following
+from vllm_harness.gateways.requests import TOOLS, first, following, request_of
 from vllm_harness.gateways.sending import Exchange
 from vllm_harness.protocol.gateway import rules
 from vllm_harness.protocol.gateway.answers import Seen
@@ -67,15 +67,27 @@ CALLS = {
 def test_results_follow_a_call_by_its_id(api: str) -> None:
     case = Case(name="loop", user="How is it?", tools=("get_weather",), results={"get_weather": "rain"})
     each = Asked(case, api, True)  # type: ignore[arg-type]
-    request = first(each, "m", "[mark]")
+    ask = first(each, "m", "[mark]")
+    request = request_of(each, ask)
     assert request["stream"] is True
     assert "How is it? [mark]" in json.dumps(request)
-    after = following(each, request, CALLS[api])
+    after = following(each, ask, CALLS[api])
     assert after is not None
-    last = json.dumps(after.get("messages") or after.get("input"))
+    later = request_of(each, after)
+    last = json.dumps(later.get("messages") or later.get("input"))
     assert '"call_1"' in last
     assert "rain" in last
-    assert following(Asked(Case(name="a", user="b"), "chat", False), request, CALLS["chat"]) is None
+    assert following(Asked(Case(name="a", user="b"), "chat", False), ask, CALLS["chat"]) is None
+
+
+def test_a_stored_response_is_continued_by_its_id() -> None:
+    case = Case(name="stored", user="Remember 7.", continues="previous_response_id", then="It was 7.")
+    each = Asked(case, "responses", False)
+    after = following(each, first(each, "m", ""), {"id": "resp_1", "output": []})
+    assert after is not None
+    request = request_of(each, after)
+    assert request["previous_response_id"] == "resp_1"
+    assert "Remember" not in json.dumps(request["input"])
 
 
 def exchange(name: str = "chat/text/streamed", **more: object) -> Exchange:

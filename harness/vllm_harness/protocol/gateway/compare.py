@@ -34,6 +34,8 @@ _ERROR_OF_MESSAGES = frozenset({"type", "message"})
 """The fields that Anthropic's errors have; vLLM's have more."""
 _FEW = 0.25
 _MANY = 10
+_TELLING_S = 0.2
+"""A stream that takes less may come at once by chance: a delayed acknowledgement of TCP alone takes 40 ms."""
 _NUMBERS = re.compile(r"\[\d+\]|\d+")
 _EXPLAINED = {
     rules.GW101.code: ("text", "content"),
@@ -230,11 +232,17 @@ def _is_about(text: str, words: Iterable[str]) -> bool:
 
 def _of_the_times(direct: Answer, through: Answer) -> Iterator[Finding]:
     before, after = _facts(direct), _facts(through)
-    if before.incremental and after.incremental is False:
+    tells = before.incremental and before.deltas >= _MANY and _spread_s(before) >= _TELLING_S
+    if tells and after.incremental is False and _spread_s(after) <= _spread_s(before) * _FEW:
         seconds = after.last_delta or 0.0
         yield rules.GW116.finding("$", "spread over the time", f"{after.deltas} deltas", seconds=seconds)
     if before.deltas >= _MANY and after.deltas <= before.deltas * _FEW:
         yield rules.GW117.finding("$", f"{before.deltas} deltas", f"{after.deltas} deltas")
+
+
+def _spread_s(facts: TimingFacts) -> float:
+    """Seconds between the first and the last delta."""
+    return (facts.last_delta or 0.0) - (facts.first_delta or 0.0)
 
 
 def _facts(answer: Answer) -> TimingFacts:

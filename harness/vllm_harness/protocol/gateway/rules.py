@@ -198,8 +198,8 @@ GW116 = rule(
     ERROR,
     "The stream is held back and comes at once",
     "The server's text came spread over the time of the answer; through the gateway the deltas came "
-    "together at its end. Shares of the whole time are compared, so a slow machine makes no difference, "
-    "and a request that shows it is sent again before it is told.",
+    "together at its end. Only a stream of ten deltas that takes the server 0.2 s or more is told, "
+    "and a request that shows it is sent again before.",
     _SOURCE,
     "through_long",
     ("set", 1, "times", [2.0] * 15),

@@ -1,0 +1,18 @@
+"""llama.cpp's own server, as the package xllamacpp has it: model, port, name."""
+
+import signal
+import sys
+
+import xllamacpp
+
+path, port, name = sys.argv[1:]
+parameters = xllamacpp.CommonParams()
+parameters.model.path = path
+parameters.model_alias = {name}
+parameters.hostnames = ["127.0.0.1"]
+parameters.port = int(port)
+parameters.n_ctx = 8192
+parameters.n_parallel = 2
+server = xllamacpp.Server(parameters)
+print(server.listening_address, flush=True)
+signal.pause()
