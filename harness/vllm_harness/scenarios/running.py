@@ -22,6 +22,7 @@ from vllm_harness.scenarios.toolboxes import opened
 from vllm_harness.scenarios.tools import Toolbox
 from vllm_harness.scenarios.transports import TRANSPORTS, find_transport
 from vllm_harness.scenarios.transports.transport import Transport
+from vllm_harness.terminal.status import Progress, quiet
 
 BOTH = (False, True)
 AT_ONCE = 4
@@ -72,6 +73,7 @@ def run(
     attempts: int = 1,
     defects: Defects | None = None,
     mcp: Mapping[str, RunningMcp] | None = None,
+    tell: Progress = quiet,
 ) -> list[Conversation]:
     """Runs a scenario over several transports, each by itself, and compares what came.
 
@@ -83,6 +85,7 @@ def run(
             ends them.
         defects: of vLLM that are known; by default the package's.
         mcp: the scenario's MCP servers, where they run already, as a server under test that calls them wants.
+        tell: receives a line as each turn begins.
 
     Raises:
         UsageError: the model is scripted, and a turn does not say what it says, or its family cannot.
@@ -102,7 +105,7 @@ def run(
         # what a scripted model says depends on no batch; images of two requests at once may meet vllm-46354
         together = served.scripted and not has_images(scenario)
         pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE if together else 1))
-        hold = partial(_on, scenario, served, toolbox, lacking, tries)
+        hold = partial(_on, scenario, served, toolbox, lacking, tries, tell)
         conversations = list(pool.map(hold, transports))
     _compare_prompts(conversations)
     if not served.scripted:
@@ -121,6 +124,7 @@ def _on(
     toolbox: Toolbox,
     lacking: Collection[str],
     attempts: int,
+    tell: Progress,
     transport: Transport,
 ) -> Conversation:
     reason = ""
@@ -132,7 +136,9 @@ def _on(
         return Conversation(transport, [TurnResult(turn.name, reason) for turn in scenario.turns])
     strict = {turn.name for turn in scenario.turns if turn.expect.retries == "none"}
     for attempt in range(1, attempts + 1):
-        conversation = converse(scenario, served, transport, toolbox)
+        if attempt > 1:
+            tell(f"{transport.label}: attempt {attempt} of {attempts}")
+        conversation = converse(scenario, served, transport, toolbox, tell)
         conversation.attempts = attempt
         failed = {turn.turn for turn in conversation.turns if turn.mismatches}
         if not failed or failed & strict:
