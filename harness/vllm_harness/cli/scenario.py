@@ -133,6 +133,10 @@ def _show(scenario: Scenario, conversations: Sequence[Conversation]) -> None:
 
 
 def _row(conversation: Conversation) -> tuple[str, ...]:
-    known = {finding.known for finding in conversation.every_finding if finding.known}
     states = (turn.state for turn in conversation.turns)
-    return conversation.transport.label, *states, str(conversation.attempts), str(len(known) or "")
+    return (
+        conversation.transport.label,
+        *states,
+        str(conversation.attempts),
+        str(len(conversation.known) or ""),
+    )

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from vllm_harness.defects.registry import Defects, known_deviations
+from vllm_harness.defects.registry import Defects, known_deviations, load_defects
 from vllm_harness.endpoint import API_PATHS
 from vllm_harness.errors import UsageError
 from vllm_harness.protocol import apply_known
-from vllm_harness.scenarios import judging, prompts
+from vllm_harness.scenarios import judging, prompts, tied
 from vllm_harness.scenarios.conversation import Served, converse
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.mcp_servers import RunningMcp, mcp_servers
@@ -88,7 +88,8 @@ def run(
         tell: receives a line as each turn begins.
 
     Raises:
-        UsageError: the model is scripted, and a turn does not say what it says, or its family cannot.
+        UsageError: the model is scripted, and a turn does not say what it says, or its family cannot; a turn
+            names a defect that the registry does not have.
     """
     if served.scripted and not scenario.scriptable:
         silent = next(turn.name for turn in scenario.turns if not turn.say)
@@ -96,6 +97,8 @@ def run(
             f"turn {silent!r} does not say what the model says",
             hint="give each turn a `say`, or run the scenario on the live lane",
         )
+    registry = load_defects() if defects is None else defects
+    tied.check(scenario, registry)
     lacking = served.endpoint.lacking()
     tries = 1 if served.scripted else attempts
     with ExitStack() as stack:
@@ -110,11 +113,12 @@ def run(
     _compare_prompts(conversations)
     if not served.scripted:
         _compare_meanings(conversations)
-    known = known_deviations(served.entry.name, served.version, defects)
+    known = known_deviations(served.entry.name, served.version, registry)
     for conversation in conversations:
         conversation.findings = apply_known(conversation.findings, known, served.version)
         for turn in conversation.turns:
             turn.findings = apply_known(turn.findings, known, served.version)
+    tied.mark(scenario, served, conversations, registry)
     return conversations
 
 
