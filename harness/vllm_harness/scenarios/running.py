@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -107,7 +107,7 @@ def run(
         scenario = stack.enter_context(with_addresses(scenario))
         # what a scripted model says depends on no batch; images of two requests at once may meet vllm-46354
         together = served.scripted and not has_images(scenario)
-        pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE if together else 1))
+        pool = stack.enter_context(_pool(AT_ONCE if together else 1))
         hold = partial(_on, scenario, served, toolbox, lacking, tries, tell)
         conversations = list(pool.map(hold, transports))
     _compare_prompts(conversations)
@@ -120,6 +120,18 @@ def run(
             turn.findings = apply_known(turn.findings, known, served.version)
     tied.mark(scenario, served, conversations, registry)
     return conversations
+
+
+@contextmanager
+def _pool(at_once: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool of threads, whose work nobody waits for where the run is interrupted."""
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 def _on(
