@@ -13,9 +13,9 @@ from tests.lost_calls import LOST
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
-from vllm_harness.scenarios.reading import find_scenario, read_scenario, stories_of_package
+from vllm_harness.scenarios.reading import read_scenario, stories_of_package
 from vllm_harness.scenarios.running import needed_capabilities, run, transports_of
-from vllm_harness.scenarios.transports import TRANSPORTS, responses
+from vllm_harness.scenarios.transports import responses
 from vllm_harness.testing.defects import DefectShown
 from vllm_harness.testing.scenarios import ScenarioRunner
 from vllm_harness.testing.session import Server
@@ -55,9 +55,8 @@ def served(vllm_server: Server) -> Served:
 @pytest.mark.parametrize("story", STORIES)
 def test_story(story: str, scenario: ScenarioRunner, vllm_server: Server) -> None:
     """Every transport, streamed and not."""
-    refused = any(turn.expect.status == "refused" for turn in read_scenario(find_scenario(story)).turns)
     try:
-        scenario(story, transports=[name for name in TRANSPORTS if name != "messages" or not refused])
+        scenario(story)
     except AssertionError as error:
         if load_defects()[LOST].holds_for(vllm_server.vllm_version, vllm_server.entry.name):
             raise_lost(str(error))
@@ -72,10 +71,21 @@ def raise_lost(problems: str) -> None:
 
 
 @pytest.mark.vllm_scripted
-@pytest.mark.vllm_needs("tools")
-@pytest.mark.vllm_known_defect("vllm-57997")
-def test_story_with_a_refused_turn_over_messages(scenario: ScenarioRunner) -> None:
-    scenario("tool-megabyte", transports=["messages"], streamed=(False,))
+@pytest.mark.vllm_needs("store")
+def test_a_defect_that_does_not_show_is_told(served: Served) -> None:
+    """Neither where the server is right, nor where it is wrong in another way."""
+    id = "harmony-takes-few-kinds-of-input"
+    known = [{"defect": id, "over": ["responses"]}]
+    story = of(
+        {"name": "right", "user": "Hi", "say": "Hello.", "known": known},
+        {"name": "wrong", "user": "Hi", "expect": {"text": "Bye."}, "say": "Hello.", "known": known},
+    )
+    every = load_defects()
+    of_all = every[id].model_copy(update={"models": (), "versions": ""})
+    (held,) = run(story, served, transports_of(["responses"], (False,)), defects={**every, id: of_all})
+    assert [turn.state for turn in held.turns] == ["failed", "failed"]
+    assert [[each.code for each in turn.findings if each.counts] for turn in held.turns] == [["KD101"]] * 2
+    assert [each.known for each in held.turns[1].mismatches] == [""]
 
 
 @pytest.mark.vllm_scripted

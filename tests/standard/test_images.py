@@ -86,17 +86,11 @@ def test_image_in_a_tools_output(held: Held, transports: list[str]) -> None:
 
 
 @pytest.mark.covers("VC-041")
-@pytest.mark.parametrize("transports", OVER[:2], ids=["responses", "chat"])
+@over_each
 def test_image_that_is_none_is_refused(held: Held, transports: list[str]) -> None:
     """Broken base64, no picture, half of one, nothing, another type; the conversation goes on."""
     for conversation in held("images-refused", transports):
         assert prompts(conversation) == [[WIDE], [WIDE, TALL]]
-
-
-@pytest.mark.covers("VC-041")
-@pytest.mark.vllm_known_defect("vllm-57997")
-def test_image_that_is_none_is_refused_over_messages(held: Held) -> None:
-    held("images-refused", ["messages"])
 
 
 @pytest.mark.covers("VC-041")

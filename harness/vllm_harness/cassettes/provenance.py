@@ -21,6 +21,11 @@ from vllm_harness.server.remote import RemoteServer
 _COMMIT = re.compile(r"^__commit_id__ = commit_id = ['\"]g?([0-9a-f]{7,40})", re.M)
 
 
+def of(server: RemoteServer | AttachedServer) -> Recorded:
+    """What is known of a server that runs."""
+    return of_server(server) if isinstance(server, RemoteServer) else of_attached(server)
+
+
 def of_server(server: RemoteServer) -> Recorded:
     """What is known of a server of the harness that runs."""
     launch, environment, entry = server.launch, server.environment, server.entry

@@ -72,7 +72,7 @@ def replay(cassette: Cassette, served: Served, defects: Defects | None = None) -
     ids, same_model = NewIds(), cassette.recorded.model == served.entry.name
     known = known_deviations(served.entry.name, served.version, defects)
     played = []
-    with httpx.Client(timeout=served.endpoint.request_s, verify=tls()) as client:
+    with httpx.Client(verify=tls()) as client:
         for recorded in cassette.exchanges:
             one = _play(recorded, served, ids, same_model, client)
             one.findings = apply_known(one.findings, known, served.version)
@@ -116,7 +116,8 @@ def _play(recorded: Exchange, served: Served, ids: NewIds, same_model: bool, cli
     url = served.endpoint.url_for(request.path)
     with _scripted(served, recorded, same_model) as headers:
         sent = {**served.endpoint.headers_for(api_of(recorded)), **headers}
-        reply = send(client, url, request.body, sent, method=request.method)
+        limit_s = served.endpoint.request_s
+        reply = send(client, url, request.body, sent, method=request.method, limit_s=limit_s)
     new = recorded.model_copy(update={"request": request, "response": of_reply(reply), "tokens": ()})
     differences = comparing.compared(recorded.turn, recorded, new)
     if not served.scripted:

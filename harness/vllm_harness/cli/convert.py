@@ -10,7 +10,8 @@ import typer
 from vllm_harness.cassettes import turns
 from vllm_harness.cassettes.reading import read
 from vllm_harness.cassettes.writing import check_writable, write
-from vllm_harness.cli.record import OUTPUT, redactor
+from vllm_harness.cli.record import OUTPUT
+from vllm_harness.cli.served import redactor
 
 
 def convert(

@@ -16,19 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vllm_harness.cli.options import (
-    COLD_START,
-    DEVICE,
-    FRONTEND,
-    LANE,
-    MODELS_FILE,
-    VLLM,
-    VLLM_PYTHON,
-    environment,
-)
 from vllm_harness.cli.run_folder import target_of
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.endpoint import NO_KEY, attach
+from vllm_harness.cli.served import Server, ServerOptions, served_by, with_server_options
+from vllm_harness.endpoint import NO_KEY
 from vllm_harness.errors import UsageError
 from vllm_harness.files.redaction import secret_values
 from vllm_harness.runs.beginning import new_header
@@ -38,8 +28,6 @@ from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import MissingToolCall, Scenario
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
 from vllm_harness.scenarios.running import transports_of
-from vllm_harness.server.attached import AttachedServer
-from vllm_harness.server.progress import ConsoleProgress
 from vllm_harness.server.records import run_folder
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.terminal.pace import minutes
@@ -68,6 +56,7 @@ _HEADINGS = (
 )
 
 
+@with_server_options
 def load(
     scenario: Annotated[str, typer.Argument(help="A scenario file, or the name of a story.")],
     model: Annotated[str, typer.Option(help="A model entry or a hub id.")],
@@ -94,16 +83,8 @@ def load(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of all that is drawn.")] = 0,
     out: Annotated[Path | None, typer.Option(help="The run's folder; by default a new one.")] = None,
-    lane: LANE = None,
-    vllm: VLLM = None,
-    vllm_python: VLLM_PYTHON = None,
-    device: DEVICE = None,
-    frontend: FRONTEND = None,
-    cold_start: COLD_START = False,
-    server_url: Annotated[str | None, typer.Option(help="A server that runs already.")] = None,
-    server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
-    api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
-    models_file: MODELS_FILE = None,
+    *,
+    on: ServerOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Hold a scenario many times at once, and check every stream while it is timed.
@@ -115,21 +96,9 @@ def load(
     """
     held = read_scenario(find_scenario(scenario))
     plan = _plan(transport or (), concurrency, requests, duration, rate, cancel, seed, missing_tool_call)
-    entry = load_models(models_file).get(model)
-    folder = out or run_folder()
-    if server_url is not None:
-        attached = AttachedServer(attach(server_url, api_key_env), entry, server_model)
-        _report(_run(held, plan, attached, folder), folder, as_json)
-        return
-    with RemoteServer(
-        entry,
-        lane=lane or ("scripted" if held.scriptable and "scripted" in entry.lanes else "live"),
-        vllm=environment(vllm, vllm_python, device),
-        frontend=frontend or "python",
-        cold_start=cold_start,
-        progress=ConsoleProgress(),
-    ) as remote:
-        done = _run(held, plan, remote, folder)
+    entry, folder = on.entry(model), out or run_folder()
+    with served_by(on, entry, on.lane_of(entry, scriptable=held.scriptable)) as server:
+        done = _run(held, plan, server, folder)
     _report(done, folder, as_json)
 
 
@@ -155,7 +124,7 @@ def _plan(
     )
 
 
-def _run(scenario: Scenario, plan: Plan, server: RemoteServer | AttachedServer, folder: Path) -> Load:
+def _run(scenario: Scenario, plan: Plan, server: Server, folder: Path) -> Load:
     from vllm_harness.load.driving import Load
     from vllm_harness.load.keeping import Keeper
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,43 +13,35 @@ import typer
 from rich.console import Console
 
 from vllm_harness.cassettes import provenance
-from vllm_harness.cassettes.format import Recorded
 from vllm_harness.cassettes.listening import check_installed
 from vllm_harness.cassettes.proxy import RecordingProxy
 from vllm_harness.cassettes.recording import of_conversation
 from vllm_harness.cassettes.writing import Recording, check_writable, write
-from vllm_harness.cli.options import (
-    COLD_START,
-    DEVICE,
-    FRONTEND,
-    LANE,
-    MODELS_FILE,
-    VLLM,
-    VLLM_PYTHON,
-    environment,
+from vllm_harness.cli.served import (
+    Mcp,
+    Server,
+    ServerOptions,
+    redactor,
+    served_for,
+    with_server_options,
 )
-from vllm_harness.cli.scenario import check_capabilities
-from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.endpoint import attach
 from vllm_harness.errors import UsageError
-from vllm_harness.files.redaction import Redactor, secret_values
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
-from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
 from vllm_harness.scenarios.results import Conversation
 from vllm_harness.scenarios.running import run, transports_of
 from vllm_harness.scenarios.transports.transport import Transport
 from vllm_harness.scripted import recording
-from vllm_harness.server.attached import AttachedServer
-from vllm_harness.server.progress import ConsoleProgress
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import escaped, plain_console
 
 Tokens = list[list[list[int]] | None]
 OUTPUT = Annotated[Path, typer.Option("--output", "-o", help="The cassette: a file .yaml or .yaml.gz.")]
 
 
+@with_server_options
 def record(
     output: OUTPUT,
     scenario: Annotated[
@@ -71,16 +62,8 @@ def record(
     tokens: Annotated[
         bool, typer.Option("--tokens", help="Record what the model generates as token ids, too.")
     ] = False,
-    lane: LANE = None,
-    vllm: VLLM = None,
-    vllm_python: VLLM_PYTHON = None,
-    device: DEVICE = None,
-    frontend: FRONTEND = None,
-    cold_start: COLD_START = False,
-    server_url: Annotated[str | None, typer.Option(help="A server that runs already.")] = None,
-    server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
-    api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
-    models_file: MODELS_FILE = None,
+    *,
+    on: ServerOptions,
 ) -> None:
     """Record a scenario, or what somebody else's client sends, as a cassette.
 
@@ -97,32 +80,13 @@ def record(
             hint="give a scenario and --model, or --proxy PORT and --upstream URL",
         )
     read, over = read_scenario(find_scenario(scenario)), transports_of([transport], (stream,))
-    entry = load_models(models_file).get(model)
-    if server_url is not None:
-        if tokens:
-            raise UsageError("--tokens needs a server that the harness starts", hint="leave out --server-url")
-        attached = AttachedServer(attach(server_url, api_key_env), entry, server_model)
-        held = _held(read, attached, over)
-        _keep(read, scenario, held, provenance.of_attached(attached), [], [attached.endpoint.api_key], output)
-        return
-    chosen = lane or ("scripted" if read.scriptable and "scripted" in entry.lanes else "live")
-    check_capabilities(read, entry, chosen)
-    with mcp_servers(read.mcp) as mcp:
-        args, env = launch_flags(mcp.values())
-        with RemoteServer(
-            entry,
-            lane=chosen,
-            vllm=environment(vllm, vllm_python, device),
-            frontend=frontend or "python",
-            args=[*args, *(recording.RECORD_ARGS if tokens else ())],
-            env=env,
-            cold_start=cold_start,
-            progress=ConsoleProgress(),
-        ) as server:
-            with _generated(server, tokens) as generated:
-                held = _held(read, server, over, mcp)
-            secrets = secret_values(server.launch.env, server.launch.args)
-            _keep(read, scenario, held, provenance.of_server(server), generated, secrets, output)
+    if tokens and on.server_url is not None:
+        raise UsageError("--tokens needs a server that the harness starts", hint="leave out --server-url")
+    flags = recording.RECORD_ARGS if tokens else ()
+    with served_for(read, on, on.entry(model), flags) as (server, mcp):
+        with _generated(server, tokens) as generated:
+            held = _held(read, server, over, mcp)
+        _keep(read, scenario, held, server, generated, output)
 
 
 def _record_client(port: int, upstream: str, output: Path) -> None:
@@ -146,17 +110,19 @@ def _tell(console: Console, line: str) -> None:
 
 def _held(
     scenario: Scenario,
-    server: RemoteServer | AttachedServer,
+    server: Server,
     transports: Sequence[Transport],
-    mcp: Mapping[str, RunningMcp] | None = None,
+    mcp: Mcp | None,
 ) -> Conversation:
     """A conversation over the only transport."""
     served = Served.by(server)
-    return run(scenario, served, transports, attempts=server.entry.limits.live_attempts, mcp=mcp)[0]
+    attempts = server.entry.limits.live_attempts
+    with shown() as tell:
+        return run(scenario, served, transports, attempts=attempts, mcp=mcp, tell=tell)[0]
 
 
 @contextmanager
-def _generated(server: RemoteServer, wanted: bool) -> Iterator[Tokens]:
+def _generated(server: Server, wanted: bool) -> Iterator[Tokens]:
     """What the server generates meanwhile, filled in at the end."""
     generated: Tokens = []
     if wanted:
@@ -170,15 +136,14 @@ def _keep(
     scenario: Scenario,
     name: str,
     held: Conversation,
-    recorded: Recorded,
+    server: Server,
     generated: Tokens,
-    secrets: Sequence[str],
     output: Path,
 ) -> None:
     answered = sum(turn.reply is not None for turn in held.turns)
-    about = recorded.model_copy(update={"scenario": Path(name).stem})
+    about = provenance.of(server).model_copy(update={"scenario": Path(name).stem})
     cassette = of_conversation(scenario, held, about, generated[-answered:] if answered else [])
-    write(cassette, output, redactor(secrets))
+    write(cassette, output, redactor(server))
     console = plain_console()
     told = sum(bool(exchange.tokens) for exchange in cassette.exchanges)
     of_tokens = f", with the tokens of {told}" if generated else ""
@@ -190,8 +155,3 @@ def _keep(
         console.print(escaped(problem))
     if not answered or held.wrong:
         raise typer.Exit(1)
-
-
-def redactor(secrets: Sequence[str] = ()) -> Redactor:
-    """What knows the secrets of this process's environment, and further ones."""
-    return Redactor([*secret_values(os.environ), *(each for each in secrets if len(each) >= 6)])

@@ -12,7 +12,7 @@ import typer
 
 from vllm_harness.cassettes import provenance
 from vllm_harness.cassettes.checking import Checked, about, check
-from vllm_harness.cassettes.format import Cassette, Recorded
+from vllm_harness.cassettes.format import Cassette
 from vllm_harness.cassettes.listening import check_installed
 from vllm_harness.cassettes.reading import Read, read
 from vllm_harness.cassettes.replaying import Played, as_cassette, objections
@@ -21,31 +21,16 @@ from vllm_harness.cassettes.serving import Player
 from vllm_harness.cassettes.serving import serve as serve_from
 from vllm_harness.cassettes.writing import check_writable, write
 from vllm_harness.cli.diff import show_differences
-from vllm_harness.cli.options import (
-    COLD_START,
-    DEVICE,
-    FRONTEND,
-    LANE,
-    MODELS_FILE,
-    VLLM,
-    VLLM_PYTHON,
-    environment,
-)
-from vllm_harness.cli.record import redactor
-from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.endpoint import attach
+from vllm_harness.cli.served import Server, ServerOptions, redactor, served_by, with_server_options
 from vllm_harness.errors import UsageError
-from vllm_harness.files.redaction import secret_values
 from vllm_harness.scenarios.conversation import Served
-from vllm_harness.server.attached import AttachedServer
-from vllm_harness.server.progress import ConsoleProgress
-from vllm_harness.server.remote import RemoteServer
 from vllm_harness.terminal.notices import show
 from vllm_harness.terminal.tables import escaped, plain_console, show_table
 
 FILE = Annotated[Path, typer.Argument(help="A cassette, or a file of agentic-api, VCR or HAR.")]
 
 
+@with_server_options
 def replay(
     file: FILE,
     model: Annotated[
@@ -60,16 +45,8 @@ def replay(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="With --model: write what came as a cassette.")
     ] = None,
-    lane: LANE = None,
-    vllm: VLLM = None,
-    vllm_python: VLLM_PYTHON = None,
-    device: DEVICE = None,
-    frontend: FRONTEND = None,
-    cold_start: COLD_START = False,
-    server_url: Annotated[str | None, typer.Option(help="A server that runs already.")] = None,
-    server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
-    api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
-    models_file: MODELS_FILE = None,
+    *,
+    on: ServerOptions,
 ) -> None:
     """Check a cassette, send its requests again, or answer a client from it.
 
@@ -82,35 +59,23 @@ def replay(
     """
     recording = read(file)
     if serve is not None:
-        if model is not None or server_url is not None or output is not None:
+        if model is not None or on.server_url is not None or output is not None:
             raise UsageError("--serve needs no server", hint="leave out --model, --server-url and --output")
         _serve(recording.cassette, serve, timed)
         return
     if model is None:
-        if server_url is not None or output is not None:
+        if on.server_url is not None or output is not None:
             raise UsageError("which model entry is it?", hint="name it with --model")
         _check(recording)
         return
     if output is not None:
         check_writable(output)
-    cassette, entry = recording.cassette, load_models(models_file).get(model)
-    if server_url is not None:
-        attached = AttachedServer(attach(server_url, api_key_env), entry, server_model)
-        played = _play(cassette, attached)
-        _keep(output, cassette, played, provenance.of_attached(attached), [attached.endpoint.api_key])
-    else:
-        chosen = lane or ("scripted" if "scripted" in entry.lanes else "live")
-        with RemoteServer(
-            entry,
-            lane=chosen,
-            vllm=environment(vllm, vllm_python, device),
-            frontend=frontend or "python",
-            cold_start=cold_start,
-            progress=ConsoleProgress(),
-        ) as server:
-            played = _play(cassette, server)
-            secrets = secret_values(server.launch.env, server.launch.args)
-            _keep(output, cassette, played, provenance.of_server(server), secrets)
+    cassette, entry = recording.cassette, on.entry(model)
+    with served_by(on, entry, on.lane_of(entry)) as server:
+        played = _play(cassette, server)
+        if output is not None:
+            again = as_cassette(cassette, played, provenance.of(server))
+            write(again, output, redactor(server))
     _show_played(played)
     if any(each.wrong for each in played) or not played:
         raise typer.Exit(1)
@@ -135,22 +100,11 @@ def _serve(cassette: Cassette, port: int, timed: bool) -> None:
         raise typer.Exit(1)
 
 
-def _play(cassette: Cassette, server: RemoteServer | AttachedServer) -> list[Played]:
+def _play(cassette: Cassette, server: Server) -> list[Played]:
     served = Served.by(server)
     for objection in objections(cassette, served):
         show(objection)
     return played_on(cassette, served)
-
-
-def _keep(
-    output: Path | None,
-    cassette: Cassette,
-    played: Sequence[Played],
-    recorded: Recorded,
-    secrets: Sequence[str],
-) -> None:
-    if output is not None:
-        write(as_cassette(cassette, played, recorded), output, redactor(secrets))
 
 
 def _show_played(played: Sequence[Played]) -> None:

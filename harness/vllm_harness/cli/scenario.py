@@ -4,40 +4,25 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from vllm_harness.cli.options import (
-    COLD_START,
-    DEVICE,
-    FRONTEND,
-    LANE,
-    MODELS_FILE,
-    VLLM,
-    VLLM_PYTHON,
-    environment,
-)
 from vllm_harness.cli.run_folder import kept_run, target_of
-from vllm_harness.configuration.model_entries import Lane, ModelEntry, load_models
-from vllm_harness.endpoint import attach
-from vllm_harness.errors import UsageError
+from vllm_harness.cli.served import Mcp, Server, ServerOptions, served_for, with_server_options
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.records import Kind
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.kept import records_of
-from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
 from vllm_harness.scenarios.reading import find_scenario, read_scenario, schema, stories_of_package
 from vllm_harness.scenarios.results import Conversation
-from vllm_harness.scenarios.running import BOTH, needed_capabilities, run, transports_of
+from vllm_harness.scenarios.running import BOTH, run, transports_of
 from vllm_harness.scenarios.transports.transport import Transport
-from vllm_harness.server.attached import AttachedServer
-from vllm_harness.server.progress import ConsoleProgress
 from vllm_harness.server.records import run_folder
-from vllm_harness.server.remote import RemoteServer
+from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import escaped, plain_console, show_table
 
 app = typer.Typer(
@@ -80,6 +65,7 @@ def stories() -> None:
 
 
 @app.command("run")
+@with_server_options
 def run_(
     file: FILE,
     model: Annotated[str, typer.Option(help="A model entry or a hub id.")],
@@ -88,16 +74,8 @@ def run_(
         typer.Option(help="A transport: responses, responses-history, chat, messages; may be repeated."),
     ] = None,
     stream: Annotated[Streaming, typer.Option(help="Whether the answers are streamed.")] = Streaming.BOTH,
-    lane: LANE = None,
-    vllm: VLLM = None,
-    vllm_python: VLLM_PYTHON = None,
-    device: DEVICE = None,
-    frontend: FRONTEND = None,
-    cold_start: COLD_START = False,
-    server_url: Annotated[str | None, typer.Option(help="A server that runs already.")] = None,
-    server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
-    api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
-    models_file: MODELS_FILE = None,
+    *,
+    on: ServerOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Run a scenario on a server, over every transport, streamed and not.
@@ -108,27 +86,10 @@ def run_(
     """
     scenario = read_scenario(find_scenario(file))
     transports = transports_of(transport or (), _DELIVERIES[stream])
-    entry = load_models(models_file).get(model)
+    entry = on.entry(model)
     with kept_run(Kind.SCENARIO, run_folder(), f"{scenario.title} on {entry.name}") as writer:
-        if server_url is not None:
-            attached = AttachedServer(attach(server_url, api_key_env), entry, server_model)
-            conversations = _run(scenario, attached, transports, writer)
-        else:
-            chosen = lane or ("scripted" if scenario.scriptable and "scripted" in entry.lanes else "live")
-            check_capabilities(scenario, entry, chosen)
-            with mcp_servers(scenario.mcp) as mcp:
-                args, env = launch_flags(mcp.values())
-                with RemoteServer(
-                    entry,
-                    lane=chosen,
-                    vllm=environment(vllm, vllm_python, device),
-                    frontend=frontend or "python",
-                    args=args,
-                    env=env,
-                    cold_start=cold_start,
-                    progress=ConsoleProgress(),
-                ) as remote:
-                    conversations = _run(scenario, remote, transports, writer, mcp)
+        with served_for(scenario, on, entry) as (server, mcp):
+            conversations = _run(scenario, server, transports, writer, mcp)
         if as_json:
             print(json.dumps([each.as_json() for each in conversations], indent=2, ensure_ascii=False))
         else:
@@ -141,29 +102,22 @@ def run_(
 
 def _run(
     scenario: Scenario,
-    server: RemoteServer | AttachedServer,
+    server: Server,
     transports: Sequence[Transport],
     writer: RunWriter,
-    mcp: Mapping[str, RunningMcp] | None = None,
+    mcp: Mcp | None,
 ) -> list[Conversation]:
     served = Served.by(server)
     target, at = target_of(server, writer, f"{server.lane}-{server.entry.name}"), time.time()
     writer.write(target)
-    conversations = run(scenario, served, transports, attempts=server.entry.limits.live_attempts, mcp=mcp)
+    attempts = server.entry.limits.live_attempts
+    with shown() as tell:
+        conversations = run(scenario, served, transports, attempts=attempts, mcp=mcp, tell=tell)
     held = {each.transport.label for each in conversations}
     for conversation in conversations:
         for record in records_of(conversation, target.id, at, held):
             writer.write(record)
     return conversations
-
-
-def check_capabilities(scenario: Scenario, entry: ModelEntry, lane: Lane) -> None:
-    """Raises UsageError where the model cannot do what the scenario asks for."""
-    if lacking := needed_capabilities(scenario, scripted=lane == "scripted") - entry.capabilities:
-        raise UsageError(
-            f"the scenario needs {', '.join(sorted(lacking))}, which {entry.name} does not claim",
-            hint="`vllm-harness models` lists what each entry claims",
-        )
 
 
 def _show(scenario: Scenario, conversations: Sequence[Conversation]) -> None:
@@ -179,6 +133,10 @@ def _show(scenario: Scenario, conversations: Sequence[Conversation]) -> None:
 
 
 def _row(conversation: Conversation) -> tuple[str, ...]:
-    known = {finding.known for finding in conversation.every_finding if finding.known}
     states = (turn.state for turn in conversation.turns)
-    return conversation.transport.label, *states, str(conversation.attempts), str(len(known) or "")
+    return (
+        conversation.transport.label,
+        *states,
+        str(conversation.attempts),
+        str(len(conversation.known) or ""),
+    )

@@ -4,6 +4,7 @@
 - `tools`, `mcp_servers`, `mcp_client`, `toolboxes`: the tools of a scenario, answered from its data
 - `transports`: a turn as a request of an API, and its answer as a meaning
 - `sending`, `judging`, `prompts`: one exchange, what is wrong with it, and what its prompt kept
+- `tied`: what is wrong because of a defect that a turn is said to show
 - `course`, `conversation`, `running`, `results`: what became of the turns so far, a conversation over one
   transport, over several, and what became of it
 """

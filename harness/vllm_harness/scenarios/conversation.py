@@ -25,6 +25,7 @@ from vllm_harness.scripted.book import BookRule, Plain, ScriptBook, ScriptError
 from vllm_harness.scripted.book_file import SaySpec
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import Meaning, Reasoning
+from vllm_harness.terminal.status import Progress, quiet
 
 
 class Server(Protocol):
@@ -76,16 +77,26 @@ class Served:
         return cls(server.endpoint, server.model, server.entry, server.vllm_version, scripted)
 
 
-def converse(scenario: Scenario, served: Served, transport: Transport, toolbox: Toolbox) -> Conversation:
+def converse(
+    scenario: Scenario, served: Served, transport: Transport, toolbox: Toolbox, tell: Progress = quiet
+) -> Conversation:
     """Holds a conversation once.
+
+    Args:
+        scenario: the conversation.
+        served: the server.
+        transport: to hold it over.
+        toolbox: answers the calls.
+        tell: receives a line as each turn begins.
 
     Raises:
         DialectError: the model's family cannot express what a turn says.
         BookError: the server takes no scripts, or does not answer.
     """
     talk = _Talk(scenario, served, transport, toolbox)
-    with httpx.Client(timeout=served.endpoint.request_s, verify=tls()) as client:
-        for turn in scenario.turns:
+    with httpx.Client(verify=tls()) as client:
+        for number, turn in enumerate(scenario.turns, 1):
+            tell(f"{transport.label}: turn {number} of {len(scenario.turns)}, {turn.name}")
             talk.course.note(turn, talk.take(turn, client))
     turns = list(talk.course.results.values())
     exchanges = [exchange for turn in turns if (exchange := turn.exchange) is not None]
@@ -124,11 +135,12 @@ class _Talk:
         result.request = {**transport.request(self._ask(turn, line, result.sent)), **streaming}
         url, headers = endpoint.url_for(transport.path), endpoint.headers_for(transport.api)
         if not self._served.scripted:
-            result.reply = send(client, url, result.request, headers)
+            result.reply = send(client, url, result.request, headers, limit_s=endpoint.request_s)
             self._judge(turn, result)
             return
         with _told(turn, self._served) as (book, meaning):
-            result.reply = send(client, url, result.request, {**headers, BOOK_HEADER: book.name})
+            headers = {**headers, BOOK_HEADER: book.name}
+            result.reply = send(client, url, result.request, headers, limit_s=endpoint.request_s)
             self._judge(turn, result)
             self._judge_script(turn, result, book)
             if result.said:

@@ -18,6 +18,17 @@ START = "start"
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Status = Literal["completed", "incomplete", "failed", "refused"]
 MissingToolCall = Literal["error_stop", "ignore_stop", "ignore_continue"]
+Over = Literal[
+    "responses",
+    "responses-stream",
+    "responses-history",
+    "responses-history-stream",
+    "chat",
+    "chat-stream",
+    "messages",
+    "messages-stream",
+]
+"""A transport, streamed or not."""
 TOOL_CHOICES = ("auto", "required", "none")
 
 
@@ -170,6 +181,18 @@ class Expectation(StrictModel):
     retries: Literal["none"] | None = None
 
 
+class KnownDefect(StrictModel):
+    """A defect of vLLM that a turn shows.
+
+    Attributes:
+        defect: its id in the registry, whose `pattern` what is wrong must match.
+        over: the transports that show it.
+    """
+
+    defect: str
+    over: Annotated[tuple[Over, ...], NOT_EMPTY, AT_LEAST_ONE]
+
+
 class Turn(StrictModel):
     """One request, and its answer.
 
@@ -186,6 +209,8 @@ class Turn(StrictModel):
         expect: what the answer must be like.
         say: for the scripted lane: what the model says, as a text or a meaning; several where the server
             generates several times within the request.
+        known: defects of vLLM that the turn shows; where one no longer does, the turn fails on the scripted
+            lane.
     """
 
     name: Name
@@ -196,6 +221,7 @@ class Turn(StrictModel):
     sends: dict[Name, str] = Field(default_factory=dict)
     expect: Expectation = Expectation()
     say: Annotated[tuple[Annotated[SaySpec, text_as("text")], ...], ONE_OR_MORE] = ()
+    known: tuple[KnownDefect, ...] = ()
 
 
 class Scenario(StrictModel):

@@ -30,11 +30,13 @@ class Mismatch:
     Attributes:
         what: such as `calls[0].arguments.job_id`.
         expected, actual: in words or as JSON.
+        known: the defect of vLLM that it is; else empty.
     """
 
     what: str
     expected: str
     actual: str
+    known: str = ""
 
     def __str__(self) -> str:
         return f"{self.what}: expected {self.expected}, actual {self.actual}"

@@ -14,6 +14,7 @@ from vllm_harness.scenarios.sending import Chunk
 _OUTCOMES = {
     "passed": Outcome.PASSED,
     "failed": Outcome.FINDING,
+    "known": Outcome.KNOWN,
     "no call": Outcome.SKIPPED,
     "cancelled": Outcome.CANCELLED,
 }
@@ -48,7 +49,7 @@ def records_of(
 def _case_of(turn: TurnResult, label: str, target: str, attempts: int) -> Case:
     name = f"{label}/{turn.turn}"
     findings = [finding_of(each, name) for each in turn.findings]
-    findings += [RunFinding(message=str(each), exchange=name) for each in turn.mismatches]
+    findings += [RunFinding(message=str(each), exchange=name, known=each.known) for each in turn.mismatches]
     made = _case(name, target, label, _OUTCOMES[turn.state], findings)
     reason = turn.reason or (
         "no call came, which the scenario does not mind" if turn.state == "no call" else ""

@@ -12,7 +12,7 @@ from vllm_harness.scenarios.judging import Mismatch
 from vllm_harness.scenarios.sending import Reply
 from vllm_harness.scenarios.transports.transport import Answer, Said, Sent, Transport
 
-State = Literal["passed", "failed", "no call", "cancelled"]
+State = Literal["passed", "failed", "known", "no call", "cancelled"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class TurnResult:
         findings: of the API's rules, of its meaning and of its prompt; known ones are marked.
         sent, answer: as meanings.
         request, reply: as they were.
+        tied: defects that the scenario says it shows, and that it shows.
         prompt: where the harness told the model what to say.
     """
 
@@ -47,12 +48,15 @@ class TurnResult:
     answer: Answer | None = None
     request: Json = field(default_factory=dict)
     reply: Reply | None = None
+    tied: tuple[str, ...] = ()
     prompt: Prompt | None = None
 
     @property
     def wrong(self) -> bool:
         """Whether something is not as it should be, and nobody knew of it."""
-        return bool(self.mismatches) or any(finding.counts for finding in self.findings)
+        return any(not each.known for each in self.mismatches) or any(
+            finding.counts for finding in self.findings
+        )
 
     @property
     def state(self) -> State:
@@ -61,6 +65,8 @@ class TurnResult:
             return "cancelled"
         if self.wrong:
             return "failed"
+        if self.tied:
+            return "known"
         return "no call" if self.without_call else "passed"
 
     @property
@@ -112,6 +118,12 @@ class Conversation:
         return any(turn.wrong for turn in self.turns) or any(each.counts for each in self.findings)
 
     @property
+    def known(self) -> set[str]:
+        """The defects of vLLM that show."""
+        found = {finding.known for finding in self.every_finding if finding.known}
+        return found.union(*(turn.tied for turn in self.turns))
+
+    @property
     def every_finding(self) -> list[Finding]:
         """Those of the turns, and those between them."""
         return [*(finding for turn in self.turns for finding in turn.findings), *self.findings]
@@ -120,7 +132,8 @@ class Conversation:
         """What is wrong, and nobody knew of it, a line each."""
         for turn in self.turns:
             for mismatch in turn.mismatches:
-                yield f"{self.transport.label}, turn {turn.turn}: {mismatch}"
+                if not mismatch.known:
+                    yield f"{self.transport.label}, turn {turn.turn}: {mismatch}"
             for finding in turn.findings:
                 if finding.counts:
                     yield f"{self.transport.label}, turn {turn.turn}: {finding}"

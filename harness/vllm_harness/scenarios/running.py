@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
-from vllm_harness.defects.registry import Defects, known_deviations
+from vllm_harness.defects.registry import Defects, known_deviations, load_defects
 from vllm_harness.endpoint import API_PATHS
 from vllm_harness.errors import UsageError
 from vllm_harness.protocol import apply_known
-from vllm_harness.scenarios import judging, prompts
+from vllm_harness.scenarios import judging, prompts, tied
 from vllm_harness.scenarios.conversation import Served, converse
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.mcp_servers import RunningMcp, mcp_servers
@@ -22,6 +22,7 @@ from vllm_harness.scenarios.toolboxes import opened
 from vllm_harness.scenarios.tools import Toolbox
 from vllm_harness.scenarios.transports import TRANSPORTS, find_transport
 from vllm_harness.scenarios.transports.transport import Transport
+from vllm_harness.terminal.status import Progress, quiet
 
 BOTH = (False, True)
 AT_ONCE = 4
@@ -72,6 +73,7 @@ def run(
     attempts: int = 1,
     defects: Defects | None = None,
     mcp: Mapping[str, RunningMcp] | None = None,
+    tell: Progress = quiet,
 ) -> list[Conversation]:
     """Runs a scenario over several transports, each by itself, and compares what came.
 
@@ -83,9 +85,11 @@ def run(
             ends them.
         defects: of vLLM that are known; by default the package's.
         mcp: the scenario's MCP servers, where they run already, as a server under test that calls them wants.
+        tell: receives a line as each turn begins.
 
     Raises:
-        UsageError: the model is scripted, and a turn does not say what it says, or its family cannot.
+        UsageError: the model is scripted, and a turn does not say what it says, or its family cannot; a turn
+            names a defect that the registry does not have.
     """
     if served.scripted and not scenario.scriptable:
         silent = next(turn.name for turn in scenario.turns if not turn.say)
@@ -93,6 +97,8 @@ def run(
             f"turn {silent!r} does not say what the model says",
             hint="give each turn a `say`, or run the scenario on the live lane",
         )
+    registry = load_defects() if defects is None else defects
+    tied.check(scenario, registry)
     lacking = served.endpoint.lacking()
     tries = 1 if served.scripted else attempts
     with ExitStack() as stack:
@@ -101,18 +107,31 @@ def run(
         scenario = stack.enter_context(with_addresses(scenario))
         # what a scripted model says depends on no batch; images of two requests at once may meet vllm-46354
         together = served.scripted and not has_images(scenario)
-        pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE if together else 1))
-        hold = partial(_on, scenario, served, toolbox, lacking, tries)
+        pool = stack.enter_context(_pool(AT_ONCE if together else 1))
+        hold = partial(_on, scenario, served, toolbox, lacking, tries, tell)
         conversations = list(pool.map(hold, transports))
     _compare_prompts(conversations)
     if not served.scripted:
         _compare_meanings(conversations)
-    known = known_deviations(served.entry.name, served.version, defects)
+    known = known_deviations(served.entry.name, served.version, registry)
     for conversation in conversations:
         conversation.findings = apply_known(conversation.findings, known, served.version)
         for turn in conversation.turns:
             turn.findings = apply_known(turn.findings, known, served.version)
+    tied.mark(scenario, served, conversations, registry)
     return conversations
+
+
+@contextmanager
+def _pool(at_once: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool of threads, whose work nobody waits for where the run is interrupted."""
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 def _on(
@@ -121,6 +140,7 @@ def _on(
     toolbox: Toolbox,
     lacking: Collection[str],
     attempts: int,
+    tell: Progress,
     transport: Transport,
 ) -> Conversation:
     reason = ""
@@ -132,7 +152,9 @@ def _on(
         return Conversation(transport, [TurnResult(turn.name, reason) for turn in scenario.turns])
     strict = {turn.name for turn in scenario.turns if turn.expect.retries == "none"}
     for attempt in range(1, attempts + 1):
-        conversation = converse(scenario, served, transport, toolbox)
+        if attempt > 1:
+            tell(f"{transport.label}: attempt {attempt} of {attempts}")
+        conversation = converse(scenario, served, transport, toolbox, tell)
         conversation.attempts = attempt
         failed = {turn.turn for turn in conversation.turns if turn.mismatches}
         if not failed or failed & strict:

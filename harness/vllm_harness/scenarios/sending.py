@@ -82,12 +82,20 @@ def send(
     headers: Mapping[str, str],
     *,
     method: str = "POST",
+    limit_s: float,
 ) -> Reply:
-    """Sends a request once, with a body where there is one, and reads the whole answer."""
+    """Sends a request once, with a body where there is one, and reads the whole answer.
+
+    Args:
+        client: that sends it.
+        url, request, headers: what is sent.
+        method: of HTTP.
+        limit_s: seconds in which the whole answer must come.
+    """
     begun = time.monotonic()
     status, content_type, chunks, broken = 0, "", list[Chunk](), ""
     try:
-        with client.stream(method, url, json=request, headers=dict(headers)) as answer:
+        with client.stream(method, url, json=request, headers=dict(headers), timeout=limit_s) as answer:
             status, content_type = answer.status_code, answer.headers.get("content-type", "")
             size = 0
             for data in answer.iter_raw():
@@ -95,7 +103,16 @@ def send(
                 size += len(data)
                 if size > MAX_ANSWER:
                     broken = f"the answer is larger than {MAX_ANSWER} bytes"
+                elif time.monotonic() - begun > limit_s:
+                    broken = _late(limit_s)
+                if broken:
                     break
+    except httpx.TimeoutException:
+        broken = _late(limit_s)
     except httpx.HTTPError as error:
         broken = f"{type(error).__name__}: {error}"
     return Reply(status, content_type, tuple(chunks), broken)
+
+
+def _late(limit_s: float) -> str:
+    return f"it did not end within {limit_s:g} s (`limits.request_s` of the model entry)"

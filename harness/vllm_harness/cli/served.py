@@ -1,0 +1,148 @@
+"""The server of a command: one that the harness starts, or one that runs already, by options of its own."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from vllm_harness.cli.options import (
+    COLD_START,
+    DEVICE,
+    FRONTEND,
+    LANE,
+    MODELS_FILE,
+    VLLM,
+    VLLM_PYTHON,
+    environment,
+)
+from vllm_harness.configuration.model_entries import Lane, ModelEntry, load_models
+from vllm_harness.endpoint import attach
+from vllm_harness.errors import UsageError
+from vllm_harness.files.redaction import Redactor, secret_values
+from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
+from vllm_harness.scenarios.running import needed_capabilities
+from vllm_harness.server.attached import AttachedServer
+from vllm_harness.server.progress import ConsoleProgress
+from vllm_harness.server.remote import RemoteServer
+
+Server = RemoteServer | AttachedServer
+Mcp = Mapping[str, RunningMcp]
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """What the command line says about the server."""
+
+    lane: LANE = None
+    vllm: VLLM = None
+    vllm_python: VLLM_PYTHON = None
+    device: DEVICE = None
+    frontend: FRONTEND = None
+    cold_start: COLD_START = False
+    server_url: Annotated[str | None, typer.Option(help="A server that runs already.")] = None
+    server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None
+    api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None
+    models_file: MODELS_FILE = None
+
+    def entry(self, model: str) -> ModelEntry:
+        """The model entry of a name."""
+        return load_models(self.models_file).get(model)
+
+    def lane_of(self, entry: ModelEntry, *, scriptable: bool = True) -> Lane:
+        """The lane that is named, else the scripted one where it can be."""
+        return self.lane or ("scripted" if scriptable and "scripted" in entry.lanes else "live")
+
+
+def with_server_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options of `ServerOptions` in place of its parameter `on`."""
+    hints = get_type_hints(ServerOptions, include_extras=True)
+    options = [
+        inspect.Parameter(
+            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name]
+        )
+        for each in fields(ServerOptions)
+    ]
+    signature = inspect.signature(command, eval_str=True)
+    parameters = [
+        option
+        for each in signature.parameters.values()
+        for option in (options if each.name == "on" else [each.replace(kind=inspect.Parameter.KEYWORD_ONLY)])
+    ]
+
+    @functools.wraps(command)
+    def told(**values: Any) -> None:
+        on = ServerOptions(**{option.name: values.pop(option.name) for option in options})
+        command(**values, on=on)
+
+    told.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    told.__annotations__ = {each.name: each.annotation for each in parameters}
+    return told
+
+
+@contextmanager
+def served_by(
+    on: ServerOptions,
+    entry: ModelEntry,
+    lane: Lane,
+    args: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> Iterator[Server]:
+    """The server that the options name; one that is started gets these further flags and variables."""
+    if on.server_url is not None:
+        endpoint = attach(on.server_url, on.api_key_env, entry.limits.request_s)
+        yield AttachedServer(endpoint, entry, on.server_model)
+        return
+    with RemoteServer(
+        entry,
+        lane=lane,
+        vllm=environment(on.vllm, on.vllm_python, on.device),
+        frontend=on.frontend or "python",
+        args=args,
+        env=env,
+        cold_start=on.cold_start,
+        progress=ConsoleProgress(),
+    ) as server:
+        yield server
+
+
+@contextmanager
+def served_for(
+    scenario: Scenario, on: ServerOptions, entry: ModelEntry, args: Sequence[str] = ()
+) -> Iterator[tuple[Server, Mcp | None]]:
+    """The server for a scenario; where it is started, the scenario's MCP servers run, and it may call them.
+
+    Raises:
+        UsageError: the model cannot do what the scenario asks for.
+    """
+    lane = on.lane_of(entry, scriptable=scenario.scriptable)
+    if on.server_url is not None:
+        with served_by(on, entry, lane) as server:
+            yield server, None
+        return
+    if lacking := needed_capabilities(scenario, scripted=lane == "scripted") - entry.capabilities:
+        raise UsageError(
+            f"the scenario needs {', '.join(sorted(lacking))}, which {entry.name} does not claim",
+            hint="`vllm-harness models` lists what each entry claims",
+        )
+    with mcp_servers(scenario.mcp) as mcp:
+        flags, env = launch_flags(mcp.values())
+        with served_by(on, entry, lane, [*flags, *args], env) as server:
+            yield server, mcp
+
+
+def redactor(server: Server | None = None) -> Redactor:
+    """What knows the secrets of this process's environment, and those of a server."""
+    theirs: Sequence[str] = ()
+    if isinstance(server, RemoteServer):
+        theirs = secret_values(server.launch.env, server.launch.args)
+    elif server is not None:
+        theirs = [server.endpoint.api_key]
+    return Redactor([*secret_values(os.environ), *(each for each in theirs if len(each) >= 6)])

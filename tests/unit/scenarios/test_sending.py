@@ -1,0 +1,85 @@
+"""Answers that do not end: a request is given up, and a run can be interrupted."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import pytest
+
+from vllm_harness.configuration.model_entries import load_models
+from vllm_harness.endpoint import Endpoint
+from vllm_harness.scenarios.conversation import Served
+from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.running import run, transports_of
+from vllm_harness.scenarios.sending import send
+
+LIMIT_S = 0.3
+
+
+class _Endless(BaseHTTPRequestHandler):
+    """Sends events for ever, nothing at all at `/silent`, and refuses what is no JSON."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        if self.path == "/silent":
+            time.sleep(5 * LIMIT_S)
+        elif body == b"{":
+            self.send_error(400)
+        else:
+            self._stream()
+
+    def _stream(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        try:
+            while True:
+                self.wfile.write(b"data: {}\n\n")
+                time.sleep(0.02)
+        except OSError:
+            return
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """Of such a server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Endless) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("path", ["/stream", "/silent"])
+def test_an_answer_that_does_not_end_is_given_up(url: str, path: str) -> None:
+    with httpx.Client() as client:
+        reply = send(client, url + path, {}, {}, limit_s=LIMIT_S)
+    assert reply.broken == "it did not end within 0.3 s (`limits.request_s` of the model entry)"
+    assert bool(reply.chunks) == (path == "/stream")
+
+
+def test_an_interrupt_does_not_wait_for_the_turn(url: str, request: pytest.FixtureRequest) -> None:
+    """The turn may take 10 seconds, and the interrupt comes soon after its begin."""
+    entry, told = load_models().get("smollm2-135m"), list[str]()
+
+    def tell(line: str) -> None:
+        told.append(line)
+        signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+
+    served = Served(Endpoint(url, request_s=10), entry.name, entry, "0.32.0", scripted=False)
+    story = Scenario.model_validate({"scenario": 1, "turns": [{"name": "hi", "user": "Hi"}]})
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGALRM, before))
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run(story, served, transports_of(["chat"], (True,)), tell=tell)
+    assert time.monotonic() - begun < served.endpoint.request_s / 2
+    assert told == ["chat-stream: turn 1 of 1, hi"]
