@@ -21,6 +21,7 @@
         NotReproduced                     cli.repro
         ClusterError, NotRun              executors.ray_cluster
         ShippingError                     executors.shipping
+        SuiteError                        suites.on_node
         NoStandIn                         upstream.stand_ins
         RemoteFailure                     upstream.elsewhere
         ServerError                       server.errors

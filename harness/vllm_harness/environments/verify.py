@@ -30,30 +30,25 @@ def verify(environment: Environment) -> dict[str, object]:
             f"`import vllm` fails in {environment.python}:\n    {last}", hint=_repair(environment)
         )
     found: dict[str, object] = json.loads(answer.stdout.strip().splitlines()[-1])
-    version = str(found["vllm"])
-    if version.partition("+")[0] != environment.vllm_version:
+    if environment.device == "cuda" and not found["device"]:
         raise BrokenEnvironmentError(
-            f"{environment.describe()} is in fact vLLM {version}", hint=_repair(environment)
+            f"vLLM {found['vllm']} imports in {environment.python}, but finds no CUDA device",
+            hint="see that `nvidia-smi` works on this machine, also in its container; then run this again",
         )
-    if found["device"] != environment.device:
-        raise _other_device(environment, str(found["device"]))
+    if (
+        str(found["vllm"]).partition("+")[0] != environment.vllm_version
+        or found["device"] != environment.device
+    ):
+        raise BrokenEnvironmentError(
+            f"{environment.describe()} is in fact vLLM {found['vllm']} on {found['device']}",
+            hint=_repair(environment),
+        )
     if not found["kernels"]:
         raise BrokenEnvironmentError(
             f"vLLM's kernels do not load in {environment.python} (torch {found['torch']})",
             hint=f"{_repair(environment)}; if that is right, this processor lacks AVX2",
         )
     return found
-
-
-def _other_device(environment: Environment, found: str) -> BrokenEnvironmentError:
-    """`found` is empty where vLLM knows no platform, as a CUDA build does without a driver."""
-    if found or environment.device != "cuda":
-        what = f"is a build for {found}" if found else "finds no device that it knows"
-        return BrokenEnvironmentError(f"{environment.describe()} {what}", hint=_repair(environment))
-    return BrokenEnvironmentError(
-        f"vLLM {environment.vllm_version} imports in {environment.python}, but finds no CUDA device",
-        hint="see that `nvidia-smi` works on this machine, and in this container; then run the command again",
-    )
 
 
 def _repair(environment: Environment) -> str:

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,13 @@ def test_verify_holds_an_environment_to_its_name(
 ) -> None:
     environment = pretending(tmp_path, f"echo '{json.dumps(answer | {'torch': '2.13.0+cpu'})}'")
     with pytest.raises(verify.BrokenEnvironmentError, match=message):
+        verify.verify(environment)
+
+
+def test_a_cuda_build_without_a_device_is_not_called_another_vllm(tmp_path: Path) -> None:
+    answer = {"vllm": "0.32.0+cu130", "torch": "2.13.0+cu130", "device": "", "kernels": False}
+    environment = replace(pretending(tmp_path, f"echo '{json.dumps(answer)}'"), device="cuda")
+    with pytest.raises(verify.BrokenEnvironmentError, match=r"finds no CUDA device[\s\S]*nvidia-smi"):
         verify.verify(environment)
 
 
