@@ -18,7 +18,6 @@ from vllm_harness.cli.options import (
     VLLM,
     VLLM_PYTHON,
 )
-from vllm_harness.cli.run_changed import arguments_of_change
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import checkout
 
@@ -92,6 +91,8 @@ def run(
     given += [f"--vllm-model={name}" for name in model or []]
     tests = [str(root / suite) for suite in SUITES]
     if changed:
+        from vllm_harness.cli.run_changed import arguments_of_change
+
         tests = arguments_of_change(root, SUITES, vllm or "", changed_from, model or [])
     command = [sys.executable, "-m", "pytest", f"--rootdir={root}", *tests, *given, *context.args]
     os.execv(sys.executable, command)
