@@ -60,7 +60,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Imports once, before a run forks, what takes seconds and not every run asks for."""
-    if any("messages" in getattr(item, "fixturenames", ()) for item in session.items):
+    if session.config.option.vllm_at_once and any(
+        "messages" in getattr(item, "fixturenames", ()) for item in session.items
+    ):
         importlib.import_module("anthropic")
 
 
