@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from vllm_harness import known_defect
+from vllm_harness.files.located_yaml import read_yaml
 
 FOLDER = Path(__file__).parent / "cases"
 
@@ -25,7 +25,7 @@ def cases(name: str, group: str | None = None, *, known: str = "known_defects") 
         A parameter a case: its fields as a dict. `id` names it; `covers`, `needs`, `alone` and known defects
         become marks.
     """
-    loaded = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    loaded = read_yaml(FOLDER / f"{name}.yaml").data
     return [_parameter(dict(case), known) for case in (loaded if group is None else loaded[group])]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -58,9 +59,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     explain_missing_gpu(config, items, "gpu")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Stops the collector of garbage, which would look at all the tests again and again as they are made."""
+    gc.disable()
+    session.config.add_cleanup(gc.enable)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Imports once, before a run forks, what takes seconds and not every run asks for."""
-    if any("messages" in getattr(item, "fixturenames", ()) for item in session.items):
+    """Hides the tests from the collector; imports once, before a run forks, what takes seconds."""
+    gc.freeze()
+    gc.enable()
+    if session.config.option.vllm_at_once and any(
+        "messages" in getattr(item, "fixturenames", ()) for item in session.items
+    ):
         importlib.import_module("anthropic")
 
 

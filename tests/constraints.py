@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 import httpx
 import pytest
-import yaml
 from pydantic import Field
 
 from tests.apis import APIS, AT_ONCE, PATHS, Api, Json, Said, error_message, known_row, said
 from tests.case_files import FOLDER
 from vllm_harness import known_defect
+from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.book import Raw, When
 from vllm_harness.scripted.dialects import render
@@ -151,7 +151,7 @@ class Row(StrictModel):
 @cache
 def rows() -> tuple[Row, ...]:
     """The rows of the file."""
-    loaded = yaml.safe_load((FOLDER / "constraints.yaml").read_text())
+    loaded = read_yaml(FOLDER / "constraints.yaml").data
     return tuple(Row.model_validate(row) for row in loaded)
 
 

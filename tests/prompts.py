@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import httpx
 import pytest
-import yaml
 from pydantic import Field
 
 from tests.apis import APIS, PATHS, Api, Json, known_row
@@ -23,6 +22,7 @@ from tests.case_files import FOLDER
 from tests.messages_api import TOOL
 from vllm_harness import known_defect
 from vllm_harness.endpoint import tls
+from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
@@ -70,7 +70,7 @@ Rendered = Callable[[Conversation], tuple[list[int], ...]]
 @cache
 def conversations() -> tuple[Conversation, ...]:
     """The rows of the file."""
-    loaded = yaml.safe_load((FOLDER / "prompts.yaml").read_text())
+    loaded = read_yaml(FOLDER / "prompts.yaml").data
     return tuple(Conversation.model_validate(row) for row in loaded)
 
 

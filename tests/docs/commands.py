@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from tests.docs.blocks import ROOT
-from vllm_harness.cli.cluster import with_address
+from vllm_harness.cli.arguments import with_address
 from vllm_harness.cli.main import app
 from vllm_harness.testing import options
 

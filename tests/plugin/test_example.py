@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugin.test_rules import refused
+
 EXAMPLE = Path(__file__).with_name("example")
 
 
@@ -26,7 +28,7 @@ def test_gpu_without_gpu_is_one_line(pytester: pytest.Pytester) -> None:
 
     if gpus():
         pytest.skip("needs a machine without CUDA")
-    result = pytester.runpytest_subprocess("-m", "vllm_gpu")
+    result = refused(pytester, "-m", "vllm_gpu")
     assert result.ret == 2
     result.stdout.fnmatch_lines(["*-m vllm_gpu: no CUDA device on this machine, so nothing ran*"])
 
@@ -44,6 +46,6 @@ def test_gpu_without_gpu_is_one_line(pytester: pytest.Pytester) -> None:
 )
 def test_wrong_use_is_told(arguments: list[str], words: str, pytester: pytest.Pytester) -> None:
     pytester.copy_example(str(EXAMPLE / "test_agent.py"))
-    result = pytester.runpytest_subprocess(*arguments)
+    result = refused(pytester, *arguments)
     assert result.ret != 0
     assert words in "\n".join([*result.outlines, *result.errlines])

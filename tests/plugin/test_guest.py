@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugin.test_rules import run
+from tests.plugin.test_rules import refused, run
 
 MODULES = """
 import json, sys
@@ -84,11 +84,14 @@ def test_a_project_names_its_models_file_once(pytester: pytest.Pytester) -> None
     attached = ("--vllm-server-url=http://localhost:1", "--vllm-model=ours", "--collect-only", "-q")
     result = pytester.runpytest_subprocess(*attached, "deeper")
     result.stdout.fnmatch_lines(["*::test_it[[]attached-ours[]]"])
-    result = pytester.runpytest_subprocess(*attached, "--vllm-models-file=none.yaml")
+    result = refused(pytester, *attached, "--vllm-models-file=none.yaml")
     result.stdout.fnmatch_lines(["*none.yaml*"])
 
 
-@pytest.mark.parametrize("spec", ["0.32.0", "0.31.0", "0.33.0@0.32.0"])
+OTHER_RELEASE = pytest.param("0.31.0", marks=pytest.mark.vllm_slow)
+
+
+@pytest.mark.parametrize("spec", ["0.32.0", OTHER_RELEASE, "0.33.0@0.32.0"])
 def test_collection_makes_nothing(
     spec: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +116,7 @@ def test_an_environment_that_cannot_be_made_fails_the_tests_that_use_it(
         "def test_server(vllm_server): pass\ndef test_more(script): pass\ndef test_other(): pass"
     )
     options = ("--vllm-model=qwen3", "--vllm-lane=scripted", "--vllm-spec=0.32.0", "--vllm-device=cpu")
-    result = pytester.runpytest_subprocess(*options)
+    result = refused(pytester, *options)
     result.assert_outcomes(passed=1, errors=2)
     result.stdout.fnmatch_lines(["*occupied.txt*"])
 
@@ -139,7 +142,7 @@ def test_async_fixtures_in_strict_mode(pytester: pytest.Pytester, pytestconfig: 
 
 def test_forks_and_workers_exclude_each_other(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(vllm_server): pass")
-    result = pytester.runpytest_subprocess("-n2", "--vllm-at-once=2")
+    result = refused(pytester, "-n2", "--vllm-at-once=2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--vllm-at-once and pytest-xdist's -n exclude each other*"])
 

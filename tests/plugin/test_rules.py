@@ -26,6 +26,12 @@ def run(pytester: pytest.Pytester, pytestconfig: pytest.Config, name: str, *more
     return pytester.runpytest_subprocess(*more, *vllm, timeout=900)
 
 
+def refused(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    """Runs what ends before any server starts: in this process, which has imported everything."""
+    pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
+    return pytester.runpytest_inprocess(*arguments)
+
+
 def folder(result: pytest.RunResult) -> Path:
     """The folder of a run."""
     (line,) = [line for line in result.outlines if line.startswith("logs and results: ")]
@@ -146,9 +152,8 @@ def test_repeats_are_sampled_by_seed(pytester: pytest.Pytester, pytestconfig: py
 
 
 @pytest.mark.parametrize("option", ["--reruns=2", "--force-reruns=2"])
-def test_nobody_tries_more_often(option: str, pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
-    result = run(
-        pytester, pytestconfig, "test_live.py", "--vllm-lane=live", "--vllm-model=smollm2-135m", option
-    )
+def test_nobody_tries_more_often(option: str, pytester: pytest.Pytester) -> None:
+    pytester.copy_example(str(EXAMPLE / "test_live.py"))
+    result = refused(pytester, "--vllm-lane=live", "--vllm-model=smollm2-135m", option)
     assert result.ret != 0
     assert "limits.live_attempts" in "\n".join([*result.outlines, *result.errlines])

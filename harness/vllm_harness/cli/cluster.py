@@ -15,7 +15,7 @@ import typer
 
 from vllm_harness.errors import UsageError
 from vllm_harness.executors.places import NodeUse, Places
-from vllm_harness.executors.ray_cluster import AUTO, RayCluster, connected
+from vllm_harness.executors.ray_cluster import RayCluster, connected
 from vllm_harness.executors.shard import Executor
 from vllm_harness.executors.shipping import runtime_env
 from vllm_harness.executors.this_machine import ThisMachine
@@ -39,16 +39,6 @@ PATIENCE = "VLLM_HARNESS_RAY_PATIENCE_S"
 PATIENCE_S = 1800.0
 COMMAND = "command.json"
 HEADINGS = ("node", "cells", "begun again", "busy", "at a time")
-
-
-def with_address(arguments: Sequence[str]) -> list[str]:
-    """The arguments of a command line; `--ray` without an address gets `auto`."""
-    made: list[str] = []
-    for argument, following in zip(arguments, [*arguments[1:], "--"], strict=False):
-        made.append(argument)
-        if argument == "--ray" and following.startswith("-"):
-            made.append(AUTO)
-    return made
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness.cli.defects import FOLDER
+from vllm_harness.cli.defects import FOLDER, app
 from vllm_harness.cli.repro import environments_of, measured_in
 from vllm_harness.defects.entry import DefectClass
 from vllm_harness.defects.registry import find, load_defects
@@ -16,6 +16,7 @@ from vllm_harness.repro.export import export as write
 from vllm_harness.repro.run import checked, is_reproducible
 
 
+@app.command()
 def export(
     into: Annotated[Path, typer.Argument(help="The folder to write; a folder in it for each defect.")],
     ids: Annotated[list[str] | None, typer.Argument(help="The ids of entries; by default all.")] = None,

@@ -10,76 +10,13 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from vllm_harness.cli import (
-    assets,
-    bisect,
-    book,
-    bundle,
-    check_weights,
-    convert,
-    defects,
-    diff,
-    doctor,
-    env,
-    export,
-    gateway,
-    init,
-    load,
-    models,
-    mutants,
-    parity,
-    ps,
-    record,
-    regression,
-    replay,
-    report,
-    repro,
-    run,
-    scenario,
-    serve,
-    site,
-    upstream,
-    validate,
-)
-from vllm_harness.cli.cluster import with_address
+from vllm_harness.cli.arguments import with_address
+from vllm_harness.cli.commands import Commands
 from vllm_harness.cli.welcome import version_line, welcome
 from vllm_harness.errors import HarnessError
-from vllm_harness.files.paths import checkout
 from vllm_harness.terminal.printable import printable
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
-app.command()(init.init)
-app.command(context_settings=PASS_ON)(serve.serve)
-app.command(context_settings=PASS_ON, hidden=not checkout())(run.run)
-app.command(hidden=not checkout())(mutants.mutants)
-app.command(hidden=not checkout())(site.site)
-app.add_typer(book.app, name="book")
-app.command()(validate.validate)
-app.command()(validate.explain)
-app.add_typer(gateway.app, name="gateway")
-app.command()(doctor.doctor)
-app.command()(check_weights.check_weights)
-app.command()(ps.ps)
-app.command()(ps.stop)
-app.add_typer(scenario.app, name="scenario")
-app.command()(record.record)
-app.command()(replay.replay)
-app.command()(diff.diff)
-app.command()(convert.convert)
-app.command()(load.load)
-app.add_typer(report.app, name="report")
-app.add_typer(repro.app, name="repro")
-app.add_typer(regression.app, name="regression")
-app.command("parity")(parity.parity_)
-app.command("bisect")(bisect.bisect_)
-defects.app.command()(export.export)
-app.add_typer(defects.app, name="defects")
-app.add_typer(models.app, name="models")
-app.add_typer(env.app, name="env")
-app.add_typer(assets.app, name="assets")
-app.add_typer(bundle.app, name="bundle")
-app.add_typer(upstream.app, name="upstream")
+app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False)
 
 
 def _print_version(wanted: bool) -> None:

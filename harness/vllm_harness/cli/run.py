@@ -19,8 +19,6 @@ from vllm_harness.cli.options import (
     VLLM,
     VLLM_PYTHON,
 )
-from vllm_harness.cli.run_changed import arguments_of_change
-from vllm_harness.cli.run_on_cluster import ClusterRun, run_on_cluster
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import checkout
 
@@ -80,6 +78,8 @@ def run(
             "the installed package has no suites", hint="scripts/run in a checkout of vllm-harness"
         )
     if ray:
+        from vllm_harness.cli.run_on_cluster import ClusterRun, run_on_cluster
+
         _refuse_with_ray(
             {
                 "--vllm-python": vllm_python,
@@ -127,6 +127,8 @@ def run(
     given += [f"--vllm-model={name}" for name in model or []]
     tests = [str(root / suite) for suite in SUITES]
     if changed:
+        from vllm_harness.cli.run_changed import arguments_of_change
+
         tests = arguments_of_change(root, SUITES, vllm or "", changed_from, model or [])
     command = [sys.executable, "-m", "pytest", f"--rootdir={root}", *tests, *given, *context.args]
     os.execv(sys.executable, command)

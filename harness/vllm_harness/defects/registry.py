@@ -29,7 +29,6 @@ class DefectsError(UsageError):
     """A file of the registry is wrong, or an id is unknown; file, line and key are named."""
 
 
-@cache
 def load_defects(folder: Path | None = None) -> Defects:
     """The defects of the package, and of a further folder.
 
@@ -39,6 +38,11 @@ def load_defects(folder: Path | None = None) -> Defects:
     Raises:
         DefectsError: naming file, line and key.
     """
+    return _loaded(folder)
+
+
+@cache
+def _loaded(folder: Path | None) -> Defects:
     found: dict[str, Defect] = {}
     for each in (ENTRIES, folder) if folder else (ENTRIES,):
         if not each.is_dir():

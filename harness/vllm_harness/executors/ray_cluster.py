@@ -19,8 +19,6 @@ from vllm_harness.executors.on_node import Begun, Failed, Finished, Line, prepar
 from vllm_harness.executors.places import Placed
 from vllm_harness.executors.shard import Needs, Preparation, R, Say, Shard
 
-AUTO = "auto"
-"""The address that stands for RAY_ADDRESS, or for the cluster that this machine belongs to."""
 NODES_EVERY_S = 5.0
 _WAIT_S = 1.0
 _START_S = 1800.0

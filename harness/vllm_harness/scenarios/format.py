@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -41,6 +43,18 @@ def _not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
 NOT_EMPTY = AfterValidator(_not_empty)
 """Only looked at where the items are right, other than pydantic's own."""
 AT_LEAST_ONE = Field(json_schema_extra={"minItems": 1})
+
+
+@cache  # scenarios share their tools, and a check takes milliseconds
+def _fault_of_schema(schema: str) -> str:
+    """What is wrong with a JSON Schema; empty: nothing."""
+    import jsonschema  # a tenth of a second for those who have no use for it
+
+    try:
+        jsonschema.Draft202012Validator.check_schema(json.loads(schema))
+    except jsonschema.SchemaError as error:
+        return str(error.message)
+    return ""
 
 
 class Part(StrictModel):
@@ -112,12 +126,8 @@ class Tool(StrictModel):
     @field_validator("parameters")
     @classmethod
     def _is_a_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
-        import jsonschema  # a tenth of a second for those who have no use for it
-
-        try:
-            jsonschema.Draft202012Validator.check_schema(schema)
-        except jsonschema.SchemaError as error:
-            raise ValueError(f"no JSON Schema: {error.message}") from error
+        if fault := _fault_of_schema(json.dumps(schema, default=str)):
+            raise ValueError(f"no JSON Schema: {fault}")
         return schema
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-import openai
 import pytest
 
 from vllm_harness.defects.entry import Defect
@@ -17,15 +16,6 @@ from vllm_harness.errors import UsageError
 MARK = "vllm_known_defect"
 DEFECT_OF = "vllm_harness_defect"  # of a report: id of the defect, and how the test failed
 DEFECT_GONE = "vllm_harness_defect_gone"  # of a report: the test passed, and was to show a defect
-# how a wrong server shows itself; a NameError, for example, is a wrong test
-SHOWN_BY: tuple[type[BaseException], ...] = (
-    AssertionError,
-    OSError,
-    httpx.HTTPError,
-    httpx.StreamError,
-    openai.OpenAIError,
-    pytest.fail.Exception,  # a test's own timeout
-)
 
 
 @dataclass(frozen=True)
@@ -99,7 +89,15 @@ def judge(report: pytest.TestReport, raised: BaseException | None, known: Sequen
 
 def is_shown(defect: Defect, raised: BaseException) -> bool:
     """Whether a failure is the defect: as its pattern says; without a pattern, what a server can cause."""
-    return defect.shown_by(raised) if defect.pattern else isinstance(raised, SHOWN_BY)
+    return defect.shown_by(raised) if defect.pattern else isinstance(raised, _shown_by())
+
+
+def _shown_by() -> tuple[type[BaseException], ...]:
+    """How a wrong server shows itself; a NameError, for example, is a wrong test."""
+    from openai import OpenAIError
+
+    timed_out = pytest.fail.Exception  # by a test's own limit
+    return AssertionError, OSError, httpx.HTTPError, httpx.StreamError, OpenAIError, timed_out
 
 
 def _wanted(defect: Defect) -> str:

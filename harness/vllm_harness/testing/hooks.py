@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -87,6 +88,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         _keep(session.config, writer)
     progress.follow(session, lambda item: item.stash[TARGET].id if TARGET in item.stash else "")
     if forks := session.config.option.vllm_at_once:
+        import_module("openai")  # once, not in each fork
         session.config.pluginmanager.register(AtOnce(forks))
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
 
 from vllm_harness.configuration.targets import Target
 from vllm_harness.defects.registry import gateway_deviations, known_deviations
@@ -37,6 +36,9 @@ from vllm_harness.testing.session import (
     the_run,
 )
 from vllm_harness.testing.wire import WireTap
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, OpenAI
 
 
 def target_server(config: pytest.Config, target: Target) -> Iterator[Server]:
@@ -113,6 +115,8 @@ def client(server: Server, book: ScriptBook | None, tap: WireTap) -> OpenAI:
     """A sync openai client."""
     if book:
         return book.client()
+    from openai import DefaultHttpxClient
+
     return server.client(http_client=DefaultHttpxClient(event_hooks=tap.hooks(), verify=tls()))
 
 
@@ -120,6 +124,8 @@ def async_client(server: Server, book: ScriptBook | None, tap: WireTap) -> Async
     """An async openai client."""
     if book:
         return book.async_client()
+    from openai import DefaultAsyncHttpxClient
+
     http_client = DefaultAsyncHttpxClient(event_hooks=tap.async_hooks(), verify=tls())
     return server.async_client(http_client=http_client)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -65,6 +67,17 @@ def test_the_versions_to_compare_are_locked() -> None:
 def test_version() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert (result.exit_code, result.output) == (0, f"vllm-harness {version('vllm-harness')}\n")
+
+
+def test_a_command_starts_without_the_others() -> None:
+    code = (
+        "import sys, typer; from vllm_harness.cli.main import app;"
+        "typer.main.get_command(app).commands['explain']; print(*sys.modules)"
+    )
+    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = set(imported.stdout.split())
+    assert "vllm_harness.cli.validate" in modules
+    assert not {"pydantic", "httpx", "yaml", "vllm_harness.cli.serve"} & modules
 
 
 @pytest.mark.parametrize("name", COMMANDS)

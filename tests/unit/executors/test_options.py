@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.cli.cluster import executor_of, resume, with_address
+from vllm_harness.cli.arguments import with_address
+from vllm_harness.cli.cluster import executor_of, resume
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.executors.places import Placed, Places
 from vllm_harness.executors.shard import Needs

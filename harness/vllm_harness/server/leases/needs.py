@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ FORK_SERVER_GIB = 1.1
 """Guess for a fork server with a model's tokenizer, before it can be measured."""
 MARGIN, SPARE_GIB = 1.25, 0.1
 """What a server may take beyond its measured memory."""
+MEASURED_FOR_S = 5.0
+_templates: dict[psutil.Process, tuple[float, int]] = {}
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,17 @@ def fork_servers_gib() -> float:
             base = psutil.Process(template.pid)
             size = base.memory_info()
             total += size.rss - size.shared
-            total += sum(each.memory_full_info().uss for each in base.children() if each.pid not in servers)
+            total += sum(_unshared(each) for each in base.children() if each.pid not in servers)
     return total / 2**30
+
+
+def _unshared(template: psutil.Process) -> int:
+    """Unshared bytes of a template, some seconds old at most: the kernel visits each page to count them."""
+    measured_at, found = _templates.get(template, (-MEASURED_FOR_S, 0))
+    if time.monotonic() - measured_at >= MEASURED_FOR_S:
+        found = template.memory_full_info().uss
+        _templates[template] = (time.monotonic(), found)
+    return found
 
 
 def _measured() -> dict[str, float]:
