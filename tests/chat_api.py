@@ -272,16 +272,23 @@ class Chat:
     def tokens(self, text: str) -> list[int]:
         """A text's token ids, by the server's own tokenizer."""
         request = {"model": self.server.model, "prompt": text, "add_special_tokens": False}
-        return [int(token) for token in self.post("/tokenize", request).json()["tokens"]]
+        return [int(token) for token in self._behind("/tokenize", request)["tokens"]]
 
     def text(self, tokens: Sequence[int]) -> str:
         """The text of token ids, special tokens included."""
         request = {"model": self.server.model, "tokens": list(tokens)}
-        return str(self.post("/detokenize", request).json()["prompt"])
+        return str(self._behind("/detokenize", request)["prompt"])
 
     def prompt(self, messages: Sequence[Any], **request: Any) -> str:
         """The prompt that vLLM made of a request, special tokens included; it uses a script once."""
         return self.text(self.body(messages, return_token_ids=True, **request).prompt_token_ids)  # type: ignore[attr-defined]
+
+    def _behind(self, path: str, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer of the server itself, also where a gateway stands before it."""
+        books = None if isinstance(self.server, RemoteServer) else self.server.books
+        url = (books or self.server.endpoint).url_for(path)
+        answer: dict[str, Any] = requests.post(url, json=request, headers=self.client.auth_headers).json()
+        return answer
 
     def _body(self, messages: Sequence[Any], request: dict[str, Any]) -> ChatCompletion:
         answer: ChatCompletion = self.client.chat.completions.create(**self._request(messages, request))

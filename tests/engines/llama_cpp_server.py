@@ -13,6 +13,8 @@ parameters.hostnames = ["127.0.0.1"]
 parameters.port = int(port)
 parameters.n_ctx = 8192
 parameters.n_parallel = 2
+for cores in (parameters.cpuparams, parameters.cpuparams_batch):
+    cores.n_threads = 1  # they wait for each other by spinning, which a busy machine makes endless
 server = xllamacpp.Server(parameters)
 print(server.listening_address, flush=True)
 signal.pause()

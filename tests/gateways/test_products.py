@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.clients.environments import NotToBeHadError
-from tests.gateways.products import products, running
+from tests.gateways.products import Running, products, running
 from vllm_harness.cli.main import app
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.testing.session import Server
@@ -40,3 +43,53 @@ def test_what_is_known_is_found_and_nothing_else(
     assert not unknown, json.dumps(unknown, indent=1)
     entries = {defect.id for defect in load_defects().values() if defect.product == name}
     assert {each["known"] for each in found} - {""} == entries
+
+
+SUITE = '''
+"""What the plugin's checks find over each API."""
+
+
+def test_chat(vllm_server, openai_client, script, check_stream):
+    script("The capital of France is Paris.")
+    asked = {"model": vllm_server.model, "messages": [{"role": "user", "content": "What is it?"}]}
+    usage = {"include_usage": True}
+    check_stream(openai_client.chat.completions.create(**asked, stream=True, stream_options=usage))
+
+
+def test_responses(vllm_server, openai_client, script, check_stream, check_body, check_same):
+    script("The capital of France is Paris.", times=2)
+    asked = {"model": vllm_server.model, "input": "What is it?"}
+    events = list(openai_client.responses.create(**asked, stream=True))
+    body = openai_client.responses.create(**asked)
+    check_stream(events)
+    check_body(body)
+    check_same(events, body)
+    assert body.output_text.strip() == "The capital of France is Paris."
+'''
+
+
+@pytest.mark.timeout(900)
+def test_findings_behind_a_gateway_are_known_by_its_name(vllm_server: Server, tmp_path: Path) -> None:
+    (tmp_path / "test_suite.py").write_text(SUITE)
+    try:
+        with running(PRODUCTS["litellm"], vllm_server.endpoint.base_url, tmp_path) as gateway:
+            unnamed = _pytest(tmp_path, vllm_server, gateway)
+            named = _pytest(tmp_path, vllm_server, gateway, f"--vllm-gateway={PRODUCTS['litellm'].product}")
+    except NotToBeHadError as error:
+        skip("client-missing", str(error))
+    assert "2 failed in" in unnamed, unnamed
+    assert "2 passed in" in named, named
+    assert "known deviations of litellm were seen" in named
+
+
+def _pytest(folder: Path, server: Server, gateway: Running, *more: str) -> str:
+    options = {
+        "server-url": gateway.url,
+        "books-url": server.endpoint.base_url,
+        "model": server.entry.name,
+        "api-key-env": "GATEWAY_KEY",
+    }
+    given = [f"--vllm-{name}={value}" for name, value in options.items()]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *given, *more, str(folder)]
+    environ = {**os.environ, "GATEWAY_KEY": gateway.key}
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True).stdout

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vllm_harness.configuration.targets import Target
+from vllm_harness.defects.registry import load_defects
 from vllm_harness.endpoint import API_PATHS
 from vllm_harness.terminal.tables import Cell, on_terminal, one_line, show_table
 from vllm_harness.testing import quality, repeats
@@ -97,8 +98,9 @@ def _about_tests(results: Mapping[str, TargetResult]) -> list[str]:
     tests = sum(len(shown_by) for result in results.values() for shown_by in result.defects.values())
     if defects:
         lines.append(f"{_seen(len(defects), 'known defect', 'vLLM')}, in {_number(tests, 'test')}")
-    if known := {reference for result in results.values() for reference in result.known}:
-        lines.append(_seen(len(known), "known deviation", "vLLM"))
+    known = {reference for result in results.values() for reference in result.known}
+    whose = Counter(map(_product, known))
+    lines += [_seen(count, "known deviation", product) for product, count in sorted(whose.items())]
     skips = sum((result.skips for result in results.values()), Counter[str]())
     if skips:
         lines.append(f"skipped: {_first([f'{code} {count}' for code, count in skips.most_common()])}")
@@ -114,6 +116,11 @@ def _failures(results: Mapping[str, TargetResult], width: int, listed: bool) -> 
     lines = [f"{_number(len(gone) + len(tests), 'failure')}:"]
     lines += ["  " + one_line(each, width - 2) for each in every[:SHOWN]]
     return [*lines, f"  ... and {len(every) - SHOWN} more"] if len(every) > SHOWN else lines
+
+
+def _product(reference: str) -> str:
+    defect = load_defects().get(reference)
+    return (defect and defect.product) or "vLLM"
 
 
 def _seen(count: int, what: str, of: str) -> str:

@@ -90,6 +90,14 @@ def test_the_worst_run_ends_with_one_screen(failures: int, terminal: bool) -> No
     assert "14 known deviations of vLLM were seen" in lines
 
 
+def test_deviations_of_a_gateway_are_told_under_its_name() -> None:
+    results = by_target(qwen3=result("qwen3"))
+    results["scripted-qwen3"].known = {"vllm#1", "litellm-27442", "litellm-28735"}
+    lines = shown(results, terminal=True)
+    assert "1 known deviation of vLLM was seen" in lines
+    assert "2 known deviations of litellm were seen" in lines
+
+
 def test_the_first_failures_are_listed_and_the_others_counted() -> None:
     results = by_target(qwen3=result("qwen3", failures=300))
     lines = shown(results, terminal=True)

@@ -70,6 +70,7 @@ class ChatValidator:
         self._first: Json | None = None
         self._choices: dict[int, _StreamedChoice] = {}
         self._usage_seen = False
+        self._usage_elsewhere = False
         self._failed = False
 
     def feed(self, chunk: Json) -> None:
@@ -103,7 +104,7 @@ class ChatValidator:
             return
         self._check_ends()
         self._check_choices()
-        if self._options.get("include_usage") and not self._usage_seen:
+        if self._options.get("include_usage") and not (self._usage_seen or self._usage_elsewhere):
             self._report.add(rules.CC108, "$.usage", "a last chunk with usage", "nothing")
 
     @property
@@ -154,6 +155,7 @@ class ChatValidator:
     def _on_usage(self, usage: object, choices: list[object]) -> None:
         if choices and not self._options.get("continuous_usage_stats"):
             self._report.add(rules.CC111, "$.choices", "[]", f"{len(choices)} choices", once="usage")
+            self._usage_elsewhere = True
         if self._request is not None and not self._options.get("include_usage"):
             self._report.add(rules.CC109, "$.usage", "nothing", brief(usage), once="usage")
         self._usage_seen = not choices
