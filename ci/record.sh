@@ -33,4 +33,3 @@ record qwen3-branches-messages etl-branches qwen3 --transport messages
 record gpt-oss-branches etl-branches gpt-oss
 record qwen3-desk-mcp support-desk-mcp qwen3
 record gpt-oss-desk-server-mcp support-desk-server-mcp gpt-oss --no-stream
-record gpt-oss-desk-messages support-desk gpt-oss --transport messages --no-stream
