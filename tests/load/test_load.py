@@ -138,6 +138,7 @@ def test_an_interrupt_keeps_what_came(vllm_server: Server, tmp_path: Path) -> No
 
 @pytest.mark.vllm_slow
 @pytest.mark.timeout(7200)
+@pytest.mark.vllm_servers(1)
 def test_a_soak_loses_nothing_and_both_sides_are_steady(own_server: OwnServer, tmp_path: Path) -> None:
     """`VLLM_HARNESS_SOAK` sets how many turns; without the server's state, which vLLM keeps for good."""
     load = run(
