@@ -27,3 +27,9 @@ record qwen3-etl-body etl-three-turns qwen3 --no-stream
 record qwen3-etl-chat etl-three-turns qwen3 --transport chat
 record gpt-oss-etl etl-three-turns gpt-oss
 record gpt-oss-etl-chat etl-three-turns gpt-oss --transport chat
+
+# other stories: branches, tools of an MCP server that the client calls or vLLM itself, and the third API
+record qwen3-branches-messages etl-branches qwen3 --transport messages
+record gpt-oss-branches etl-branches gpt-oss
+record qwen3-desk-mcp support-desk-mcp qwen3
+record gpt-oss-desk-server-mcp support-desk-server-mcp gpt-oss --no-stream

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.own_server import OwnServer
 from vllm_harness.load.driving import Load
 from vllm_harness.load.health import drift
 from vllm_harness.load.keeping import Keeper
@@ -29,6 +30,8 @@ from vllm_harness.testing.session import Server
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools")]
 TOOL = {"parameters": {"type": "object", "properties": {}}, "outputs": [{"output": "21 degrees"}]}
+WITHOUT_KERNEL_CACHE = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "8"}
+"""On CPU oneDNN keeps the kernels of 1,024 shapes of a batch: 300 MiB until they have come."""
 CALL: dict[str, Any] = {"calls": [{"name": "get_weather"}]}
 SHORT = {
     "scenario": 1,
@@ -135,13 +138,11 @@ def test_an_interrupt_keeps_what_came(vllm_server: Server, tmp_path: Path) -> No
 
 @pytest.mark.vllm_slow
 @pytest.mark.timeout(7200)
-def test_a_soak_loses_nothing_and_the_client_is_steady(vllm_server: Server, tmp_path: Path) -> None:
-    """`VLLM_HARNESS_SOAK` sets how many turns; without the server's state, which vLLM keeps for good.
-
-    The server's memory is not judged: it grew by 97 MiB within 1,200 turns, and why is not known yet.
-    """
+@pytest.mark.vllm_servers(1)
+def test_a_soak_loses_nothing_and_both_sides_are_steady(own_server: OwnServer, tmp_path: Path) -> None:
+    """`VLLM_HARNESS_SOAK` sets how many turns; without the server's state, which vLLM keeps for good."""
     load = run(
-        vllm_server,
+        own_server(env=WITHOUT_KERNEL_CACHE),
         read_scenario(find_scenario("etl-three-turns")),
         tmp_path / "run",
         concurrency=32,
@@ -153,9 +154,8 @@ def test_a_soak_loses_nothing_and_the_client_is_steady(vllm_server: Server, tmp_
     assert total.left
     assert (total.mixed, load.running) == (0, 0)
     assert not total.errors + total.findings
-    client = drift(load.samples["client"])
-    assert client is not None
-    assert client.memory_mib[1] - client.memory_mib[0] <= 16
-    assert client.handles[1] - client.handles[0] <= 8
-    if (server := drift(load.samples.get("server", []))) is not None:
-        assert server.handles[1] - server.handles[0] <= 32
+    for whose, memory_mib, handles in (("client", 16, 8), ("server", 24, 32)):
+        found = drift(load.samples[whose])
+        assert found is not None
+        assert found.memory_mib[1] - found.memory_mib[0] <= memory_mib, whose
+        assert found.handles[1] - found.handles[0] <= handles, whose

@@ -1,0 +1,41 @@
+"""The options of a server are the same on every command that needs one, and reach it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from vllm_harness.cli.main import app
+from vllm_harness.cli.served import ServerOptions, with_server_options
+
+ROOT = typer.main.get_command(app)
+NAMES = [each.name for each in fields(ServerOptions)]
+
+
+@pytest.mark.parametrize("path", ["load", "record", "replay", "scenario run"])
+def test_a_command_has_them_all_in_one_row(path: str) -> None:
+    command = ROOT
+    for name in path.split():
+        command = command.commands[name]  # type: ignore[attr-defined]
+    names = [parameter.name for parameter in command.params]
+    begin = names.index(NAMES[0])
+    assert names[begin : begin + len(NAMES)] == NAMES
+
+
+def test_what_is_given_reaches_the_command() -> None:
+    told: list[tuple[str, ServerOptions, bool]] = []
+    small = typer.Typer()
+
+    @small.command()
+    @with_server_options
+    def command(name: str, *, on: ServerOptions, loud: bool = False) -> None:
+        told.append((name, on, loud))
+
+    words = ["qwen3", "--lane", "scripted", "--server-url", "http://127.0.0.1:9", "--cold-start", "--loud"]
+    result = CliRunner().invoke(small, words)
+    assert result.exit_code == 0, result.output
+    expected = ServerOptions(lane="scripted", server_url="http://127.0.0.1:9", cold_start=True)
+    assert told == [("qwen3", expected, True)]
