@@ -39,12 +39,11 @@ DEFECTS = {
         f"{RESPONSES}/test_serving_responses.py", "truncated_by_length"
     ),
     "responses-drop-reasoning": Caught(f"{RESPONSES}/test_simple.py", "test_reasoning_item"),
-    "previous-response-is-ignored": Caught(f"{RESPONSES}/test_stateful.py", "test_previous_response_id"),
     "no-usage-at-the-end-of-a-stream": Caught(f"{CHAT}/test_chat.py", "test_chat_completion_stream_options"),
     "streamed-call-ends-with-stop": Caught("tests/tool_use/test_tool_calls.py", "choice and hermes"),
     "streamed-call-has-no-id": Caught("tests/tool_use/test_tool_calls.py", "choice and hermes"),
 }
-pytestmark = pytest.mark.vllm_slow
+pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(1800)]  # each makes a fork server of its own
 
 
 @pytest.fixture(scope="module")
