@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -100,6 +101,18 @@ def running(product: Product, server: str, folder: Path) -> Iterator[Running]:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def pytest_on(folder: Path, address: Running, *options: str) -> str:
+    """What pytest prints of a suite that runs through a gateway, or against an engine."""
+    words = ["-q", "-p", "no:cacheprovider", f"--vllm-server-url={address.url}", "--vllm-api-key-env=THE_KEY"]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *words, *options, str(folder)],
+        cwd=folder,
+        env={**os.environ, "THE_KEY": address.key},
+        capture_output=True,
+        text=True,
+    ).stdout
 
 
 def _free_port() -> int:

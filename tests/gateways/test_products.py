@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.clients.environments import NotToBeHadError
-from tests.gateways.products import Running, products, running
+from tests.gateways.products import products, pytest_on, running
 from vllm_harness.cli.main import app
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.testing.session import Server
@@ -71,25 +68,14 @@ def test_responses(vllm_server, openai_client, script, check_stream, check_body,
 @pytest.mark.timeout(900)
 def test_findings_behind_a_gateway_are_known_by_its_name(vllm_server: Server, tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
+    direct = vllm_server.endpoint.base_url
+    books = (f"--vllm-books-url={direct}", f"--vllm-model={vllm_server.entry.name}")
     try:
-        with running(PRODUCTS["litellm"], vllm_server.endpoint.base_url, tmp_path) as gateway:
-            unnamed = _pytest(tmp_path, vllm_server, gateway)
-            named = _pytest(tmp_path, vllm_server, gateway, f"--vllm-gateway={PRODUCTS['litellm'].product}")
+        with running(PRODUCTS["litellm"], direct, tmp_path) as gateway:
+            unnamed = pytest_on(tmp_path, gateway, *books)
+            named = pytest_on(tmp_path, gateway, *books, f"--vllm-gateway={PRODUCTS['litellm'].product}")
     except NotToBeHadError as error:
         skip("client-missing", str(error))
     assert "2 failed in" in unnamed, unnamed
     assert "2 passed in" in named, named
     assert "known deviations of litellm were seen" in named
-
-
-def _pytest(folder: Path, server: Server, gateway: Running, *more: str) -> str:
-    options = {
-        "server-url": gateway.url,
-        "books-url": server.endpoint.base_url,
-        "model": server.entry.name,
-        "api-key-env": "GATEWAY_KEY",
-    }
-    given = [f"--vllm-{name}={value}" for name, value in options.items()]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *given, *more, str(folder)]
-    environ = {**os.environ, "GATEWAY_KEY": gateway.key}
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True).stdout

@@ -12,8 +12,8 @@ from vllm_harness.environments.installer import uv_path
 from vllm_harness.environments.overlay import overlay
 from vllm_harness.environments.spec import Environment
 from vllm_harness.server.kept import identity
-from vllm_harness.server.launch import Launch, plan_launch
-from vllm_harness.server.leases.lease import WaitCannotEnd
+from vllm_harness.server.launch import plan_launch
+from vllm_harness.server.leases.idle import offered
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.terminal.status import quiet
 from vllm_harness.upstream.adapters import zero_adapter
@@ -87,25 +87,29 @@ class UpstreamServers:
             return server
         if server is not None:
             server.stop()
+        server = RemoteServer(launch, port=port, startup_s=startup_s)
+        with offered(self._end_idle):
+            server.start()
         self.started += 1
-        try:
-            return _started(launch, port, startup_s)
-        except WaitCannotEnd:
-            if not self._idle:
-                raise
-            self.stop()
-            return _started(launch, port, startup_s)
+        return server
 
     def give_back(self, server: RemoteServer) -> None:
         """Takes a server back that a test does not use any more; of the idle ones the oldest is ended."""
         self._idle[identity(server.launch)] = server
         while len(self._idle) > _IDLE:
-            self._idle.pop(next(iter(self._idle))).stop()
+            self._end_idle()
 
     def stop(self) -> None:
         """Ends those that are idle."""
-        while self._idle:
-            self._idle.popitem()[1].stop()
+        while self._end_idle():
+            pass
+
+    def _end_idle(self) -> bool:
+        """Ends the server that has been idle for longest; False where there is none."""
+        if not self._idle:
+            return False
+        self._idle.pop(next(iter(self._idle))).stop()
+        return True
 
     def tools(self) -> Path:
         """The folder of gpt-oss's own tools, which `--tool-server demo` needs."""
@@ -143,9 +147,3 @@ class UpstreamServers:
         own = [self.tools()] if tools else []  # another path is another fork server
         packages = os.pathsep.join(map(str, [*self.environment.pythonpath, *own]))
         return {**found, **added, "PYTHONPATH": packages}
-
-
-def _started(launch: Launch, port: int | None, startup_s: float | None) -> RemoteServer:
-    server = RemoteServer(launch, port=port, startup_s=startup_s)
-    server.start()
-    return server

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import load_defects
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "gateway.md"
-HEAD = "| gateway | what it does | judged | rules | upstream |\n|---|---|---|---|---|\n"
+HEAD = "| {} | what it does | judged | rules | upstream |\n|---|---|---|---|---|\n"
+ENGINES = ("llama.cpp",)
 CLASSES = ("defect", "deviation", "feature gap", "arguable")
 
 
@@ -19,12 +22,15 @@ def _row(defect: Defect) -> str:
     return f"| {gateway} | {defect.title} (`{defect.id}`) | {defect.kind} | {rules} | {upstream} |\n"
 
 
-def table() -> str:
-    """The differences of all gateways that the registry knows of, worst first."""
-    known = [defect for defect in load_defects().values() if defect.product]
+def table(*, engines: bool) -> str:
+    """What the registry knows of gateways, or of other engines, worst first."""
+    every = (defect for defect in load_defects().values() if defect.product)
+    known = [defect for defect in every if (defect.product in ENGINES) is engines]
     known.sort(key=lambda defect: (defect.product, CLASSES.index(defect.kind), defect.title))
-    return HEAD + "".join(map(_row, known))
+    return HEAD.format("engine" if engines else "gateway") + "".join(map(_row, known))
 
 
-def test_the_page_tells_what_the_registry_knows() -> None:
-    assert table() in PAGE.read_text(), f"the table of {PAGE} is to be:\n{table()}"
+@pytest.mark.parametrize("engines", [False, True])
+def test_the_page_tells_what_the_registry_knows(engines: bool) -> None:
+    wanted = table(engines=engines)
+    assert wanted in PAGE.read_text(), f"a table of {PAGE} is to be:\n{wanted}"

@@ -343,16 +343,17 @@ def _of_the_headers(direct: Answer, through: Answer) -> Iterator[Finding]:
 
 def _of_the_contract(direct: Answer, through: Answer, told: set[str]) -> list[Finding]:
     """What the validator finds in the gateway's answer, and does not find in the server's."""
-    before = {(each.code, _NUMBERS.sub("*", each.path)) for each in _validated(direct)}
+    before = {(each.code, _NUMBERS.sub("*", each.path)) for each in validated(direct)}
     found: dict[tuple[str, str], Finding] = {}
-    for each in _validated(through):
+    for each in validated(through):
         key = (each.code, _NUMBERS.sub("*", each.path))
         if each.counts and key not in before and not (each.code == SE107.code and rules.GW118.code in told):
             found.setdefault(key, each)
     return list(found.values())
 
 
-def _validated(answer: Answer) -> list[Finding]:
+def validated(answer: Answer) -> list[Finding]:
+    """What the validator finds in an answer."""
     if answer.is_stream:
         return validate_stream(answer.frames, api=answer.api)
     return validate_body(answer.body or {}, api=answer.api)
