@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.leases.conftest import Owner
-from vllm_harness.server.leases import lease
+from vllm_harness.server.leases import lease, memory
 from vllm_harness.server.leases.idle import offered
-from vllm_harness.server.leases.lease import LeaseTimeout, NotEnoughHardware, WaitCannotEnd
-from vllm_harness.server.leases.ledger import Room
+from vllm_harness.server.leases.lease import Busy, Lease, LeaseTimeout, NotEnoughHardware, WaitCannotEnd
+from vllm_harness.server.leases.ledger import Account, Room
 from vllm_harness.server.leases.memory import (
     Measure,
     accounts,
@@ -77,6 +78,23 @@ def test_a_wait_in_a_circle_is_an_error_at_once(owner: Start) -> None:
     assert f"pid {second.pid} (-c, this process)" in error
     second.release()
     assert first.has() == "memory"
+
+
+def test_who_has_got_it_waits_no_more(owner: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a third process sees a holder that waits for what it holds, and takes it for a circle."""
+    seen: list[Account] = []
+
+    def wait_for(attempt: Callable[[], Lease | Busy], wanted: str, wait_s: float) -> Lease:
+        got = lease.wait_for(attempt, wanted, wait_s)
+        seen.extend(accounts())
+        return got
+
+    monkeypatch.setattr(memory, "wait_for", wait_for)
+    first = owner("memory", 12)
+    first.has()
+    threading.Timer(0.3, first.release).start()
+    lease_memory(6, room=machine(), wait_s=30).release()
+    assert [(each.leased, each.wanted) for each in seen if each.held] == [(6, 0)]
 
 
 def test_a_process_does_not_wait_for_itself() -> None:

@@ -74,19 +74,25 @@ def _attempt(kind: Literal["lease", "reserve"], gib: float, measure: Measure, wa
         after = max(own.leased + gib, own.reserved) if kind == "lease" else max(own.leased, gib)
         extra = after - own.held
         if extra <= 0:
-            return Lease([enter(_folder(), kind=kind, gib=gib)])
+            return _granted(kind, gib, wait)
         room = measure(sum(account.used for account in every))
         if gib > room.total:
             raise _too_large(gib, room)
         # a process that holds servers in use must not queue behind processes that wait for it
         queue = kind == "reserve" or not own.leased
         if fits(extra, own.who, every, room, queue=queue):
-            return Lease([enter(_folder(), kind=kind, gib=gib)])
+            return _granted(kind, gib, wait)
         # of processes that wait for each other only the last is refused, which closes the circle
         endless = not can_end(extra, own.who, every, room.total)
         wait.write({"kind": "wait", "gib": 0 if endless else extra, "since": own.since or time.time()})
     leased = any(each.held or each.wanted for each in every if each.who != own.who)
     return Busy(_reason(every, own.who), leased, partial(_figures, room), endless)
+
+
+def _granted(kind: str, gib: float, wait: Claim) -> Lease:
+    """The lease; its wait ends at the same moment, or others would see a holder that waits for itself."""
+    wait.write({"kind": "wait", "gib": 0.0, "since": 0.0})
+    return Lease([enter(_folder(), kind=kind, gib=gib)])
 
 
 @contextmanager
