@@ -70,7 +70,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Hides the tests from the collector; imports once, before a run forks, what takes seconds."""
     gc.freeze()
     gc.enable()
-    if getattr(session.config.option, "vllm_at_once", 0) and any(
+    if session.config.getoption("vllm_at_once", 0) and any(
         "messages" in getattr(item, "fixturenames", ()) for item in session.items
     ):
         importlib.import_module("anthropic")

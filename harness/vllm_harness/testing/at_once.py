@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal
 
 import pytest
 
+from vllm_harness.errors import HarnessError
 from vllm_harness.protocol import Finding
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.fork import ChunkQueue, ForkMessage, Forks
@@ -149,6 +151,8 @@ class AtOnce:
         else:
             own = [item for chunk in divided.own for item in chunk]
             with run.pool.lent(server, max(map(servers_of, own), default=1)):
+                with suppress(HarnessError):  # which each test then meets by itself
+                    run.pool.use(server)  # others may have waited for its memory, and got it
                 undone = self._share(session, server, divided)
         _run_all(session, [*undone, *divided.alone])
 
