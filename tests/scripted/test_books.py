@@ -42,6 +42,9 @@ rules:
 """
 
 
+TRIP = Path(__file__).with_name("trip.yaml")
+
+
 @contextmanager
 def served(server: Server, folder: Path, text: str = BOOK) -> Iterator[ScriptBook]:
     """The book on a server, under a name of its own."""
@@ -77,6 +80,32 @@ def test_a_conversation_that_the_server_keeps(stream: bool, vllm_server: Server,
         result = {"type": "function_call_output", "call_id": call.call_id, "output": "it is 18"}
         second = respond(input=[result], previous_response_id=first.id)
         assert second.output_text.strip() == "18 degrees in Paris."
+
+
+@pytest.mark.vllm_model("qwen3")
+def test_a_book_that_was_written_from_the_page_alone(vllm_server: Server, tmp_path: Path) -> None:
+    outputs = {"get_weather": "sunny", "find_hotel": "Hotel Azul, 80 EUR"}
+    tools: Any = [{"type": "function", "name": name, "parameters": {"type": "object"}} for name in outputs]
+    said: list[Any] = [{"role": "user", "content": "Plan me a weekend in Lisbon"}]
+    with served(vllm_server, tmp_path, TRIP.read_text()) as book, book.client() as client:
+
+        def respond() -> Any:
+            answer = client.responses.create(model=vllm_server.model, input=said, tools=tools)
+            said.extend(item.model_dump(exclude_none=True) for item in answer.output)
+            return answer
+
+        calls = [item for item in respond().output if item.type == "function_call"]
+        assert [(call.name, json.loads(call.arguments)["city"]) for call in calls] == [
+            ("get_weather", "Lisbon"),
+            ("find_hotel", "Lisbon"),
+        ]
+        said.extend(
+            {"type": "function_call_output", "call_id": call.call_id, "output": outputs[call.name]}
+            for call in calls
+        )
+        assert respond().output_text.strip() == "It will be sunny. Hotel Azul is free. Shall I book it?"
+        said.append({"role": "user", "content": "Yes, please"})
+        assert respond().output_text.strip() == "Done. Have a good time."
 
 
 @pytest.mark.vllm_needs("tools")

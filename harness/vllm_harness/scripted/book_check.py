@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,6 +23,7 @@ from vllm_harness.scripted.dialects import DialectError, markers
 from vllm_harness.scripted.meaning import Meaning
 from vllm_harness.scripted.quoting import groups_in, sample
 
+_Rule = tuple[int, RuleSpec, BookRule]
 _LIKE_A_MARKER = re.compile(r"<[|｜]?/?[^<>\s=]{1,40}>|<\|\w{1,40}\|?|\[/?[A-Z_]{3,40}\]")
 _ALIKE = 0.8
 _WORDS = {"yes": "true", "no": "false", "on": "true", "off": "false"}
@@ -82,13 +84,15 @@ class _Book:
 
     Attributes:
         rules: those that can be read: their places in the list, as they are written, and as they are meant.
+        halves: those of which all but `when` can be read, without it.
         entry: the model that is to be served; None: only what holds for every model is checked.
         others: the entries that may serve instead.
         args: flags of `vllm serve`.
     """
 
     document: Document
-    rules: tuple[tuple[int, RuleSpec, BookRule], ...]
+    rules: tuple[_Rule, ...]
+    halves: tuple[_Rule, ...]
     entry: ModelEntry | None
     others: tuple[ModelEntry, ...]
     args: tuple[str, ...]
@@ -104,18 +108,27 @@ class _Book:
             yield ("rules", index), spec, rule
 
     def answers(self) -> Iterator[tuple[Location, BookRule, SaySpec]]:
-        """All answers, each with its location."""
-        for at, spec, rule in self.each():
-            for key, given in (("turns", spec.turns), ("choices", spec.choices)):
-                for number, answer in enumerate(given):
-                    yield (*at, key, number), rule, answer
-            if spec.say and not spec.say.case:
-                yield (*at, "say"), rule, spec.say
-            elif spec.say:
-                for value, answer in spec.say.of.items():
-                    yield (*at, "say", "of", value), rule, answer
-                if spec.say.else_:
-                    yield (*at, "say", "else"), rule, spec.say.else_
+        """The answers of the rules, each with its location."""
+        return _answers(self.rules)
+
+    def all_answers(self) -> Iterator[tuple[Location, BookRule, SaySpec]]:
+        """The same, and those of rules whose `when` is wrong."""
+        return _answers((*self.rules, *self.halves))
+
+
+def _answers(rules: Iterable[_Rule]) -> Iterator[tuple[Location, BookRule, SaySpec]]:
+    for index, spec, rule in rules:
+        at: Location = ("rules", index)
+        for key, given in (("turns", spec.turns), ("choices", spec.choices)):
+            for number, answer in enumerate(given):
+                yield (*at, key, number), rule, answer
+        if spec.say and not spec.say.case:
+            yield (*at, "say"), rule, spec.say
+        elif spec.say:
+            for value, answer in spec.say.of.items():
+                yield (*at, "say", "of", value), rule, answer
+            if spec.say.else_:
+                yield (*at, "say", "else"), rule, spec.say.else_
 
 
 def check_book(
@@ -144,18 +157,30 @@ def check_book(
         found = list(_unreadable(document, error))
         wrong = {location[1] for location, _ in document.located(error, keys_at) if len(location) > 1}
     rules = tuple(_readable(document, wrong))
-    book = _Book(document, rules, entry, tuple(others), tuple(args))
+    book = _Book(document, rules, tuple(_halves(document, wrong)), entry, tuple(others), tuple(args))
     found += [problem for check in _CHECKS for problem in check(book)]
     problems = tuple(sorted(found, key=lambda problem: problem.line))
     return CheckedBook(path, tuple(rule for _, _, rule in rules), problems)
 
 
-def _readable(document: Document, wrong: Collection[int | str]) -> Iterator[tuple[int, RuleSpec, BookRule]]:
-    given = document.data.get("rules") if isinstance(document.data, dict) else None
-    for index, data in enumerate(given if isinstance(given, list) else ()):
+def _readable(document: Document, wrong: Collection[int | str]) -> Iterator[_Rule]:
+    for index, data in enumerate(_given(document)):
         if index not in wrong:
             spec = RuleSpec.model_validate(data)
             yield index, spec, rule_at(index, spec, document)
+
+
+def _halves(document: Document, wrong: Collection[int | str]) -> Iterator[_Rule]:
+    for index, data in enumerate(_given(document)):
+        if index in wrong and isinstance(data, dict):
+            with suppress(ValidationError):
+                spec = RuleSpec.model_validate({key: data[key] for key in data if key != "when"})
+                yield index, spec, rule_at(index, spec, document)
+
+
+def _given(document: Document) -> Sequence[object]:
+    given = document.data.get("rules") if isinstance(document.data, dict) else None
+    return given if isinstance(given, list) else ()
 
 
 def _unreadable(document: Document, error: ValidationError) -> Iterator[Problem]:
@@ -227,7 +252,7 @@ def _formats(book: _Book) -> Iterator[Problem]:
     """What the family's format cannot say."""
     if book.entry is None:
         return
-    for at, rule, spec in book.answers():
+    for at, rule, spec in book.all_answers():
         say = spec.as_answer()
         plain = sample(say) if isinstance(say, Quoting) else say
         if isinstance(plain, Meaning | str):
@@ -251,7 +276,7 @@ def _can_say(entry: ModelEntry, say: Meaning | str, constrained: bool) -> bool:
 
 
 def _ids(book: _Book) -> Iterator[Problem]:
-    for at, _, spec in book.answers():
+    for at, _, spec in book.all_answers():
         if book.entry is not None and spec.ids is not None:
             try:
                 check_ids(spec.ids, book.entry)
@@ -261,7 +286,7 @@ def _ids(book: _Book) -> Iterator[Problem]:
 
 def _raw_markers(book: _Book) -> Iterator[Problem]:
     known = markers(book.entry.dialect) if book.entry and book.entry.dialect else ()
-    for at, _, spec in book.answers():
+    for at, _, spec in book.all_answers():
         for like in dict.fromkeys(_LIKE_A_MARKER.findall(spec.raw or "")):
             if near := _misspelt(like, known):
                 message = f"{like} in `raw` is no marker of this family, but nearly {near}"
@@ -279,7 +304,7 @@ def _misspelt(like: str, known: Sequence[str]) -> str | None:
 
 
 def _arguments(book: _Book) -> Iterator[Problem]:
-    for at, _, spec in book.answers():
+    for at, _, spec in book.all_answers():
         for number, call in enumerate(spec.calls):
             if isinstance(call.arguments, str) and not _is_object(call.arguments):
                 yield book.problem(

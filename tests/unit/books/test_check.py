@@ -13,6 +13,7 @@ from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.scripted.book_check import CheckedBook, check_book
 
 MODELS = load_models()
+TRIP = Path(__file__).parents[2] / "scripted" / "trip.yaml"
 
 
 class Mistake(NamedTuple):
@@ -186,6 +187,31 @@ def test_all_mistakes_are_told_at_once_and_the_exit_code_is_that_of_findings(tmp
     assert CliRunner().invoke(app, ["book", "check", str(path)]).output.endswith("errors: 1, warnings: 0\n")
     path.write_text("rules:\n  - {say: a}\n")
     assert CliRunner().invoke(app, ["book", "check", str(path), "--model", "qwen3"]).exit_code == 0
+
+
+ON_PURPOSE = {
+    r"(?P<city>\w+)": r"(?P<city>\w+",
+    "arguments: {city: '${city}'}}": """arguments: '{"city": Lisbon}'}""",
+    "  - name: proposes\n": "  - {name: anything, say: Pardon?}\n  - name: proposes\n",
+}
+"""Made on purpose by somebody who wrote that book from the page of reference alone."""
+
+
+def test_a_book_from_the_page_is_right_and_three_mistakes_in_it_are_told_at_once(tmp_path: Path) -> None:
+    path = book(tmp_path, TRIP.read_text())
+    assert checked(path).problems == ()
+    text = TRIP.read_text()
+    for right, wrong in ON_PURPOSE.items():
+        assert right in text
+        text = text.replace(right, wrong, 1)
+    path.write_text(text)
+    messages = [problem.message for problem in checked(path).problems]
+    assert [message.split(":")[0] for message in messages] == [
+        "when.user",
+        "the arguments of get_weather are no JSON object",
+        "can never be taken",
+        "can never be taken",
+    ]
 
 
 def test_a_server_of_a_wrong_book_is_not_started(tmp_path: Path) -> None:
