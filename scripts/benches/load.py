@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -79,6 +80,7 @@ def main(
                 calls = f"{long.calls} of {long.requests}"
                 cpu, wrong = f"{short.cpu_s:.1f}, {long.cpu_s:.1f}", str(short.wrong + long.wrong)
                 rows.append((str(at_once), name, f"{cost:.2f}", cpu, calls, wrong))
+                print(f"{name} at {at_once}: {cost:.2f} ms of CPU a request", file=sys.stderr, flush=True)
     headings = (
         "at once",
         "client",
