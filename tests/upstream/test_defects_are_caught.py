@@ -39,7 +39,7 @@ DEFECTS = {
         f"{RESPONSES}/test_serving_responses.py", "truncated_by_length"
     ),
     "responses-drop-reasoning": Caught(f"{RESPONSES}/test_simple.py", "test_reasoning_item"),
-    "no-usage-at-the-end-of-a-stream": Caught(f"{CHAT}/test_chat.py", "test_chat_completion_stream_options"),
+    "no-usage-at-the-end-of-a-stream": Caught(f"{CHAT}/test_chat_completion.py", "final_usage_chunk"),
     "streamed-call-ends-with-stop": Caught("tests/tool_use/test_tool_calls.py", "choice and hermes"),
     "streamed-call-has-no-id": Caught("tests/tool_use/test_tool_calls.py", "choice and hermes"),
 }

@@ -179,7 +179,7 @@ def as_markdown(run: MeasuredRun) -> str:
         f"## The tests of {run.tests} against {run.vllm}",
         "",
         f"{texts} ran and passed ({run.share:.0%}), and {unit}.",
-        f"It took {run.seconds / 60:.0f} minutes on {run.machine}.",
+        f"{run.seconds / 60:.0f} minutes on {run.machine}{', with wrong answers' if run.wrong else ''}.",
         "",
         "| file | tests | passed | failed | skipped | defects | retries | unit tests |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",

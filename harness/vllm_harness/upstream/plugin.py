@@ -209,7 +209,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     run = item.config.stash[RUN]
     run.current, began = run.result(item), time.time()
     done = yield
-    if run.wrong_answers and run.scripted and run.current.outcome == "passed" and run.current.server:
+    if run.wrong_answers and run.scripted and run.current.outcome == "passed" and run.current.asked:
         _try_wrong_answers(run, item)
         item.session._setupstate.teardown_exact(nextitem)
     run.keep(path_in_upstream(item.path), name_of(item), began)

@@ -28,6 +28,7 @@ class TestResult:
         retries: requests that the test's own helpers made again, and runs that a plugin repeated.
         retried_for: the id of the known defect that the retries are owed to, where there is one.
         seconds: how long it took, without its fixtures.
+        asked: whether the model was asked: it is not where the server refuses each request at once.
         unscripted: rules to add to the book, for requests that none was for.
         wrong: of each rule, the kind of wrong answer that the test failed on; None: it passes with any.
     """
@@ -41,6 +42,7 @@ class TestResult:
     retries: int = 0
     retried_for: str | None = None
     seconds: float = 0.0
+    asked: bool = False
     unscripted: list[str] = field(default_factory=list)
     wrong: dict[str, str | None] = field(default_factory=dict)
 

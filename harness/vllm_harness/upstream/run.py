@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,13 @@ class UpstreamRun:
         finally:
             for server, book in books:
                 if server.alive():
-                    asked = [use["no_script"] for use in book.report()["uses"] if use["no_script"]]
-                    self.current.unscripted += [_rule_for(name_of(item), why) for why in asked]
+                    self._note(name_of(item), book.report()["uses"])
+
+    def _note(self, test: str, uses: list[dict[str, Any]]) -> None:
+        without = [use["no_script"] for use in uses if use["no_script"]]
+        self.current.unscripted += [_rule_for(test, why) for why in without]
+        if self.changed is None:
+            self.current.asked |= any((use["status"] or 0) < HTTPStatus.BAD_REQUEST for use in uses)
 
     def begin(self, folder: Path) -> None:
         """Begins the run's folder. Raises UsageError."""
