@@ -103,4 +103,4 @@ def test_a_release_s_file_passes_and_fails_with_every_wrong_answer() -> None:
     found = results["files"][file]["tests"]
     assert [result["outcome"] for result in found.values()] == ["passed", "passed"]
     assert [result["retries"] for result in found.values()] == [0, 0]
-    assert all(kind for result in found.values() for kind in result["wrong"].values())
+    assert all(result["wrong"] and all(result["wrong"].values()) for result in found.values())
