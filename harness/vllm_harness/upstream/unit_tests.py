@@ -35,13 +35,14 @@ def run_unit_tests(
     Yields:
         Of each test its file, its name, and its result; a file that cannot be imported has no name of a test.
     """
-    environ = environment.environ() | {
-        "HF_HUB_OFFLINE": "1",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
     packages = Path(pytest.__file__).parents[1]
     with TemporaryDirectory() as folder:
+        environ = environment.environ() | {
+            "HF_HUB_OFFLINE": "1",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TMPDIR": folder,
+        }
         results, output = Path(folder, "results.jsonl"), Path(folder, "output")
         with output.open("wb") as written:
             worker = (environment.python, _WORKER, packages, results)
@@ -56,10 +57,7 @@ def run_unit_tests(
         lines = results.read_text().splitlines() if results.exists() else []
         for line in map(json.loads, lines):
             yield line.pop("file"), line.pop("test"), TestResult(server=False, **line)
-        if ended not in (
-            pytest.ExitCode.OK,
-            pytest.ExitCode.TESTS_FAILED,
-            pytest.ExitCode.NO_TESTS_COLLECTED,
-        ):
-            why = f"pytest in {environment.describe()} ended with {ended}: {output.read_text()[-1000:]}"
+        if ended not in _ENDED:
+            last = output.read_text(errors="replace")[-1000:]
+            why = f"pytest in {environment.describe()} ended with {ended}: {last}"
             yield "tests", "", TestResult("failed", why, server=False)
