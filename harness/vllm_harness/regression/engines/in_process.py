@@ -155,11 +155,11 @@ def _interpreter(
     environ: Mapping[str, str],
     limit_s: float,
 ) -> Iterator[subprocess.Popen[str]]:
-    with tempfile.TemporaryFile("w+") as errors:
+    with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
             [environment.python, *arguments],
             cwd=INTERPRETERS_FOLDER,
-            env={**environ, "VLLM_LOGGING_STREAM": "ext://sys.stderr"},
+            env={**environ, "VLLM_LOGGING_STREAM": "ext://sys.stderr", "TMPDIR": folder},
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=errors,
