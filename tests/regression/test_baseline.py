@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from vllm_harness.regression.results.cells import RegressionRun
 from vllm_harness.regression.results.compare import against, read_baseline
 from vllm_harness.regression.run import VllmUnderTest, run_batches, unfinished
 from vllm_harness.scripted.families import load_families
+from vllm_harness.server.model_check import names_of
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(600)]
 
@@ -43,3 +45,18 @@ def test_the_gate_is_shut_for_a_parser_that_regressed(tmp_path: Path) -> None:
     assert run_batches(run, batches, parallel=1, done=lambda _: None) == []
     changed = against(read_baseline(BASELINE), run.cells())
     assert {change.case for change in changed if change.regressed} >= {"two calls", "three calls"}
+
+
+def test_interpreters_of_vllm_leave_nothing_in_the_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    environment = resolve(VLLM)
+    names_of(environment)
+    cases = planned(case_set("canonical", load_families()["hermes"], load_meanings()), "in-process")
+    batches = unfinished(RegressionRun(tmp_path / "run"), [VllmUnderTest(VLLM, environment)], [cases])
+    assert run_batches(RegressionRun(tmp_path / "run"), batches, parallel=1, done=lambda _: None) == []
+    assert not list(temporary.iterdir())
