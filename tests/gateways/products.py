@@ -19,6 +19,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 from tests.clients.environments import Client
+from vllm_harness.machine.processes import killed_with_parent
 
 READY_S = 180
 
@@ -83,7 +84,7 @@ def running(product: Product, server: str, folder: Path) -> Iterator[Running]:
     log = folder / "gateway.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            words,
+            [*killed_with_parent(), *words],
             cwd=folder,
             env={**os.environ, **product.env},
             stdin=subprocess.DEVNULL,

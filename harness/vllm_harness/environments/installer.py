@@ -15,6 +15,7 @@ from vllm_harness.environments.pip_settings import for_uv, pip_options
 from vllm_harness.errors import HarnessError
 from vllm_harness.files.locking import half_made, locked_for_making
 from vllm_harness.files.paths import cache_dir
+from vllm_harness.machine.processes import killed_with_parent
 from vllm_harness.terminal.status import Progress
 
 
@@ -67,8 +68,9 @@ def uv_environ(base: Mapping[str, str] = os.environ) -> dict[str, str]:
 def run_uv(*arguments: str | Path, progress: Progress, environ: Mapping[str, str] | None = None) -> None:
     """Runs `uv ARGUMENTS`; each line of its output is progress. Raises InstallError with its last lines."""
     tail: deque[str] = deque(maxlen=12)
+    # else it would write on where the next process makes
     with subprocess.Popen(
-        [*_killed_with_parent(), str(uv_path()), *map(str, arguments)],
+        [*killed_with_parent(), str(uv_path()), *map(str, arguments)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -126,12 +128,6 @@ def remedy(output: str) -> str:
 def find_links() -> list[Path]:
     """The local folders of wheels that uv will look into."""
     return [Path(link) for link in uv_environ().get("UV_FIND_LINKS", "").split(",") if Path(link).is_dir()]
-
-
-def _killed_with_parent() -> list[str]:
-    """A prefix that kills uv with this process, so that it does not write where the next process makes."""
-    setpriv = shutil.which("setpriv")
-    return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
 
 
 def _same_file_system(left: Path, right: Path) -> bool:

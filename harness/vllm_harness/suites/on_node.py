@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.files.paths import checkout
+from vllm_harness.machine.processes import killed_with_parent
 from vllm_harness.runs.reading import records
 from vllm_harness.runs.records import AnyRecord, End, Header
 
@@ -89,11 +89,12 @@ def _root(suite: str) -> Path:
 
 
 def _run(command: Sequence[str], root: Path, output: int) -> int:
-    # killed with this process: its servers end with it
-    setpriv = shutil.which("setpriv")
-    prefix = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
     process = subprocess.Popen(
-        [*prefix, *command], cwd=root, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        [*killed_with_parent(), *command],  # its servers end with it
+        cwd=root,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
     )
     try:
         return process.wait()

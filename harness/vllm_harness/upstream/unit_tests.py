@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from vllm_harness.environments.spec import Environment
+from vllm_harness.machine.processes import killed_with_parent
 from vllm_harness.upstream.results import TestResult
 
 _WORKER = Path(__file__).parent / "in_vllm" / "vllm_harness_unit_tests.py"
@@ -47,7 +48,7 @@ def run_unit_tests(
         with output.open("wb") as written:
             worker = (environment.python, _WORKER, packages, results)
             ended = subprocess.run(
-                [*map(os.fspath, worker), *_SETTINGS, *named],
+                [*killed_with_parent(), *map(os.fspath, worker), *_SETTINGS, *named],
                 cwd=root,
                 env=environ,
                 stdin=subprocess.DEVNULL,
