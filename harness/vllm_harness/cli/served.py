@@ -24,11 +24,10 @@ from vllm_harness.cli.options import (
 )
 from vllm_harness.configuration.model_entries import Lane, ModelEntry, load_models
 from vllm_harness.endpoint import attach
-from vllm_harness.errors import UsageError
-from vllm_harness.files.redaction import Redactor, secret_values
+from vllm_harness.files.redaction import SHORTEST, Redactor, secret_values
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
-from vllm_harness.scenarios.running import needed_capabilities
+from vllm_harness.scenarios.running import check_capabilities
 from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.progress import ConsoleProgress
 from vllm_harness.server.remote import RemoteServer
@@ -127,11 +126,8 @@ def served_for(
         with served_by(on, entry, lane) as server:
             yield server, None
         return
-    if lacking := needed_capabilities(scenario, scripted=lane == "scripted") - entry.capabilities:
-        raise UsageError(
-            f"the scenario needs {', '.join(sorted(lacking))}, which {entry.name} does not claim",
-            hint="`vllm-harness models` lists what each entry claims",
-        )
+    hint = "`vllm-harness models` lists what each entry claims"
+    check_capabilities(scenario, entry, scripted=lane == "scripted", hint=hint)
     with mcp_servers(scenario.mcp) as mcp:
         flags, env = launch_flags(mcp.values())
         with served_by(on, entry, lane, [*flags, *args], env) as server:
@@ -145,4 +141,4 @@ def redactor(server: Server | None = None) -> Redactor:
         theirs = secret_values(server.launch.env, server.launch.args)
     elif server is not None:
         theirs = [server.endpoint.api_key]
-    return Redactor([*secret_values(os.environ), *(each for each in theirs if len(each) >= 6)])
+    return Redactor([*secret_values(os.environ), *(each for each in theirs if len(each) >= SHORTEST)])

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
+from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.defects.registry import Defects, known_deviations, load_defects
 from vllm_harness.endpoint import API_PATHS
 from vllm_harness.errors import UsageError
@@ -36,6 +37,14 @@ def transports_of(names: Sequence[str] = (), streamed: Sequence[bool] = BOTH) ->
     """
     transports = [find_transport(name) for name in names or TRANSPORTS]
     return [replace(transport, streamed=stream) for transport in transports for stream in streamed]
+
+
+def check_capabilities(scenario: Scenario, entry: ModelEntry, *, scripted: bool, hint: str) -> None:
+    """Raises UsageError, with this hint, where the model cannot do what the scenario asks for."""
+    if lacking := needed_capabilities(scenario, scripted=scripted) - entry.capabilities:
+        raise UsageError(
+            f"the scenario needs {', '.join(sorted(lacking))}, which {entry.name} does not claim", hint=hint
+        )
 
 
 def needed_capabilities(scenario: Scenario, *, scripted: bool) -> set[str]:

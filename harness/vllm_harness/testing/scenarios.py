@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.errors import UsageError
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
 from vllm_harness.scenarios.results import Conversation
-from vllm_harness.scenarios.running import BOTH, needed_capabilities, run, transports_of
+from vllm_harness.scenarios.running import BOTH, check_capabilities, run, transports_of
 from vllm_harness.testing.cases import note
 from vllm_harness.testing.content import UnexpectedContent
 from vllm_harness.testing.session import Server, result_of, the_run
@@ -51,14 +50,9 @@ class ScenarioRunner:
             UsageError: the file is no scenario, or the model cannot do what it asks for.
         """
         read = scenario if isinstance(scenario, Scenario) else self._read(scenario)
-        scripted = self.server.lane == "scripted"
-        entry = self.server.entry
-        if lacking := needed_capabilities(read, scripted=scripted) - entry.capabilities:
-            raise UsageError(
-                f"the scenario needs {', '.join(sorted(lacking))}, which {entry.name} does not claim",
-                hint="mark the test with pytest.mark.vllm_needs and these names",
-            )
         served = Served.by(self.server)
+        hint = "mark the test with pytest.mark.vllm_needs and these names"
+        check_capabilities(read, served.entry, scripted=served.scripted, hint=hint)
         over = transports_of(transports, streamed)
         conversations = run(read, served, over, defects=the_run(self.item.config).defects)
         for conversation in conversations:
