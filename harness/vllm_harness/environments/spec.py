@@ -99,9 +99,17 @@ class Environment:
         return environ
 
     def run(
-        self, *arguments: str, pythonpath: Sequence[Path] = (), offline: bool = True
+        self,
+        *arguments: str,
+        pythonpath: Sequence[Path] = (),
+        offline: bool = True,
+        limit_s: float | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs its Python to the end, offline by default, with a temporary folder that is removed then."""
+        """Runs its Python to the end, offline by default, with a temporary folder that is removed then.
+
+        Raises:
+            subprocess.TimeoutExpired: it takes longer than `limit_s` seconds.
+        """
         with tempfile.TemporaryDirectory() as folder:
             environ = self.environ() | {"TMPDIR": folder} | ({"HF_HUB_OFFLINE": "1"} if offline else {})
             path = [*map(str, pythonpath), *filter(None, [environ.get("PYTHONPATH")])]
@@ -112,6 +120,7 @@ class Environment:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
+                timeout=limit_s,
             )
 
     @property

@@ -75,16 +75,7 @@ def names_of(environment: Environment, frontend: Frontend = "python") -> VllmNam
         NamesError: vLLM does not import there, takes longer than five minutes to, or lacks that front end.
     """
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            answer = subprocess.run(
-                [environment.python, "-c", _SCRIPT.read_text()],
-                cwd="/",
-                env=environment.environ() | {"TMPDIR": folder},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_LIMIT_S,
-            )
+        answer = environment.run("-c", _SCRIPT.read_text(), offline=False, limit_s=_LIMIT_S)
     except subprocess.TimeoutExpired as error:
         raise NamesError(
             f"{environment.describe()} did not list its names within {_LIMIT_S} s",
