@@ -13,7 +13,7 @@ from vllm_harness.cassettes.format import Recorded
 from vllm_harness.endpoint import Endpoint
 from vllm_harness.environments.spec import Environment
 from vllm_harness.files.paths import CACHE, cache_dir, checkout
-from vllm_harness.machine.gpus import describe_gpus
+from vllm_harness.machine.gpus import describe_device
 from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.launch import IN_SERVER
 from vllm_harness.server.remote import RemoteServer
@@ -30,7 +30,6 @@ def of_server(server: RemoteServer) -> Recorded:
     """What is known of a server of the harness that runs."""
     launch, environment, entry = server.launch, server.environment, server.entry
     weights = {} if server.lane == "scripted" else {"hub": entry.hub.id, "revision": entry.hub.revision}
-    device = describe_gpus() if environment.device == "cuda" else environment.device
     return Recorded(
         **_now(),
         model=entry.name,
@@ -40,7 +39,7 @@ def of_server(server: RemoteServer) -> Recorded:
         commit=commit_of(environment),
         environment=environment.describe(),
         frontend=launch.frontend,
-        device=device,
+        device=describe_device(environment.device),
         command=tuple(_without_folders(launch.argv(server.port))),
         variables=dict(zip(launch.env, _without_folders(launch.env.values()), strict=True)),
         **weights,

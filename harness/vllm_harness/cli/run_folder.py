@@ -12,7 +12,7 @@ import typer
 
 from vllm_harness.errors import HarnessError
 from vllm_harness.files.redaction import secret_values
-from vllm_harness.machine.gpus import describe_gpus
+from vllm_harness.machine.gpus import describe_device
 from vllm_harness.runs.beginning import new_header
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.records import End, Kind, Target
@@ -70,7 +70,7 @@ def target_of(server: RemoteServer | AttachedServer, writer: RunWriter, name: st
         vllm=server.environment.short_version,
         environment=server.launch.describe(),
         frontend=server.launch.frontend,
-        device="cpu" if server.environment.device == "cpu" else describe_gpus(),
+        device=describe_device(server.environment.device),
         command=tuple(command),
         logs=(str(server.log_path),),
         startup_s=server.startup_seconds,

@@ -104,6 +104,11 @@ def describe_gpus(devices: Sequence[Gpu] | None = None) -> str:
     return "; ".join(gpu.describe() for gpu in devices) or "no CUDA device"
 
 
+def describe_device(device: str) -> str:
+    """A server's device as records have it: cpu, or on CUDA this machine's GPUs."""
+    return describe_gpus() if device == "cuda" else device
+
+
 def wait_for_memory(
     baseline: Sequence[Gpu],
     *,

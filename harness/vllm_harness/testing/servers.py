@@ -11,7 +11,7 @@ from vllm_harness.configuration.targets import Target
 from vllm_harness.endpoint import API_PATHS, attach
 from vllm_harness.errors import HarnessError
 from vllm_harness.files.redaction import secret_values
-from vllm_harness.machine.gpus import describe_gpus
+from vllm_harness.machine.gpus import describe_device
 from vllm_harness.scripted.recording import RECORD_ARGS
 from vllm_harness.server.attached import AttachedServer, check_header
 from vllm_harness.server.progress import ConsoleProgress
@@ -81,7 +81,7 @@ def _made(run: PytestRun, target: Target) -> Server:
     result = run.result(target.id)
     result.environment, result.vllm = server.launch.describe(), _short(server)
     result.frontend, result.short_version = server.launch.frontend, server.environment.short_version
-    result.device = "cpu" if server.environment.device == "cpu" else describe_gpus()
+    result.device = describe_device(server.environment.device)
     return server
 
 

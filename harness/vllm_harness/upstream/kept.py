@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vllm_harness.machine.gpus import describe_device
 from vllm_harness.runs.records import Case, Outcome, Target
 from vllm_harness.upstream.results import TestResult
 from vllm_harness.upstream.servers import UpstreamServers
@@ -26,7 +27,7 @@ def target_of(servers: UpstreamServers) -> Target:
         vllm=environment.short_version,
         environment=environment.describe(),
         frontend=servers.frontend,
-        device=environment.device,
+        device=describe_device(environment.device),
     )
 
 
