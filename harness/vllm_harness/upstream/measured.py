@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import Field, TypeAdapter
@@ -14,9 +13,10 @@ from pydantic import Field, TypeAdapter
 from vllm_harness.errors import UsageError
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.data_files import load_data
-from vllm_harness.upstream.results import RESULTS
+from vllm_harness.upstream.results import RESULTS, TestResult, counts
 
 FILE = Path(__file__).with_name("measured.yaml")
+_TESTS = TypeAdapter(dict[str, TestResult])
 IMAGES = "an image model"
 """How the reasons begin of skips on account of a model that takes images."""
 _HEADING = "# What runs of vLLM's own tests measured. Made by `vllm-harness upstream table RUN... --write`.\n"
@@ -79,10 +79,10 @@ class MeasuredRun(StrictModel):
     @property
     def total(self) -> MeasuredFile:
         """All files together."""
-        counts: Counter[str] = Counter()
+        total: Counter[str] = Counter()
         for file in self.files.values():
-            counts.update(file.model_dump())
-        return MeasuredFile(**counts)
+            total.update(file.model_dump())
+        return MeasuredFile(**total)
 
     @property
     def of_images(self) -> int:
@@ -101,42 +101,30 @@ def measured(folder: Path) -> MeasuredRun:
     if not path.is_file():
         raise UsageError(f"{folder} has no {RESULTS}", hint="name the folder of a run of `upstream run`")
     results = json.loads(path.read_text())
-    every = [
-        (f"{file.removeprefix('tests/')}::{name}", test)
+    files = {
+        file.removeprefix("tests/"): _TESTS.validate_python(found["tests"])
         for file, found in results["files"].items()
-        for name, test in found["tests"].items()
-    ]
-    tests = [(name, test) for name, test in every if test["server"]]
+    }
+    every = [(f"{file}::{name}", test) for file, found in files.items() for name, test in found.items()]
+    tests = [(name, test) for name, test in every if test.server]
     return MeasuredRun(
         tests=results["tests"],
         vllm=results["short"],
         seconds=results["seconds"],
         machine=results["machine"],
-        files={
-            file.removeprefix("tests/"): _file(list(found["tests"].values()))
-            for file, found in results["files"].items()
-        },
-        skipped=dict(Counter(test["why"] for _, test in tests if test["outcome"] == "skipped").most_common()),
-        failures={name: test["why"] for name, test in every if test["outcome"] == "failed"},
-        defects=_by_defect((test["why"], name) for name, test in tests if test["outcome"] == "defect"),
-        retried=dict(Counter(test["retried_for"] for _, test in tests if test["retries"])),
+        files={file: _file(list(found.values())) for file, found in files.items()},
+        skipped=dict(Counter(test.why for _, test in tests if test.outcome == "skipped").most_common()),
+        failures={name: test.why for name, test in every if test.outcome == "failed"},
+        defects=_by_defect((test.why, name) for name, test in tests if test.outcome == "defect"),
+        retried=dict(Counter(test.retried_for for _, test in tests if test.retries and test.retried_for)),
         wrong=_wrong(tests),
     )
 
 
-def _file(tests: Sequence[dict[str, Any]]) -> MeasuredFile:
-    served = [test for test in tests if test["server"]]
-    outcomes = Counter(test["outcome"] for test in served)
-    return MeasuredFile(
-        tests=len(served),
-        passed=outcomes["passed"],
-        failed=outcomes["failed"],
-        skipped=outcomes["skipped"],
-        defects=outcomes["defect"],
-        retries=sum(test["retries"] for test in served),
-        unit_tests=len(tests) - len(served),
-        unit_passed=sum(test["outcome"] == "passed" for test in tests if not test["server"]),
-    )
+def _file(tests: Sequence[TestResult]) -> MeasuredFile:
+    served = [test for test in tests if test.server]
+    passed = sum(test.outcome == "passed" for test in tests if not test.server)
+    return MeasuredFile(**counts(served), unit_tests=len(tests) - len(served), unit_passed=passed)
 
 
 def _by_defect(shown: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
@@ -146,11 +134,11 @@ def _by_defect(shown: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return found
 
 
-def _wrong(tests: Sequence[tuple[str, dict[str, Any]]]) -> WrongAnswers | None:
-    tried = [(name, test["wrong"]) for name, test in tests if test["wrong"]]
+def _wrong(tests: Sequence[tuple[str, TestResult]]) -> WrongAnswers | None:
+    tried = [(name, test) for name, test in tests if test.wrong]
     if not tried:
         return None
-    empty = tuple(name for name, wrong in tried if not any(wrong.values()))
+    empty = tuple(name for name, test in tried if test.empty)
     return WrongAnswers(tried=len(tried), failed=len(tried) - len(empty), passed=empty)
 
 
@@ -204,9 +192,9 @@ def as_markdown(run: MeasuredRun) -> str:
 
 
 def _row(name: str, file: MeasuredFile) -> str:
-    counts = (file.tests, file.passed, file.failed, file.skipped, file.defects, file.retries)
+    figures = (file.tests, file.passed, file.failed, file.skipped, file.defects, file.retries)
     unit = f"{file.unit_passed} of {file.unit_tests}" if file.unit_tests else ""
-    cells = (name, *(map(str, counts) if file.tests else [""] * len(counts)), unit)
+    cells = (name, *(map(str, figures) if file.tests else [""] * len(figures)), unit)
     return f"| {' | '.join(cells)} |"
 
 

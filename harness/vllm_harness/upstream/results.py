@@ -80,7 +80,7 @@ class UpstreamResults:
         """For the run's folder."""
         files = {
             file: {
-                **_counts(list(tests.values())),
+                **counts(list(tests.values())),
                 "tests": {test: asdict(result) for test, result in tests.items()},
             }
             for file, tests in self.tests.items()
@@ -156,11 +156,12 @@ def _row(file: str, tests: list[TestResult]) -> list[str]:
     """A row of the table: the tests that use a server, and how many of the others passed."""
     served, unit = [test for test in tests if test.server], [test for test in tests if not test.server]
     passed = sum(test.outcome == "passed" for test in unit)
-    counts = list(map(str, _counts(served).values())) if served else [""] * len(_counts([]))
-    return [file, *counts, f"{passed} of {len(unit)}" if unit else ""]
+    cells = list(map(str, counts(served).values())) if served else [""] * len(counts([]))
+    return [file, *cells, f"{passed} of {len(unit)}" if unit else ""]
 
 
-def _counts(results: list[TestResult]) -> dict[str, int]:
+def counts(results: list[TestResult]) -> dict[str, int]:
+    """How many tests there are, how many of each outcome, and all their retries."""
     outcomes = Counter(result.outcome for result in results)
     return {
         "tests": len(results),
