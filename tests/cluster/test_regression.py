@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from vllm_harness.executors.places import placed_in
 from vllm_harness.regression.results.cells import Cell, RegressionRun
 
 VLLM = "0.32.0"
@@ -50,10 +50,9 @@ def cells_of(run: Path) -> dict[tuple[str, str], dict[str, Any]]:
     }
 
 
-def placed_in(run: Path) -> Counter[str]:
+def cells_placed(run: Path) -> Counter[str]:
     """How often each cell of a run ran."""
-    lines = (run / "places.jsonl").read_text().splitlines()
-    return Counter(json.loads(line)["cell"] for line in lines)
+    return Counter(placed.cell for placed in placed_in(run))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,7 @@ def test_the_cells_are_those_of_one_machine(
     output, _ = several.communicate()
     assert several.returncode == one.returncode, output + one_output
     assert cells_of(there) == cells_of(here)
-    assert placed_in(there) == Counter(f"{family}.{group}" for family, group in cells_of(here))
+    assert cells_placed(there) == Counter(f"{family}.{group}" for family, group in cells_of(here))
 
 
 def test_a_killed_command_goes_on_and_leaves_no_server(start: Start, nodes: Any, tmp_path: Path) -> None:
@@ -79,7 +78,7 @@ def test_a_killed_command_goes_on_and_leaves_no_server(start: Start, nodes: Any,
     options = ("--engine", "http", "--cases", "canonical,forced", "--ray", nodes.address)
     killed = start(run, *options)
     wait_for(lambda: (run / "places.jsonl").exists())
-    finished = placed_in(run)
+    finished = cells_placed(run)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     wait_for(lambda: not servers())
@@ -93,7 +92,7 @@ def test_a_killed_command_goes_on_and_leaves_no_server(start: Start, nodes: Any,
     assert "finished before" in resumed.stderr, resumed.stdout + resumed.stderr
     cells = [f"{family}.{group}" for family, group in cells_of(run)]
     assert len(cells) == len(set(cells)) >= 4
-    ran = placed_in(run)
+    ran = cells_placed(run)
     assert all(ran[cell] == 1 for cell in finished)
     wait_for(lambda: not servers())
 

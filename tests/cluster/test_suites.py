@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from vllm_harness.executors.places import placed_in
 from vllm_harness.report.run import read_run
 
 COMMAND = (sys.executable, "-m", "vllm_harness.cli.main", "run", "--model", "qwen3", "--lane", "scripted")
@@ -64,5 +64,5 @@ def test_what_has_finished_does_not_run_again(nodes: Any, tmp_path: Path) -> Non
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert "suites: 1 to do" in resumed.stderr
     assert cases_of(folder) == before
-    cells = [json.loads(line)["cell"] for line in places.read_text().splitlines()]
+    cells = [placed.cell for placed in placed_in(folder)]
     assert len(cells) == len(set(cells)) == 4

@@ -129,11 +129,10 @@ def _run(scenario: Scenario, plan: Plan, server: Server, folder: Path) -> Load:
     from vllm_harness.load.keeping import Keeper
 
     served = Served.by(server)
-    header, key = (
-        new_header(Kind.LOAD, f"{scenario.title or 'load'}, {server.model}", plan.seed),
-        server.endpoint.api_key,
-    )
-    secrets = [*secret_values(os.environ), *(() if key == NO_KEY else (key,))]
+    header = new_header(Kind.LOAD, f"{scenario.title or 'load'}, {server.model}", plan.seed)
+    secrets = secret_values(os.environ)
+    if server.endpoint.api_key != NO_KEY:
+        secrets.append(server.endpoint.api_key)
     with RunWriter.begin(folder, header, secrets) as writer:
         writer.write(target_of(server, writer, server.model))
         keeper = Keeper(writer, server.model, header.started)

@@ -77,6 +77,9 @@ def run(
         raise UsageError(
             "the installed package has no suites", hint="scripts/run in a checkout of vllm-harness"
         )
+    flags = {"cold-start": cold_start, "keep-servers": keep_servers, "report-all": report_all}
+    given = [f"--vllm-{name}" for name, wanted in flags.items() if wanted]
+    given += [f"--vllm-repeat={repeat}"] if repeat is not None else []
     if ray:
         from vllm_harness.cli.run_on_cluster import ClusterRun, run_on_cluster
 
@@ -91,18 +94,9 @@ def run(
                 "--changed": changed,
             }
         )
-        flags = {"cold-start": cold_start, "report-all": report_all}
-        further = [f"--vllm-{name}" for name, wanted in flags.items() if wanted]
-        further += [f"--vllm-repeat={repeat}"] if repeat else []
+        arguments = (*given, *context.args)
         asked = ClusterRun(
-            ray,
-            model or (),
-            lane,
-            vllm or "",
-            frontend or "python",
-            SUITES,
-            (*further, *context.args),
-            report,
+            ray, model or (), lane, vllm or "", frontend or "python", SUITES, arguments, report
         )
         raise typer.Exit(run_on_cluster(asked))
     options = {
@@ -118,12 +112,9 @@ def run(
         "api-key-env": api_key_env,
         "models-file": models_file,
         "at-once": at_once,
-        "repeat": repeat,
         "report": report,
     }
-    given = [f"--vllm-{name}={value}" for name, value in options.items() if value is not None]
-    flags = {"cold-start": cold_start, "keep-servers": keep_servers, "report-all": report_all}
-    given += [f"--vllm-{name}" for name, wanted in flags.items() if wanted]
+    given += [f"--vllm-{name}={value}" for name, value in options.items() if value is not None]
     given += [f"--vllm-model={name}" for name in model or []]
     tests = [str(root / suite) for suite in SUITES]
     if changed:

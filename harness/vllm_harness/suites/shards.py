@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from vllm_harness.configuration.model_entries import Lane, ModelEntry
@@ -56,8 +56,11 @@ def shard_of(job: TargetJob) -> Shard[SuiteResult]:
 
 def without(jobs: Sequence[TargetJob], finished: Collection[str]) -> list[TargetJob]:
     """The jobs without the cells that have finished."""
-    left = [(job, tuple(suite for suite in job.suites if _cell(job, suite) not in finished)) for job in jobs]
-    return [TargetJob(job.vllm, job.entry, job.lane, suites, job.arguments) for job, suites in left if suites]
+    left = (
+        replace(job, suites=tuple(suite for suite in job.suites if _cell(job, suite) not in finished))
+        for job in jobs
+    )
+    return [job for job in left if job.suites]
 
 
 def _prepare(vllm: VllmUnderTest, say: Say) -> None:
