@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,12 +19,6 @@ from vllm_harness.testing.defects import DefectShown
 from vllm_harness.testing.scenarios import ScenarioRunner
 from vllm_harness.testing.session import Server
 
-
-def calls_of_server(story: Path) -> bool:
-    """Whether the server under test is to call an MCP server, which it must be started for."""
-    return any(each.called_by == "server" for each in read_scenario(story).mcp.values())
-
-
 STORIES = [
     pytest.param(
         path.stem,
@@ -33,7 +26,7 @@ STORIES = [
         marks=pytest.mark.vllm_needs(*needed_capabilities(read_scenario(path), scripted=False)),
     )
     for path in stories_of_package()
-    if not calls_of_server(path)
+    if not read_scenario(path).of_server  # which the server under test must be started for
 ]
 TOOL = {"parameters": {"type": "object", "properties": {}}, "outputs": [{"output": "21 degrees"}]}
 CALL: dict[str, Any] = {"calls": [{"name": "get_weather"}]}
