@@ -82,6 +82,25 @@ def test_a_defect_that_does_not_show_is_told(served: Served) -> None:
 
 
 @pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("store", "background")
+@pytest.mark.covers("VR-017", "LS-014")
+def test_answers_in_the_background_are_those_of_responses(served: Served) -> None:
+    """Polled or read again, and continued; over another API the turns are cancelled."""
+    story = of(
+        {"name": "word", "user": "Remember heliotrope.", "background": True, "say": "I shall remember it."},
+        {"name": "which", "user": "Which word?", "background": True, "say": "It is heliotrope."},
+    )
+    held = {each.transport.label: each for each in run(story, served, transports_of(["responses", "chat"]))}
+    for label in ("responses", "responses-stream"):
+        assert [turn.state for turn in held[label].turns] == ["passed", "passed"], list(
+            held[label].problems()
+        )
+        assert all(turn.request["background"] for turn in held[label].turns)
+    reason = "an answer is made in the background over the Responses API only"
+    assert {turn.reason for label in ("chat", "chat-stream") for turn in held[label].turns} == {reason}
+
+
+@pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("store")
 @pytest.mark.covers("LS-004")
 def test_a_server_that_forgets_is_found(served: Served) -> None:
