@@ -23,6 +23,7 @@ from vllm_harness.testing.skips import skip
 
 DESK = "support-desk-server-mcp"
 REFUSED_BY = "harmony-takes-few-kinds-of-input"
+OF_STREAMED_SEARCHES = ("browser-call-is-two-items-at-one-index", "web-search-query-in-the-body")
 CALL_FIND_USER = (
     '<|channel|>commentary to=container.find_user <|constrain|>json<|message|>{"name": "Ada Lind"}<|call|>'
 )
@@ -135,8 +136,9 @@ def test_approval_is_asked_for(held: Held) -> None:
 def held_by_demo(own_server: OwnServer, request: pytest.FixtureRequest) -> HeldByDemo:
     """Holds a story on a server with vLLM's demo tool server; fails with all that is wrong."""
 
-    def hold(story: Scenario | str, *, search: bool = False) -> list[Conversation]:
-        server = own_server(*demo_launch(scripted=True, search=search))
+    def hold(story: Scenario | str, key: str = "") -> list[Conversation]:
+        flags, env = demo_launch(scripted=True)
+        server = own_server(flags, {**env, SEARCH_KEY: key})
         return ScenarioRunner(server, request.node)(story, transports=["responses", "responses-history"])
 
     return hold
@@ -166,16 +168,35 @@ def test_what_the_demo_tool_server_gave_is_looked_at(held_by_demo: HeldByDemo) -
         held_by_demo(wrong)
 
 
+def searching(output: str) -> Scenario:
+    """A search, and the same in the background; the output has this in it."""
+    search = {
+        "expect": {"calls": [{"name": "web_search", "output": {"contains": output}}]},
+        "say": [{"raw": SEARCH_PARIS}, "That is what I found."],
+    }
+    streams = ["responses-stream", "responses-history-stream"]
+    known = [{"defect": defect, "over": streams} for defect in OF_STREAMED_SEARCHES]
+    of_state = [{**each, "over": ["responses-stream"]} for each in known]
+    refused = {"defect": REFUSED_BY, "over": ["responses-history", "responses-history-stream"]}
+    again = {"name": "again", "user": "Once more.", "background": True, "known": [*of_state, refused]}
+    turns = [
+        {"name": "search", "user": "Find the capital of France.", **search, "known": known},
+        {**again, **search},
+    ]
+    return Scenario.model_validate({"scenario": 1, "built_in": "web_search", "turns": turns})
+
+
+@pytest.mark.covers("VR-039", "VM-010")
+@pytest.mark.vllm_needs("background")
+def test_browser_of_the_demo_tool_server_without_its_service(held_by_demo: HeldByDemo) -> None:
+    """With a wrong key, or without a way to the service, the model is told, and the conversation goes on."""
+    held_by_demo(searching("Error during search for"), key="wrong")
+
+
 @pytest.mark.covers("VR-039")
+@pytest.mark.vllm_needs("background")
 def test_browser_of_the_demo_tool_server(held_by_demo: HeldByDemo) -> None:
     """It searches by a service; over an MCP server of this machine, test_builtin_tools searches."""
-    if not os.environ.get(SEARCH_KEY):
+    if not (key := os.environ.get(SEARCH_KEY)):
         skip("browser-service", f"vLLM's browser needs {SEARCH_NEEDS}")
-    turn = {
-        "name": "search",
-        "user": "Find the capital of France.",
-        "expect": {"calls": [{"name": "web_search", "output": {"contains": "Paris"}}]},
-        "say": [{"raw": SEARCH_PARIS}, "It is Paris."],
-    }
-    story = Scenario.model_validate({"scenario": 1, "built_in": "web_search", "turns": [turn]})
-    held_by_demo(story, search=True)
+    held_by_demo(searching("Paris"), key=key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vllm_harness.environments.installer import uv_path
@@ -14,10 +14,7 @@ from vllm_harness.terminal.status import Progress, quiet
 
 DEMO_FLAGS = ("--tool-server", "demo")
 SEARCH_KEY = "EXA_API_KEY"
-SEARCH_NEEDS = (
-    f"{SEARCH_KEY} with a key of https://exa.ai, a way to api.exa.ai, and the packages chz, html2text, lxml, "
-    "structlog and tenacity in the server's environment"
-)
+SEARCH_NEEDS = f"{SEARCH_KEY} with a key of https://exa.ai, and a way to api.exa.ai"
 
 
 def demo_tools(environment: Environment, progress: Progress = quiet) -> Path:
@@ -30,9 +27,14 @@ def demo_tools(environment: Environment, progress: Progress = quiet) -> Path:
 
 
 def demo_variables(
-    args: Sequence[str], environment: Environment, progress: Progress = quiet
+    args: Sequence[str], env: Mapping[str, str], environment: Environment, progress: Progress = quiet
 ) -> dict[str, str]:
     """What a server needs to find them and uv, which runs the code; nothing where its flags name another.
+
+    Args:
+        args, env: its flags and variables; with the key of a search, what the browser needs comes along.
+        environment: the interpreter that has vLLM.
+        progress: receives a line for each download.
 
     Raises:
         InstallError: they cannot be installed.
@@ -40,6 +42,8 @@ def demo_variables(
     if not asks_for_demo(args):
         return {}
     packages = [*environment.pythonpath, demo_tools(environment, progress)]
+    if env.get(SEARCH_KEY):
+        packages.append(overlay("gpt-oss-browser", environment, progress))
     return {
         "PATH": os.pathsep.join([str(uv_path().parent), os.environ.get("PATH", os.defpath)]),
         "PYTHONPATH": os.pathsep.join(map(str, packages)),

@@ -140,7 +140,7 @@ def plan_launch(
         model, lane_args, assets_env = fetched_stand_in(entry, progress)
         lane_args += SCRIPTED_ARGS[frontend]
     every_flag = (*flags.args, *lane_args, *args)
-    tools_env = demo_variables(every_flag, environment, progress)
+    tools_env = demo_variables(every_flag, {**os.environ, **(env or {})}, environment, progress)
     return Launch(
         entry=entry,
         lane=lane,
