@@ -34,7 +34,7 @@ class TurnResult:
         mismatches: where the answer is not as expected.
         findings: of the API's rules, of its meaning and of its prompt; known ones are marked.
         sent, answer: as meanings.
-        request, reply: as they were.
+        request, reply: as they were; of a response in the background, the reply is that it had ended.
         tied: defects that the scenario says it shows, and that it shows.
         prompt: where the harness told the model what to say.
     """
