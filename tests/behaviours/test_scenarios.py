@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,12 +19,6 @@ from vllm_harness.testing.defects import DefectShown
 from vllm_harness.testing.scenarios import ScenarioRunner
 from vllm_harness.testing.session import Server
 
-
-def calls_of_server(story: Path) -> bool:
-    """Whether the server under test is to call an MCP server, which it must be started for."""
-    return any(each.called_by == "server" for each in read_scenario(story).mcp.values())
-
-
 STORIES = [
     pytest.param(
         path.stem,
@@ -33,7 +26,7 @@ STORIES = [
         marks=pytest.mark.vllm_needs(*needed_capabilities(read_scenario(path), scripted=False)),
     )
     for path in stories_of_package()
-    if not calls_of_server(path)
+    if not read_scenario(path).of_server  # which the server under test must be started for
 ]
 TOOL = {"parameters": {"type": "object", "properties": {}}, "outputs": [{"output": "21 degrees"}]}
 CALL: dict[str, Any] = {"calls": [{"name": "get_weather"}]}
@@ -86,6 +79,25 @@ def test_a_defect_that_does_not_show_is_told(served: Served) -> None:
     assert [turn.state for turn in held.turns] == ["failed", "failed"]
     assert [[each.code for each in turn.findings if each.counts] for turn in held.turns] == [["KD101"]] * 2
     assert [each.known for each in held.turns[1].mismatches] == [""]
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("store", "background")
+@pytest.mark.covers("VR-017", "LS-014")
+def test_answers_in_the_background_are_those_of_responses(served: Served) -> None:
+    """Polled or read again, and continued; over another API the turns are cancelled."""
+    story = of(
+        {"name": "word", "user": "Remember heliotrope.", "background": True, "say": "I shall remember it."},
+        {"name": "which", "user": "Which word?", "background": True, "say": "It is heliotrope."},
+    )
+    held = {each.transport.label: each for each in run(story, served, transports_of(["responses", "chat"]))}
+    for label in ("responses", "responses-stream"):
+        assert [turn.state for turn in held[label].turns] == ["passed", "passed"], list(
+            held[label].problems()
+        )
+        assert all(turn.request["background"] for turn in held[label].turns)
+    reason = "an answer is made in the background over the Responses API only"
+    assert {turn.reason for label in ("chat", "chat-stream") for turn in held[label].turns} == {reason}
 
 
 @pytest.mark.vllm_scripted

@@ -1,22 +1,34 @@
-"""A scenario whose MCP server vLLM calls by itself."""
+"""Scenarios whose tools vLLM calls by itself: of an MCP server, and of its own demo tool server."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
 
 from tests.own_server import OwnServer
-from vllm_harness.scenarios.conversation import Served
+from vllm_harness.defects.registry import load_defects
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
+from vllm_harness.scenarios.predicates import PredicateSpec
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
-from vllm_harness.scenarios.running import run, transports_of
+from vllm_harness.scenarios.results import Conversation
+from vllm_harness.server.demo_tools import SEARCH_KEY, SEARCH_NEEDS, demo_launch
+from vllm_harness.testing.cases import NOTED
+from vllm_harness.testing.scenarios import ScenarioRunner
+from vllm_harness.testing.session import Server, result_of
+from vllm_harness.testing.skips import skip
 
 DESK = "support-desk-server-mcp"
+REFUSED_BY = "harmony-takes-few-kinds-of-input"
+OF_STREAMED_SEARCHES = ("browser-call-is-two-items-at-one-index", "web-search-query-in-the-body")
 CALL_FIND_USER = (
     '<|channel|>commentary to=container.find_user <|constrain|>json<|message|>{"name": "Ada Lind"}<|call|>'
+)
+SEARCH_PARIS = (
+    '<|channel|>analysis to=browser.search code<|message|>{"query": "capital of France, Paris?"}<|call|>'
 )
 FIVE = ["find_user", "get_permissions", "read_file", "get_sample", "get_measurement"]
 
@@ -31,6 +43,7 @@ pytestmark = [
 
 
 Held = Callable[..., list[str]]
+HeldByDemo = Callable[..., list[Conversation]]
 
 
 @pytest.fixture(scope="module")
@@ -46,21 +59,17 @@ def mcp() -> Iterator[dict[str, RunningMcp]]:
 
 
 @pytest.fixture
-def held(own_server: OwnServer, mcp: dict[str, RunningMcp]) -> Held:
+def held(own_server: OwnServer, mcp: dict[str, RunningMcp], request: pytest.FixtureRequest) -> Held:
     """Holds a conversation over a transport: the tools that were called; fails with all that is wrong."""
 
     def hold(
         story: Scenario | str, transport: str, *, streamed: bool = False, approval: str = "never"
     ) -> list[str]:
-        server = own_server(*launch_flags(mcp.values()))
-        served = Served.by(server)
+        scenario = ScenarioRunner(own_server(*launch_flags(mcp.values())), request.node)
         running = mcp["container"]
         running.called.clear()
         asking = replace(running, data=running.data.model_copy(update={"approval": approval}))
-        scenario = read_scenario(find_scenario(story)) if isinstance(story, str) else story
-        over = transports_of([transport], (streamed,))
-        (conversation,) = run(scenario, served, over, mcp={"container": asking})
-        assert not conversation.wrong, "\n".join(conversation.problems())
+        scenario(story, transports=[transport], streamed=(streamed,), mcp={"container": asking})
         return [name for name, _ in running.called]
 
     return hold
@@ -79,9 +88,17 @@ def test_five_calls_within_one_streamed_request(held: Held) -> None:
 
 @pytest.mark.covers("VM-006")
 @pytest.mark.parametrize("streamed", [False, True])
-def test_five_calls_sent_back_as_history(held: Held, streamed: bool) -> None:
-    """vLLM refuses its own items of the calls, as the story says."""
+def test_five_calls_sent_back_as_history(
+    held: Held, streamed: bool, vllm_server: Server, request: pytest.FixtureRequest
+) -> None:
+    """vLLM refuses its own items of the calls, as the story says; that is told of the test, too."""
     assert held(DESK, "responses-history", streamed=streamed) == FIVE
+    noted = [each for each in request.node.stash[NOTED] if not each.finding.code]
+    told = f"responses-history{'-stream' * streamed}, turn again: status: expected completed, actual HTTP 400"
+    shown = load_defects()[REFUSED_BY].holds_for(vllm_server.vllm_version, vllm_server.entry.name)
+    assert [each.finding.known for each in noted if told in each.finding.message] == [REFUSED_BY] * shown
+    assert all("Unknown input type: mcp_call" in each.answer for each in noted)
+    assert (request.node.nodeid in result_of(request.node).defects.get(REFUSED_BY, {})) == shown
 
 
 @pytest.mark.covers("VM-010", "VM-006", "LS-021")
@@ -113,3 +130,73 @@ def test_approval_is_asked_for(held: Held) -> None:
     desk = read_scenario(find_scenario(DESK))
     story = Scenario.model_validate({"scenario": 1, "mcp": desk.mcp, "turns": turns})
     assert held(story, "responses", approval="always") == ["find_user"]
+
+
+@pytest.fixture
+def held_by_demo(own_server: OwnServer, request: pytest.FixtureRequest) -> HeldByDemo:
+    """Holds a story on a server with vLLM's demo tool server; fails with all that is wrong."""
+
+    def hold(story: Scenario | str, key: str = "") -> list[Conversation]:
+        flags, env = demo_launch(scripted=True)
+        server = own_server(flags, {**env, SEARCH_KEY: key})
+        return ScenarioRunner(server, request.node)(story, transports=["responses", "responses-history"])
+
+    return hold
+
+
+@pytest.mark.covers("VR-038", "VM-003", "VM-005", "VM-006")
+@pytest.mark.vllm_needs("background")
+def test_code_interpreter_of_the_demo_tool_server(held_by_demo: HeldByDemo) -> None:
+    """In a turn, then with its result; in the background it is asked for, or its stream read again."""
+    for held in held_by_demo("code-interpreter"):
+        asked = [turn.request.get("background") for turn in held.turns]
+        assert asked == [None, True, True]
+        assert all(turn.reply and turn.reply.streamed == held.transport.streamed for turn in held.turns)
+
+
+@pytest.mark.covers("VM-003")
+@pytest.mark.vllm_needs("background")
+def test_what_the_demo_tool_server_gave_is_looked_at(held_by_demo: HeldByDemo) -> None:
+    """Another output than the expected one is told."""
+    story = read_scenario(find_scenario("code-interpreter"))
+    turn = story.turns[0]
+    (call,) = turn.expect.calls or ()
+    other = call.model_copy(update={"output": PredicateSpec(contains=("2678400",))})
+    expect = turn.expect.model_copy(update={"calls": (other,)})
+    wrong = story.model_copy(update={"turns": (turn.model_copy(update={"expect": expect}),)})
+    with pytest.raises(AssertionError, match=r'calls\[0\]\.output: expected a text with "2678400"'):
+        held_by_demo(wrong)
+
+
+def searching(output: str) -> Scenario:
+    """A search, and the same in the background; the output has this in it."""
+    search = {
+        "expect": {"calls": [{"name": "web_search", "output": {"contains": output}}]},
+        "say": [{"raw": SEARCH_PARIS}, "That is what I found."],
+    }
+    streams = ["responses-stream", "responses-history-stream"]
+    known = [{"defect": defect, "over": streams} for defect in OF_STREAMED_SEARCHES]
+    of_state = [{**each, "over": ["responses-stream"]} for each in known]
+    refused = {"defect": REFUSED_BY, "over": ["responses-history", "responses-history-stream"]}
+    again = {"name": "again", "user": "Once more.", "background": True, "known": [*of_state, refused]}
+    turns = [
+        {"name": "search", "user": "Find the capital of France.", **search, "known": known},
+        {**again, **search},
+    ]
+    return Scenario.model_validate({"scenario": 1, "built_in": "web_search", "turns": turns})
+
+
+@pytest.mark.covers("VR-039", "VM-010")
+@pytest.mark.vllm_needs("background")
+def test_browser_of_the_demo_tool_server_without_its_service(held_by_demo: HeldByDemo) -> None:
+    """With a wrong key, or without a way to the service, the model is told, and the conversation goes on."""
+    held_by_demo(searching("Error during search for"), key="wrong")
+
+
+@pytest.mark.covers("VR-039")
+@pytest.mark.vllm_needs("background")
+def test_browser_of_the_demo_tool_server(held_by_demo: HeldByDemo) -> None:
+    """It searches by a service; over an MCP server of this machine, test_builtin_tools searches."""
+    if not (key := os.environ.get(SEARCH_KEY)):
+        skip("browser-service", f"vLLM's browser needs {SEARCH_NEEDS}")
+    held_by_demo(searching("Paris"), key=key)

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 from tests.own_server import OwnServer
+from vllm_harness.defects.entry import Defect
 from vllm_harness.load.driving import Load
 from vllm_harness.load.health import drift
 from vllm_harness.load.keeping import Keeper
 from vllm_harness.load.plan import Plan
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.reading import ended, records
-from vllm_harness.runs.records import Case, Exchange, Header, Kind
+from vllm_harness.runs.records import Case, Exchange, Header, Kind, Outcome
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
@@ -50,13 +51,40 @@ WITHOUT_CALL = {
 }
 
 
+NAMED: dict[str, Any] = {
+    "scenario": 1,
+    "turns": [
+        {
+            "name": "words",
+            "user": "Hi",
+            "expect": {"text": {"contains": "Bye."}},
+            "say": "Hello.",
+            "known": [{"defect": "acme-1", "over": ["chat-stream"]}],
+        },
+        {
+            "name": "refused",
+            "after": "start",
+            "user": [{"text": "What is this?"}, {"image": "data:image/png;base64,%%%"}],
+            "say": "never said",
+            "known": [{"defect": "acme-2", "over": ["chat-stream"]}],
+        },
+    ],
+}
+"""A model that takes no images refuses one."""
+ACME = {
+    id: Defect.model_validate({"id": id, "title": "It is wrong", "class": "defect", "pattern": pattern})
+    for id, pattern in {"acme-1": "turn words: text", "acme-2": "turn refused: status: .*HTTP 400"}.items()
+}
+
+
 def run(server: Server, scenario: Scenario, folder: Path, **more: Any) -> Load:
     """A load that has ended."""
-    served = Served.by(server)
+    served, defects = Served.by(server), more.pop("defects", None)
     transports = transports_of(more.pop("transports", ()), (True,))
     with RunWriter.begin(folder, Header(kind=Kind.LOAD, started=0.0)) as writer:
         plan = Plan(transports, **more)
-        load = Load(scenario, served, plan, Keeper(writer, server.model, 0.0), getattr(server, "pid", None))
+        keeper, pid = Keeper(writer, server.model, 0.0), getattr(server, "pid", None)
+        load = Load(scenario, served, plan, keeper, pid, defects)
         asyncio.run(load.run())
     return load
 
@@ -112,6 +140,43 @@ def test_a_missing_call_is_counted_and_ends_what_it_should(vllm_server: Server, 
     }
     kept = [each for _, each in records(tmp_path / "error_stop") if isinstance(each, Exchange)]
     assert [each.case for each in kept] == ["0/ask"]
+
+
+def test_a_defect_that_a_turn_names_is_counted_apart(vllm_server: Server, tmp_path: Path) -> None:
+    """An answer of other words, and a refusal, as the entries say; over the other transport they count."""
+    load = run(
+        vllm_server,
+        Scenario.model_validate(NAMED),
+        tmp_path / "run",
+        concurrency=2,
+        requests=8,
+        transports=["chat", "messages"],
+        defects=ACME,
+    )
+    chat, messages = load.by_transport["chat"], load.by_transport["messages"]
+    assert (chat.known["acme-1"], chat.known["acme-2"], chat.passed) == (2, 2, 4)
+    assert not chat.wrong
+    assert messages.mismatches == {"text[*]": 2, "status": 2}
+    assert messages.errors == {"HTTP 400": 2}
+    assert (messages.passed, load.wrong) == (0, True)
+    cases = [each for _, each in records(tmp_path / "run") if isinstance(each, Case)]
+    of_chat = {each.outcome for each in cases if each.group == "chat"}
+    assert of_chat == {Outcome.KNOWN}
+    assert {id for each in cases if each.group == "chat" for id in each.defects} >= {"acme-1", "acme-2"}
+
+
+def test_a_defect_that_no_longer_shows_fails_the_load(vllm_server: Server, tmp_path: Path) -> None:
+    right = {**NAMED["turns"][0], "expect": {"text": {"contains": "Hello."}}}
+    load = run(
+        vllm_server,
+        Scenario.model_validate({**NAMED, "turns": [right]}),
+        tmp_path / "run",
+        requests=2,
+        transports=["chat"],
+        defects=ACME,
+    )
+    assert load.total.findings == {"KD101 $": 2}
+    assert load.wrong
 
 
 @pytest.mark.vllm_slow

@@ -82,6 +82,11 @@ def record(
     read, over = read_scenario(find_scenario(scenario)), transports_of([transport], (stream,))
     if tokens and on.server_url is not None:
         raise UsageError("--tokens needs a server that the harness starts", hint="leave out --server-url")
+    if read.in_background:
+        raise UsageError(
+            "a request of a cassette has one answer, and a response in the background several",
+            hint="leave out `background`, or record a client by --proxy",
+        )
     flags = recording.RECORD_ARGS if tokens else ()
     with served_for(read, on, on.entry(model), flags) as (server, mcp):
         with _generated(server, tokens) as generated:

@@ -29,6 +29,7 @@ from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers
 from vllm_harness.scenarios.running import check_capabilities
 from vllm_harness.server.attached import AttachedServer
+from vllm_harness.server.demo_tools import demo_launch
 from vllm_harness.server.progress import ConsoleProgress
 from vllm_harness.server.remote import RemoteServer
 
@@ -119,7 +120,7 @@ def served_for(
     """The server for a scenario; where it is started, the scenario's MCP servers run, and it may call them.
 
     Raises:
-        UsageError: the model cannot do what the scenario asks for.
+        UsageError: the model cannot do what the scenario asks for, or a tool of the server lacks its key.
     """
     lane = on.lane_of(entry, scriptable=scenario.scriptable)
     if on.server_url is not None:
@@ -130,6 +131,8 @@ def served_for(
     check_capabilities(scenario, entry, scripted=lane == "scripted", hint=hint)
     with mcp_servers(scenario.mcp) as mcp:
         flags, env = launch_flags(mcp.values())
+        if scenario.built_in:
+            flags, env = demo_launch(scripted=lane == "scripted", search="web_search" in scenario.built_in)
         with served_by(on, entry, lane, [*flags, *args], env) as server:
             yield server, mcp
 

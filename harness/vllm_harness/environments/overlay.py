@@ -25,7 +25,9 @@ def overlay(
         InstallError: they cannot be installed.
     """
     lock = data_path("env") / f"{name}.lock"
-    folder = cache_dir() / "overlays" / f"{name}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:8]}"
+    python = python_version or ".".join(environment.python_version.split(".")[:2])
+    digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:8]
+    folder = cache_dir() / "overlays" / f"{name}-py{python}-{digest}"
     with locked_for_making(folder, progress):
         if not folder.exists():
             with half_made(folder) as half:

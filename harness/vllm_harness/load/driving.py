@@ -13,7 +13,7 @@ from functools import partial
 
 import aiohttp
 
-from vllm_harness.defects.registry import Defects, known_deviations
+from vllm_harness.defects.registry import Defects, known_deviations, load_defects
 from vllm_harness.endpoint import API_PATHS, tls
 from vllm_harness.errors import UsageError
 from vllm_harness.load import health
@@ -25,9 +25,11 @@ from vllm_harness.load.talking import Setting, Taken, talk
 from vllm_harness.load.tally import SAME_ID, Tally
 from vllm_harness.protocol import Finding, KnownDeviation, apply_known
 from vllm_harness.protocol.core.events import Json
+from vllm_harness.scenarios import tied
 from vllm_harness.scenarios.conversation import Served, context_of
-from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.format import Scenario, Turn
 from vllm_harness.scenarios.judging import Mismatch
+from vllm_harness.scenarios.results import TurnResult
 from vllm_harness.scenarios.transports.transport import Transport
 
 IDS_KEPT = 65_536
@@ -78,9 +80,9 @@ class Load:
     _started: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.scenario.mcp:
+        if self.scenario.mcp or self.scenario.built_in or self.scenario.in_background:
             raise UsageError(
-                "the scenario has MCP servers, and a load holds conversations whose tools are functions",
+                "a load has tools that are functions, and no answers in the background",
                 hint="`vllm-harness scenario run` takes it",
             )
         if self.served.scripted and not self.scenario.scriptable:
@@ -93,11 +95,13 @@ class Load:
         if lacking:
             paths = ", ".join(API_PATHS[api] for api in sorted(lacking))
             raise UsageError(f"the server does not serve {paths}", hint="name the transports that it has")
+        self._registry = load_defects() if self.defects is None else self.defects
+        tied.check(self.scenario, self._registry)
         for transport in self.plan.transports:
             self.by_transport[transport.name] = Tally()
         self._ids = _Ids()
         self._known = _Known(
-            known_deviations(self.served.entry.name, self.served.version, self.defects), self.served.version
+            known_deviations(self.served.entry.name, self.served.version, self._registry), self.served.version
         )
 
     @property
@@ -146,6 +150,7 @@ class Load:
                 session,
                 self._started,
                 self._known.marked,
+                self._tied,
                 self._taken,
                 self._between,
             )
@@ -202,6 +207,9 @@ class Load:
         finally:
             self.at_once -= 1
             gate.release()
+
+    def _tied(self, turn: Turn, result: TurnResult, label: str) -> None:
+        tied.mark_turn(turn, result, label, self.served, self._registry)
 
     def _taken(self, taken: Taken) -> None:
         answer = taken.result.answer

@@ -44,10 +44,16 @@ class Keeper:
         result, name = taken.result, f"{taken.conversation}/{taken.turn.name}"
         exchange = self._exchange(taken, name) if self._first(taken) else ""
         mismatches = [
-            RunFinding(message=str(each), path=each.what, expected=each.expected, actual=each.actual)
+            RunFinding(
+                message=str(each),
+                path=each.what,
+                expected=each.expected,
+                actual=each.actual,
+                known=each.known,
+            )
             for each in result.mismatches
         ]
-        known = sorted({each.known for each in result.findings if each.known})
+        known = sorted({each.known for each in result.findings if each.known}.union(result.tied))
         self._writer.write(
             Case(
                 id=name,

@@ -59,6 +59,8 @@ class Setting:
         session: of the connections.
         started: when the load began, by `time.perf_counter`.
         known: marks findings that are known of vLLM.
+        tied: marks what is wrong with a turn because of the defects that the scenario says it shows, over the
+            transport of a label.
         taken: receives each turn.
         between: receives what is wrong between the turns of a conversation: its number, over which transport.
     """
@@ -71,6 +73,7 @@ class Setting:
     session: aiohttp.ClientSession
     started: float
     known: Callable[[Finding], Finding]
+    tied: Callable[[Turn, TurnResult, str], None]
     taken: Callable[[Taken], None]
     between: Callable[[int, Transport, list[Finding]], None]
 
@@ -99,6 +102,8 @@ class _Talk:
             result, heard = await self._take(turn)
             self._course.note(turn, result)
             result.findings = [self._setting.known(each) for each in result.findings]
+            if result.reason != LEFT:  # what a client did not wait for shows no defect, and none that is gone
+                self._setting.tied(turn, result, self._transport.label)
             self._setting.taken(Taken(self._number, self._transport, turn, result, heard, began_s))
             result.reply = None  # only what later turns need is kept
         if found := validate_conversation(self._exchanges):

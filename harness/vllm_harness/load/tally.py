@@ -15,6 +15,7 @@ from vllm_harness.load.talking import LEFT, OF_OUTPUTS, Taken
 from vllm_harness.protocol import Finding
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.scenarios.course import lacks_calls
+from vllm_harness.scenarios.judging import STATUS
 from vllm_harness.scenarios.results import TurnResult
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
@@ -79,7 +80,7 @@ class Tally:
         errors: requests without an answer where one was expected, by code.
         mismatches: by what they are about.
         findings: by code and place, those that nobody knew of.
-        known: by the reference of the known deviation.
+        known: by the reference of the known deviation, or the id of the defect that the scenario names.
         first, gap, turn: until the first words, between the arrivals of events, until the end of an answer.
     """
 
@@ -123,7 +124,8 @@ class Tally:
         """Counts a turn."""
         result, heard = taken.result, taken.heard
         self.add_findings(result.findings)
-        self.mismatches.update(_plain(each.what) for each in result.mismatches)
+        self.mismatches.update(_plain(each.what) for each in result.mismatches if not each.known)
+        self.known.update(each.known for each in result.mismatches if each.known)
         if heard is None:
             self.left_out += 1
             return
@@ -190,9 +192,11 @@ MIXED = ("conversation", SAME_ID)
 
 
 def error_of(taken: Taken) -> str:
-    """The code of a request that was not answered although an answer was expected; else empty."""
+    """The code of a request that was not answered as it was expected, and nobody knew of it; else empty."""
     result, heard = taken.result, taken.heard
     if heard is None or result.answer is None or result.answer.status == taken.turn.expect.status:
+        return ""
+    if any(each.known and each.what in STATUS for each in result.mismatches):
         return ""
     reply = heard.reply
     if reply.broken:
@@ -209,7 +213,7 @@ def place_of(finding: Finding) -> str:
 
 def problems_of(result: TurnResult) -> list[str]:
     """What is wrong with a turn, and nobody knew of it: one name for each kind."""
-    named = [_plain(each.what) for each in result.mismatches if each.what != OF_OUTPUTS]
+    named = [_plain(each.what) for each in result.mismatches if each.what != OF_OUTPUTS and not each.known]
     return named + [place_of(each) for each in result.findings if each.counts]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, Self
@@ -13,7 +13,9 @@ import requests
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.endpoint import Endpoint, tls
 from vllm_harness.protocol import validate_conversation
-from vllm_harness.scenarios import judging, prompts
+from vllm_harness.protocol.core.differences import common_length
+from vllm_harness.protocol.core.findings import brief
+from vllm_harness.scenarios import background, judging, prompts
 from vllm_harness.scenarios.course import Course
 from vllm_harness.scenarios.format import Scenario, Turn
 from vllm_harness.scenarios.judging import Mismatch
@@ -133,19 +135,28 @@ class _Talk:
         assert result.sent is not None
         streaming = transport.streaming if transport.streamed else {}
         result.request = {**transport.request(self._ask(turn, line, result.sent)), **streaming}
-        url, headers = endpoint.url_for(transport.path), endpoint.headers_for(transport.api)
+        headers = endpoint.headers_for(transport.api)
         if not self._served.scripted:
-            result.reply = send(client, url, result.request, headers, limit_s=endpoint.request_s)
-            self._judge(turn, result)
+            self._send(turn, result, client, headers)
             return
         with _told(turn, self._served) as (book, meaning):
-            headers = {**headers, BOOK_HEADER: book.name}
-            result.reply = send(client, url, result.request, headers, limit_s=endpoint.request_s)
-            self._judge(turn, result)
+            self._send(turn, result, client, {**headers, BOOK_HEADER: book.name})
             self._judge_script(turn, result, book)
             if result.said:
                 self._judge_meaning(turn, result, meaning)
+                self._judge_outputs(turn, result, book)
                 self._judge_prompt(turn, result, line, book)
+
+    def _send(self, turn: Turn, result: TurnResult, client: httpx.Client, headers: Mapping[str, str]) -> None:
+        endpoint = self._served.endpoint
+        url, limit_s = endpoint.url_for(self._transport.path), endpoint.request_s
+        result.reply = send(client, url, result.request, headers, limit_s=limit_s)
+        stored = background.Stored(client, url, headers, limit_s)
+        if turn.background:
+            result.reply = background.ended(stored, result.reply)
+        self._judge(turn, result)
+        if turn.background and result.reply.streamed:
+            result.mismatches += background.replayed(stored, result.reply.events)
 
     def _ask(self, turn: Turn, line: list[Said], sent: Sent) -> Ask:
         return Ask(
@@ -157,6 +168,7 @@ class _Talk:
             self._context,
             tuple(line),
             sent,
+            turn.background,
         )
 
     def _judge(self, turn: Turn, result: TurnResult) -> None:
@@ -185,6 +197,19 @@ class _Talk:
             result.findings += judging.said_findings(
                 meaning, result.answer, self._place(turn), self._transport.label
             )
+
+    def _judge_outputs(self, turn: Turn, result: TurnResult, book: ScriptBook) -> None:
+        """What tools of the server's own gave, by what the model's last prompt has beyond its first."""
+        wanted = [(number, each.output) for number, each in enumerate(turn.expect.calls or ()) if each.output]
+        if not wanted:
+            return
+        generations = book.prompts()
+        first, last = generations[0], generations[-1]
+        added = book.decode(last[common_length(first, last) :]) if len(generations) > 1 else ""
+        for number, predicate in wanted:
+            if objection := predicate.objection(added):
+                place = f"calls[{number}].output"
+                result.mismatches.append(Mismatch(place, f"a text {objection}", brief(added)))
 
     def _judge_prompt(self, turn: Turn, result: TurnResult, line: list[Said], book: ScriptBook) -> None:
         assert result.sent is not None

@@ -52,13 +52,17 @@ class Course:
     def note(self, turn: Turn, result: TurnResult) -> None:
         """Notes what became of a turn; where expected calls did not come, as the scenario wants it."""
         self.results[turn.name] = result
-        if not lacks_calls(turn, result):
+        if not lacks_calls(turn, result) or self._of_server(turn):
             return
         if self._missing != "ignore_continue":
             self._stopped = f"turn {turn.name} made no call ({self._missing})"
         if self._missing != "error_stop":
             result.without_call = True
             result.mismatches = [each for each in result.mismatches if each.what != judging.CALLS]
+
+    def _of_server(self, turn: Turn) -> bool:
+        """Whether the server makes all calls of a turn by itself, and no later turn has to answer any."""
+        return all(call.name in self._scenario.of_server for call in turn.expect.calls or ())
 
 
 def lacks_calls(turn: Turn, result: TurnResult) -> bool:

@@ -32,6 +32,8 @@ Over = Literal[
 ]
 """A transport, streamed or not."""
 TOOL_CHOICES = ("auto", "required", "none")
+BuiltIn = Literal["code_interpreter", "web_search"]
+"""A tool of the server's own, by the name that its calls have."""
 
 
 def _not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -162,11 +164,14 @@ class CallExpectation(StrictModel):
         name: of the tool, be it called by the client or by the server.
         arguments: predicates; arguments that are not named may be any.
         asks: whether the server asks for an approval in place of calling the tool.
+        output: what the tool gave, where the server called it: a predicate over what the model was given
+            after the call. It is looked at on the scripted lane only, where that is known.
     """
 
     name: Name
     arguments: dict[str, Predicate] = Field(default_factory=dict)
     asks: bool = False
+    output: Predicate | None = None
 
 
 class Expectation(StrictModel):
@@ -214,6 +219,8 @@ class Turn(StrictModel):
         user: a text, or a list of parts; left out: tool outputs alone, or nothing.
         tool_choice: `auto`, `required`, `none`, or the name of a tool; left out where it is not given.
         max_tokens: limit of the answer; by default the scenario's.
+        background: the answer is made in the background, which the Responses API has alone: it is asked for
+            until it has ended, or else its stream is read again from each of its events on.
         sends: by the label of an MCP server that the server under test calls: the token that it is given in
             this turn, in place of the right one; empty: none.
         expect: what the answer must be like.
@@ -228,6 +235,7 @@ class Turn(StrictModel):
     user: Annotated[tuple[Annotated[Part, text_as("text")], ...], ONE_OR_MORE] = ()
     tool_choice: str | None = None
     max_tokens: int | None = Field(None, ge=1)
+    background: bool = False
     sends: dict[Name, str] = Field(default_factory=dict)
     expect: Expectation = Expectation()
     say: Annotated[tuple[Annotated[SaySpec, text_as("text")], ...], ONE_OR_MORE] = ()
@@ -244,6 +252,8 @@ class Scenario(StrictModel):
         tools: functions that are offered in every turn, by name.
         tools_file: a file with further tools, by name; relative to the scenario's file.
         mcp: MCP servers that run while the scenario does, by label.
+        built_in: tools of the server's own that are offered in every turn. A server that is started for the
+            scenario has those of vLLM's demo tool server (`--tool-server demo`).
         missing_tool_call: what becomes of the conversation where a turn expects calls and none comes.
             `error_stop`: the turn fails, and the turns after it are cancelled; `ignore_stop`: it stands, and
             they are cancelled; `ignore_continue`: it stands, and they are judged by themselves.
@@ -257,6 +267,7 @@ class Scenario(StrictModel):
     tools: dict[Name, Tool] = Field(default_factory=dict)
     tools_file: str | None = None
     mcp: dict[Name, McpServer] = Field(default_factory=dict)
+    built_in: Annotated[tuple[BuiltIn, ...], ONE_OR_MORE] = ()
     missing_tool_call: MissingToolCall = "error_stop"
     max_tokens: int | None = Field(None, ge=1)
     turns: Annotated[tuple[Turn, ...], NOT_EMPTY, AT_LEAST_ONE]
@@ -284,6 +295,17 @@ class Scenario(StrictModel):
             **self.tools,
             **{name: tool for each in self.mcp.values() for name, tool in each.tools.items()},
         }
+
+    @property
+    def of_server(self) -> frozenset[str]:
+        """The tools that the server under test calls by itself."""
+        theirs = [each for each in self.mcp.values() if each.called_by == "server"]
+        return frozenset(name for each in theirs for name in each.tools).union(self.built_in)
+
+    @property
+    def in_background(self) -> bool:
+        """Whether an answer is made in the background."""
+        return any(turn.background for turn in self.turns)
 
     @property
     def scriptable(self) -> bool:

@@ -21,6 +21,9 @@ from vllm_harness.scripted.meaning import Meaning, ToolCall
 OK = 200
 CALLS = "calls"
 """What a mismatch of the calls' names is about."""
+ANSWER, OF_STATUS = "answer", "status"
+STATUS = (ANSWER, OF_STATUS)
+"""What a mismatch is about where an answer did not end as it should; nothing else is looked at then."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,9 @@ def protocol_findings(reply: Reply, transport: Transport, request: Json) -> list
 def mismatches(expected: Expectation, reply: Reply, answer: Answer, transport: Transport) -> list[Mismatch]:
     """Where an answer is not as expected; where its status is not, nothing else is looked at."""
     if reply.broken:
-        return [Mismatch("answer", "a whole answer", reply.broken)]
+        return [Mismatch(ANSWER, "a whole answer", reply.broken)]
     if answer.status != expected.status:
-        return [Mismatch("status", expected.status, _status(reply, answer))]
+        return [Mismatch(OF_STATUS, expected.status, _status(reply, answer))]
     found = []
     if expected.http not in (None, reply.status):
         found.append(Mismatch("http", str(expected.http), str(reply.status)))

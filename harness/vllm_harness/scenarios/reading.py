@@ -184,8 +184,11 @@ def _problems(scenario: data.Scenario) -> Iterator[Problem]:
         if turn.tool_choice not in (None, *data.TOOL_CHOICES, *scenario.every_tool):
             yield (*place, "tool_choice"), f"no tool is called {turn.tool_choice!r}"
         for index, call in enumerate(turn.expect.calls or ()):
-            if call.name not in scenario.every_tool:
-                yield (*place, "expect", "calls", index, "name"), f"no tool is called {call.name!r}"
+            at: Location = (*place, "expect", "calls", index)
+            if call.name not in {*scenario.every_tool, *scenario.built_in}:
+                yield (*at, "name"), f"no tool is called {call.name!r}"
+            elif call.output and call.name not in scenario.of_server:
+                yield (*at, "output"), "what a function gives is said by its outputs"
     if not cyclic:
         yield from _of_conversation(scenario)
 
@@ -218,9 +221,11 @@ def _of_tools(scenario: data.Scenario) -> Iterator[Problem]:
         for name in tools:
             if name in data.TOOL_CHOICES:
                 yield (*place, "tools", name), "a tool cannot have a name that tool_choice gives a meaning"
-            if name in seen:
+            if name in seen or name in scenario.built_in:
                 yield (*place, "tools", name), f"there is a tool {name!r} already"
             seen.add(name)
+    if scenario.built_in and any(each.called_by == "server" for each in scenario.mcp.values()):
+        yield ("built_in",), "a server calls either its own tools or those of MCP servers"
 
 
 def _of_conversation(scenario: data.Scenario) -> Iterator[Problem]:

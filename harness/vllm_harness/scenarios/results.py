@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vllm_harness.protocol import Exchange, Finding
+from vllm_harness.protocol import Exchange, Finding, Severity
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.scenarios.judging import Mismatch
 from vllm_harness.scenarios.sending import Reply
@@ -34,7 +34,7 @@ class TurnResult:
         mismatches: where the answer is not as expected.
         findings: of the API's rules, of its meaning and of its prompt; known ones are marked.
         sent, answer: as meanings.
-        request, reply: as they were.
+        request, reply: as they were; of a response in the background, the reply is that it had ended.
         tied: defects that the scenario says it shows, and that it shows.
         prompt: where the harness told the model what to say.
     """
@@ -127,6 +127,15 @@ class Conversation:
     def every_finding(self) -> list[Finding]:
         """Those of the turns, and those between them."""
         return [*(finding for turn in self.turns for finding in turn.findings), *self.findings]
+
+    def known_mismatches(self, turn: TurnResult) -> Iterator[Finding]:
+        """What is not as a turn expects because of a defect that it names, as findings of no rule."""
+        for each in turn.mismatches:
+            if each.known:
+                message = f"{self.transport.label}, turn {turn.turn}: {each}"
+                yield Finding(
+                    "", Severity.ERROR, None, each.what, message, each.expected, each.actual, known=each.known
+                )
 
     def problems(self) -> Iterator[str]:
         """What is wrong, and nobody knew of it, a line each."""

@@ -49,14 +49,14 @@ def check_capabilities(scenario: Scenario, entry: ModelEntry, *, scripted: bool,
 
 def needed_capabilities(scenario: Scenario, *, scripted: bool) -> set[str]:
     """What a model entry must claim for a scenario to be held with it."""
-    by_server = [server for server in scenario.mcp.values() if server.called_by == "server"]
-    needed = {"mcp"} if by_server else set()
+    needed = {"mcp"} if scenario.of_server else set()
+    if scenario.in_background:
+        needed.add("background")
     if has_images(scenario):
         needed.add("image")
-    theirs = {name for server in by_server for name in server.tools}
     for turn in scenario.turns:
         said = [len(take.calls) for take in turn.say] if scripted else []
-        expected = [call for call in turn.expect.calls or () if call.name not in theirs]
+        expected = [call for call in turn.expect.calls or () if call.name not in scenario.of_server]
         calls = max([len(expected), *said])
         if calls:
             needed.add("tools")
@@ -156,7 +156,9 @@ def _on(
     if transport.api in lacking:
         reason = f"the server does not serve {API_PATHS[transport.api]}"
     elif toolbox.of_server and transport.api != "responses":
-        reason = "a server calls MCP servers over the Responses API only"
+        reason = "a server calls tools over the Responses API only"
+    elif scenario.in_background and transport.api != "responses":
+        reason = "an answer is made in the background over the Responses API only"
     if reason:
         return Conversation(transport, [TurnResult(turn.name, reason) for turn in scenario.turns])
     strict = {turn.name for turn in scenario.turns if turn.expect.retries == "none"}

@@ -35,9 +35,14 @@ def mark(
     for conversation in conversations:
         label = conversation.transport.label
         for turn, result in zip(scenario.turns, conversation.turns, strict=True):
-            if result.reply is not None:
-                for defect in _of(turn, label, served, registry):
-                    _mark(result, defect, f"{label}, turn {turn.name}", served)
+            mark_turn(turn, result, label, served, registry)
+
+
+def mark_turn(turn: Turn, result: TurnResult, label: str, served: Served, registry: Defects) -> None:
+    """Does so for a turn over the transport of this label."""
+    if result.reply is not None:
+        for defect in _of(turn, label, served, registry):
+            _mark(result, defect, f"{label}, turn {turn.name}", served)
 
 
 def _of(turn: Turn, label: str, served: Served, registry: Defects) -> list[Defect]:

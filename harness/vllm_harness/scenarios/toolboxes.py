@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.format import BuiltIn, Scenario
 from vllm_harness.scenarios.mcp_client import sessions
 from vllm_harness.scenarios.mcp_servers import RunningMcp
 from vllm_harness.scenarios.tools import Outcome, Toolbox, output_for, run_tool
@@ -35,8 +35,15 @@ def opened(scenario: Scenario, servers: Mapping[str, RunningMcp]) -> Iterator[To
             return None if output is None else run_tool(output)
 
         listed = {name: tool for client in clients for name, tool in client.tools.items()}
-        theirs = tuple(_of_request(each) for each in servers.values() if each not in ours)
-        yield Toolbox({**scenario.tools, **listed}, theirs, run)
+        theirs = [_of_request(each) for each in servers.values() if each not in ours]
+        built_in = [_BUILT_IN[name] for name in scenario.built_in]
+        yield Toolbox({**scenario.tools, **listed}, (*theirs, *built_in), run)
+
+
+_BUILT_IN: Mapping[BuiltIn, Mapping[str, Any]] = {
+    "code_interpreter": {"type": "code_interpreter", "container": {"type": "auto"}},
+    "web_search": {"type": "web_search_preview"},
+}
 
 
 def _of_request(server: RunningMcp) -> dict[str, Any]:

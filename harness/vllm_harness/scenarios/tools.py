@@ -62,7 +62,7 @@ def with_tokens(toolbox: Toolbox, tokens: Mapping[str, str]) -> Toolbox:
 
 
 def _with_token(tool: Mapping[str, Any], tokens: Mapping[str, str]) -> Mapping[str, Any]:
-    token = tokens.get(tool["server_label"])
+    token = tokens.get(tool.get("server_label", ""))
     return tool if token is None else {**tool, "headers": bearer(token)}
 
 

@@ -14,6 +14,7 @@ from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.scripted.standin import SERVER_ENV, build_stand_in, stand_in_args
+from vllm_harness.server.demo_tools import demo_variables
 
 IN_SERVER = Path(__file__).parent.parent / "scripted" / "in_server"
 SCRIPTED_ARGS: dict[Frontend, tuple[str, ...]] = {
@@ -112,6 +113,7 @@ def plan_launch(
         UsageError: the entry has no such lane, the environment has no such front end, or `args` has a flag
             that only the harness may set.
         AssetError: an asset cannot be fetched.
+        InstallError: the flags name vLLM's demo tool server, and its packages cannot be installed.
     """
     if not entry.serves(lane):
         raise UsageError(
@@ -137,13 +139,15 @@ def plan_launch(
     else:
         model, lane_args, assets_env = fetched_stand_in(entry, progress)
         lane_args += SCRIPTED_ARGS[frontend]
+    every_flag = (*flags.args, *lane_args, *args)
+    tools_env = demo_variables(every_flag, {**os.environ, **(env or {})}, environment, progress)
     return Launch(
         entry=entry,
         lane=lane,
         environment=environment,
         model=model,
-        args=(*flags.args, *lane_args, *args),
-        env={**assets_env, **flags.env, **FRONTEND_ENV[frontend], **(env or {})},
+        args=every_flag,
+        env={**assets_env, **flags.env, **FRONTEND_ENV[frontend], **tools_env, **(env or {})},
         frontend=frontend,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +10,9 @@ import pytest
 
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.mcp_servers import RunningMcp
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
-from vllm_harness.scenarios.results import Conversation
+from vllm_harness.scenarios.results import Conversation, TurnResult
 from vllm_harness.scenarios.running import BOTH, check_capabilities, run, transports_of
 from vllm_harness.testing.cases import note
 from vllm_harness.testing.content import UnexpectedContent
@@ -32,6 +33,7 @@ class ScenarioRunner:
         *,
         transports: Sequence[str] = (),
         streamed: Sequence[bool] = BOTH,
+        mcp: Mapping[str, RunningMcp] | None = None,
     ) -> list[Conversation]:
         """Runs a scenario.
 
@@ -39,6 +41,7 @@ class ScenarioRunner:
             scenario: a file, relative to the test's, or the name of one of the package's stories.
             transports: `responses`, `responses-history`, `chat`, `messages`; by default all.
             streamed: whether the answers are streamed; by default each conversation is held both ways.
+            mcp: the scenario's MCP servers, where they run already.
 
         Returns:
             What became of each conversation.
@@ -54,14 +57,25 @@ class ScenarioRunner:
         hint = "mark the test with pytest.mark.vllm_needs and these names"
         check_capabilities(read, served.entry, scripted=served.scripted, hint=hint)
         over = transports_of(transports, streamed)
-        conversations = run(read, served, over, defects=the_run(self.item.config).defects)
+        defects = the_run(self.item.config).defects
+        conversations = run(read, served, over, defects=defects, mcp=mcp)
         for conversation in conversations:
-            result_of(self.item).add(conversation.every_finding)
-            note(self.item, conversation.every_finding)
+            self._note(conversation)
         if not any(turn.reply for each in conversations for turn in each.turns):
             skip(NOT_SERVED, "this server serves none of the scenario's transports")
         self._raise(read, conversations)
         return conversations
+
+    def _note(self, conversation: Conversation) -> None:
+        """Puts what was found, known mismatches too, into the record of the target and the test's case."""
+        record = result_of(self.item)
+        record.add(conversation.every_finding)
+        for turn in conversation.turns:
+            tied = list(conversation.known_mismatches(turn))
+            note(self.item, [*turn.findings, *tied], answer_of(turn))
+            for each in tied:
+                record.defects.setdefault(each.known, {}).setdefault(self.item.nodeid, each.message)
+        note(self.item, conversation.findings)
 
     def _read(self, name: str | Path) -> Scenario:
         beside = self.item.path.parent / name
@@ -78,3 +92,12 @@ class ScenarioRunner:
         )
         again = of_content and not any(turn.turn in strict for turn in wrong)
         raise (UnexpectedContent if again else AssertionError)("\n".join(problems))
+
+
+def answer_of(turn: TurnResult) -> str:
+    """By what the exchange of a turn is found: the id of its answer, or what the server refused it with."""
+    if turn.answer is None or turn.reply is None:
+        return ""
+    if turn.answer.status == "refused":
+        return turn.reply.content.decode("utf-8", "replace")
+    return turn.answer.id

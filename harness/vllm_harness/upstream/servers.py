@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry
-from vllm_harness.environments.installer import uv_path
-from vllm_harness.environments.overlay import overlay
 from vllm_harness.environments.spec import Environment
+from vllm_harness.server.demo_tools import demo_tools
 from vllm_harness.server.kept import identity
 from vllm_harness.server.launch import plan_launch
 from vllm_harness.server.leases.idle import offered
 from vllm_harness.server.remote import RemoteServer
-from vllm_harness.terminal.status import quiet
 from vllm_harness.upstream.adapters import zero_adapter
 from vllm_harness.upstream.stand_ins import (
     NoStandIn,
@@ -75,9 +73,7 @@ class UpstreamServers:
             self.environment,
             lane=self.lane,
             args=(*named, "--served-model-name", *served, entry.name),
-            env=self._variables(
-                env or {}, tools=any(flag_name(flag) == "--tool-server" for flag, _ in given)
-            ),
+            env={name: value for name, value in (env or {}).items() if os.environ.get(name) != value},
             frontend=self.frontend,
         )
         wanted = identity(launch)
@@ -113,7 +109,7 @@ class UpstreamServers:
 
     def tools(self) -> Path:
         """The folder of gpt-oss's own tools, which `--tool-server demo` needs."""
-        return overlay("gpt-oss", self.environment, quiet, python_version="3.12")
+        return demo_tools(self.environment)
 
     def _entry(self, model: str, args: Sequence[str]) -> ModelEntry:
         if self.lane == "live":
@@ -138,12 +134,3 @@ class UpstreamServers:
             else:
                 kept.append((flag, values))
         return kept
-
-    def _variables(self, env: Mapping[str, str], *, tools: bool) -> dict[str, str]:
-        """What the test adds to this process's variables, and where the server finds gpt-oss's own tools."""
-        added = {name: value for name, value in env.items() if os.environ.get(name) != value}
-        path = os.pathsep.join([str(uv_path().parent), os.environ.get("PATH", os.defpath)])
-        found = {"PATH": path, "UV_PYTHON": str(self.environment.python), "UV_OFFLINE": "1"}
-        own = [self.tools()] if tools else []  # another path is another fork server
-        packages = os.pathsep.join(map(str, [*self.environment.pythonpath, *own]))
-        return {**found, **added, "PYTHONPATH": packages}

@@ -105,6 +105,10 @@ WRONG = {
         lambda text: text[: text.index("- turn: ask")] + text[text.index("- turn: answer") :],
         r":\d+: exchanges\.0\.after: the turn 'ask', which it continues, is not above it",
     ),
+    "a cyclic branch": (
+        lambda text: text.replace("- turn: ask\n", "- turn: ask\n  after: answer\n"),
+        r":\d+: exchanges\.0\.after: the turn 'answer', which it continues, is not above it",
+    ),
     "a turn twice": (
         lambda text: text.replace("- turn: answer", "- turn: ask"),
         r":\d+: exchanges\.1\.turn: there is a turn 'ask' already",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,16 @@ def test_what_is_counted() -> None:
     assert whole.turn.count == 5
     assert whole.wrong
     assert not tally(taken(Answer("completed", calls=(CALL,)))).wrong
+
+
+def test_what_a_turn_names_is_no_problem() -> None:
+    """A refusal that is known is no error; what is wrong beside it still counts."""
+    refused = Mismatch("status", "completed", "HTTP 400", known="vllm-1")
+    known = tally(taken(Answer("refused"), status=400, mismatches=(refused,)))
+    assert (known.passed, known.known, known.errors, known.wrong) == (1, {"vllm-1": 1}, {}, False)
+    beside = (replace(refused, what="text[0]"), Mismatch("text[1]", "a", "b"))
+    wrong = tally(taken(Answer("completed"), mismatches=beside))
+    assert (wrong.passed, wrong.known, wrong.mismatches) == (0, {"vllm-1": 1}, {"text[*]": 1})
 
 
 def test_sums_hold_all() -> None:

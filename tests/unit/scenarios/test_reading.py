@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,31 @@ WRONG = {
         9,
         "duplicate key 'get_weather'",
     ),
+    "duplicate tool of an MCP server": (
+        "turns:\n",
+        "mcp:\n  desk:\n    tools:\n      get_weather: {parameters: {}, outputs: [{output: x}]}\nturns:\n",
+        12,
+        "there is a tool 'get_weather' already",
+    ),
+    "duplicate tool of the server's own": (
+        "title: Weather\ntools:\n",
+        "built_in: code_interpreter\ntools:\n  code_interpreter: {parameters: {}, outputs: [{output: x}]}\n",
+        4,
+        "there is a tool 'code_interpreter' already",
+    ),
+    "output of a function": (
+        "calls: [{name: get_weather, arguments: {city: Paris}}]}\n    say",
+        "calls: [{name: get_weather, output: sunny}]}\n    say",
+        12,
+        "what a function gives is said by its outputs",
+    ),
+    "tools of the server's own beside those that it calls over MCP": (
+        "turns:\n",
+        "built_in: web_search\nmcp:\n  desk:\n    called_by: server\n    tools:\n"
+        "      find: {parameters: {}, outputs: [{output: x}]}\nturns:\n",
+        9,
+        "either its own tools or those of MCP servers",
+    ),
     "tool that no tool file has": ("title: Weather", "tools_file: none.yaml", None, "No such file"),
     "tool without a schema": ("type: object, prop", "type: thing, prop", 5, "no JSON Schema"),
     "tool without output": (
@@ -146,10 +172,17 @@ def test_a_file_too_large_is_not_read_whole(tmp_path: Path) -> None:
 
 def test_aliases_that_stand_for_too_much_are_refused(tmp_path: Path) -> None:
     levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]\n" for n in range(1, 9))
-    with pytest.raises(UsageError, match="its aliases stand for more than"):
+    with pytest.raises(UsageError, match=r"story\.yaml:1: its aliases stand for more than"):
         read_scenario(written(f"scenario: 1\nl0: &l0 [x]\n{levels}", tmp_path))
-    with pytest.raises(UsageError, match="its aliases stand for more than"):
+    with pytest.raises(UsageError, match=r"story\.yaml:1: its aliases stand for more than"):
         located_yaml.read_yaml(written("a: &a [*a]\n", tmp_path))
+
+
+def test_a_bomb_is_unpacked_no_further_than_to_the_limit(tmp_path: Path) -> None:
+    path = tmp_path / "story.yaml.gz"
+    path.write_bytes(gzip.compress(bytes(2**24)) * 64)
+    with pytest.raises(UsageError, match=r"story\.yaml\.gz:1: more than 2000000 bytes when it is unpacked"):
+        read_scenario(path)
 
 
 def test_tools_of_another_file_and_their_problems(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from vllm_harness.protocol.core.findings import ABSENT
@@ -45,7 +45,7 @@ def differences(
         yield Difference(path, left, right)
 
 
-def common_length(left: str, right: str) -> int:
-    """How many characters two texts have in common from their beginning."""
+def common_length(left: Sequence[object], right: Sequence[object]) -> int:
+    """How many characters of two texts, or items of two lists, are the same from their beginning."""
     pairs = enumerate(zip(left, right, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(left), len(right)))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.protocol.responses import schema
-from vllm_harness.scenarios.format import TOOL_CHOICES, Part, Status, Tool
+from vllm_harness.scenarios.format import TOOL_CHOICES, BuiltIn, Part, Status, Tool
 from vllm_harness.scenarios.tools import Result
 from vllm_harness.scenarios.transports.transport import (
     Answer,
@@ -22,6 +23,9 @@ from vllm_harness.scenarios.transports.transport import (
 
 MCP_CALL = "mcp_call"
 APPROVAL = "mcp_approval_request"
+CODE = "code_interpreter_call"
+SEARCH = "web_search_call"
+_OF_SERVER = (MCP_CALL, APPROVAL, CODE, SEARCH)
 _STATUSES: Mapping[object, Status] = {"completed": "completed", "incomplete": "incomplete"}
 
 
@@ -43,19 +47,24 @@ def answer_of(body: Json) -> Answer:
         _STATUSES.get(body.get("status"), "failed"),
         _texts(output, "message", "output_text"),
         _texts(output, "reasoning", "reasoning_text"),
-        tuple(_call(item) for item in output if item.get("type") in (*schema.CALLS, MCP_CALL, APPROVAL)),
+        tuple(_call(item) for item in output if item.get("type") in (*schema.CALLS, *_OF_SERVER)),
         tuple(output),
         str(body.get("id")),
     )
 
 
 def _call(item: Json) -> Call:
-    by_server, asks = item.get("type") == MCP_CALL, item.get("type") == APPROVAL
+    kind = item.get("type")
+    asks = kind == APPROVAL
+    named: dict[object, BuiltIn] = {CODE: "code_interpreter", SEARCH: "web_search"}
+    if kind in named:
+        arguments = {"code": item.get("code")} if kind == CODE else item.get("action")
+        return Call(str(item.get("id")), named[kind], json.dumps(arguments), served=True)
     return Call(
         str(item.get("id" if asks else "call_id")),
         str(item.get("name")),
         str(item.get("arguments", "")),
-        served=by_server or asks,
+        served=kind in _OF_SERVER,
         asks=asks,
     )
 
@@ -73,6 +82,7 @@ def _request(ask: Ask, items: list[Json], previous: str | None) -> Json:
         or None,
         tool_choice=_choice(ask.tool_choice),
         max_output_tokens=ask.max_tokens,
+        background=ask.background or None,
         temperature=0,
     )
 

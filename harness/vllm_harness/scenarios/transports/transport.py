@@ -113,6 +113,7 @@ class Ask:
         context: length of the model's context, where it is known.
         line: the turns that it continues, from the first.
         sent: what it sends.
+        background: whether the answer is made in the background.
     """
 
     model: str
@@ -123,6 +124,7 @@ class Ask:
     context: int | None
     line: tuple[Said, ...]
     sent: Sent
+    background: bool = False
 
 
 @dataclass(frozen=True)

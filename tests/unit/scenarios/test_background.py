@@ -1,0 +1,104 @@
+"""Answers in the background: when they have ended, and where a stream that is read again is another one."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from vllm_harness.scenarios.background import Stored, ended, replayed
+from vllm_harness.scenarios.sending import Chunk, Reply
+
+EVENTS: list[dict[str, Any]] = [
+    {"type": "response.created", "sequence_number": 0, "response": {"id": "resp_1"}},
+    {"type": "response.in_progress", "sequence_number": 1, "response": {"id": "resp_1"}},
+    {"type": "response.completed", "sequence_number": 2, "response": {"id": "resp_1"}},
+]
+
+
+class _Store(BaseHTTPRequestHandler):
+    """Tells of a response's states in turn, and of its events but those that it has lost."""
+
+    states: list[str]
+    lost: tuple[str, int]
+
+    def do_GET(self) -> None:
+        query = parse_qs(urlsplit(self.path).query)
+        if "stream" not in query:
+            self._send("application/json", json.dumps({"id": "resp_1", "status": self.states.pop(0)}))
+            return
+        after = query.get("starting_after", [""])[0]
+        rest = [each for each in EVENTS if not after or each["sequence_number"] > int(after)]
+        kept = rest[: len(rest) - (self.lost[1] if self.lost[0] == after else 0)]
+        self._send("text/event-stream", "".join(f"data: {json.dumps(each)}\n\n" for each in kept))
+
+    def _send(self, kind: str, text: str) -> None:
+        self.send_response(200)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def store() -> Iterator[tuple[Stored, type[_Store]]]:
+    """A store, and what it has."""
+    handler = type("_OwnStore", (_Store,), {"states": [], "lost": ("none", 0)})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, httpx.Client() as client:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield Stored(client, f"http://127.0.0.1:{server.server_port}/v1/responses", {}, 0.3), handler
+        server.shutdown()
+
+
+def created(status: str) -> Reply:
+    """What came first."""
+    content = json.dumps({"id": "resp_1", "status": status}).encode()
+    return Reply(200, "application/json", (Chunk(0, content),))
+
+
+def test_a_response_is_asked_for_until_it_has_ended(store: tuple[Stored, type[_Store]]) -> None:
+    stored, handler = store
+    handler.states = ["queued", "in_progress", "completed", "never asked for"]
+    reply = ended(stored, created("queued"))
+    assert reply.body == {"id": "resp_1", "status": "completed"}
+    assert handler.states == ["never asked for"]
+
+
+def test_a_response_that_does_not_end_is_given_up(store: tuple[Stored, type[_Store]]) -> None:
+    stored, handler = store
+    handler.states = ["in_progress"] * 100
+    assert ended(stored, created("queued")).broken == "it was still in_progress after 0.3 s"
+
+
+def test_what_has_ended_or_was_refused_is_not_asked_for(store: tuple[Stored, type[_Store]]) -> None:
+    for first in (created("failed"), Reply(400, "application/json", (Chunk(0, b'{"status": "queued"}'),))):
+        assert ended(store[0], first) is first
+
+
+def test_a_stream_that_is_the_same_from_every_event_on(store: tuple[Stored, type[_Store]]) -> None:
+    assert replayed(store[0], EVENTS) == []
+
+
+@pytest.mark.parametrize(
+    ("lost", "what"),
+    [
+        (("", 1), "the whole stream"),
+        (("0", 2), "the stream after event 0"),
+        (("1", 1), "the stream after event 1"),
+    ],
+)
+def test_a_stream_that_lacks_an_event_is_told(
+    lost: tuple[str, int], what: str, store: tuple[Stored, type[_Store]]
+) -> None:
+    stored, handler = store
+    handler.lost = lost
+    assert [each.what for each in replayed(stored, EVENTS)] == [what]

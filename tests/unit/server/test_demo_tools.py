@@ -1,0 +1,38 @@
+"""vLLM's demo tool server: which flags ask for it, and what it lacks."""
+
+from __future__ import annotations
+
+import pytest
+
+from vllm_harness.errors import UsageError
+from vllm_harness.server.demo_tools import SEARCH_KEY, asks_for_demo, demo_launch
+
+
+@pytest.mark.parametrize(
+    ("args", "asks"),
+    [
+        (["--tool-server", "demo"], True),
+        (["--tool-server=demo"], True),
+        (["--tool_server=demo", "--seed", "1"], True),
+        (["--tool-server", "127.0.0.1:9"], False),
+        (["--tool-server", "demo", "--tool-server", "127.0.0.1:9"], False),
+        (["--tool-server"], False),
+        (["--served-model-name", "demo"], False),
+    ],
+)
+def test_flags_that_ask_for_it(args: list[str], asks: bool) -> None:
+    assert asks_for_demo(args) == asks
+
+
+def test_only_what_a_script_says_runs_beside_the_server() -> None:
+    assert demo_launch(scripted=True)[1] == {"PYTHON_EXECUTION_BACKEND": "dangerously_use_uv"}
+    assert demo_launch(scripted=False)[1] == {}
+
+
+def test_a_search_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SEARCH_KEY, raising=False)
+    with pytest.raises(UsageError, match=f"{SEARCH_KEY} is not set") as caught:
+        demo_launch(scripted=True, search=True)
+    assert "api.exa.ai" in str(caught.value)
+    monkeypatch.setenv(SEARCH_KEY, "x")
+    assert demo_launch(scripted=True, search=True) == demo_launch(scripted=True)
