@@ -49,7 +49,7 @@ def run(
         typer.Option(
             metavar="KINDS",
             help="Run each test that passed with wrong answers too, by which it has to fail: "
-            f"{','.join(KINDS)}.",
+            f"{','.join(KINDS)}, or all.",
         ),
     ] = "",
     unit_tests: Annotated[

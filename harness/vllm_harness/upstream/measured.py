@@ -41,12 +41,19 @@ class WrongAnswers(StrictModel):
     Attributes:
         tried: how many there were.
         failed: how many failed, as they have to.
-        passed: those that pass with any answer: file and test.
+        any_answer: those that pass with any answer, as their book says: file and test, and why.
+        passed: those that pass with any answer for no reason that is known.
     """
 
     tried: int
     failed: int
+    any_answer: dict[str, str] = Field(default_factory=dict)
     passed: tuple[str, ...] = ()
+
+    @property
+    def looking(self) -> int:
+        """How many of them look at the answer."""
+        return self.tried - len(self.any_answer)
 
 
 class MeasuredRun(StrictModel):
@@ -138,8 +145,12 @@ def _wrong(tests: Sequence[tuple[str, TestResult]]) -> WrongAnswers | None:
     tried = [(name, test) for name, test in tests if test.wrong]
     if not tried:
         return None
-    empty = tuple(name for name, test in tried if test.empty)
-    return WrongAnswers(tried=len(tried), failed=len(tried) - len(empty), passed=empty)
+    return WrongAnswers(
+        tried=len(tried),
+        failed=sum(not test.empty for _, test in tried),
+        any_answer={name: test.any_answer or "" for name, test in tried if test.looks_at_form},
+        passed=tuple(name for name, test in tried if test.empty and not test.looks_at_form),
+    )
 
 
 def read(path: Path = FILE) -> list[MeasuredRun]:
@@ -181,14 +192,21 @@ def as_markdown(run: MeasuredRun) -> str:
             "Retries owed to known defects:", (f"`{each}`: {n} tests" for each, n in run.retried.items())
         ),
     ]
-    if run.wrong:
-        failed, tried = run.wrong.failed, run.wrong.tried
-        lines += [
-            f"With a wrong answer {failed} of {tried} tests that passed failed ({failed / tried:.0%}).",
-            "",
-            *_listed("These pass with any answer:", (f"`{test}`" for test in run.wrong.passed)),
-        ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(_wrong_as_markdown(run.wrong) if run.wrong else ())])
+
+
+def _wrong_as_markdown(wrong: WrongAnswers) -> list[str]:
+    failed, tried, looking = wrong.failed, wrong.tried, wrong.looking
+    return [
+        f"With a wrong answer {failed} of {tried} tests that passed failed ({failed / tried:.0%}); of those "
+        f"that look at the answer, {failed} of {looking} ({failed / max(1, looking):.0%}).",
+        "",
+        *_listed(
+            "These look at an answer's form alone:",
+            (f"`{test}`: {why}" for test, why in wrong.any_answer.items()),
+        ),
+        *_listed("These pass with any answer:", (f"`{test}`" for test in wrong.passed)),
+    ]
 
 
 def _row(name: str, file: MeasuredFile) -> str:

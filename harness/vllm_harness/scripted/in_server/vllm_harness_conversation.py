@@ -18,6 +18,13 @@ APIS = {
     "/v1/chat/completions/batch": "chat",
     "/invocations": "chat",
 }
+LIMITS = {
+    "responses": ("max_output_tokens",),
+    "chat": ("max_completion_tokens", "max_tokens"),
+    "completions": ("max_tokens",),
+    "messages": ("max_tokens",),
+}
+"""By API, what a request calls the number of tokens that an answer has at most."""
 BY_MODEL = "assistant"
 SYSTEM = ("system", "developer")
 KEPT_RESPONSES = 4096
