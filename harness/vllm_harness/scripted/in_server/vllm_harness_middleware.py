@@ -246,19 +246,9 @@ def _with_script(
         uses.SEED: seed,
         uses.KEEP_PROMPT: int(bool(rule.get("keep_prompt"))),
     }
+    limited = conversations.limited(use["path"], body, rule.get("limit"))
     many = isinstance(body.get("n"), int) and body["n"] > 1
-    return {**_limited(body, use["path"], rule), "vllm_xargs": args, **({"seed": seed} if many else {})}
-
-
-def _limited(body: dict[str, Any], path: str, rule: dict[str, Any]) -> dict[str, Any]:
-    """A request with its rule's limit where it allows more tokens, in the word that its API has for it."""
-    if not rule.get("limit"):
-        return body
-    words = conversations.LIMITS[conversations.APIS[path]]
-    word = next((word for word in words if body.get(word) is not None), words[0])
-    own, least = body.get(word), body.get("min_tokens")
-    limit = max(rule["limit"], least) if isinstance(least, int) else rule["limit"]
-    return {**body, word: min(limit, own) if isinstance(own, int) else limit}
+    return {**limited, "vllm_xargs": args, **({"seed": seed} if many else {})}
 
 
 async def _watch(use: str, refused: asyncio.Event) -> None:
