@@ -84,8 +84,11 @@ def table(
         bool, typer.Option("--write", help="Keep the figures in the package (for maintainers).")
     ] = False,
 ) -> None:
-    """Show what runs measured, as Markdown: by file, with the reasons of skips."""
-    found = [measured.measured(find_run(run)) for run in runs]
+    """Show what runs measured, as Markdown: by file, with the reasons of skips.
+
+    Runs of the same tests against the same version, as of one file each, are shown as one.
+    """
+    found = measured.measured([find_run(run) for run in runs])
     print("\n".join(map(measured.as_markdown, found)))
     if write:
         measured.write(found)

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import Field, TypeAdapter
@@ -102,12 +103,33 @@ class MeasuredRun(StrictModel):
         return self.total.passed / max(1, self.total.tests - self.of_images)
 
 
-def measured(folder: Path) -> MeasuredRun:
-    """What the run in a folder measured. Raises UsageError."""
+def measured(folders: Sequence[Path]) -> list[MeasuredRun]:
+    """What the runs in folders measured; those of the same tests and the same version are one, file by file.
+
+    Args:
+        folders: of runs; where two have the same file, the later one counts.
+
+    Raises:
+        UsageError: one is no folder of such a run.
+    """
+    together: dict[tuple[str, str], dict[str, Any]] = {}
+    for results in map(_results_in, folders):
+        key = (results["tests"], results["short"])
+        earlier = together.get(key, {"files": {}, "seconds": 0})
+        files = {**earlier["files"], **results["files"]}
+        together[key] = {**results, "files": files, "seconds": earlier["seconds"] + results["seconds"]}
+    return list(map(_measured, together.values()))
+
+
+def _results_in(folder: Path) -> dict[str, Any]:
     path = folder / RESULTS
     if not path.is_file():
         raise UsageError(f"{folder} has no {RESULTS}", hint="name the folder of a run of `upstream run`")
-    results = json.loads(path.read_text())
+    results: dict[str, Any] = json.loads(path.read_text())
+    return results
+
+
+def _measured(results: dict[str, Any]) -> MeasuredRun:
     files = {
         file.removeprefix("tests/"): _TESTS.validate_python(found["tests"])
         for file, found in results["files"].items()
@@ -117,7 +139,7 @@ def measured(folder: Path) -> MeasuredRun:
     return MeasuredRun(
         tests=results["tests"],
         vllm=results["short"],
-        seconds=results["seconds"],
+        seconds=round(results["seconds"], 1),
         machine=results["machine"],
         files={file: _file(list(found.values())) for file, found in files.items()},
         skipped=dict(Counter(test.why for _, test in tests if test.outcome == "skipped").most_common()),
