@@ -30,13 +30,14 @@ from vllm_harness.upstream.results import RESULTS, show
 from vllm_harness.upstream.retries import count_retries
 from vllm_harness.upstream.run import Trial, UpstreamRun, book_for, name_of, path_in_upstream
 from vllm_harness.upstream.servers import UpstreamServers
-from vllm_harness.upstream.tests_utils import RemoteVLLMServer
+from vllm_harness.upstream.tests_utils import CLIENT_S, RemoteVLLMServer
 from vllm_harness.upstream.wrong import KINDS, read_kinds, wrong_answers
 
 RUN = pytest.StashKey[UpstreamRun]()
 FINDER = pytest.StashKey[imports.StandInFinder]()
 _SERVERS = ("RemoteOpenAIServer", "RemoteLaunchRenderServer", "RemoteVLLMServer")
 _BY_NAME = "getfixturevalue"
+_TRIAL_S = 30  # a wrong answer has few tokens; a stream that waits for more of them would wait for long
 _USES_SERVER = re.compile(rf"{'|'.join(_SERVERS)}|def test_\w+\([^)]*\b(?:client|server)\b")
 
 
@@ -245,7 +246,9 @@ def _fails(run: UpstreamRun, item: pytest.Item, trial: Trial) -> bool:
     """Whether a test fails, by what it does itself, where the servers answer so."""
     run.trial, after = trial, cast("Any", _Sibling(item))
     item._initrequest()  # type: ignore[attr-defined]
+    RemoteVLLMServer.client_s = _TRIAL_S
     reports = runtestprotocol(item, log=False, nextitem=after)
+    RemoteVLLMServer.client_s = CLIENT_S
     calls = [report for report in reports if report.when == "call"]
     return not trial.void and any(report.failed or hasattr(report, "wasxfail") for report in calls)
 
