@@ -67,6 +67,14 @@ def client():
     with RemoteOpenAIServer(MODEL, ["--max-model-len", "2048", "--reasoning-parser", "qwen3"]) as server:
         yield server.get_client()
 """
+OF_VLLM_ALONE = """
+import fastapi
+import vllm
+
+
+def test_version():
+    assert vllm.__version__ and fastapi
+"""
 LOOKS_AT_THE_ANSWER = """
 
 def test_prompt_logprobs(client):
@@ -123,6 +131,16 @@ def test_a_checkouts_file_runs_and_each_reason_is_named(tmp_path: Path) -> None:
     assert not found["test_unit"]["server"]
     assert list(results["dropped"]) == ["--gpu-memory-utilization"]
     assert results["servers"] == 1
+
+
+def test_a_named_file_without_a_server_runs_where_its_imports_are(tmp_path: Path) -> None:
+    file = tmp_path / "tests" / "test_own_units.py"
+    file.parent.mkdir()
+    (file.parent / "__init__.py").touch()
+    file.write_text(OF_VLLM_ALONE)
+    results = upstream(tmp_path, "tests/test_own_units.py")
+    (result,) = results["files"]["tests/test_own_units.py"]["tests"].values()
+    assert (result["outcome"], result["server"]) == ("passed", False)
 
 
 def checkout(folder: Path, file: str, text: str) -> str:

@@ -144,7 +144,7 @@ def _measured(results: dict[str, Any]) -> MeasuredRun:
         files={file: _file(list(found.values())) for file, found in files.items()},
         skipped=dict(Counter(test.why for _, test in tests if test.outcome == "skipped").most_common()),
         failures={name: test.why for name, test in every if test.outcome == "failed"},
-        defects=_by_defect((test.why, name) for name, test in tests if test.outcome == "defect"),
+        defects=_by_defect((test.why, name) for name, test in every if test.outcome == "defect"),
         retried=dict(Counter(test.retried_for for _, test in tests if test.retries and test.retried_for)),
         wrong=_wrong(tests),
     )

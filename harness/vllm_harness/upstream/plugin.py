@@ -91,18 +91,31 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         sys.meta_path.remove(finder)
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+class _UnitTests(pytest.File):
+    """A file that imports vLLM or torch and starts no server: it is not imported here."""
+
+    def collect(self) -> list[pytest.Item]:
+        """No tests: those of the file run in the server's own Python."""
+        return []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path, parent: pytest.Collector
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Keeps files that import vLLM or torch and start no server for the server's own Python."""
-    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
-        return None
-    text = collection_path.read_text()
-    if not _imports_vllm(collection_path) or _USES_SERVER.search(text):
-        return None
+    if file_path.suffix != ".py" or not file_path.name.startswith("test_"):
+        return (yield)
+    text = file_path.read_text()
+    if not _imports_vllm(file_path) or _USES_SERVER.search(text):
+        return (yield)
+    config = parent.config
     named = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
-    if any(collection_path.is_relative_to(path) for path in named):
+    if any(file_path.is_relative_to(path) for path in named):
         number = len(re.findall(r"^ *(?:async )?def test_", text, re.MULTILINE))
-        config.stash[RUN].unit_files[path_in_upstream(collection_path)] = number
-    return True
+        config.stash[RUN].unit_files[path_in_upstream(file_path)] = number
+    yield
+    return [_UnitTests.from_parent(parent, path=file_path)]
 
 
 @cache
@@ -190,7 +203,9 @@ def pytest_runtest_makereport(
     if run.trial is not None:
         return report
     result = run.current
-    if report.failed and call.excinfo and (defect := run.known_defect(item, call.excinfo.value)):
+    raised = call.excinfo.value if call.excinfo else None
+    failure = f"{type(raised).__name__}: {raised}"
+    if report.failed and raised and (defect := run.known_defect(item.path, name_of(item), failure)):
         report.outcome, report.wasxfail = "skipped", defect
         result.outcome, result.why = "defect", defect
     elif report.failed:

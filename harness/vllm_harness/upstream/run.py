@@ -149,6 +149,9 @@ class UpstreamRun:
         for file, test, result in run_unit_tests(self.servers.environment, config.rootpath, named):
             if test in self.results.tests.get(file, {}):
                 continue  # it has a server, and ran on it
+            path, failure = config.rootpath / file, result.why
+            if result.outcome == "failed" and (defect := self.known_defect(path, test, failure)):
+                result.outcome, result.why = "defect", defect
             self.results.tests.setdefault(file, {})[test] = result
             self.keep(file, test)
             failed = failed or result.outcome == "failed"
@@ -174,10 +177,16 @@ class UpstreamRun:
         }
         self.results.write(folder)
 
-    def known_defect(self, item: pytest.Item, raised: BaseException) -> str | None:
-        """The id of the defect that a test's failure shows by its book; None for another failure."""
-        known = book_of(item.path).defect(name_of(item))
-        if known is None or not re.search(known.failure, f"{type(raised).__name__}: {raised}", re.DOTALL):
+    def known_defect(self, path: Path, test: str, failure: str) -> str | None:
+        """The id of the defect that a test's failure shows by its book; None for another failure.
+
+        Args:
+            path: the test's file.
+            test: its name, as the books have it.
+            failure: what was raised: type and text.
+        """
+        known = book_of(path).defect(test)
+        if known is None or not re.search(known.failure, failure, re.DOTALL):
             return None
         version = self.servers.environment.vllm_version
         return known.id if find(known.id, load_defects()).holds_for(version) else None
