@@ -26,13 +26,11 @@ def _varying(rule: UpstreamRule) -> Rules:
     return (first.model_copy(update={"name": f"{rule.name}, first", "times": 1}), others)
 
 
-_OTHER, _ANOTHER = (
-    SaySpec(text="Bananas are yellow."),
-    SaySpec(text="Seven ships sailed to the north at dawn."),
-)
+_OTHER = SaySpec(text="Bananas are yellow, and they grow in bunches on tall plants where it is warm.")
+_ANOTHER = SaySpec(text="Seven ships sailed to the north at dawn, and none of them came home that year.")
 _MAKES: dict[str, Callable[[UpstreamRule], Rules]] = {
     "other": _says(_OTHER),
-    "nothing": _says(SaySpec(text="")),
+    "nothing": _says(SaySpec(raw="")),
     "call": _says(SaySpec(calls=(CallSpec(name="peel", arguments={"fruit": "banana"}),))),
     "thoughts": _says(SaySpec(reasoning="Bananas are yellow.", text="")),
     "cut": _cut,
@@ -40,8 +38,8 @@ _MAKES: dict[str, Callable[[UpstreamRule], Rules]] = {
 }
 KINDS = tuple(_MAKES)
 """The kinds of wrong answers, in the order in which they are tried: a text that has nothing to do with the
-question, an empty text, a call of a function that there is not, thoughts without an answer, the right answer
-cut after its first token, and a text that is another one the first time. Each has few tokens."""
+question, no token but the end, a call of a function that there is not, thoughts and an empty text, the right
+answer cut after its first token, and a text that is another one the first time. Each has few tokens."""
 
 
 def wrong_answers(rule: UpstreamRule, kinds: Sequence[str] = KINDS) -> Iterator[tuple[str, Rules]]:
