@@ -201,6 +201,7 @@ def pytest_runtest_makereport(
     report = yield
     run = item.config.stash[RUN]
     if run.trial is not None:
+        run.trial.void |= call.excinfo is not None and "Timeout" in call.excinfo.typename
         return report
     result = run.current
     raised = call.excinfo.value if call.excinfo else None

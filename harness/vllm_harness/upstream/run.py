@@ -41,7 +41,7 @@ class Trial:
     Attributes:
         rules: what the servers answer from.
         void: whether it says nothing of the test: the model's family cannot say this answer, or the request's
-            grammar forbids it, so that the test has not seen it.
+            grammar forbids it, so that the test has not seen it; or the test has waited in vain.
     """
 
     rules: tuple[UpstreamRule, ...]
