@@ -63,9 +63,14 @@ MODEL = "Qwen/Qwen3-0.6B"
 
 
 @pytest.fixture(scope="module")
-def client():
+def server():
     with RemoteOpenAIServer(MODEL, ["--max-model-len", "2048", "--reasoning-parser", "qwen3"]) as server:
-        yield server.get_client()
+        yield server
+
+
+@pytest.fixture
+def client(server):
+    return server.get_client()
 """
 OF_VLLM_ALONE = """
 import fastapi
