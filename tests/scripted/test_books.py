@@ -108,6 +108,22 @@ def test_a_book_that_was_written_from_the_page_alone(vllm_server: Server, tmp_pa
         assert respond().output_text.strip() == "Done. Have a good time."
 
 
+@pytest.mark.vllm_model("qwen3")
+def test_a_limit_cuts_the_answer_and_each_choice_says_the_same(vllm_server: Server, tmp_path: Path) -> None:
+    book_text = "rules: [{limit: 4, say: One and two and three and four and five.}]"
+    with served(vllm_server, tmp_path, book_text) as book, book.client() as client:
+        said: Any = {"model": vllm_server.model, "messages": [{"role": "user", "content": "Count."}]}
+        chat = client.chat.completions.create(**said, n=2)
+        assert [choice.finish_reason for choice in chat.choices] == ["length", "length"]
+        assert chat.usage
+        assert chat.usage.completion_tokens == 8
+        assert len({choice.message.content for choice in chat.choices}) == 1
+        answer = client.responses.create(model=vllm_server.model, input="Count.")
+        assert answer.status == "incomplete"
+        assert answer.usage
+        assert answer.usage.output_tokens == 4
+
+
 @pytest.mark.vllm_needs("tools")
 def test_a_quote_is_escaped_in_its_place(vllm_server: Server, tmp_path: Path) -> None:
     city = 'Val-d\'Or "x" \\ {y} <z> 東京'

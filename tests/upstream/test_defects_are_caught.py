@@ -41,6 +41,7 @@ DEFECTS = {
     "responses-drop-reasoning": Caught(f"{RESPONSES}/test_simple.py", "test_reasoning_item"),
     "no-usage-at-the-end-of-a-stream": Caught(f"{CHAT}/test_chat_completion.py", "final_usage_chunk"),
     "streamed-call-ends-with-stop": Caught("tests/tool_use/test_tool_calls.py", "choice and hermes"),
+    "previous-response-is-ignored": Caught(f"{RESPONSES}/test_stateful.py", "test_previous_response_id"),
     "streamed-call-has-no-id": Caught("tests/tool_use/test_tool_calls.py", "choice and hermes"),
 }
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(1800)]  # each makes a fork server of its own

@@ -55,11 +55,56 @@ def test_unit():
 """
 
 
-def upstream(folder: Path, *arguments: str) -> dict[str, Any]:
-    """The results of `pytest -p vllm_harness.upstream` in a folder."""
+OF_ONE_SERVER = """
+import pytest
+from tests.utils import RemoteOpenAIServer
+
+MODEL = "Qwen/Qwen3-0.6B"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with RemoteOpenAIServer(MODEL, ["--max-model-len", "2048", "--reasoning-parser", "qwen3"]) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server):
+    return server.get_client()
+"""
+OF_VLLM_ALONE = """
+import fastapi
+import vllm
+
+
+def test_version():
+    assert vllm.__version__ and fastapi
+"""
+LOOKS_AT_THE_ANSWER = """
+
+def test_prompt_logprobs(client):
+    messages = [{"role": "user", "content": "Beijing is the capital of which country?"}]
+    answer = client.chat.completions.create(model=MODEL, messages=messages)
+    assert "China" in answer.choices[0].message.content
+"""
+WITHOUT_THE_FIRST_TURN = """
+
+def test_previous_response_id(client):
+    history = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello John!"}]
+    client.responses.create(model=MODEL, input=[*history, {"role": "user", "content": "What is my name?"}])
+"""
+
+
+def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`pytest -p vllm_harness.upstream` in a folder, after it has ended."""
     settings = ["-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
     command = [sys.executable, "-m", "pytest", "-p", "vllm_harness.upstream", *settings, *arguments]
-    answer = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def upstream(folder: Path, *arguments: str) -> dict[str, Any]:
+    """The results of `pytest -p vllm_harness.upstream` in a folder."""
+    answer = ran(folder, *arguments)
     kept = re.search(r"^results: (.+)$", answer.stdout, re.MULTILINE)
     assert kept, answer.stdout + answer.stderr
     results: dict[str, Any] = json.loads(Path(kept[1]).read_text())
@@ -93,14 +138,53 @@ def test_a_checkouts_file_runs_and_each_reason_is_named(tmp_path: Path) -> None:
     assert results["servers"] == 1
 
 
-def test_a_release_s_file_passes_and_fails_with_every_wrong_answer() -> None:
+def test_a_named_file_without_a_server_runs_where_its_imports_are(tmp_path: Path) -> None:
+    file = tmp_path / "tests" / "test_own_units.py"
+    file.parent.mkdir()
+    (file.parent / "__init__.py").touch()
+    file.write_text(OF_VLLM_ALONE)
+    results = upstream(tmp_path, "tests/test_own_units.py")
+    (result,) = results["files"]["tests/test_own_units.py"]["tests"].values()
+    assert (result["outcome"], result["server"]) == ("passed", False)
+
+
+def checkout(folder: Path, file: str, text: str) -> str:
+    """Writes a test file where upstream has one of this name, whose book is the package's."""
+    path = folder / file
+    path.parent.mkdir(parents=True)
+    for package in (path.parent, *path.parent.relative_to(folder).parents):
+        (folder / package / "__init__.py").touch()
+    (folder / "__init__.py").unlink()
+    path.write_text(OF_ONE_SERVER + text)
+    return file
+
+
+def test_a_book_that_wrongly_says_that_any_answer_passes_fails_the_run(tmp_path: Path) -> None:
+    file = checkout(
+        tmp_path, "tests/entrypoints/openai/chat_completion/test_chat_echo.py", LOOKS_AT_THE_ANSWER
+    )
+    answer = ran(tmp_path, file, "--upstream-wrong-answers=other")
+    assert "1 passed" in answer.stdout
+    assert f"outdated: {file}::test_prompt_logprobs failed with a wrong answer (other)" in answer.stdout
+    assert answer.returncode == pytest.ExitCode.TESTS_FAILED
+
+
+def test_an_answer_that_rests_on_an_earlier_turn_needs_it_in_the_prompt(tmp_path: Path) -> None:
+    file = checkout(tmp_path, "tests/entrypoints/openai/responses/test_stateful.py", WITHOUT_THE_FIRST_TURN)
+    result = upstream(tmp_path, file)["files"][file]["tests"]["test_previous_response_id"]
+    assert result["outcome"] == "failed"
+    assert "lacks 'my name is John'" in result["why"]
+    assert "lacks 'Hello John!'" not in result["why"]
+
+
+def test_a_release_s_file_passes_and_fails_with_a_wrong_answer_that_its_grammar_allows() -> None:
     file = "tests/entrypoints/openai/responses/test_structured_output.py"
     try:
         folder = fetch("0.32.0")
     except InstallError as error:
         pytest.skip(f"needs a package index with vLLM's source distribution: {error.message}")
-    results = upstream(folder, file, "--vllm-spec=0.32.0", "--upstream-wrong-answers=other")
+    results = upstream(folder, file, "--vllm-spec=0.32.0", "--upstream-wrong-answers=other,cut")
     found = results["files"][file]["tests"]
     assert [result["outcome"] for result in found.values()] == ["passed", "passed"]
     assert [result["retries"] for result in found.values()] == [0, 0]
-    assert all(result["wrong"] and all(result["wrong"].values()) for result in found.values())
+    assert [[*result["wrong"].values()] for result in found.values()] == [["cut"], ["cut"]]

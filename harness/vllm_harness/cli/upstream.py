@@ -49,7 +49,7 @@ def run(
         typer.Option(
             metavar="KINDS",
             help="Run each test that passed with wrong answers too, by which it has to fail: "
-            f"{','.join(KINDS)}.",
+            f"{','.join(KINDS)}, or all.",
         ),
     ] = "",
     unit_tests: Annotated[
@@ -84,8 +84,11 @@ def table(
         bool, typer.Option("--write", help="Keep the figures in the package (for maintainers).")
     ] = False,
 ) -> None:
-    """Show what runs measured, as Markdown: by file, with the reasons of skips."""
-    found = [measured.measured(find_run(run)) for run in runs]
+    """Show what runs measured, as Markdown: by file, with the reasons of skips.
+
+    Runs of the same tests against the same version, as of one file each, are shown as one.
+    """
+    found = measured.measured([find_run(run) for run in runs])
     print("\n".join(map(measured.as_markdown, found)))
     if write:
         measured.write(found)

@@ -69,6 +69,7 @@ class BookRule:
         times: how many requests it serves; None for any number.
         by_choice: whether several takes are for the choices of n > 1, not for successive generations.
         constrained: whether a grammar holds the model.
+        limit: how many tokens an answer has at most; None for what the request says.
         expect: the state in which it should end.
         keep_prompt: whether the prompts of its generations are kept.
         keep_uses: whether the book's report holds its uses; without them a server's memory does not grow.
@@ -83,6 +84,7 @@ class BookRule:
     times: int | None = 1
     by_choice: bool = True
     constrained: bool = False
+    limit: int | None = None
     expect: Expectation = "done"
     keep_prompt: bool = False
     keep_uses: bool = True
@@ -308,6 +310,7 @@ class ScriptBook:
             "by_choice": rule.by_choice,
             "when": rule.when.as_json(),
             "left": rule.times,
+            "limit": rule.limit,
             "keep_prompt": rule.keep_prompt,
             "keep_uses": rule.keep_uses,
         }

@@ -137,6 +137,7 @@ class RuleSpec(StrictModel):
         times: how many requests the rule serves; by default any number.
         constrained: whether the request puts a grammar on the model (structured output, required or named
             tools), which forbids some of the blanks that models write.
+        limit: how many tokens the answer has at most, where the request allows more; it is cut there.
     """
 
     name: str | None = None
@@ -146,6 +147,7 @@ class RuleSpec(StrictModel):
     choices: tuple[Answer, ...] = ()
     times: StrictInt | None = Field(None, ge=1)
     constrained: StrictBool = False
+    limit: StrictInt | None = Field(None, ge=1)
 
     @model_validator(mode="after")
     def _has_one_answer(self) -> RuleSpec:
@@ -171,6 +173,7 @@ class RuleSpec(StrictModel):
             times=self.times,
             by_choice=not self.turns,
             constrained=self.constrained,
+            limit=self.limit,
             where=where,
         )
 

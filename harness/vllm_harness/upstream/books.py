@@ -26,6 +26,17 @@ class ShownDefect(StrictModel):
     failure: str
 
 
+class UpstreamRule(RuleSpec):
+    """A rule of a script book, and what its answer rests on.
+
+    Attributes:
+        prompt: texts that the model's prompt must hold, as vLLM made it: what a model that gives this answer
+            has to know. A test whose prompt lacks one fails.
+    """
+
+    prompt: tuple[str, ...] = ()
+
+
 class UpstreamBook(StrictModel):
     """What is known of the tests of one file of upstream's.
 
@@ -39,16 +50,19 @@ class UpstreamBook(StrictModel):
         runs: tests that upstream skips for a reason that the scripted lane does not have.
         defects: tests that show a known defect.
         retried: tests whose helper asks again on account of a known defect: its id.
+        any_answer: tests that pass with any answer, since they look at its form alone: why, by what they
+            assert.
     """
 
     file: str
-    tests: dict[str, tuple[RuleSpec, ...]] = Field(default_factory=dict)
+    tests: dict[str, tuple[UpstreamRule, ...]] = Field(default_factory=dict)
     skips: dict[str, str] = Field(default_factory=dict)
     runs: tuple[str, ...] = ()
     defects: dict[str, ShownDefect] = Field(default_factory=dict)
     retried: dict[str, str] = Field(default_factory=dict)
+    any_answer: dict[str, str] = Field(default_factory=dict)
 
-    def rules(self, test: str) -> tuple[RuleSpec, ...]:
+    def rules(self, test: str) -> tuple[UpstreamRule, ...]:
         """The rules of a test, each with a name; empty where the book does not know it."""
         found = _fitting(self.tests, test) or ()
         return tuple(
@@ -71,6 +85,10 @@ class UpstreamBook(StrictModel):
     def retried_for(self, test: str) -> str | None:
         """The id of the known defect on whose account a test's helper asks again; None for none."""
         return _fitting(self.retried, test)
+
+    def any_answer_for(self, test: str) -> str | None:
+        """Why a test passes with any answer; None where one should make it fail."""
+        return _fitting(self.any_answer, test)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import Field, TypeAdapter
@@ -41,12 +42,19 @@ class WrongAnswers(StrictModel):
     Attributes:
         tried: how many there were.
         failed: how many failed, as they have to.
-        passed: those that pass with any answer: file and test.
+        any_answer: those that pass with any answer, as their book says: file and test, and why.
+        passed: those that pass with any answer for no reason that is known.
     """
 
     tried: int
     failed: int
+    any_answer: dict[str, str] = Field(default_factory=dict)
     passed: tuple[str, ...] = ()
+
+    @property
+    def looking(self) -> int:
+        """How many of them look at the answer."""
+        return self.tried - len(self.any_answer)
 
 
 class MeasuredRun(StrictModel):
@@ -95,12 +103,33 @@ class MeasuredRun(StrictModel):
         return self.total.passed / max(1, self.total.tests - self.of_images)
 
 
-def measured(folder: Path) -> MeasuredRun:
-    """What the run in a folder measured. Raises UsageError."""
+def measured(folders: Sequence[Path]) -> list[MeasuredRun]:
+    """What the runs in folders measured; those of the same tests and the same version are one, file by file.
+
+    Args:
+        folders: of runs; where two have the same file, the later one counts.
+
+    Raises:
+        UsageError: one is no folder of such a run.
+    """
+    together: dict[tuple[str, str], dict[str, Any]] = {}
+    for results in map(_results_in, folders):
+        key = (results["tests"], results["short"])
+        earlier = together.get(key, {"files": {}, "seconds": 0})
+        files = {**earlier["files"], **results["files"]}
+        together[key] = {**results, "files": files, "seconds": earlier["seconds"] + results["seconds"]}
+    return list(map(_measured, together.values()))
+
+
+def _results_in(folder: Path) -> dict[str, Any]:
     path = folder / RESULTS
     if not path.is_file():
         raise UsageError(f"{folder} has no {RESULTS}", hint="name the folder of a run of `upstream run`")
-    results = json.loads(path.read_text())
+    results: dict[str, Any] = json.loads(path.read_text())
+    return results
+
+
+def _measured(results: dict[str, Any]) -> MeasuredRun:
     files = {
         file.removeprefix("tests/"): _TESTS.validate_python(found["tests"])
         for file, found in results["files"].items()
@@ -110,12 +139,12 @@ def measured(folder: Path) -> MeasuredRun:
     return MeasuredRun(
         tests=results["tests"],
         vllm=results["short"],
-        seconds=results["seconds"],
+        seconds=round(results["seconds"], 1),
         machine=results["machine"],
         files={file: _file(list(found.values())) for file, found in files.items()},
         skipped=dict(Counter(test.why for _, test in tests if test.outcome == "skipped").most_common()),
         failures={name: test.why for name, test in every if test.outcome == "failed"},
-        defects=_by_defect((test.why, name) for name, test in tests if test.outcome == "defect"),
+        defects=_by_defect((test.why, name) for name, test in every if test.outcome == "defect"),
         retried=dict(Counter(test.retried_for for _, test in tests if test.retries and test.retried_for)),
         wrong=_wrong(tests),
     )
@@ -138,8 +167,12 @@ def _wrong(tests: Sequence[tuple[str, TestResult]]) -> WrongAnswers | None:
     tried = [(name, test) for name, test in tests if test.wrong]
     if not tried:
         return None
-    empty = tuple(name for name, test in tried if test.empty)
-    return WrongAnswers(tried=len(tried), failed=len(tried) - len(empty), passed=empty)
+    return WrongAnswers(
+        tried=len(tried),
+        failed=sum(not test.empty for _, test in tried),
+        any_answer={name: test.any_answer or "" for name, test in tried if test.looks_at_form},
+        passed=tuple(name for name, test in tried if test.empty and not test.looks_at_form),
+    )
 
 
 def read(path: Path = FILE) -> list[MeasuredRun]:
@@ -181,14 +214,21 @@ def as_markdown(run: MeasuredRun) -> str:
             "Retries owed to known defects:", (f"`{each}`: {n} tests" for each, n in run.retried.items())
         ),
     ]
-    if run.wrong:
-        failed, tried = run.wrong.failed, run.wrong.tried
-        lines += [
-            f"With a wrong answer {failed} of {tried} tests that passed failed ({failed / tried:.0%}).",
-            "",
-            *_listed("These pass with any answer:", (f"`{test}`" for test in run.wrong.passed)),
-        ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(_wrong_as_markdown(run.wrong) if run.wrong else ())])
+
+
+def _wrong_as_markdown(wrong: WrongAnswers) -> list[str]:
+    failed, tried, looking = wrong.failed, wrong.tried, wrong.looking
+    return [
+        f"With a wrong answer {failed} of {tried} tests that passed failed ({failed / tried:.0%}); of those "
+        f"that look at the answer, {failed} of {looking} ({failed / max(1, looking):.0%}).",
+        "",
+        *_listed(
+            "These look at an answer's form alone:",
+            (f"`{test}`: {why}" for test, why in wrong.any_answer.items()),
+        ),
+        *_listed("These pass with any answer:", (f"`{test}`" for test in wrong.passed)),
+    ]
 
 
 def _row(name: str, file: MeasuredFile) -> str:

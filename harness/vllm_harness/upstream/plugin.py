@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -28,15 +28,16 @@ from vllm_harness.upstream.elsewhere import Elsewhere
 from vllm_harness.upstream.release_tests import release_of
 from vllm_harness.upstream.results import RESULTS, show
 from vllm_harness.upstream.retries import count_retries
-from vllm_harness.upstream.run import UpstreamRun, book_for, name_of, path_in_upstream
+from vllm_harness.upstream.run import Trial, UpstreamRun, book_for, name_of, path_in_upstream
 from vllm_harness.upstream.servers import UpstreamServers
-from vllm_harness.upstream.tests_utils import RemoteVLLMServer
+from vllm_harness.upstream.tests_utils import CLIENT_S, RemoteVLLMServer
 from vllm_harness.upstream.wrong import KINDS, read_kinds, wrong_answers
 
 RUN = pytest.StashKey[UpstreamRun]()
 FINDER = pytest.StashKey[imports.StandInFinder]()
 _SERVERS = ("RemoteOpenAIServer", "RemoteLaunchRenderServer", "RemoteVLLMServer")
 _BY_NAME = "getfixturevalue"
+_TRIAL_S = 30  # a wrong answer has few tokens; a stream that waits for more of them would wait for long
 _USES_SERVER = re.compile(rf"{'|'.join(_SERVERS)}|def test_\w+\([^)]*\b(?:client|server)\b")
 
 
@@ -48,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="KINDS",
         default="",
         help="run each of upstream's tests that passed with wrong answers too, by which it has to fail: "
-        f"{','.join(KINDS)}",
+        f"{','.join(KINDS)}, or all",
     )
     group.addoption(
         "--upstream-no-unit-tests",
@@ -90,18 +91,31 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         sys.meta_path.remove(finder)
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+class _UnitTests(pytest.File):
+    """A file that imports vLLM or torch and starts no server: it is not imported here."""
+
+    def collect(self) -> list[pytest.Item]:
+        """No tests: those of the file run in the server's own Python."""
+        return []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path, parent: pytest.Collector
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Keeps files that import vLLM or torch and start no server for the server's own Python."""
-    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
-        return None
-    text = collection_path.read_text()
-    if not _imports_vllm(collection_path) or _USES_SERVER.search(text):
-        return None
+    if file_path.suffix != ".py" or not file_path.name.startswith("test_"):
+        return (yield)
+    text = file_path.read_text()
+    if not _imports_vllm(file_path) or _USES_SERVER.search(text):
+        return (yield)
+    config = parent.config
     named = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
-    if any(collection_path.is_relative_to(path) for path in named):
+    if any(file_path.is_relative_to(path) for path in named):
         number = len(re.findall(r"^ *(?:async )?def test_", text, re.MULTILINE))
-        config.stash[RUN].unit_files[path_in_upstream(collection_path)] = number
-    return True
+        config.stash[RUN].unit_files[path_in_upstream(file_path)] = number
+    yield
+    return [_UnitTests.from_parent(parent, path=file_path)]
 
 
 @cache
@@ -128,6 +142,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         result, book, test = run.result(item), book_for(item), name_of(item)
         result.server, result.retried_for = _starts_server(item), book.retried_for(test)
+        result.any_answer = book.any_answer_for(test)
         if run.scripted and book.runs_anyway(test):
             item.own_markers = [mark for mark in item.own_markers if mark.name != "skip"]
         if reason := _why_not(item, run.scripted):
@@ -185,10 +200,13 @@ def pytest_runtest_makereport(
     """Settles a test's result; a failure that shows its known defect is an expected one."""
     report = yield
     run = item.config.stash[RUN]
-    if run.changed is not None:
+    if run.trial is not None:
+        run.trial.void |= call.excinfo is not None and "Timeout" in call.excinfo.typename
         return report
     result = run.current
-    if report.failed and call.excinfo and (defect := run.known_defect(item, call.excinfo.value)):
+    raised = call.excinfo.value if call.excinfo else None
+    failure = f"{type(raised).__name__}: {raised}"
+    if report.failed and raised and (defect := run.known_defect(item.path, name_of(item), failure)):
         report.outcome, report.wasxfail = "skipped", defect
         result.outcome, result.why = "defect", defect
     elif report.failed:
@@ -207,7 +225,7 @@ def pytest_runtest_makereport(
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
     """Runs a test that passed again, with wrong answers."""
     run = item.config.stash[RUN]
-    run.current, began = run.result(item), time.time()
+    run.current, run.taken, began = run.result(item), set(), time.time()
     done = yield
     if run.wrong_answers and run.scripted and run.current.outcome == "passed" and run.current.asked:
         _try_wrong_answers(run, item)
@@ -229,19 +247,26 @@ class _Sibling:
 
 def _try_wrong_answers(run: UpstreamRun, item: pytest.Item) -> None:
     rules, result = book_for(item).rules(name_of(item)), run.current
-    seen, asked = result.retries, list(result.unscripted)
-    after: Any = _Sibling(item)
+    retries = result.retries
     for place, rule in enumerate(rules):
-        assert rule.name
-        result.wrong[rule.name] = None
-        for kind, wrong in wrong_answers(rule, run.wrong_answers):
-            run.changed = (*rules[:place], wrong, *rules[place + 1 :])
-            item._initrequest()  # type: ignore[attr-defined]
-            reports = runtestprotocol(item, log=False, nextitem=after)
-            if any(report.failed or hasattr(report, "wasxfail") for report in reports):
-                result.wrong[rule.name] = kind
-                break
-    run.changed, result.retries, result.unscripted = None, seen, asked
+        if rule.name in run.taken:
+            tried = (
+                (kind, Trial((*rules[:place], *wrong, *rules[place + 1 :])))
+                for kind, wrong in wrong_answers(rule, run.wrong_answers)
+            )
+            result.wrong[rule.name] = next((kind for kind, trial in tried if _fails(run, item, trial)), None)
+    run.trial, result.retries = None, retries
+
+
+def _fails(run: UpstreamRun, item: pytest.Item, trial: Trial) -> bool:
+    """Whether a test fails, by what it does itself, where the servers answer so."""
+    run.trial, after = trial, cast("Any", _Sibling(item))
+    item._initrequest()  # type: ignore[attr-defined]
+    RemoteVLLMServer.client_s = _TRIAL_S
+    reports = runtestprotocol(item, log=False, nextitem=after)
+    RemoteVLLMServer.client_s = CLIENT_S
+    calls = [report for report in reports if report.when == "call"]
+    return not trial.void and any(report.failed or hasattr(report, "wasxfail") for report in calls)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -264,6 +289,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         failed = run.unit_tests(session.config)
         if failed or session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED if failed else pytest.ExitCode.OK
+    outdated = any(result.outdated for result in run.results.tried().values())
+    if outdated and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
     run.finish(run_folder(), int(session.exitstatus))
 
 

@@ -30,7 +30,9 @@ class TestResult:
         seconds: how long it took, without its fixtures.
         asked: whether the model was asked: it is not where the server refuses each request at once.
         unscripted: rules to add to the book, for requests that none was for.
-        wrong: of each rule, the kind of wrong answer that the test failed on; None: it passes with any.
+        wrong: of each rule that was used, the kind of wrong answer that the test failed on; None: it passes
+            with any.
+        any_answer: why it passes with any answer, where its book says so.
     """
 
     __test__: ClassVar[bool] = False  # for pytest, which takes it for a test by its name
@@ -45,11 +47,22 @@ class TestResult:
     asked: bool = False
     unscripted: list[str] = field(default_factory=list)
     wrong: dict[str, str | None] = field(default_factory=dict)
+    any_answer: str | None = None
 
     @property
     def empty(self) -> bool:
         """Whether it passed, and no wrong answer that was tried made it fail."""
         return bool(self.wrong) and not any(self.wrong.values())
+
+    @property
+    def looks_at_form(self) -> bool:
+        """Whether it is empty, and its book says why."""
+        return self.empty and self.any_answer is not None
+
+    @property
+    def outdated(self) -> bool:
+        """Whether its book says that it passes with any answer, and a wrong one made it fail."""
+        return self.any_answer is not None and any(self.wrong.values())
 
 
 @dataclass
@@ -75,6 +88,15 @@ class UpstreamResults:
     def served(self) -> list[TestResult]:
         """The results of the tests that use a server."""
         return [result for tests in self.tests.values() for result in tests.values() if result.server]
+
+    def tried(self) -> dict[str, TestResult]:
+        """The results of the tests that were run with wrong answers too, by file and test."""
+        return {
+            f"{file}::{test}": result
+            for file, tests in self.tests.items()
+            for test, result in tests.items()
+            if result.wrong
+        }
 
     def as_json(self) -> dict[str, Any]:
         """For the run's folder."""
@@ -132,24 +154,35 @@ def show(console: Console, results: UpstreamResults) -> None:
 
 
 def _show_wrong(console: Console, results: UpstreamResults) -> None:
-    tried = [
-        (file, test, result)
-        for file, tests in results.tests.items()
-        for test, result in tests.items()
-        if result.wrong
-    ]
+    tried = results.tried()
     if not tried:
         return
-    empty = [(file, test) for file, test, result in tried if result.empty]
-    rules = [kind for _, _, result in tried for kind in result.wrong.values()]
+    rules = [kind for result in tried.values() for kind in result.wrong.values()]
     kinds = Counter(kind for kind in rules if kind)
-    console.print(
-        f"with wrong answers {len(tried) - len(empty)} of {len(tried)} tests failed "
-        f"({1 - len(empty) / len(tried):.0%}); rules: {len(rules)}, "
-        f"{', '.join(f'{kind} {count}' for kind, count in kinds.most_common())}"
+    shown = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
+    console.print(f"{share_of_wrong(list(tried.values()))}; rules: {len(rules)}, {shown}")
+    for test, result in tried.items():
+        if result.looks_at_form:
+            console.print(f"looks at form only: {test}: {one_line(result.any_answer or '')}")
+    for test, result in tried.items():
+        if result.empty and not result.looks_at_form:
+            console.print(f"passes with any answer: {test}")
+    for test, result in tried.items():
+        if result.outdated:
+            kind = next(filter(None, result.wrong.values()))
+            console.print(
+                f"outdated: {test} failed with a wrong answer ({kind}); take it out of its book's any_answer"
+            )
+
+
+def share_of_wrong(tried: list[TestResult]) -> str:
+    """How many tests failed with a wrong answer, of all that were tried and of those that look at it."""
+    failed = sum(not result.empty for result in tried)
+    looking = sum(not result.looks_at_form for result in tried)
+    return (
+        f"with a wrong answer {failed} of {len(tried)} tests that passed failed ({failed / len(tried):.0%}), "
+        f"of those that look at the answer {failed} of {looking} ({failed / max(1, looking):.0%})"
     )
-    for file, test in empty:
-        console.print(f"passes with any answer: {file}: {test}")
 
 
 def _row(file: str, tests: list[TestResult]) -> list[str]:

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,33 @@ from vllm_harness.files.redaction import secret_values
 from vllm_harness.runs.beginning import describe_machine, new_header
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.records import End, Kind
-from vllm_harness.scripted.book import BookRule, ScriptBook
-from vllm_harness.scripted.book_file import RuleSpec
+from vllm_harness.scripted.book import ScriptBook
+from vllm_harness.scripted.dialects.dialect import DialectError
 from vllm_harness.scripted.in_server.vllm_harness_names import DEFAULT_BOOK
 from vllm_harness.server.remote import RemoteServer
-from vllm_harness.upstream.books import UpstreamBook, book_of
+from vllm_harness.upstream.books import UpstreamBook, UpstreamRule, book_of
 from vllm_harness.upstream.elsewhere import Elsewhere
 from vllm_harness.upstream.kept import case_of, target_of
 from vllm_harness.upstream.results import TestResult, UpstreamResults
 from vllm_harness.upstream.servers import UpstreamServers
 from vllm_harness.upstream.tests_utils import RemoteVLLMServer
 from vllm_harness.upstream.unit_tests import run_unit_tests
+
+_SHOWN = 200
+
+
+@dataclass
+class Trial:
+    """A test's run with a wrong answer.
+
+    Attributes:
+        rules: what the servers answer from.
+        void: whether it says nothing of the test: the model's family cannot say this answer, or the request's
+            grammar forbids it, so that the test has not seen it; or the test has waited in vain.
+    """
+
+    rules: tuple[UpstreamRule, ...]
+    void: bool = False
 
 
 @dataclass
@@ -42,7 +58,8 @@ class UpstreamRun:
         results: what was seen.
         wrong_answers: the kinds of wrong answers that each test that passed is run with too.
         current: the result of the test that runs.
-        changed: the rules of the test that runs, where they are not its book's.
+        taken: the names of the rules by which the model was asked in the test that runs.
+        trial: the wrong answer with which the test runs; None for its book's answers.
         release: the release whose test files run; empty for a checkout's.
         unit_files: files with tests that start no server and import vLLM or torch: how many of them.
     """
@@ -52,7 +69,8 @@ class UpstreamRun:
     wrong_answers: tuple[str, ...] = ()
     results: UpstreamResults = field(default_factory=UpstreamResults)
     current: TestResult = field(default_factory=TestResult)
-    changed: tuple[RuleSpec, ...] | None = None
+    taken: set[str] = field(default_factory=set)
+    trial: Trial | None = None
     release: str = ""
     unit_files: dict[str, int] = field(default_factory=dict)
     _writer: RunWriter | None = None
@@ -77,21 +95,41 @@ class UpstreamRun:
         if not self.scripted:
             yield
             return
-        given = book_of(item.path).rules(name_of(item)) if self.changed is None else self.changed
-        rules = [rule.as_rule(number, "") for number, rule in enumerate(given, start=1)]
-        books = [_written(server, rules) for server in _servers_of(item)]
+        rules = book_of(item.path).rules(name_of(item)) if self.trial is None else self.trial.rules
+        books = self._books_of(item, rules)
+        lacking: list[str] = []
         try:
             yield
         finally:
             for server, book in books:
                 if server.alive():
-                    self._note(name_of(item), book.report()["uses"])
+                    uses = book.report()["uses"]
+                    self._note(name_of(item), uses)
+                    lacking += _lacking(book, rules, uses) if self.trial is None else []
+        if lacking:
+            pytest.fail("; ".join(lacking), pytrace=False)
+
+    def _books_of(
+        self, item: pytest.Item, rules: tuple[UpstreamRule, ...]
+    ) -> list[tuple[RemoteServer, ScriptBook]]:
+        """The servers of a test, each with its book."""
+        try:
+            return [_written(server, rules) for server in _servers_of(item)]
+        except DialectError as error:
+            if self.trial is None:
+                raise
+            self.trial.void = True
+            pytest.skip(error.message)
 
     def _note(self, test: str, uses: list[dict[str, Any]]) -> None:
+        if self.trial is not None:
+            states = [generation["state"] for use in uses for generation in use["generations"]]
+            self.trial.void |= "refused" in states
+            return
         without = [use["no_script"] for use in uses if use["no_script"]]
         self.current.unscripted += [_rule_for(test, why) for why in without]
-        if self.changed is None:
-            self.current.asked |= any((use["status"] or 0) < HTTPStatus.BAD_REQUEST for use in uses)
+        self.taken |= {use["script"] for use in uses if (use["status"] or 0) < HTTPStatus.BAD_REQUEST}
+        self.current.asked |= bool(self.taken)
 
     def begin(self, folder: Path) -> None:
         """Begins the run's folder. Raises UsageError."""
@@ -111,6 +149,9 @@ class UpstreamRun:
         for file, test, result in run_unit_tests(self.servers.environment, config.rootpath, named):
             if test in self.results.tests.get(file, {}):
                 continue  # it has a server, and ran on it
+            path, failure = config.rootpath / file, result.why
+            if result.outcome == "failed" and (defect := self.known_defect(path, test, failure)):
+                result.outcome, result.why = "defect", defect
             self.results.tests.setdefault(file, {})[test] = result
             self.keep(file, test)
             failed = failed or result.outcome == "failed"
@@ -136,10 +177,16 @@ class UpstreamRun:
         }
         self.results.write(folder)
 
-    def known_defect(self, item: pytest.Item, raised: BaseException) -> str | None:
-        """The id of the defect that a test's failure shows by its book; None for another failure."""
-        known = book_of(item.path).defect(name_of(item))
-        if known is None or not re.search(known.failure, f"{type(raised).__name__}: {raised}", re.DOTALL):
+    def known_defect(self, path: Path, test: str, failure: str) -> str | None:
+        """The id of the defect that a test's failure shows by its book; None for another failure.
+
+        Args:
+            path: the test's file.
+            test: its name, as the books have it.
+            failure: what was raised: type and text.
+        """
+        known = book_of(path).defect(test)
+        if known is None or not re.search(known.failure, failure, re.DOTALL):
             return None
         version = self.servers.environment.vllm_version
         return known.id if find(known.id, load_defects()).holds_for(version) else None
@@ -168,12 +215,27 @@ def _servers_of(item: pytest.Item) -> list[RemoteServer]:
     return list(dict.fromkeys(found))
 
 
-def _written(server: RemoteServer, rules: list[BookRule]) -> tuple[RemoteServer, ScriptBook]:
+def _written(server: RemoteServer, rules: tuple[UpstreamRule, ...]) -> tuple[RemoteServer, ScriptBook]:
     ScriptBook(server.endpoint, server.entry, DEFAULT_BOOK).close()
     book = ScriptBook(server.endpoint, server.entry, DEFAULT_BOOK)
-    for rule in rules:
-        book.add(rule)
+    for number, rule in enumerate(rules, start=1):
+        book.add(replace(rule.as_rule(number, ""), keep_prompt=bool(rule.prompt)))
     return server, book
+
+
+def _lacking(book: ScriptBook, rules: tuple[UpstreamRule, ...], uses: list[dict[str, Any]]) -> list[str]:
+    """What prompts lack that their rules rest on."""
+    wanted = {rule.name: rule.prompt for rule in rules if rule.prompt}
+    found = []
+    for use in uses:
+        for text in map(book.decode, use["prompts"]):
+            found += [
+                f"the prompt that vLLM made lacks {each!r}, without which no model can give the answer of "
+                f"the rule {use['script']!r}; it ends with {text[-_SHOWN:]!r}"
+                for each in wanted.get(use["script"], ())
+                if each not in text
+            ]
+    return found
 
 
 def _rule_for(test: str, why: str) -> str:

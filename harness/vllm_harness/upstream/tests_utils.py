@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import anthropic
     import openai
 
-_CLIENT_S = 600
+CLIENT_S = 600
 ROCM_EXTRA_ARGS: list[str] = []
 
 
@@ -26,6 +26,8 @@ class RemoteVLLMServer:
 
     DUMMY_API_KEY = "token-abc123"
     servers: ClassVar[UpstreamServers]
+    client_s: ClassVar[float] = CLIENT_S
+    """How many seconds a client waits for what comes next."""
     uds = None
     host = "127.0.0.1"
 
@@ -111,7 +113,7 @@ class RemoteVLLMServer:
         return AsyncAnthropic(base_url=self.url_for(), **self._settings(kwargs))
 
     def _settings(self, given: dict[str, Any]) -> dict[str, Any]:
-        return {"api_key": self.DUMMY_API_KEY, "max_retries": 0, "timeout": _CLIENT_S, **given}
+        return {"api_key": self.DUMMY_API_KEY, "max_retries": 0, "timeout": self.client_s, **given}
 
 
 class RemoteOpenAIServer(RemoteVLLMServer):

@@ -18,6 +18,12 @@ APIS = {
     "/v1/chat/completions/batch": "chat",
     "/invocations": "chat",
 }
+_LIMITS = {
+    "responses": ("max_output_tokens",),
+    "chat": ("max_completion_tokens", "max_tokens"),
+    "completions": ("max_tokens",),
+    "messages": ("max_tokens",),
+}
 BY_MODEL = "assistant"
 SYSTEM = ("system", "developer")
 KEPT_RESPONSES = 4096
@@ -68,6 +74,23 @@ def conversation(body: Item) -> list[Item]:
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
     return [item for each in _objects(given) for item in _items(each)]
+
+
+def limited(path: str, body: Item, limit: int | None) -> Item:
+    """A request whose answer has no more tokens than a limit, nor fewer than it wants at least.
+
+    Args:
+        path: of the request, which says the API, and so the key for it.
+        body: of the request; its own limit counts where that is lower.
+        limit: how many tokens; None for the request as it is.
+    """
+    if limit is None:
+        return body
+    keys = _LIMITS[APIS[path]]
+    key = next((key for key in keys if body.get(key) is not None), keys[0])
+    own, least = body.get(key), body.get("min_tokens")
+    limit = max(limit, least) if isinstance(least, int) else limit
+    return {**body, key: min(limit, own) if isinstance(own, int) else limit}
 
 
 class Responses:

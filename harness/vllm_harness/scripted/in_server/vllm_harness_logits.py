@@ -122,9 +122,10 @@ class ScriptedLogits(LogitsProcessor):
         takes = _split(args.get(uses.IDS, []), args.get(uses.LENGTHS, []))
         base = args.get(uses.SEED, 0)
         choice = (base if params.seed is None else params.seed) - base
-        take = 0 if args.get(uses.BY_CHOICE) else self._turn(use, len(prompt or ()))
-        index = choice if args.get(uses.BY_CHOICE) else take
-        ids = takes[index] if index < len(takes) else []
+        by_choice = bool(args.get(uses.BY_CHOICE))
+        take = 0 if by_choice else self._turn(use, len(prompt or ()))
+        index = min(choice, len(takes) - 1) if by_choice else take  # the last serves the other choices
+        ids = takes[index] if 0 <= index < len(takes) else []
         if args.get(uses.KEEP_PROMPT) and prompt is not None:
             uses.keep_prompt(use, take, choice, prompt)
         return Generation(ids, output, uses.GenerationProgress(use, take, choice, len(ids)))

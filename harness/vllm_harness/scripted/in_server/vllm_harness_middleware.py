@@ -246,8 +246,9 @@ def _with_script(
         uses.SEED: seed,
         uses.KEEP_PROMPT: int(bool(rule.get("keep_prompt"))),
     }
+    limited = conversations.limited(use["path"], body, rule.get("limit"))
     many = isinstance(body.get("n"), int) and body["n"] > 1
-    return {**body, "vllm_xargs": args, **({"seed": seed} if many else {})}
+    return {**limited, "vllm_xargs": args, **({"seed": seed} if many else {})}
 
 
 async def _watch(use: str, refused: asyncio.Event) -> None:
