@@ -69,7 +69,7 @@ class RayCluster:
 
     def deal(self, cells: int, *, apart: bool) -> int:
         """As many shards as cells where each starts what it needs; else a few for each CPU of the cluster."""
-        cpus = sum(int(node.free.cpus) for node in self._nodes())
+        cpus = sum(int(node.free.cpus) for node in self.nodes())
         return cells if apart else max(1, min(cells, SHARES_A_SLOT * cpus))
 
     def run(self, shards: Sequence[Shard[R]], done: Callable[[R], None]) -> list[HarnessError]:
@@ -80,11 +80,22 @@ class RayCluster:
         """
         return _Run(self, list(shards), done).run() if shards else []
 
-    def _nodes(self) -> list[NodeState]:
+    def nodes(self) -> list[NodeState]:
         """The nodes that are alive, with all that they have."""
         return [_state(node) for node in self.ray.nodes() if node["Alive"]]
 
-    def _name(self, node: str) -> str:
+    @property
+    def address_here(self) -> str:
+        """The address of this machine by which the other nodes reach it."""
+        return str(self.ray.util.get_node_ip_address())
+
+    def near(self, node: str) -> Any:
+        """Ray's strategy for what runs on a node if it can, else on another one."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        return NodeAffinitySchedulingStrategy(node, soft=True)
+
+    def name_of(self, node: str) -> str:
         """The name of a node for people: its host's, with a number where several have the same."""
         if node not in self._names:
             hosts = {each["NodeID"]: each["NodeManagerHostname"] for each in self.ray.nodes()}
@@ -108,7 +119,7 @@ class _Run:
 
     def __init__(self, cluster: RayCluster, shards: list[Shard[Any]], done: Callable[[Any], None]) -> None:
         self._cluster, self._ray, self._done = cluster, cluster.ray, done
-        self._nodes = {node.name: node for node in cluster._nodes()}
+        self._nodes = {node.name: node for node in cluster.nodes()}
         self._dispatcher = Dispatcher(shards, slots_of(list(self._nodes.values()), shards))
         self._running: dict[Any, _Running] = {}
         self._held: dict[tuple[str, str], list[Attempt]] = {}
@@ -192,7 +203,7 @@ class _Run:
             self._lose(task, running, "it was silent for too long")
             return
         except self._ray.exceptions.RayError as error:
-            self._lose(task, running, _what_happened(error))
+            self._lose(task, running, what_happened(error))
             return
         running.last = monotonic()
         match item:
@@ -201,7 +212,7 @@ class _Run:
             case Finished():
                 self._keep(running, item)
             case Line():
-                self._cluster.say(f"{self._cluster._name(running.node.name)}: {item.text}")
+                self._cluster.say(f"{self._cluster.name_of(running.node.name)}: {item.text}")
             case Failed() if running.attempt is None:
                 self._refuse(running, item.error)
             case Failed(of_node=True):
@@ -223,7 +234,7 @@ class _Run:
             Placed(
                 item.cell,
                 attempt.shard.name,
-                self._cluster._name(running.node.name),
+                self._cluster.name_of(running.node.name),
                 round(item.seconds, 3),
                 attempt.begun,
                 round(running.last - self._started, 3),
@@ -252,7 +263,7 @@ class _Run:
         self._refuse_unfit()
 
     def _refuse(self, running: _Running, error: HarnessError) -> None:
-        name = self._cluster._name(running.node.name)
+        name = self._cluster.name_of(running.node.name)
         self._cluster.say(
             f"{name} cannot make {running.preparation}, and runs nothing with it: {error.message}"
         )
@@ -271,7 +282,7 @@ class _Run:
     def _again(self, running: _Running, why: str) -> None:
         attempt = running.attempt
         assert attempt is not None
-        name = self._cluster._name(running.node.name)
+        name = self._cluster.name_of(running.node.name)
         attempt.lost = (*attempt.lost, (running.node.name, why))
         if not attempt.left:
             return
@@ -283,7 +294,7 @@ class _Run:
             self._cluster.say(self._errors[-1].message)
 
     def _not_run(self, attempt: Attempt) -> NotRun:
-        where = "; ".join(f"on {self._cluster._name(node)}: {why}" for node, why in attempt.lost)
+        where = "; ".join(f"on {self._cluster.name_of(node)}: {why}" for node, why in attempt.lost)
         return NotRun(
             f"{attempt.shard.name}: {len(attempt.left)} cells did not run in {ATTEMPTS} attempts {where}",
             hint="look after these nodes, and run the same command again: what has finished stays",
@@ -295,12 +306,12 @@ class _Run:
         if now - self._looked < NODES_EVERY_S:
             return
         self._looked = now
-        alive = {node.name: node for node in self._cluster._nodes()}
+        alive = {node.name: node for node in self._cluster.nodes()}
         for name in [name for name in self._nodes if name not in alive]:
-            self._cluster.say(f"{self._cluster._name(name)} is gone")
+            self._cluster.say(f"{self._cluster.name_of(name)} is gone")
             del self._nodes[name]
         for name in [name for name in alive if name not in self._nodes]:
-            self._cluster.say(f"{self._cluster._name(name)} has come")
+            self._cluster.say(f"{self._cluster.name_of(name)} has come")
             self._nodes[name] = alive[name]
         for task, running in list(self._running.items()):
             patience_s = self._cluster.patience_s if running.is_begun else _START_S
@@ -314,7 +325,7 @@ class _Run:
 
     def _refuse_unfit(self) -> None:
         """Reports shards that no node can run."""
-        whole = self._cluster._nodes()
+        whole = self._cluster.nodes()
         for node in whole:
             if known := self._nodes.get(node.name):
                 node.refused = known.refused
@@ -351,8 +362,10 @@ class _Run:
             self._cancel(task, force=True)
 
 
-def _what_happened(error: Exception) -> str:
+def what_happened(error: Exception) -> str:
+    """Why a task or an actor of Ray was lost, for people."""
     return {
+        "ActorDiedError": "its process or its node is gone",
         "WorkerCrashedError": "its process was killed",
         "NodeDiedError": "the node is gone",
         "OutOfMemoryError": "the node ran out of memory",
