@@ -19,8 +19,9 @@ from vllm_harness.regression.results.cells import Cell, RegressionRun
 
 COMMAND = (sys.executable, "-m", "vllm_harness.cli.main", "regression")
 VERSIONS = ("0.32.0", "0.33.0@0.32.0")
-FAMILIES = ("step3", "glm45", "qwen3_thinking")
-GROUPS = ("canonical", "forced", "chunks", "malformed")
+FAMILIES = ("step3", "glm45", "qwen3_thinking", "hermes")
+GROUPS = ("canonical", "forced", "malformed")
+"""Not `chunks`: how tokens come together in a stream is a matter of how busy the machine is."""
 CASES = ("call", "two calls", "call, required", "call, named", "call, name missing")
 Key = tuple[str, str, str]
 
@@ -52,6 +53,23 @@ def cells(folder: Path) -> dict[Key, dict[str, Any]]:
     }
 
 
+def differences(here: Path, there: Path) -> dict[Key, Any]:
+    """What differs between two runs, by cell: its fields, or its cases."""
+    found: dict[Key, Any] = {}
+    one, other = cells(here), cells(there)
+    for key in one.keys() | other.keys():
+        mine, theirs = one.get(key, {}), other.get(key, {})
+        if mine != theirs:
+            mine, theirs = ({**each, **each.get("cases", {})} for each in (mine, theirs))
+            names = (mine.keys() | theirs.keys()) - {"cases"}
+            found[key] = {
+                name: (mine.get(name), theirs.get(name))
+                for name in names
+                if mine.get(name) != theirs.get(name)
+            }
+    return found
+
+
 @pytest.mark.timeout(2400)
 def test_the_http_cells_are_those_of_one_machine_though_a_node_goes(nodes: Any, tmp_path: Path) -> None:
     here, there, before = tmp_path / "here", tmp_path / "there", orphaned_blocks()
@@ -72,11 +90,11 @@ def test_the_http_cells_are_those_of_one_machine_though_a_node_goes(nodes: Any, 
     wait_for(lambda: not servers())
     assert orphaned_blocks() <= before
 
-    one = command(here, *options, "--jobs", "1")
+    one = command(here, *options, "--jobs", "2")
     one_said, _ = one.communicate()
     assert several.returncode == one.returncode, said + one_said
-    assert set(cells(here)) == expected
-    assert cells(there) == cells(here)
+    assert set(cells(here)) == set(cells(there)) == expected
+    assert differences(here, there) == {}
 
 
 @pytest.mark.timeout(2400)
@@ -89,7 +107,7 @@ def test_all_parsers_in_process_come_to_what_they_come_to_on_one_machine(nodes: 
     one_said, _ = one.communicate()
     assert several.returncode == one.returncode, said + one_said
     assert len(cells(here)) > 60
-    assert cells(there) == cells(here)
+    assert differences(here, there) == {}
     assert Counter(each.cell for each in placed_in(there)) == Counter(
         f"{family}.{group}" for _, family, group in cells(here)
     )
