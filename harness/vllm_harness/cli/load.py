@@ -229,16 +229,13 @@ async def _tell(running: Load, progress: Progress, every_s: float) -> None:
 
 
 def _report(done: Load, folder: Path, as_json: bool) -> None:
-    from vllm_harness.load.nodes import OnNodes
-
     if as_json:
         print(json.dumps(done.as_json(), indent=2, ensure_ascii=False))
     else:
         _show(done)
     print(f"records {folder}", file=sys.stderr)
-    if isinstance(done.clients, OnNodes):
-        for error in done.clients.errors[:1]:
-            raise error
+    for error in done.clients.errors:
+        raise error
     if code := _exit_code(done):
         raise typer.Exit(code)
 
@@ -246,7 +243,7 @@ def _report(done: Load, folder: Path, as_json: bool) -> None:
 def _exit_code(done: Load) -> int:
     if done.stopped:
         return 128 + signal.Signals[done.stopped]
-    return int(done.wrong)
+    return int(done.wrong or bool(done.clients.errors))
 
 
 def _show(done: Load) -> None:

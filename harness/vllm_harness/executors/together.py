@@ -92,14 +92,17 @@ class Together:
         cluster: on whose nodes.
         make: makes each member, in its process; arrives there by pickle.
         hearer: receives what they tell.
+        what: a member is called.
         errors: of members that were given up.
     """
 
     cluster: RayCluster
     make: Sequence[Callable[[], Member]]
     hearer: Hearer
+    what: str = "member"
     errors: list[HarnessError] = field(default_factory=list)
     _up: dict[int, _Up] = field(default_factory=dict)
+    _working: bool = False
     _stopping: bool = False
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -112,8 +115,9 @@ class Together:
         stopping = asyncio.create_task(self._stop(stop))
         try:
             await asyncio.gather(*map(self._begin, range(len(self.make))))
-            self.hearer.begins()
-            if not stop.is_set():
+            if not self._stopping:
+                self._working = True
+                self.hearer.begins()
                 await asyncio.gather(*map(self._work, range(len(self.make))))
         finally:
             self._stopping = True
@@ -137,9 +141,11 @@ class Together:
             except self.cluster.ray.exceptions.RayError as error:
                 why = what_happened(error)
             self._end(number)
+            if self._stopping:
+                return
             avoid = (*avoid, node)
         raise ClusterError(
-            f"member {number + 1} of {len(self.make)} did not come up: {why}",
+            f"{self.what} {number + 1} of {len(self.make)} did not come up: {why}",
             hint="each takes a CPU of a node: give the cluster more, or ask for fewer",
         )
 
@@ -181,7 +187,9 @@ class Together:
             if len(lost) == ATTEMPTS:
                 self._give_up(number, lost)
                 return
-            self.cluster.say(f"member {number + 1} was lost on {name}, and begins again elsewhere: {why}")
+            self.cluster.say(
+                f"{self.what} {number + 1} was lost on {name}, and begins again elsewhere: {why}"
+            )
             await self._begin(number, tuple(node for node, _ in lost))
             if self._stopping:
                 return
@@ -201,7 +209,7 @@ class Together:
         where = "; ".join(f"on {self.cluster.name_of(node)}: {why}" for node, why in lost)
         self.errors.append(
             NotRun(
-                f"member {number + 1} of {len(self.make)} was lost {len(lost)} times {where}",
+                f"{self.what} {number + 1} of {len(self.make)} was lost {len(lost)} times {where}",
                 hint="look after these nodes, and run the same command again",
             )
         )
@@ -212,7 +220,7 @@ class Together:
         self._stopping = True
         for up in self._up.values():
             up.actor.stop.remote()
-        await asyncio.sleep(END_S)
+        await asyncio.sleep(END_S if self._working else 0)
         for number in list(self._up):
             self._end(number)
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
+from vllm_harness.errors import HarnessError
 from vllm_harness.load.health import Sample
 from vllm_harness.load.holding import Held, Holding, Listener, State
 from vllm_harness.protocol.core.events import Json
@@ -25,6 +26,10 @@ class Clients(Protocol):
     @property
     def elapsed_s(self) -> float:
         """Seconds since the first conversation might begin; 0 before."""
+
+    @property
+    def errors(self) -> Sequence[HarnessError]:
+        """Of clients that were given up, so that conversations were not held."""
 
     async def hold(self, held: Held, listener: Listener, stop: asyncio.Event) -> None:
         """Holds them to their end; where `stop` is set, what runs is cut off.
@@ -57,6 +62,11 @@ class Here:
     def elapsed_s(self) -> float:
         """See `Clients`."""
         return self._holding.elapsed_s if self._holding else 0.0
+
+    @property
+    def errors(self) -> Sequence[HarnessError]:
+        """See `Clients`."""
+        return ()
 
     async def hold(self, held: Held, listener: Listener, stop: asyncio.Event) -> None:
         """See `Clients`."""

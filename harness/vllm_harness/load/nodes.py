@@ -170,7 +170,6 @@ class OnNodes:
     Attributes:
         told: what each has told.
         lost_with: conversations that were lost with a node, and the node.
-        errors: of clients that were given up.
     """
 
     def __init__(self, cluster: RayCluster, clients: int | None = None) -> None:
@@ -180,7 +179,7 @@ class OnNodes:
         self._samples: dict[str, list[Sample]] = {}
         self.told: list[Told] = []
         self.lost_with: dict[int, str] = {}
-        self.errors: list[HarnessError] = []
+        self._together: Together | None = None
 
     @property
     def states(self) -> Sequence[State]:
@@ -198,6 +197,11 @@ class OnNodes:
         return time.perf_counter() - self._started if self._started else 0.0
 
     @property
+    def errors(self) -> Sequence[HarnessError]:
+        """See `Clients`."""
+        return self._together.errors if self._together else ()
+
+    @property
     def held_again(self) -> int:
         """Conversations that were lost with a node, and held on another one to their end."""
         return sum(number in each.done for number in self.lost_with for each in self.told)
@@ -208,11 +212,8 @@ class OnNodes:
         parts = parts_of(held.plan, len(held.scenario.turns), number)
         self._listener, self.told = listener, [Told(part) for part in parts]
         makes = [partial(Client, replace(held, part=part)) for part in parts]
-        together = Together(self._cluster, makes, self)
-        try:
-            await together.run(stop)
-        finally:
-            self.errors = together.errors
+        self._together = Together(self._cluster, makes, self, "client")
+        await self._together.run(stop)
 
     def begins(self) -> None:
         """The clients are up: the load begins."""
