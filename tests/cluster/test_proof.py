@@ -19,7 +19,7 @@ from vllm_harness.regression.results.cells import Cell, RegressionRun
 
 COMMAND = (sys.executable, "-m", "vllm_harness.cli.main", "regression")
 VERSIONS = ("0.32.0", "0.33.0@0.32.0")
-FAMILIES = ("step3", "glm45", "qwen3_thinking", "hermes")
+FAMILIES = ("step3", "glm45", "qwen3_thinking", "hermes_special")
 GROUPS = ("canonical", "forced", "malformed")
 """Not `chunks`: how tokens come together in a stream is a matter of how busy the machine is."""
 CASES = ("call", "two calls", "call, required", "call, named", "call, name missing")
