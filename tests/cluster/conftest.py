@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -20,19 +21,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.vllm_slow)
 
 
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
-    """The cluster, to which a test may add nodes, and of which it may remove those."""
+@contextmanager
+def cluster_of(number: int, **node: Any) -> Iterator[Any]:
+    """A cluster of so many such nodes, while it lasts."""
     pytest.importorskip("ray", reason="Ray is not installed; scripts/cluster makes an environment with it")
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:
-        for _ in range(2):
-            cluster.add_node(**NODE)
+        for _ in range(number - 1):
+            cluster.add_node(**node)
         yield cluster
     finally:
         cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    """The cluster, to which a test may add nodes, and of which it may remove those."""
+    with cluster_of(3, **NODE) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")

@@ -99,14 +99,14 @@ def test_a_node_that_is_removed_loses_nothing(
 ) -> None:
     further = nodes.add_node(**{**NODE, "num_cpus": 8, "memory": 16 * 2**30})
     made = cluster()
-    assert len(made._nodes()) == 4
+    assert len(made.nodes()) == 4
     shards = [shard(f"s{number}", partial(works.slow, tmp_path, 0.5), 6) for number in range(16)]
     found: Counter[str] = Counter()
     removed: list[str] = []
 
     def remove_when_it_works(result: Found) -> None:
         found[result[0]] += 1
-        name = made._name(further.node_id)
+        name = made.name_of(further.node_id)
         if not removed and any(each.node == name for each in placed):
             removed.append(name)
             nodes.remove_node(further, allow_graceful=False)

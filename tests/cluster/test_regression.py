@@ -6,15 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
+from tests.cluster.leftovers import servers, wait_for
 from vllm_harness.executors.places import placed_in
 from vllm_harness.regression.results.cells import Cell, RegressionRun
 
@@ -104,23 +103,3 @@ def test_an_interrupt_leaves_no_server(start: Start, nodes: Any, tmp_path: Path)
     command.communicate()
     assert command.returncode != 0
     wait_for(lambda: not servers())
-
-
-def servers() -> list[str]:
-    """What runs below the nodes of the cluster that is a server of vLLM, or a supervisor of one."""
-    found = []
-    for process in psutil.process_iter(["name", "cmdline", "environ"]):
-        environ = process.info["environ"] or {}
-        ours = environ.get("RAY_NODE_ID") or environ.get("RAY_JOB_ID")
-        command = " ".join(process.info["cmdline"] or ())
-        if ours and "vllm" in command and "ray::" not in command and "default_worker" not in command:
-            found.append(command[:100])
-    return found
-
-
-def wait_for(condition: Callable[[], object], limit_s: float = 240.0) -> None:
-    """Waits until something holds."""
-    until = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.5)

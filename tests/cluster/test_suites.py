@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from tests.cluster.leftovers import orphaned_blocks, servers, wait_for
 from vllm_harness.executors.places import placed_in
 from vllm_harness.report.run import read_run
 
@@ -22,6 +26,35 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
     )
+
+
+def test_an_interrupt_leaves_no_server(nodes: Any, tmp_path: Path) -> None:
+    before, folder = orphaned_blocks(), tmp_path / "run"
+    options = ("--vllm", "0.32.0", "--report", str(folder), "--ray", nodes.address)
+    command = subprocess.Popen(
+        [*COMMAND, *options, *SELECTED],
+        env={**os.environ, "VLLM_HARNESS_RAY_SHIP": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    wait_for(servers)
+    command.send_signal(signal.SIGINT)
+    said, _ = command.communicate(timeout=120)
+    assert command.returncode not in (0, 1), said
+    wait_for(lambda: not servers() and not suites())
+    assert orphaned_blocks() <= before
+
+
+def suites() -> list[int]:
+    """The processes of suites that run on the nodes."""
+    return [
+        each.pid
+        for each in psutil.process_iter(["cmdline"])
+        if "--vllm-report=" in " ".join(each.info["cmdline"] or ())
+        and "vllm-harness-suite-" in " ".join(each.info["cmdline"] or ())
+    ]
 
 
 def cases_of(folder: Path) -> dict[tuple[str, str], tuple[Any, ...]]:

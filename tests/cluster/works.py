@@ -49,6 +49,23 @@ def slow(folder: Path, seconds: float, cells: Sequence[str]) -> Iterator[tuple[s
         yield cell, (cell, os.getpid())
 
 
+def with_placement_group(folder: Path, gpus: int, cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
+    """Each cell makes a placement group of so many GPUs, and notes how long it waited for them."""
+    from ray.util import placement_group, remove_placement_group
+
+    for cell in cells:
+        began = time.monotonic()
+        group = placement_group([{"GPU": 1}] * gpus, strategy="PACK")
+        try:
+            assert group.wait(timeout_seconds=50)
+            with (folder / "waited").open("a") as file:
+                file.write(f"{time.monotonic() - began}\n")
+            time.sleep(1)
+        finally:
+            remove_placement_group(group)
+        yield cell, (cell, os.getpid())
+
+
 def with_a_child(folder: Path, cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
     """The first cell is quick; the second one waits for a process of its own, which ends with it."""
     yield cells[0], (cells[0], os.getpid())

@@ -60,14 +60,32 @@ def executor_of(ray: str, parallel: int | None, folder: Path, *, tests: bool = F
         return
     if parallel:
         raise UsageError("--jobs is of this machine", hint="leave it out: nodes run as many as fit on them")
-    notes, places = plain_console(stderr=True), Places(folder)
+    places = Places(folder)
+    with cluster_of(ray, places, tests=tests) as cluster:
+        try:
+            yield cluster
+        finally:
+            _show(places.uses())
+
+
+@contextmanager
+def cluster_of(ray: str, places: Places, *, tests: bool = False, extra: str = "") -> Iterator[RayCluster]:
+    """The cluster of an address, connected until the end.
+
+    Args:
+        ray: its address.
+        places: keeps where cells ran.
+        tests: whether the nodes need the tests of the checkout.
+        extra: of the harness's packages that the nodes need.
+
+    Raises:
+        ClusterError: there is no such cluster, or no Ray.
+    """
+    notes = plain_console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="vllm-harness-ray-") as shipped:
         notes.print("connecting to Ray, and sending the harness to its nodes")
-        with connected(ray, runtime_env=runtime_env(Path(shipped), tests)) as module:
-            try:
-                yield RayCluster(module, notes.print, places.add, _patience())
-            finally:
-                _show(places.uses())
+        with connected(ray, runtime_env=runtime_env(Path(shipped), tests, extra)) as module:
+            yield RayCluster(module, notes.print, places.add, _patience())
 
 
 def _patience() -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import signal
 import sys
 import time
@@ -12,15 +13,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vllm_harness.cli.cluster import RAY, cluster_of
 from vllm_harness.cli.run_folder import target_of
 from vllm_harness.cli.served import Server, ServerOptions, served_by, with_server_options
 from vllm_harness.endpoint import NO_KEY
 from vllm_harness.errors import UsageError
+from vllm_harness.executors.places import Places
 from vllm_harness.files.redaction import secret_values
+from vllm_harness.protocol.core.events import Json
 from vllm_harness.runs.beginning import new_header
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.records import End, Kind
@@ -35,9 +39,13 @@ from vllm_harness.terminal.status import Progress, shown
 from vllm_harness.terminal.tables import escaped, plain_console, show_table
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from vllm_harness.load.clients import Clients
     from vllm_harness.load.driving import Load
     from vllm_harness.load.plan import Plan
 
+API_KEY = "VLLM_API_KEY"
 _SHOWN = 20
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _HEADINGS = (
@@ -54,6 +62,7 @@ _HEADINGS = (
     "p99  ",
     "calls/missing/unparsable",
 )
+_OF_CLIENTS = ("client on", "conversations", "CPU")
 
 
 @with_server_options
@@ -83,6 +92,10 @@ def load(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of all that is drawn.")] = 0,
     out: Annotated[Path | None, typer.Option(help="The run's folder; by default a new one.")] = None,
+    ray: RAY = "",
+    clients: Annotated[
+        int | None, typer.Option(help="With --ray: processes that hold them; by default one a node.", min=1)
+    ] = None,
     *,
     on: ServerOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
@@ -97,9 +110,27 @@ def load(
     held = read_scenario(find_scenario(scenario))
     plan = _plan(transport or (), concurrency, requests, duration, rate, cancel, seed, missing_tool_call)
     entry, folder = on.entry(model), out or run_folder()
-    with served_by(on, entry, on.lane_of(entry, scriptable=held.scriptable)) as server:
-        done = _run(held, plan, server, folder)
+    lane = on.lane_of(entry, scriptable=held.scriptable)
+    with _clients(ray, clients, folder) as (holding, reach), served_by(on, entry, lane, **reach) as server:
+        done = _run(held, plan, server, folder, holding)
     _report(done, folder, as_json)
+
+
+@contextmanager
+def _clients(ray: str, number: int | None, folder: Path) -> Iterator[tuple[Clients, dict[str, Any]]]:
+    """Who holds the conversations, and how a server that is started is reached by them."""
+    from vllm_harness.load.clients import Here
+    from vllm_harness.load.nodes import OnNodes
+
+    if not ray:
+        if number is not None:
+            raise UsageError("--clients is of a cluster", hint="add --ray, or leave it out")
+        yield Here(), {}
+        return
+    with cluster_of(ray, Places(folder), extra="load") as cluster:
+        # other machines than the nodes may reach it as well, so that it wants a key of its own
+        key = os.environ.get(API_KEY) or secrets.token_urlsafe(24)
+        yield OnNodes(cluster, number), {"host": cluster.address_here, "env": {API_KEY: key}}
 
 
 def _plan(
@@ -124,20 +155,20 @@ def _plan(
     )
 
 
-def _run(scenario: Scenario, plan: Plan, server: Server, folder: Path) -> Load:
+def _run(scenario: Scenario, plan: Plan, server: Server, folder: Path, clients: Clients) -> Load:
     from vllm_harness.load.driving import Load
     from vllm_harness.load.keeping import Keeper
 
     served = Served.by(server)
     header = new_header(Kind.LOAD, f"{scenario.title or 'load'}, {server.model}", plan.seed)
-    secrets = secret_values(os.environ)
+    hidden = secret_values(os.environ)
     if server.endpoint.api_key != NO_KEY:
-        secrets.append(server.endpoint.api_key)
-    with RunWriter.begin(folder, header, secrets) as writer:
+        hidden.append(server.endpoint.api_key)
+    with RunWriter.begin(folder, header, hidden) as writer:
         writer.write(target_of(server, writer, server.model))
         keeper = Keeper(writer, server.model, header.started)
         pid = server.pid if isinstance(server, RemoteServer) else None
-        running = Load(scenario, served, plan, keeper, pid)
+        running = Load(scenario, served, plan, keeper, pid, clients=clients)
         try:
             asyncio.run(_until_stopped(running))
         finally:
@@ -203,6 +234,8 @@ def _report(done: Load, folder: Path, as_json: bool) -> None:
     else:
         _show(done)
     print(f"records {folder}", file=sys.stderr)
+    for error in done.clients.errors:
+        raise error
     if code := _exit_code(done):
         raise typer.Exit(code)
 
@@ -210,7 +243,7 @@ def _report(done: Load, folder: Path, as_json: bool) -> None:
 def _exit_code(done: Load) -> int:
     if done.stopped:
         return 128 + signal.Signals[done.stopped]
-    return int(done.wrong)
+    return int(done.wrong or bool(done.clients.errors))
 
 
 def _show(done: Load) -> None:
@@ -240,7 +273,22 @@ def _show(done: Load) -> None:
         console.print(
             f"{whose}: memory {memory:.0f} -> {later:.0f} MiB, handles {handles:.0f} -> {handles_later:.0f}"
         )
+    _show_clients(console, figures.get("clients", ()))
+    if figures.get("lost"):
+        lost, again = figures["lost"], figures["held_again"]
+        console.print(
+            f"conversations lost with a node: {lost}, of which {again} were held again on another one"
+        )
     if done.running is not None:
         console.print(f"requests that the server still runs: {done.running}")
     if done.stopped:
         console.print(f"ended by {done.stopped}: the figures are of what came until then")
+
+
+def _show_clients(console: Console, clients: Sequence[Json]) -> None:
+    rows = [
+        (", then ".join(each["nodes"]), str(each["conversations"]), f"{each['cpu_s']:.1f} s")
+        for each in clients
+    ]
+    if rows:
+        show_table(console, _OF_CLIENTS, rows, numbers=_OF_CLIENTS[1:])

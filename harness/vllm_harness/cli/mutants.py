@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -10,22 +11,28 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness.cli.cluster import RAY, executor_of
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.regression_options import PARALLEL, console, note, notes
+from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
+from vllm_harness.executors.shard import Needs
 from vllm_harness.files.paths import state_dir
 from vllm_harness.mutants.coverage import Coverage, kept_lines, read_coverage
 from vllm_harness.mutants.importers import Importers, importers_of
 from vllm_harness.mutants.judge import Judge, MutantFate, read_fates
 from vllm_harness.mutants.measure import measure
 from vllm_harness.mutants.mutant import ServingMutant, applied, load_by_hand, of_library, serving_files
+from vllm_harness.mutants.shards import Judging
 from vllm_harness.mutants.suites import Suites
 from vllm_harness.mutants.table import Tally, survivors, tallies, tally
 from vllm_harness.regression.mutation.mutants import make_mutants
+from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.regression.selection import split_names
-from vllm_harness.server.leases.allocation import interpreters
+from vllm_harness.server.leases.allocation import expected_needs, interpreters
+from vllm_harness.suites.shards import SERVERS
 from vllm_harness.terminal.tables import one_line, show_table
 
 MODELS = "qwen3,gpt-oss"
@@ -59,11 +66,13 @@ def mutants(
         bool, typer.Option("--measure", help="Only measure what the tests run that were not measured yet.")
     ] = False,
     least: Annotated[float, typer.Option(help="Percentage killed below which this fails.", min=0)] = 0,
+    ray: RAY = "",
 ) -> None:
     """Change vLLM's serving code in one place at a time, and list the changes that no test notices.
 
     The suites judge each mutant on servers of its own: the tests that run what it
-    changes, until one fails.
+    changes, until one fails. What the tests run is measured on this machine, also
+    where the mutants are judged on a cluster.
     """
     environment = resolve(vllm, create=True, progress=notes.print)
     run = _Run(environment, Suites(vllm, tuple(split_names(models))), parallel or interpreters())
@@ -76,19 +85,25 @@ def mutants(
     path.parent.mkdir(parents=True, exist_ok=True)
     known = _known(read_fates(path), every, again=again)
     left = [mutant for mutant in every if mutant.id not in known]
-    with path.open("a") as lines, counted("mutants", len(left)) as advance:
+    judge = Judge(run.suites, coverage, run.importers(), most)
+    judge.learn(known.values())
+    fates = dict(known)
+    with (
+        path.open("a") as lines,
+        counted("mutants", len(left)) as advance,
+        executor_of(ray, parallel, path.with_suffix(""), tests=True) as executor,
+    ):
 
         def done(fate: MutantFate) -> None:
             print(fate.model_dump_json(), file=lines, flush=True)
+            fates[fate.id] = fate
             advance()
 
-        judge = Judge(run.suites, coverage, run.importers(), most)
-        judge.learn(known.values())
-        limit_s = 60.0 * minutes if minutes else None
-        new = judge.all(left, done, parallel=run.parallel, limit_s=limit_s)
-    fates = {**known, **{fate.id: fate for fate in new}}
+        errors = run.judging(judge, minutes).all(left, executor, done)
     of_all = _show([fates[mutant.id] for mutant in every if mutant.id in fates], every)
     console.print(f"kept: {path}")
+    if errors:
+        raise errors[0]
     raise typer.Exit(1 if of_all.score < least else 0)
 
 
@@ -122,6 +137,14 @@ class _Run:
             found = measure(self.package, self.suites, kept, note, parallel=self.parallel)
         notes.print(f"the lines of {len(found)} tests are known: {kept}")
         return found
+
+    def judging(self, judge: Judge, minutes: int) -> Judging:
+        """How mutants are judged, within so many minutes; 0: as long as it takes."""
+        vllm = VllmUnderTest(self.suites.vllm, self.environment)
+        entries = map(load_models().get, self.suites.models)
+        gib = max(expected_needs(entry, self.environment, "scripted", "python")[0] for entry in entries)
+        needs = Needs(memory_gib=SERVERS * gib)
+        return Judging(judge, vllm, needs, time.time() + 60.0 * minutes if minutes else None)
 
     def made(self, files: Sequence[str], only: set[str], library: int, seed: int) -> Iterator[ServingMutant]:
         """The mutants that were asked for: reverted fixes, others made by hand, those of the library."""

@@ -30,6 +30,7 @@ from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_ser
 from vllm_harness.scenarios.running import check_capabilities
 from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.demo_tools import demo_launch
+from vllm_harness.server.launch import LOCAL
 from vllm_harness.server.progress import ConsoleProgress
 from vllm_harness.server.remote import RemoteServer
 
@@ -94,6 +95,7 @@ def served_by(
     lane: Lane,
     args: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
+    host: str = LOCAL,
 ) -> Iterator[Server]:
     """The server that the options name; one that is started gets these further flags and variables."""
     if on.server_url is not None:
@@ -107,6 +109,7 @@ def served_by(
         frontend=on.frontend or "python",
         args=args,
         env=env,
+        host=host,
         cold_start=on.cold_start,
         progress=ConsoleProgress(),
     ) as server:

@@ -32,12 +32,16 @@ class Attempt:
         left: its cells that have not finished.
         lost: since a cell of it last finished: the nodes on which it failed, each with what happened.
         begun: how often it was begun.
+        several: whether it takes GPUs of several nodes.
+        taken: what it takes of each node while it runs, by the node's name.
     """
 
     shard: Shard[Any]
     left: tuple[str, ...]
     lost: tuple[tuple[str, str], ...] = ()
     begun: int = 0
+    several: bool = False
+    taken: dict[str, Needs] = field(default_factory=dict)
 
     @property
     def weight(self) -> float:
@@ -117,13 +121,14 @@ class Dispatcher:
         else:
             self._push(attempt)
 
-    def next_for(self, node: NodeState, others: bool = True) -> Attempt | None:
+    def next_for(self, node: NodeState, others: bool = True, gpus: bool = True) -> Attempt | None:
         """The shard that is to run next on a node, taken out; None where none fits.
 
         Args:
             others: whether there are other nodes, so that what failed here waits for one of them.
+            gpus: whether it may take GPUs.
         """
-        return self._failed_elsewhere(node, others) or self._queued(node)
+        return self._failed_elsewhere(node, others, gpus) or self._queued(node, gpus)
 
     def unfit(self, nodes: list[NodeState]) -> list[Attempt]:
         """Takes out what fits on none of these nodes, which are given with all that they have."""
@@ -134,25 +139,27 @@ class Dispatcher:
             while attempt := self._pop([(needs, preparation, "")]):
                 found.append(attempt)
         for attempt in list(self._again):
-            if not any(_may(node, attempt.shard) and node.fits(attempt.shard.needs) for node in nodes):
+            if not any(may_run(node, attempt.shard) and node.fits(attempt.shard.needs) for node in nodes):
                 self._again.remove(attempt)
                 self._count(attempt, -1)
                 found.append(attempt)
         return found
 
-    def _failed_elsewhere(self, node: NodeState, others: bool) -> Attempt | None:
+    def _failed_elsewhere(self, node: NodeState, others: bool, gpus: bool) -> Attempt | None:
         for number, attempt in enumerate(self._again):
+            if attempt.shard.needs.gpus and not gpus:
+                continue
             here = others and any(node.name == name for name, _ in attempt.lost)
-            if not here and _may(node, attempt.shard) and node.fits(attempt.shard.needs):
+            if not here and may_run(node, attempt.shard) and node.fits(attempt.shard.needs):
                 self._count(attempt, -1)
                 return self._again.pop(number)
         return None
 
-    def _queued(self, node: NodeState) -> Attempt | None:
+    def _queued(self, node: NodeState, gpus: bool) -> Attempt | None:
         fitting = [
             each
             for each, number in self._wanted.items()
-            if number and each[1] not in node.refused and node.fits(each[0])
+            if number and each[1] not in node.refused and node.fits(each[0]) and (gpus or not each[0].gpus)
         ]
         any_: list[Key] = [(*each, "") for each in fitting]
         heaviest = self._peek(any_)
@@ -209,7 +216,8 @@ class Dispatcher:
         self._pending_weight = max(0.0, self._pending_weight + sign * attempt.weight)
 
 
-def _may(node: NodeState, shard: Shard[Any]) -> bool:
+def may_run(node: NodeState, shard: Shard[Any]) -> bool:
+    """Whether a node has not refused what a shard needs prepared."""
     return shard.preparation is None or shard.preparation.name not in node.refused
 
 

@@ -7,17 +7,21 @@ takes; where that is not free, Ray finds another node. What fails with its node 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from operator import not_
 from time import monotonic
 from typing import Any
 
 from vllm_harness.errors import HarnessError
-from vllm_harness.executors.dispatch import ATTEMPTS, Attempt, Dispatcher, NodeState, slots_of
+from vllm_harness.executors.dispatch import ATTEMPTS, Attempt, Dispatcher, NodeState, may_run, slots_of
 from vllm_harness.executors.on_node import Begun, Failed, Finished, Line, prepare, run_shard
 from vllm_harness.executors.places import Placed
 from vllm_harness.executors.shard import Needs, Preparation, R, Say, Shard
+from vllm_harness.executors.spread import Spread, needs_several, on_host, spread
 
 NODES_EVERY_S = 5.0
 _WAIT_S = 1.0
@@ -69,7 +73,7 @@ class RayCluster:
 
     def deal(self, cells: int, *, apart: bool) -> int:
         """As many shards as cells where each starts what it needs; else a few for each CPU of the cluster."""
-        cpus = sum(int(node.free.cpus) for node in self._nodes())
+        cpus = sum(int(node.free.cpus) for node in self.nodes())
         return cells if apart else max(1, min(cells, SHARES_A_SLOT * cpus))
 
     def run(self, shards: Sequence[Shard[R]], done: Callable[[R], None]) -> list[HarnessError]:
@@ -80,11 +84,22 @@ class RayCluster:
         """
         return _Run(self, list(shards), done).run() if shards else []
 
-    def _nodes(self) -> list[NodeState]:
+    def nodes(self) -> list[NodeState]:
         """The nodes that are alive, with all that they have."""
         return [_state(node) for node in self.ray.nodes() if node["Alive"]]
 
-    def _name(self, node: str) -> str:
+    @property
+    def address_here(self) -> str:
+        """The address of this machine by which the other nodes reach it."""
+        return str(self.ray.util.get_node_ip_address())
+
+    def near(self, node: str) -> Any:
+        """Ray's strategy for what runs on a node if it can, else on another one."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        return NodeAffinitySchedulingStrategy(node, soft=True)
+
+    def name_of(self, node: str) -> str:
         """The name of a node for people: its host's, with a number where several have the same."""
         if node not in self._names:
             hosts = {each["NodeID"]: each["NodeManagerHostname"] for each in self.ray.nodes()}
@@ -108,8 +123,12 @@ class _Run:
 
     def __init__(self, cluster: RayCluster, shards: list[Shard[Any]], done: Callable[[Any], None]) -> None:
         self._cluster, self._ray, self._done = cluster, cluster.ray, done
-        self._nodes = {node.name: node for node in cluster._nodes()}
-        self._dispatcher = Dispatcher(shards, slots_of(list(self._nodes.values()), shards))
+        self._nodes = {node.name: node for node in cluster.nodes()}
+        whole = list(self._nodes.values())
+        several = [each.over_nodes is not None and needs_several(each.needs, whole) for each in shards]
+        self._several = deque(Attempt(each, each.cells, several=True) for each in compress(shards, several))
+        on_one = list(compress(shards, map(not_, several)))
+        self._dispatcher = Dispatcher(on_one, slots_of(whole, on_one))
         self._running: dict[Any, _Running] = {}
         self._held: dict[tuple[str, str], list[Attempt]] = {}
         self._errors: list[HarnessError] = []
@@ -120,7 +139,7 @@ class _Run:
     def run(self) -> list[HarnessError]:
         self._refuse_unfit()
         try:
-            while self._dispatcher.pending or self._running:
+            while self._dispatcher.pending or self._several or self._running:
                 self._place()
                 self._receive()
                 self._look()
@@ -130,14 +149,40 @@ class _Run:
         return self._errors
 
     def _place(self) -> None:
+        while self._several and (over := self._over(self._several[0], self._nodes.values())):
+            self._begin(self._several.popleft(), over)
         for node in list(self._nodes.values()):
-            while attempt := self._dispatcher.next_for(node, others=len(self._nodes) > 1):
-                node.take(attempt.shard.needs)
-                preparation = attempt.shard.preparation
-                if preparation is None or preparation.name in node.prepared:
-                    self._submit(attempt, node)
-                else:
-                    self._hold(attempt, node, preparation)
+            # where one waits for the GPUs of several nodes, they are left to it
+            may = {"others": len(self._nodes) > 1, "gpus": not self._several}
+            while attempt := self._dispatcher.next_for(node, **may):
+                self._begin(attempt, Spread(node.name, {node.name: attempt.shard.needs}))
+
+    def _over(self, attempt: Attempt, nodes: Iterable[NodeState]) -> Spread | None:
+        return spread(attempt.shard.needs, [node for node in nodes if may_run(node, attempt.shard)])
+
+    def _begin(self, attempt: Attempt, where: Spread) -> None:
+        attempt.taken = dict(where.takes)
+        for name, needs in attempt.taken.items():
+            self._nodes[name].take(needs)
+        node, preparation = self._nodes[where.host], attempt.shard.preparation
+        if preparation is None or preparation.name in node.prepared:
+            self._submit(attempt, node)
+        else:
+            self._hold(attempt, node, preparation)
+
+    def _release(self, attempt: Attempt) -> None:
+        """Gives back what a shard has taken, of the nodes that are still there."""
+        for name, needs in attempt.taken.items():
+            if node := self._nodes.get(name):
+                node.take(needs, -1)
+        attempt.taken = {}
+
+    def _give_back(self, attempt: Attempt) -> None:
+        """Has the rest of a shard run once more."""
+        if attempt.several:
+            self._several.append(attempt)
+        else:
+            self._dispatcher.give_back(attempt)
 
     def _hold(self, attempt: Attempt, node: NodeState, preparation: Preparation) -> None:
         """Has a shard wait for its node's preparation, which begins with the first of them."""
@@ -150,7 +195,10 @@ class _Run:
         self._held.setdefault(key, []).append(attempt)
 
     def _submit(self, attempt: Attempt, node: NodeState) -> None:
-        needs = attempt.shard.needs
+        shard = attempt.shard
+        if attempt.several and shard.over_nodes:
+            shard = replace(shard, work=shard.over_nodes, needs=on_host(shard.needs), over_nodes=None)
+        needs = shard.needs
         options: dict[str, Any] = {"num_cpus": needs.cpus, "memory": int(needs.memory_gib * GIB)}
         if needs.gpus:
             options["num_gpus"] = needs.gpus
@@ -161,7 +209,7 @@ class _Run:
         )
         attempt.begun += 1
         node.holds(attempt.shard.server)
-        self._running[task.remote(attempt.shard, attempt.left)] = _Running(node, monotonic(), attempt)
+        self._running[task.remote(shard, attempt.left)] = _Running(node, monotonic(), attempt)
 
     def _on(self, node: NodeState, *, elsewhere: bool) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -192,7 +240,7 @@ class _Run:
             self._lose(task, running, "it was silent for too long")
             return
         except self._ray.exceptions.RayError as error:
-            self._lose(task, running, _what_happened(error))
+            self._lose(task, running, what_happened(error))
             return
         running.last = monotonic()
         match item:
@@ -201,7 +249,7 @@ class _Run:
             case Finished():
                 self._keep(running, item)
             case Line():
-                self._cluster.say(f"{self._cluster._name(running.node.name)}: {item.text}")
+                self._cluster.say(f"{self._cluster.name_of(running.node.name)}: {item.text}")
             case Failed() if running.attempt is None:
                 self._refuse(running, item.error)
             case Failed(of_node=True):
@@ -223,7 +271,7 @@ class _Run:
             Placed(
                 item.cell,
                 attempt.shard.name,
-                self._cluster._name(running.node.name),
+                self._cluster.name_of(running.node.name),
                 round(item.seconds, 3),
                 attempt.begun,
                 round(running.last - self._started, 3),
@@ -238,7 +286,7 @@ class _Run:
                 running.node.prepared.add(running.preparation)
             self._release_held(running)
             return
-        running.node.take(running.attempt.shard.needs, -1)
+        self._release(running.attempt)
         if running.attempt.left:
             self._again(running, "it ended before its last cell")
 
@@ -247,12 +295,12 @@ class _Run:
             if running.preparation in running.node.prepared:
                 self._submit(attempt, running.node)
             else:
-                running.node.take(attempt.shard.needs, -1)
-                self._dispatcher.give_back(attempt)
+                self._release(attempt)
+                self._give_back(attempt)
         self._refuse_unfit()
 
     def _refuse(self, running: _Running, error: HarnessError) -> None:
-        name = self._cluster._name(running.node.name)
+        name = self._cluster.name_of(running.node.name)
         self._cluster.say(
             f"{name} cannot make {running.preparation}, and runs nothing with it: {error.message}"
         )
@@ -265,25 +313,25 @@ class _Run:
             self._refuse(running, HarnessError(why))
             self._release_held(running)
         else:
-            running.node.take(running.attempt.shard.needs, -1)
+            self._release(running.attempt)
             self._again(running, why)
 
     def _again(self, running: _Running, why: str) -> None:
         attempt = running.attempt
         assert attempt is not None
-        name = self._cluster._name(running.node.name)
+        name = self._cluster.name_of(running.node.name)
         attempt.lost = (*attempt.lost, (running.node.name, why))
         if not attempt.left:
             return
         if len(attempt.lost) < ATTEMPTS:
             self._cluster.say(f"{attempt.shard.name} was lost on {name}, and runs again: {why}")
-            self._dispatcher.give_back(attempt)
+            self._give_back(attempt)
         else:
             self._errors.append(self._not_run(attempt))
             self._cluster.say(self._errors[-1].message)
 
     def _not_run(self, attempt: Attempt) -> NotRun:
-        where = "; ".join(f"on {self._cluster._name(node)}: {why}" for node, why in attempt.lost)
+        where = "; ".join(f"on {self._cluster.name_of(node)}: {why}" for node, why in attempt.lost)
         return NotRun(
             f"{attempt.shard.name}: {len(attempt.left)} cells did not run in {ATTEMPTS} attempts {where}",
             hint="look after these nodes, and run the same command again: what has finished stays",
@@ -295,12 +343,12 @@ class _Run:
         if now - self._looked < NODES_EVERY_S:
             return
         self._looked = now
-        alive = {node.name: node for node in self._cluster._nodes()}
+        alive = {node.name: node for node in self._cluster.nodes()}
         for name in [name for name in self._nodes if name not in alive]:
-            self._cluster.say(f"{self._cluster._name(name)} is gone")
+            self._cluster.say(f"{self._cluster.name_of(name)} is gone")
             del self._nodes[name]
         for name in [name for name in alive if name not in self._nodes]:
-            self._cluster.say(f"{self._cluster._name(name)} has come")
+            self._cluster.say(f"{self._cluster.name_of(name)} has come")
             self._nodes[name] = alive[name]
         for task, running in list(self._running.items()):
             patience_s = self._cluster.patience_s if running.is_begun else _START_S
@@ -314,11 +362,14 @@ class _Run:
 
     def _refuse_unfit(self) -> None:
         """Reports shards that no node can run."""
-        whole = self._cluster._nodes()
+        whole = self._cluster.nodes()
         for node in whole:
             if known := self._nodes.get(node.name):
                 node.refused = known.refused
-        for attempt in self._dispatcher.unfit(whole):
+        unfit = [attempt for attempt in self._several if self._over(attempt, whole) is None]
+        for attempt in unfit:
+            self._several.remove(attempt)
+        for attempt in [*unfit, *self._dispatcher.unfit(whole)]:
             refused = attempt.shard.preparation and any(
                 attempt.shard.preparation.name in node.refused for node in whole
             )
@@ -351,13 +402,20 @@ class _Run:
             self._cancel(task, force=True)
 
 
-def _what_happened(error: Exception) -> str:
-    return {
+def what_happened(error: Exception) -> str:
+    """Why a task or an actor of Ray was lost, for people."""
+    told = {
+        "ActorDiedError": "its process or its node is gone",
         "WorkerCrashedError": "its process was killed",
         "NodeDiedError": "the node is gone",
         "OutOfMemoryError": "the node ran out of memory",
         "TaskCancelledError": "it was silent for too long",
-    }.get(type(error).__name__, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
+    }
+    name = type(error).__name__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    if name == "RuntimeEnvSetupError":  # its last line is the last of what the installer said
+        return f"what the run brings cannot be installed there: {lines[-1]}"
+    return told.get(name, f"{name}: {lines[0]}")
 
 
 @contextmanager

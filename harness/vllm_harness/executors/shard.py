@@ -63,6 +63,8 @@ class Shard(Generic[R]):
         preparation: what the node needs to have made.
         server: shards of the same name share a fork server and what it holds, so they go where it is up.
         weight: about how long it takes, in any unit that is the same for all shards of a run.
+        over_nodes: the work where no node has as many GPUs as it needs: what it starts takes them of Ray by
+            itself, on several nodes. None: it needs them on one node.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Shard(Generic[R]):
     preparation: Preparation | None = None
     server: str = ""
     weight: float = 1.0
+    over_nodes: Work[R] | None = None
 
 
 class Executor(Protocol):

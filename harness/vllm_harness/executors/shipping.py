@@ -30,7 +30,7 @@ class ShippingError(HarnessError):
     """The harness cannot be made into a wheel."""
 
 
-def runtime_env(folder: Path, tests: bool = False) -> dict[str, Any]:
+def runtime_env(folder: Path, tests: bool = False, extra: str = "") -> dict[str, Any]:
     """Ray's description of what the workers of a run get.
 
     Their fork servers end with them, so that none outlives the run.
@@ -38,6 +38,7 @@ def runtime_env(folder: Path, tests: bool = False) -> dict[str, Any]:
     Args:
         folder: an empty one, for what is shipped; it has to stay until Ray is connected.
         tests: whether the checkout's tests, and what they import, are shipped as well.
+        extra: of the harness's packages, such as `load`, that the nodes need as well.
 
     Raises:
         UsageError: the variable has another value than 0 and 1.
@@ -50,11 +51,12 @@ def runtime_env(folder: Path, tests: bool = False) -> dict[str, Any]:
     wheel = make_wheel(folder)
     if tests:
         _copy_tests(folder)
+    further = [*(_of_tests() if tests else ()), *(_required(NAME, extra) if extra else ())]
     return {
         "env_vars": variables,
         "working_dir": str(folder),
         "uv": {
-            "packages": [*pins(_of_tests() if tests else ()), f"{_ON_NODE}/{wheel.name}"],
+            "packages": [*pins(further), f"{_ON_NODE}/{wheel.name}"],
             "uv_pip_install_options": ["--quiet"],
         },
     }
@@ -142,8 +144,8 @@ def pins(further: Sequence[str] = ()) -> list[str]:
     return [f"{name}=={version}" for name, version in sorted(found.items())]
 
 
-def _required(name: str) -> Iterator[str]:
+def _required(name: str, extra: str = "") -> Iterator[str]:
     for text in importlib.metadata.requires(name) or ():
         requirement = Requirement(text)
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
             yield canonicalize_name(requirement.name)

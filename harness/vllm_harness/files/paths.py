@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import platformdirs
 
+from vllm_harness.errors import UsageError
 from vllm_harness.files.folders import Purpose, own_folder, shared_folder
 
 APP = "vllm-harness"
@@ -20,6 +22,21 @@ _DATA = _PACKAGE / "_data"
 def checkout() -> Path | None:
     """The checkout that the package runs from, which has the suites; None where it is installed."""
     return None if _DATA.is_dir() else _PACKAGE.parents[1]
+
+
+def root_of_tests(tests: str) -> Path:
+    """The folder that has a folder of tests: the checkout, or where this process runs, as shipped with a run.
+
+    Raises:
+        UsageError: there is none.
+    """
+    for root in filter(None, (checkout(), Path.cwd())):
+        if (root / tests).is_dir():
+            return root
+    raise UsageError(
+        f"{socket.gethostname()} has no {tests}",
+        hint="run this in a checkout of vllm-harness, or have the tests shipped: VLLM_HARNESS_RAY_SHIP=1",
+    )
 
 
 def data_path(name: str) -> Path:

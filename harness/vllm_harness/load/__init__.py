@@ -7,5 +7,7 @@
 - `tally`: figures, as they come
 - `health`: memory and handles of processes, and what a server still runs
 - `keeping`: the folder of a run
+- `holding`: the part of a client: its conversations, begun in their time
+- `clients`, `nodes`: who holds them: this process, or clients on the nodes of a cluster
 - `driving`: the whole load
 """

@@ -1,39 +1,35 @@
-"""A whole load: conversations begun in their time, so many at once, until the plan or a person ends it."""
+"""A whole load: held by its clients, counted and kept here, until the plan or a person ends it."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
-import time
 from collections import OrderedDict
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 
-import aiohttp
-
 from vllm_harness.defects.registry import Defects, known_deviations, load_defects
-from vllm_harness.endpoint import API_PATHS, tls
+from vllm_harness.endpoint import API_PATHS
 from vllm_harness.errors import UsageError
 from vllm_harness.load import health
+from vllm_harness.load.clients import Clients, Here
 from vllm_harness.load.health import Sample
+from vllm_harness.load.holding import Held, Listener
 from vllm_harness.load.keeping import Keeper
-from vllm_harness.load.marks import Scripts, put_scripts
-from vllm_harness.load.plan import Plan
-from vllm_harness.load.talking import Setting, Taken, talk
+from vllm_harness.load.marks import put_scripts
+from vllm_harness.load.plan import Part, Plan
+from vllm_harness.load.talking import Taken
 from vllm_harness.load.tally import SAME_ID, Tally
-from vllm_harness.protocol import Finding, KnownDeviation, apply_known
+from vllm_harness.protocol import Finding
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.scenarios import tied
 from vllm_harness.scenarios.conversation import Served, context_of
-from vllm_harness.scenarios.format import Scenario, Turn
+from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.judging import Mismatch
-from vllm_harness.scenarios.results import TurnResult
 from vllm_harness.scenarios.transports.transport import Transport
 
 IDS_KEPT = 65_536
-KNOWN_KEPT = 10_000
 
 
 @dataclass
@@ -47,16 +43,11 @@ class Load:
         keeper: writes what comes.
         server_pid: of the server's first process, where it is on this machine.
         defects: of vLLM that are known; by default the package's.
+        clients: who holds the conversations; by default this process.
 
     Attributes:
         by_transport: figures, by the transport's name.
         seconds: that it took.
-        begun: conversations that were begun.
-        at_once: conversations that are held now.
-        cut_off: conversations that were ended before their time.
-        late_s: how much later than planned a conversation began, at the most.
-        cpu_s: processor time of this process.
-        samples: of memory and handles, by whose they are.
         running: requests that the server still ran after the end; None where it does not tell.
         stopped: why it ended before its time; else empty.
     """
@@ -67,17 +58,12 @@ class Load:
     keeper: Keeper
     server_pid: int | None = None
     defects: Defects | None = None
+    clients: Clients = field(default_factory=Here)
     by_transport: dict[str, Tally] = field(default_factory=dict)
     seconds: float = 0.0
-    begun: int = 0
-    at_once: int = 0
-    cut_off: int = 0
-    late_s: float = 0.0
-    cpu_s: float = 0.0
-    samples: dict[str, list[Sample]] = field(default_factory=dict)
     running: int | None = None
     stopped: str = ""
-    _started: float = 0.0
+    _server: list[Sample] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.scenario.mcp or self.scenario.built_in or self.scenario.in_background:
@@ -100,9 +86,6 @@ class Load:
         for transport in self.plan.transports:
             self.by_transport[transport.name] = Tally()
         self._ids = _Ids()
-        self._known = _Known(
-            known_deviations(self.served.entry.name, self.served.version, self._registry), self.served.version
-        )
 
     @property
     def total(self) -> Tally:
@@ -110,9 +93,40 @@ class Load:
         return Tally.of(self.by_transport.values())
 
     @property
+    def begun(self) -> int:
+        """Conversations that were begun, each counted once."""
+        return sum(state.begun for state in self.clients.states)
+
+    @property
+    def at_once(self) -> int:
+        """Conversations that are held now."""
+        return sum(len(state.open) for state in self.clients.states)
+
+    @property
+    def cut_off(self) -> int:
+        """Conversations that were ended before their time."""
+        return sum(state.cut_off for state in self.clients.states)
+
+    @property
+    def late_s(self) -> float:
+        """How much later than planned a conversation began, at the most."""
+        return max((state.late_s for state in self.clients.states), default=0.0)
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time of the clients."""
+        return sum(state.cpu_s for state in self.clients.states)
+
+    @property
+    def samples(self) -> dict[str, list[Sample]]:
+        """Of memory and handles, by whose they are."""
+        server = {"server": self._server} if self.server_pid is not None else {}
+        return {**self.clients.samples, **server}
+
+    @property
     def elapsed_s(self) -> float:
         """Seconds since the start, or that it took."""
-        return self.seconds or (time.perf_counter() - self._started if self._started else 0.0)
+        return self.seconds or self.clients.elapsed_s
 
     @property
     def wrong(self) -> bool:
@@ -126,90 +140,35 @@ class Load:
         Raises:
             DialectError: the model's family cannot express what a turn says.
             BookError: the server takes no scripts, or does not answer.
+            ClusterError: the clients cannot be begun on the cluster.
         """
-        scripts = put_scripts(self.scenario, self.served) if self.served.scripted else None
+        book, scripts = put_scripts(self.scenario, self.served) if self.served.scripted else (None, None)
         try:
-            await self._run(scripts, stop or asyncio.Event())
+            context = await asyncio.to_thread(context_of, self.served.endpoint)
+            known = known_deviations(self.served.entry.name, self.served.version, self._registry)
+            named = tied.named(self.scenario, self._registry)
+            held = Held(self.scenario, self.plan, Part(), self.served, scripts, context, known, named)
+            async with self._watched():
+                await self.clients.hold(held, Listener(self._taken, self._between), stop or asyncio.Event())
             self.running = await health.left_running(self.served.endpoint)
         finally:
-            if scripts is not None:
-                await asyncio.to_thread(scripts.book.close)
+            if book is not None:
+                await asyncio.to_thread(book.close)
 
-    async def _run(self, scripts: Scripts | None, stop: asyncio.Event) -> None:
-        context = context_of(self.served.endpoint)
-        timeout = aiohttp.ClientTimeout(total=self.served.endpoint.request_s)
-        connector = aiohttp.TCPConnector(limit=0, ssl=tls())
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=True) as session:
-            self._started, cpu = time.perf_counter(), time.process_time()
-            setting = Setting(
-                self.scenario,
-                self.plan,
-                self.served,
-                scripts,
-                context,
-                session,
-                self._started,
-                self._known.marked,
-                self._tied,
-                self._taken,
-                self._between,
-            )
-            watching = [asyncio.create_task(each) for each in self._watches()]
-            try:
-                await self._until(stop, self._all(setting))
-            finally:
-                self.seconds, self.cpu_s = self.elapsed_s, time.process_time() - cpu
-                for task in watching:
-                    task.cancel()
-
-    def _watches(self) -> Iterator[Coroutine[None, None, None]]:
-        yield health.watch(lambda: self.elapsed_s, health.itself, self.samples.setdefault("client", []))
-        if self.server_pid is not None:
-            processes = partial(health.with_descendants, self.server_pid)
-            yield health.watch(lambda: self.elapsed_s, processes, self.samples.setdefault("server", []))
-
-    async def _until(self, stop: asyncio.Event, work: Coroutine[None, None, None]) -> None:
-        working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    @asynccontextmanager
+    async def _watched(self) -> AsyncIterator[None]:
+        """Samples the server meanwhile, and takes the time."""
+        processes = partial(health.with_descendants, self.server_pid or 0)
+        watch = health.watch(lambda: self.elapsed_s, processes, self._server)
+        watching = asyncio.create_task(watch) if self.server_pid is not None else None
         try:
-            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            yield
         finally:
-            stopping.cancel()
-            if not working.done():
-                self.cut_off = self.at_once
-                working.cancel()
-        with suppress(asyncio.CancelledError):
-            await working
-
-    async def _all(self, setting: Setting) -> None:
-        most = self.plan.conversations(len(self.scenario.turns))
-        gate = asyncio.Semaphore(self.plan.at_once or sys.maxsize)
-        async with asyncio.TaskGroup() as conversations:
-            for number, at_s in enumerate(self.plan.begins()):
-                if number == most or not await self._may_begin(at_s, gate):
-                    return
-                self.begun, self.at_once = self.begun + 1, self.at_once + 1
-                conversations.create_task(self._one(setting, number, gate))
-
-    async def _may_begin(self, at_s: float, gate: asyncio.Semaphore) -> bool:
-        """Waits until a further conversation may begin; False where the load's time is over."""
-        end_s = self.plan.duration_s or float("inf")
-        await asyncio.sleep(max(0.0, min(at_s, end_s) - self.elapsed_s))
-        await gate.acquire()
-        if self.elapsed_s >= end_s:
-            return False
-        if self.plan.rate:
-            self.late_s = max(self.late_s, self.elapsed_s - at_s)
-        return True
-
-    async def _one(self, setting: Setting, number: int, gate: asyncio.Semaphore) -> None:
-        try:
-            await talk(setting, number)
-        finally:
-            self.at_once -= 1
-            gate.release()
-
-    def _tied(self, turn: Turn, result: TurnResult, label: str) -> None:
-        tied.mark_turn(turn, result, label, self.served, self._registry)
+            self.seconds = self.elapsed_s
+            if watching is not None:
+                watching.cancel()
+            else:
+                watch.close()
 
     def _taken(self, taken: Taken) -> None:
         answer = taken.result.answer
@@ -243,6 +202,7 @@ class Load:
             else None,
             "left_running": self.running,
             "stopped": self.stopped,
+            **self.clients.as_json(),
             "total": total.as_json(self.seconds),
             "by_transport": {name: tally.as_json(self.seconds) for name, tally in self.by_transport.items()},
             "drift": {
@@ -267,20 +227,3 @@ class _Ids:
         if len(self._kept) > IDS_KEPT:
             self._kept.popitem(last=False)
         return True
-
-
-class _Known:
-    """Marks findings that are known; the same finding comes with every stream, and is looked up once."""
-
-    def __init__(self, deviations: Sequence[KnownDeviation], version: str) -> None:
-        self._deviations, self._version = deviations, version
-        self._marks: dict[tuple[str, str, str, str], str] = {}
-
-    def marked(self, finding: Finding) -> Finding:
-        """The finding, with the reference of the deviation that it belongs to."""
-        key = (finding.code, finding.path, finding.expected, finding.kind)
-        if key not in self._marks:
-            if len(self._marks) >= KNOWN_KEPT:
-                self._marks.clear()
-            self._marks[key] = apply_known([finding], self._deviations, self._version)[0].known
-        return replace(finding, known=self._marks[key]) if self._marks[key] else finding

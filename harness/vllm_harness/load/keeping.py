@@ -65,6 +65,7 @@ class Keeper:
                 findings=(*mismatches, *(_finding(each, exchange) for each in result.findings)),
                 started=round(self._epoch + taken.began_s, 6),
                 seconds=None if taken.heard is None else round(taken.heard.seconds, 6),
+                node=taken.node,
             )
         )
 

@@ -53,11 +53,11 @@ class Scripts:
     """What a scripted model says in a load: a book with a rule for each turn of any conversation.
 
     Attributes:
-        book: on the server.
+        book: its name on the server.
         said: what is said in each turn, by its name.
     """
 
-    book: ScriptBook
+    book: str
     said: Mapping[str, Say]
 
     def meaning(self, turn: Turn, conversation: int) -> Meaning | None:
@@ -67,8 +67,8 @@ class Scripts:
         return found if isinstance(found, Meaning) else None
 
 
-def put_scripts(scenario: Scenario, served: Served) -> Scripts:
-    """Puts the book of a load on a server.
+def put_scripts(scenario: Scenario, served: Served) -> tuple[ScriptBook, Scripts]:
+    """Puts the book of a load on a server; gives it, and what its clients need of it.
 
     Raises:
         DialectError: the model's family cannot express what a turn says.
@@ -97,7 +97,7 @@ def put_scripts(scenario: Scenario, served: Served) -> Scripts:
         )
         if len(says) == 1:
             said[turn.name] = says[0]
-    return Scripts(book, said)
+    return book, Scripts(book.name, said)
 
 
 def repeating(say: Say) -> Say:

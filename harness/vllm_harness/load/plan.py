@@ -1,10 +1,11 @@
-"""What a load does: how many conversations, when each begins, and which streams a client leaves."""
+"""What a load does: how many conversations, when each begins, which streams a client leaves; its parts."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from vllm_harness.errors import UsageError
 from vllm_harness.scenarios.format import MissingToolCall
@@ -85,3 +86,38 @@ class Plan:
             return None
         draw = random.Random(f"{self.seed}/{conversation}/{turn}")
         return draw.randrange(LEFT_BY) if draw.random() < self.cancel else None
+
+
+@dataclass(frozen=True)
+class Part:
+    """The conversations that one client holds: every so many-th, so that the parts begin side by side.
+
+    Attributes:
+        number: of the part, from 0 on.
+        of: how many parts the load has.
+    """
+
+    number: int = 0
+    of: int = 1
+
+    def at_once(self, plan: Plan) -> int | None:
+        """The most conversations of this part at once; None: no limit."""
+        if plan.at_once is None:
+            return None
+        each, rest = divmod(plan.at_once, self.of)
+        return each + (self.number < rest)
+
+    def begins(self, plan: Plan, turns: int) -> Iterator[tuple[int, float]]:
+        """The conversations of so many turns, and when each is to begin, in seconds after the start."""
+        most = plan.conversations(turns)
+        numbers = count() if most is None else range(most)
+        for number, at_s in zip(numbers, plan.begins(), strict=False):
+            if number % self.of == self.number:
+                yield number, at_s
+
+
+def parts_of(plan: Plan, turns: int, clients: int) -> list[Part]:
+    """A part for each client, so far as there is a conversation for it at a time."""
+    bounds = [each for each in (plan.at_once, plan.conversations(turns)) if each is not None]
+    of = max(1, min([clients, *bounds]))
+    return [Part(number, of) for number in range(of)]

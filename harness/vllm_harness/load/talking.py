@@ -38,6 +38,7 @@ class Taken:
         result: what became of it.
         heard: the answer; None where the turn was left out.
         began_s: seconds after the load's start.
+        node: of a cluster, where its client ran.
     """
 
     conversation: int
@@ -46,6 +47,7 @@ class Taken:
     result: TurnResult
     heard: Heard | None
     began_s: float
+    node: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ class _Talk:
         }
         if self._setting.scripts is None:
             return headers
-        return {**headers, BOOK_HEADER: self._setting.scripts.book.name, TURN_HEADER: turn.name}
+        return {**headers, BOOK_HEADER: self._setting.scripts.book, TURN_HEADER: turn.name}
 
     def _judge(self, turn: Turn, result: TurnResult, heard: Heard) -> None:
         reply, transport = heard.reply, self._transport

@@ -5,13 +5,11 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from threading import Lock
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -60,6 +58,73 @@ class MutantFate(StrictModel):
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class Trial:
+    """A mutant and the tests that judge it, on whatever machine.
+
+    Attributes:
+        mutant: which.
+        chosen: the tests, in the order in which they run.
+        of: how many run what it changes.
+        importers: the modules that import the one that it changes.
+        suites: of which vLLM they are.
+    """
+
+    mutant: ServingMutant
+    chosen: tuple[TestLines, ...]
+    of: int
+    importers: tuple[str, ...]
+    suites: Suites
+
+    def fate(self) -> MutantFate:
+        """Judges the mutant here."""
+        mutant = self.mutant
+        about = {"id": mutant.id, "file": mutant.file, "kind": mutant.kind, "digest": mutant.digest}
+        fate = MutantFate(**about, fate="unreached", of=self.of)
+        if not self.chosen:
+            return fate
+        started = time.monotonic()
+        try:
+            with tempfile.TemporaryDirectory(prefix="vllm-harness-mutant-") as folder:
+                update = self._judged(Path(folder))
+        except UsageError as error:
+            update = {"fate": "not judged", "why": error.message}
+        return fate.model_copy(update={**update, "seconds": round(time.monotonic() - started, 1)})
+
+    def _judged(self, folder: Path) -> dict[str, Any]:
+        first, mark = write_changed(folder, self.mutant, self.importers)
+        plan, outcomes, log = folder / "plan.json", folder / "outcomes", folder / "log"
+        plan.write_text(
+            JudgingPlan(tests=tuple(test.test for test in self.chosen), outcomes=outcomes).model_dump_json()
+        )
+        code = self._suites(self.chosen).run(JUDGING, first, {JUDGING_PLAN: str(plan)}, log, LIMIT_S)
+        found = _read(outcomes)
+        update = verdict(found, loaded=mark.exists())
+        if update["fate"] == "killed" and any(text in update["why"] for text in OUT_OF_TIME):
+            by = next(test for test in self.chosen if test.test == update["by"])
+            if not self._passes_unchanged(by, folder):
+                update = {"fate": "not judged", "why": f"{by.test} runs out of time without it, too"}
+        if update["fate"] == "survived" and (code not in ENDED or len(found) < len(self.chosen)):
+            last = log.read_text(errors="replace").splitlines()[-3:]
+            update = {"fate": "not judged", "why": f"pytest ended with {code}: {' | '.join(last)}"}
+        return {**update, "ran": len(found)}
+
+    def _passes_unchanged(self, test: TestLines, folder: Path) -> bool:
+        """Whether a test that ran out of time passes without the mutant, as busy as the machine is now."""
+        first, plan, outcomes = folder / "nothing.py", folder / "plan.json", folder / "unchanged"
+        first.write_text("")
+        plan.write_text(JudgingPlan(tests=(test.test,), outcomes=outcomes).model_dump_json())
+        suites = self._suites([test])
+        suites.run(JUDGING, first, {JUDGING_PLAN: str(plan)}, folder / "log", LIMIT_S)
+        return any(outcome.outcome in ("passed", "known") for outcome in _read(outcomes))
+
+    def _suites(self, chosen: Sequence[TestLines]) -> Suites:
+        """The models and files of these tests alone."""
+        models = dict.fromkeys(test.target.partition("-")[2] for test in chosen)
+        paths = dict.fromkeys(test.test.partition("::")[0] for test in chosen)
+        return replace(self.suites, models=tuple(models), paths=tuple(paths))
+
+
 @dataclass
 class Judge:
     """Judges mutants of one vLLM.
@@ -77,101 +142,24 @@ class Judge:
     most: int = 0
     _kills: dict[str, Counter[str]] = field(default_factory=dict)
 
-    def all(
-        self,
-        mutants: Sequence[ServingMutant],
-        done: Callable[[MutantFate], None],
-        *,
-        parallel: int = 1,
-        limit_s: float | None = None,
-    ) -> list[MutantFate]:
-        """Judges them in their order, so many at a time.
-
-        Args:
-            mutants: which.
-            done: called with each fate, by one thread at a time.
-            parallel: how many at a time.
-            limit_s: seconds after which no other one is begun.
-        """
-        ends = None if limit_s is None else time.monotonic() + limit_s
-        lock = Lock()
-
-        def judge_one(mutant: ServingMutant) -> MutantFate | None:
-            if ends is not None and time.monotonic() > ends:
-                return None
-            fate = self.one(mutant)
-            with lock:
-                self.learn([fate])
-                done(fate)
-            return fate
-
-        with ThreadPoolExecutor(parallel) as pool:
-            return [fate for fate in pool.map(judge_one, mutants) if fate is not None]
-
     def learn(self, fates: Iterable[MutantFate]) -> None:
         """Has the tests that killed mutants of a file run first for its others."""
         for fate in fates:
             if fate.fate == "killed":
                 self._kills.setdefault(fate.file, Counter())[fate.by] += 1
 
-    def one(self, mutant: ServingMutant) -> MutantFate:
-        """Judges a mutant."""
+    def trial(self, mutant: ServingMutant) -> Trial:
+        """A mutant with the tests that judge it, by what is known now."""
         running = self.coverage.running(mutant.file, mutant.span)
         depth = partial(lines_run, file=mutant.file, span=mutant.span)
         chosen = choose(running, self.most, self._kills.get(mutant.file), depth)
-        fate = MutantFate(
-            id=mutant.id,
-            file=mutant.file,
-            kind=mutant.kind,
-            digest=mutant.digest,
-            fate="unreached",
-            of=len(running),
-        )
-        if not chosen:
-            return fate
-        started = time.monotonic()
-        try:
-            with tempfile.TemporaryDirectory(prefix="vllm-harness-mutant-") as folder:
-                fate = self._judged(fate, mutant, chosen, Path(folder))
-        except UsageError as error:
-            fate = fate.model_copy(update={"fate": "not judged", "why": error.message})
-        return fate.model_copy(update={"seconds": round(time.monotonic() - started, 1)})
-
-    def _judged(
-        self, fate: MutantFate, mutant: ServingMutant, chosen: Sequence[TestLines], folder: Path
-    ) -> MutantFate:
         module = module_of(mutant.file).removesuffix(".__init__")
-        first, mark = write_changed(folder, mutant, all_importers(module, self.importers))
-        plan, outcomes, log = folder / "plan.json", folder / "outcomes", folder / "log"
-        plan.write_text(
-            JudgingPlan(tests=tuple(test.test for test in chosen), outcomes=outcomes).model_dump_json()
-        )
-        code = self._suites(chosen).run(JUDGING, first, {JUDGING_PLAN: str(plan)}, log, LIMIT_S)
-        found = _read(outcomes)
-        update = verdict(found, loaded=mark.exists())
-        if update["fate"] == "killed" and any(text in update["why"] for text in OUT_OF_TIME):
-            by = next(test for test in chosen if test.test == update["by"])
-            if not self._passes_unchanged(by, folder):
-                update = {"fate": "not judged", "why": f"{by.test} runs out of time without it, too"}
-        if update["fate"] == "survived" and (code not in ENDED or len(found) < len(chosen)):
-            last = log.read_text(errors="replace").splitlines()[-3:]
-            update = {"fate": "not judged", "why": f"pytest ended with {code}: {' | '.join(last)}"}
-        return fate.model_copy(update={**update, "ran": len(found)})
+        importers = all_importers(module, self.importers)
+        return Trial(mutant, tuple(chosen), len(running), tuple(importers), self.suites)
 
-    def _passes_unchanged(self, test: TestLines, folder: Path) -> bool:
-        """Whether a test that ran out of time passes without the mutant, as busy as the machine is now."""
-        first, plan, outcomes = folder / "nothing.py", folder / "plan.json", folder / "unchanged"
-        first.write_text("")
-        plan.write_text(JudgingPlan(tests=(test.test,), outcomes=outcomes).model_dump_json())
-        suites = self._suites([test])
-        suites.run(JUDGING, first, {JUDGING_PLAN: str(plan)}, folder / "log", LIMIT_S)
-        return any(outcome.outcome in ("passed", "known") for outcome in _read(outcomes))
-
-    def _suites(self, chosen: Sequence[TestLines]) -> Suites:
-        """The models and files of these tests alone."""
-        models = dict.fromkeys(test.target.partition("-")[2] for test in chosen)
-        paths = dict.fromkeys(test.test.partition("::")[0] for test in chosen)
-        return replace(self.suites, models=tuple(models), paths=tuple(paths))
+    def one(self, mutant: ServingMutant) -> MutantFate:
+        """Judges a mutant here."""
+        return self.trial(mutant).fate()
 
 
 def verdict(outcomes: Sequence[TestOutcome], *, loaded: bool) -> dict[str, str]:

@@ -11,12 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vllm_harness.errors import UsageError
-from vllm_harness.files.paths import checkout
+from vllm_harness.files.paths import root_of_tests
+from vllm_harness.machine.processes import killed_with_parent
 from vllm_harness.server.fork_server import FIRST
 
 SUITES = ("tests/behaviours", "tests/harmony", "tests/standard")
 """The suites that judge, relative to the checkout."""
+TESTS = "tests"
 TEST_LIMIT_S = 240
 """Seconds after which a test counts as failed."""
 ENDED = {0, 1, 2, 5}
@@ -48,11 +49,12 @@ class Suites:
             variables: for the process.
             log: gets its output.
         """
+        root = root_of_tests(TESTS)
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", *self._arguments(plugin)],
+                [*killed_with_parent(), sys.executable, "-m", "pytest", *self._arguments(plugin, root)],
                 env={**os.environ, **variables, FIRST: str(first)},
-                cwd=_checkout(),
+                cwd=root,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -67,18 +69,11 @@ class Suites:
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
-    def _arguments(self, plugin: str) -> Sequence[str]:
+    def _arguments(self, plugin: str, root: Path) -> Sequence[str]:
         return [
             *("-q", "-p", plugin, "-p", "no:cacheprovider", "-p", "no:randomly"),
-            *(f"--timeout={TEST_LIMIT_S}", f"--rootdir={_checkout()}"),
+            *(f"--timeout={TEST_LIMIT_S}", f"--rootdir={root}"),
             *("--vllm-lane=scripted", f"--vllm-spec={self.vllm}"),
             *(f"--vllm-model={model}" for model in self.models),
             *self.paths,
         ]
-
-
-def _checkout() -> Path:
-    root = checkout()
-    if root is None:
-        raise UsageError("the installed package has no suites", hint="run this in a checkout of vllm-harness")
-    return root

@@ -25,6 +25,11 @@ def check(scenario: Scenario, registry: Defects) -> None:
             find(each.defect, registry)
 
 
+def named(scenario: Scenario, registry: Defects) -> Defects:
+    """The defects that the turns are said to show, by id."""
+    return {each.defect: registry[each.defect] for turn in scenario.turns for each in turn.known}
+
+
 def mark(
     scenario: Scenario, served: Served, conversations: Sequence[Conversation], registry: Defects
 ) -> None:

@@ -27,10 +27,11 @@ SCRIPTED_ARGS: dict[Frontend, tuple[str, ...]] = {
 FRONTEND_ENV: dict[Frontend, dict[str, str]] = {"python": {}, "rust": {"VLLM_USE_RUST_FRONTEND": "1"}}
 NOT_INHERITED = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
 OUR_OWN = "VLLM_HARNESS_"  # prefix of the harness's own variables, which vLLM would warn about
+LOCAL = "127.0.0.1"
 # flags that only the harness sets, and the argument of RemoteServer to use instead
 OWN_FLAGS = {
     "--port": "use port=",
-    "--host": "leave it out: servers listen on 127.0.0.1",
+    "--host": "leave it out: servers listen on 127.0.0.1, or on their node's address for clients elsewhere",
     "--uds": "leave it out: servers listen on a port",
 }
 
@@ -47,6 +48,7 @@ class Launch:
         args: its flags, without host and port.
         env: variables beside the inherited ones.
         frontend: the HTTP front end of vLLM that answers.
+        host: the address of this machine that it listens on.
     """
 
     entry: ModelEntry
@@ -56,6 +58,7 @@ class Launch:
     args: tuple[str, ...]
     env: dict[str, str] = field(default_factory=dict)
     frontend: Frontend = "python"
+    host: str = LOCAL
 
     @property
     def name(self) -> str:
@@ -67,7 +70,7 @@ class Launch:
         serve = [*self.environment.serve_command, self.model, "--served-model-name", self.name, *self.args]
         if self.frontend == "rust" and self.lane == "scripted":
             return [str(self.environment.python), str(IN_SERVER / "vllm_harness_proxy.py"), str(port), *serve]
-        return [*serve, "--host", "127.0.0.1", "--port", str(port)]
+        return [*serve, "--host", self.host, "--port", str(port)]
 
     @property
     def api_key(self) -> str:
@@ -99,6 +102,7 @@ def plan_launch(
     args: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     frontend: Frontend = "python",
+    host: str = LOCAL,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Launch:
     """The launch of a server of this entry, with its assets fetched.
@@ -107,6 +111,7 @@ def plan_launch(
         args: flags after the entry's own; vLLM takes the last of two equal flags.
         env: variables over the entry's own.
         frontend: the HTTP front end of vLLM that is to answer.
+        host: the address of this machine that it listens on.
         progress: receives a line for each download.
 
     Raises:
@@ -130,6 +135,11 @@ def plan_launch(
             f"{environment.describe()} has no {frontend} front end",
             hint="use an official wheel from 0.33.0 on; on CPU that is a graft, such as 0.33.0@0.32.0",
         )
+    if host != LOCAL and frontend == "rust" and lane == "scripted":
+        raise UsageError(
+            f"scripts reach the Rust front end on {LOCAL} alone, not on {host}",
+            hint="use the Python front end, or the live lane",
+        )
     for flag in args:
         if flag.split("=", 1)[0] in OWN_FLAGS:
             raise UsageError(f"{flag} is set by the harness", hint=OWN_FLAGS[flag.split("=", 1)[0]])
@@ -149,6 +159,7 @@ def plan_launch(
         args=every_flag,
         env={**assets_env, **flags.env, **FRONTEND_ENV[frontend], **tools_env, **(env or {})},
         frontend=frontend,
+        host=host,
     )
 
 

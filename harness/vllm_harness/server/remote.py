@@ -28,7 +28,7 @@ from vllm_harness.scripted.book import Script, ScriptBook
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.server import blocks, errors, fork_server, kept
 from vllm_harness.server.diagnosis import diagnose, last_words, log_lines
-from vllm_harness.server.launch import Launch, plan_launch
+from vllm_harness.server.launch import LOCAL, Launch, plan_launch
 from vllm_harness.server.leases.allocation import lease_for, models_held
 from vllm_harness.server.leases.lease import Lease
 from vllm_harness.server.leases.needs import Start, taken_gib
@@ -75,6 +75,7 @@ class RemoteServer:
         frontend: the HTTP front end of vLLM that is to answer.
         args: `vllm serve` flags after the entry's own; the last of two equal flags counts.
         env: variables over the entry's own.
+        host: the address of this machine that it listens on, where clients elsewhere are to reach it.
         port: a fixed port; by default a free one is leased.
         cold_start: start a new interpreter, not a fork of the fork server (which only CPU servers use).
         keep: leave it running at the end, and adopt an equal server that an earlier run kept.
@@ -95,6 +96,7 @@ class RemoteServer:
         frontend: Frontend = "python",
         args: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        host: str = LOCAL,
         port: int | None = None,
         cold_start: bool = False,
         keep: bool = False,
@@ -107,7 +109,9 @@ class RemoteServer:
         else:
             entry = model if isinstance(model, ModelEntry) else load_models(models_file).get(model)
             environment = vllm if isinstance(vllm, Environment) else resolve(vllm, create=True)
-            self.launch = plan_launch(entry, environment, lane=lane, args=args, env=env, frontend=frontend)
+            self.launch = plan_launch(
+                entry, environment, lane=lane, args=args, env=env, frontend=frontend, host=host
+            )
         self._fixed_port = port
         self._cold_start = cold_start
         self.keep = keep
@@ -182,7 +186,7 @@ class RemoteServer:
     def endpoint(self) -> Endpoint:
         """Its address, for clients."""
         return Endpoint(
-            f"http://127.0.0.1:{self.port}",
+            f"http://{self.launch.host}:{self.port}",
             api_key=self.launch.api_key,
             request_s=self.entry.limits.request_s,
         )

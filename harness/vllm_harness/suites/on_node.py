@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vllm_harness.errors import HarnessError, UsageError
-from vllm_harness.files.paths import checkout
+from vllm_harness.errors import HarnessError
+from vllm_harness.files.paths import root_of_tests
 from vllm_harness.machine.processes import killed_with_parent
 from vllm_harness.runs.reading import records
 from vllm_harness.runs.records import AnyRecord, End, Header
@@ -54,7 +54,7 @@ def run_suite(cell: str, suite: str, options: Sequence[str]) -> SuiteResult:
         SuiteError: pytest ended otherwise than after its last test; with its last lines.
         UsageError: this machine has no suites.
     """
-    root = _root(suite)
+    root = root_of_tests(suite)
     with tempfile.TemporaryDirectory(prefix="vllm-harness-suite-") as folder:
         kept, output = Path(folder) / "run", Path(folder) / "output"
         command = [
@@ -75,17 +75,6 @@ def run_suite(cell: str, suite: str, options: Sequence[str]) -> SuiteResult:
         found = [record for _, record in records(kept)] if any(kept.glob("*")) else []
     left = tuple(record for record in found if not isinstance(record, Header | End))
     return SuiteResult(cell, socket.gethostname(), left)
-
-
-def _root(suite: str) -> Path:
-    """The folder that the suites are in: a checkout, or what was shipped with the run."""
-    for root in filter(None, (checkout(), Path.cwd())):
-        if (root / suite).is_dir():
-            return root
-    raise UsageError(
-        f"{socket.gethostname()} has no {suite}",
-        hint="let the run ship it (VLLM_HARNESS_RAY_SHIP=1), or give the nodes a checkout",
-    )
 
 
 def _run(command: Sequence[str], root: Path, output: int) -> int:

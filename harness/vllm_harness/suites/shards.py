@@ -12,6 +12,8 @@ from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.server.leases.allocation import expected_needs
 from vllm_harness.suites.on_node import SuiteResult, run_suite
 
+BY_RAY = ("--vllm-server-arg=--distributed-executor-backend=ray",)
+"""Has vLLM's workers run on the GPUs that Ray gives them, on whatever nodes."""
 SERVERS = 2
 """Servers that a test may use at once, beside others that wait for memory on their node."""
 
@@ -51,6 +53,9 @@ def shard_of(job: TargetJob) -> Shard[SuiteResult]:
         preparation=Preparation(f"vLLM {job.vllm.spec}", partial(_prepare, job.vllm)),
         server=job.name,
         weight=float(len(job.suites)),
+        over_nodes=partial(_suites_named, replace(job, arguments=(*BY_RAY, *job.arguments)))
+        if gpus
+        else None,
     )
 
 

@@ -10,11 +10,13 @@ import pytest
 
 from vllm_harness.cli.arguments import with_address
 from vllm_harness.cli.cluster import executor_of, resume
+from vllm_harness.cli.load import _clients
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.executors.places import Placed, Places
 from vllm_harness.executors.shard import Needs
 from vllm_harness.executors.shipping import SHIP, make_wheel, pins, runtime_env
 from vllm_harness.executors.this_machine import ThisMachine
+from vllm_harness.load.clients import Here
 
 
 @pytest.mark.parametrize(
@@ -40,6 +42,14 @@ def test_without_the_option_cells_run_here(tmp_path: Path) -> None:
 def test_jobs_are_of_this_machine(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--jobs"), executor_of("auto", 3, tmp_path):
         pass
+
+
+def test_clients_are_of_a_cluster(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--clients"), _clients("", 2, tmp_path):
+        pass
+    with _clients("", None, tmp_path) as (clients, reach):
+        assert isinstance(clients, Here)
+        assert reach == {}
 
 
 @pytest.mark.parametrize(
@@ -83,6 +93,14 @@ def test_the_harness_travels_as_a_wheel_with_the_versions_of_here(
     assert packages == pins()
     assert {"httpx", "pydantic", "uv"} <= {pin.partition("==")[0] for pin in packages}
     assert not any(pin.startswith(("ray", "mypy")) for pin in packages)
+
+
+def test_the_packages_of_an_extra_travel_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SHIP, "1")
+    *packages, _ = runtime_env(tmp_path, extra="load")["uv"]["packages"]
+    names = {pin.partition("==")[0] for pin in packages}
+    assert {"aiohttp", "hdrhistogram", "multidict"} <= names
+    assert not {"aiohttp", "ray", "mypy"} & {pin.partition("==")[0] for pin in pins()}
 
 
 def test_nothing_travels_where_the_nodes_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from vllm_harness.errors import UsageError
 from vllm_harness.machine.node_memory import NodeMemory
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.leases import allocation as leases
-from vllm_harness.server.leases.allocation import gpus_needed, lease_for
+from vllm_harness.server.leases.allocation import gpus_needed, lease_for, workers_by_ray
 from vllm_harness.server.leases.ledger import Room
 from vllm_harness.server.leases.needs import FORK_SERVER_GIB, MARGIN, SPARE_GIB, STAND_IN_GIB, Start
 
@@ -35,6 +35,20 @@ from vllm_harness.server.leases.needs import FORK_SERVER_GIB, MARGIN, SPARE_GIB,
 )
 def test_gpus_needed(args: tuple[str, ...], count: int) -> None:
     assert gpus_needed(args) == count
+
+
+@pytest.mark.parametrize(
+    ("args", "by_ray"),
+    [
+        ((), False),
+        (("--distributed-executor-backend", "ray"), True),
+        (("--distributed_executor_backend=ray",), True),
+        (("--distributed-executor-backend=ray", "--distributed-executor-backend=mp"), False),
+        (("--distributed-executor-backend",), False),
+    ],
+)
+def test_gpus_of_workers_that_ray_runs_are_left_to_it(args: tuple[str, ...], by_ray: bool) -> None:
+    assert workers_by_ray(args) is by_ray
 
 
 @pytest.fixture

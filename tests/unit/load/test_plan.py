@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vllm_harness.errors import UsageError
-from vllm_harness.load.plan import LEFT_BY, Plan
+from vllm_harness.load.plan import LEFT_BY, Part, Plan, parts_of
 from vllm_harness.scenarios.running import transports_of
 
 STREAMED = transports_of((), (True,))
@@ -69,3 +69,33 @@ def test_a_share_of_the_streams_is_left() -> None:
     assert set(left) == set(range(LEFT_BY))
     assert drawn() == drawn() != drawn(seed=1)
     assert plan().leaves_after(0, "ask") is None
+
+
+def test_the_parts_of_a_load_are_the_whole_at_its_times() -> None:
+    whole = plan(requests=300, concurrency=10, rate=5.0)
+    parts = parts_of(whole, 3, 4)
+    held = [list(part.begins(whole, 3)) for part in parts]
+    assert sorted(each for of_part in held for each in of_part) == list(
+        enumerate(islice(whole.begins(), 100))
+    )
+    assert [len(of_part) for of_part in held] == [25, 25, 25, 25]
+    assert [part.at_once(whole) for part in parts] == [3, 3, 2, 2]
+    assert Part().at_once(plan(rate=5.0)) is None
+
+
+def test_a_load_without_an_end_has_parts_without_one() -> None:
+    endless = plan(requests=None, duration_s=1.0, concurrency=2)
+    assert [number for number, _ in islice(Part(1, 2).begins(endless, 3), 3)] == [1, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("more", "parts"),
+    [
+        ({"requests": 300, "concurrency": 2}, 2),
+        ({"requests": 9, "concurrency": 8}, 3),
+        ({}, 1),
+        ({"rate": 9.0}, 4),
+    ],
+)
+def test_there_is_no_part_without_a_conversation(more: dict[str, Any], parts: int) -> None:
+    assert len(parts_of(plan(**more), 3, 8)) == parts

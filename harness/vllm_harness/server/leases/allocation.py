@@ -51,6 +51,8 @@ def lease_for(launch: Launch, *, forked: bool = False) -> Lease:
         UsageError: a variable is not a number.
     """
     wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
+    if launch.environment.device == "cuda" and workers_by_ray(launch.args):
+        return Lease([])  # Ray gives them their GPUs, on whatever nodes
     if launch.environment.device == "cuda":
         live, hardware = launch.lane == "live", launch.entry.hardware
         gib = hardware.gpu_memory_gib if live else STAND_IN_GPU_GIB
@@ -159,6 +161,16 @@ def gpus_needed(args: Sequence[str]) -> int:
         sizes: list[int] = list(vars(known).values())
         return prod(max(1, size) for size in sizes)
     return 1
+
+
+def workers_by_ray(args: Sequence[str]) -> bool:
+    """Whether a server with these flags has Ray run its workers; the last of two equal flags counts."""
+    parser = ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
+    parser.add_argument("--distributed-executor-backend", default="")
+    with suppress(ArgumentError):
+        known, _ = parser.parse_known_args([_dashed(arg) for arg in args])
+        return bool(known.distributed_executor_backend == "ray")
+    return False
 
 
 def _dashed(arg: str) -> str:

@@ -1,0 +1,37 @@
+"""What a command that has ended may not leave on a node."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import psutil
+
+from vllm_harness.server import blocks
+from vllm_harness.server.process_tree import ids_alive
+
+
+def servers() -> list[str]:
+    """What runs below the nodes of the cluster that is a server of vLLM, or a supervisor of one."""
+    found = []
+    for process in psutil.process_iter(["name", "cmdline", "environ"]):
+        environ = process.info["environ"] or {}
+        ours = environ.get("RAY_NODE_ID") or environ.get("RAY_JOB_ID")
+        command = " ".join(process.info["cmdline"] or ())
+        if ours and "vllm" in command and "ray::" not in command and "default_worker" not in command:
+            found.append(command[:100])
+    return found
+
+
+def wait_for(condition: Callable[[], object], limit_s: float = 240.0) -> None:
+    """Waits until something holds."""
+    until = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.5)
+
+
+def orphaned_blocks() -> set[str]:
+    """Blocks of shared memory whose server has ended."""
+    names, alive = blocks.names(), ids_alive()
+    return {name for name in names if (server := blocks.server_of(name)) and server not in alive}
