@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from vllm_harness.scripted.data_files import load_data
 from vllm_harness.upstream.results import RESULTS, TestResult, counts
 
 FILE = Path(__file__).with_name("measured.yaml")
+_PLACE = re.compile(r" \(/[^)]*\)")
+"""Where a module lies on this machine, in Python's words about an import."""
 _TESTS = TypeAdapter(dict[str, TestResult])
 IMAGES = "an image model"
 """How the reasons begin of skips on account of a model that takes images."""
@@ -143,7 +146,7 @@ def _measured(results: dict[str, Any]) -> MeasuredRun:
         machine=results["machine"],
         files={file: _file(list(found.values())) for file, found in files.items()},
         skipped=dict(Counter(test.why for _, test in tests if test.outcome == "skipped").most_common()),
-        failures={name: test.why for name, test in every if test.outcome == "failed"},
+        failures={name: _PLACE.sub("", test.why) for name, test in every if test.outcome == "failed"},
         defects=_by_defect((test.why, name) for name, test in every if test.outcome == "defect"),
         retried=dict(Counter(test.retried_for for _, test in tests if test.retries and test.retried_for)),
         wrong=_wrong(tests),

@@ -28,7 +28,9 @@ def run(tmp_path: Path) -> MeasuredRun:
         "test_image": TestResult("skipped", f"{IMAGES}, which is large"),
         "test_unit": TestResult("passed", server=False),
     }
-    results.tests["tests/a/test_unit.py"] = {"test_broken": TestResult("failed", "why", server=False)}
+    results.tests["tests/a/test_unit.py"] = {
+        "test_broken": TestResult("failed", "no 'x' in 'vllm' (/home/me/vllm/x.py)", server=False)
+    }
     results.write(tmp_path)
     (found,) = measured([tmp_path])
     return found
@@ -51,7 +53,10 @@ def test_a_run_is_counted_by_file(run: MeasuredRun) -> None:
     assert (run.wrong.tried, run.wrong.failed, run.wrong.looking) == (3, 1, 2)
     assert run.wrong.any_answer == {"a/test_a.py::test_form": "it asserts <nothing>"}
     assert run.wrong.passed == ("a/test_a.py::test_empty",)
-    assert run.failures == {"a/test_a.py::test_wrong": "assert <a>", "a/test_unit.py::test_broken": "why"}
+    assert run.failures == {
+        "a/test_a.py::test_wrong": "assert <a>",
+        "a/test_unit.py::test_broken": "no 'x' in 'vllm'",
+    }
     assert run.defects == {"a-defect": ["a/test_a.py::test_known"]}
     assert run.retried == {"a-defect": 1}
 
