@@ -10,6 +10,7 @@ from vllm_harness.environments.installer import uv_path
 from vllm_harness.environments.overlay import overlay
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
+from vllm_harness.server.flags import flag_values
 from vllm_harness.terminal.status import Progress, quiet
 
 DEMO_FLAGS = ("--tool-server", "demo")
@@ -74,11 +75,6 @@ def demo_launch(*, scripted: bool, search: bool = False) -> tuple[tuple[str, ...
 
 
 def asks_for_demo(args: Sequence[str]) -> bool:
-    """Whether flags of `vllm serve` name the demo tool server; of two, the last one counts."""
+    """Whether flags of `vllm serve` name the demo tool server."""
     flag, demo = DEMO_FLAGS
-    named = ""
-    for index, arg in enumerate(args):
-        name, joined, value = arg.partition("=")
-        if name.replace("_", "-") == flag:
-            named = value if joined else next(iter(args[index + 1 : index + 2]), "")
-    return named == demo
+    return flag_values(args, [(flag,)], str, "") == [demo]

@@ -7,9 +7,7 @@ each other between runs that share that folder (those of one user, or by VLLM_HA
 from __future__ import annotations
 
 import os
-from argparse import ArgumentError, ArgumentParser
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import floor, prod
@@ -18,6 +16,7 @@ from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry
 from vllm_harness.environments.spec import Environment
 from vllm_harness.machine.gpus import visible_gpus
 from vllm_harness.machine.node_memory import node_memory
+from vllm_harness.server.flags import flag_values
 from vllm_harness.server.fork_server import MODELS_HELD, dismiss_unused, templates
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.leases import memory as memory_leases
@@ -152,28 +151,10 @@ def capacity() -> Capacity:
 
 
 def gpus_needed(args: Sequence[str]) -> int:
-    """How many GPUs a server with these flags runs on; the last of two equal flags counts, as in vLLM."""
-    parser = ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
-    for short, long in PARALLEL:
-        parser.add_argument(short, long, type=int, default=1)
-    with suppress(ArgumentError):  # vLLM itself refuses such flags
-        known, _ = parser.parse_known_args([_dashed(arg) for arg in args])
-        sizes: list[int] = list(vars(known).values())
-        return prod(max(1, size) for size in sizes)
-    return 1
+    """How many GPUs a server with these flags runs on."""
+    return prod(max(1, size) for size in flag_values(args, PARALLEL, int, 1))
 
 
 def workers_by_ray(args: Sequence[str]) -> bool:
-    """Whether a server with these flags has Ray run its workers; the last of two equal flags counts."""
-    parser = ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
-    parser.add_argument("--distributed-executor-backend", default="")
-    with suppress(ArgumentError):
-        known, _ = parser.parse_known_args([_dashed(arg) for arg in args])
-        return bool(known.distributed_executor_backend == "ray")
-    return False
-
-
-def _dashed(arg: str) -> str:
-    """A flag as vLLM reads it: `--tensor_parallel_size` is `--tensor-parallel-size`."""
-    flag, equals, value = arg.partition("=")
-    return flag.replace("_", "-") + equals + value if flag.startswith("--") else arg
+    """Whether a server with these flags has Ray run its workers."""
+    return flag_values(args, [("--distributed-executor-backend",)], str, "") == ["ray"]
