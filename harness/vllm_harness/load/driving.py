@@ -81,8 +81,7 @@ class Load:
         if lacking:
             paths = ", ".join(API_PATHS[api] for api in sorted(lacking))
             raise UsageError(f"the server does not serve {paths}", hint="name the transports that it has")
-        self._registry = load_defects() if self.defects is None else self.defects
-        tied.check(self.scenario, self._registry)
+        self._named = tied.named(self.scenario, load_defects() if self.defects is None else self.defects)
         for transport in self.plan.transports:
             self.by_transport[transport.name] = Tally()
         self._ids = _Ids()
@@ -145,9 +144,8 @@ class Load:
         book, scripts = put_scripts(self.scenario, self.served) if self.served.scripted else (None, None)
         try:
             context = await asyncio.to_thread(context_of, self.served.endpoint)
-            known = known_deviations(self.served.entry.name, self.served.version, self._registry)
-            named = tied.named(self.scenario, self._registry)
-            held = Held(self.scenario, self.plan, Part(), self.served, scripts, context, known, named)
+            known = known_deviations(self.served.entry.name, self.served.version, self.defects)
+            held = Held(self.scenario, self.plan, Part(), self.served, scripts, context, known, self._named)
             async with self._watched():
                 await self.clients.hold(held, Listener(self._taken, self._between), stop or asyncio.Event())
             self.running = await health.left_running(self.served.endpoint)

@@ -107,7 +107,7 @@ def run(
             hint="give each turn a `say`, or run the scenario on the live lane",
         )
     registry = load_defects() if defects is None else defects
-    tied.check(scenario, registry)
+    named = tied.named(scenario, registry)
     lacking = served.endpoint.lacking()
     tries = 1 if served.scripted else attempts
     with ExitStack() as stack:
@@ -127,7 +127,7 @@ def run(
         conversation.findings = apply_known(conversation.findings, known, served.version)
         for turn in conversation.turns:
             turn.findings = apply_known(turn.findings, known, served.version)
-    tied.mark(scenario, served, conversations, registry)
+    tied.mark(scenario, served, conversations, named)
     return conversations
 
 

@@ -18,21 +18,12 @@ from vllm_harness.scenarios.results import Conversation, TurnResult
 Problem = TypeVar("Problem", Finding, Mismatch)
 
 
-def check(scenario: Scenario, registry: Defects) -> None:
-    """Raises DefectsError where a turn is said to show a defect that the registry does not have."""
-    for turn in scenario.turns:
-        for each in turn.known:
-            find(each.defect, registry)
-
-
 def named(scenario: Scenario, registry: Defects) -> Defects:
-    """The defects that the turns are said to show, by id."""
-    return {each.defect: registry[each.defect] for turn in scenario.turns for each in turn.known}
+    """The defects that turns are said to show, by id. Raises DefectsError where the registry lacks one."""
+    return {each.defect: find(each.defect, registry) for turn in scenario.turns for each in turn.known}
 
 
-def mark(
-    scenario: Scenario, served: Served, conversations: Sequence[Conversation], registry: Defects
-) -> None:
+def mark(scenario: Scenario, served: Served, conversations: Sequence[Conversation], defects: Defects) -> None:
     """Marks what is wrong with turns because of defects that they are said to show, `known` in the scenario.
 
     One that a scripted model's server should show, and does not, is a finding of its own.
@@ -40,18 +31,18 @@ def mark(
     for conversation in conversations:
         label = conversation.transport.label
         for turn, result in zip(scenario.turns, conversation.turns, strict=True):
-            mark_turn(turn, result, label, served, registry)
+            mark_turn(turn, result, label, served, defects)
 
 
-def mark_turn(turn: Turn, result: TurnResult, label: str, served: Served, registry: Defects) -> None:
+def mark_turn(turn: Turn, result: TurnResult, label: str, served: Served, defects: Defects) -> None:
     """Does so for a turn over the transport of this label."""
     if result.reply is not None:
-        for defect in _of(turn, label, served, registry):
+        for defect in _of(turn, label, served, defects):
             _mark(result, defect, f"{label}, turn {turn.name}", served)
 
 
-def _of(turn: Turn, label: str, served: Served, registry: Defects) -> list[Defect]:
-    named = [registry[each.defect] for each in turn.known if label in each.over]
+def _of(turn: Turn, label: str, served: Served, defects: Defects) -> list[Defect]:
+    named = [defects[each.defect] for each in turn.known if label in each.over]
     return [defect for defect in named if defect.holds_for(served.version, served.entry.name)]
 
 

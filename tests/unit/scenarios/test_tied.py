@@ -79,10 +79,10 @@ def test_other_transports_and_versions_do_not_show_it(elsewhere: dict[str, str])
 
 def test_an_unknown_defect_is_told_with_the_nearest() -> None:
     with pytest.raises(DefectsError, match="'acme-2'") as caught:
-        tied.check(scenario("acme-2"), ACME)
+        tied.named(scenario("acme-2"), ACME)
     assert "acme-1" in str(caught.value)
 
 
 def test_the_stories_name_defects_that_there_are() -> None:
     for path in stories_of_package():
-        tied.check(read_scenario(path), load_defects())
+        tied.named(read_scenario(path), load_defects())
