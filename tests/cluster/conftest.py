@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from tests.cluster.command import begun
 from vllm_harness.executors.places import Placed
 from vllm_harness.executors.ray_cluster import RayCluster, connected
+
+Begin = Callable[..., subprocess.Popen[str]]
 
 NODE = {"num_cpus": 2, "memory": 4 * 2**30, "object_store_memory": 80 * 2**20}
 
@@ -48,6 +52,21 @@ def ray(nodes: Any) -> Iterator[Any]:
     """Ray, connected to the cluster; the workers are of this environment, so nothing is shipped."""
     with connected(nodes.address, runtime_env={"env_vars": {"VLLM_HARNESS_LINGER_S": "0"}}) as module:
         yield module
+
+
+@pytest.fixture
+def begin(nodes: Any) -> Iterator[Begin]:
+    """Starts `vllm-harness` with these arguments; what still runs at the end of the test is killed."""
+    every = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        every.append(begun(*arguments))
+        return every[-1]
+
+    yield start
+    for process in every:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture

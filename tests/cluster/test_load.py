@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 
-from tests.cluster.conftest import NODE
+from tests.cluster.conftest import NODE, Begin
 from tests.cluster.leftovers import orphaned_blocks, servers, wait_for
 from vllm_harness.runs.reading import ended, records
 from vllm_harness.runs.records import Case
 
-COMMAND = (sys.executable, "-m", "vllm_harness.cli.main", "load", "etl-three-turns", "--model", "qwen3")
+COMMAND = ("load", "etl-three-turns", "--model", "qwen3")
 OF_TIME = {"requests_a_second", "tokens_a_second"}
 COUNTED = (
     "conversations",
@@ -34,31 +29,6 @@ COUNTED = (
 )
 CONVERSATIONS = 24
 REQUESTS = 3 * CONVERSATIONS
-Start = Callable[..., subprocess.Popen[str]]
-
-
-@pytest.fixture
-def start(nodes: Any) -> Iterator[Start]:
-    """Starts the command, in a process group of its own; with no folder to ship to, the nodes being here."""
-    begun = []
-
-    def begin(out: Path, *options: str) -> subprocess.Popen[str]:
-        begun.append(
-            subprocess.Popen(
-                [*COMMAND, "--out", str(out), *options],
-                env={**os.environ, "VLLM_HARNESS_RAY_SHIP": "0"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
-            )
-        )
-        return begun[-1]
-
-    yield begin
-    for process in begun:
-        process.kill()
-        process.wait()
 
 
 def figures(out: Path) -> dict[str, Any]:
@@ -112,13 +82,13 @@ def where(out: Path) -> Counter[str]:
     )
 
 
-def test_the_figures_are_those_of_one_machine(start: Start, nodes: Any, tmp_path: Path) -> None:
+def test_the_figures_are_those_of_one_machine(begin: Begin, nodes: Any, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     options = ("--concurrency", "6", "--requests", str(REQUESTS), "--cancel", "0.1", "--seed", "3")
     before = orphaned_blocks()
-    one = start(here, *options)
+    one = begin(*COMMAND, "--out", str(here), *options)
     one_said, _ = one.communicate()
-    several = start(there, *options, "--ray", nodes.address)
+    several = begin(*COMMAND, "--out", str(there), *options, "--ray", nodes.address)
     said, _ = several.communicate()
     assert several.returncode == one.returncode == 0, said + one_said
     assert figures(there) == figures(here)
@@ -130,13 +100,13 @@ def test_the_figures_are_those_of_one_machine(start: Start, nodes: Any, tmp_path
     assert orphaned_blocks() <= before
 
 
-def test_conversations_of_a_node_that_goes_are_held_again(start: Start, nodes: Any, tmp_path: Path) -> None:
+def test_conversations_of_a_node_that_goes_are_held_again(begin: Begin, nodes: Any, tmp_path: Path) -> None:
     """The node of one of four clients is removed; no turn is missing or counted twice."""
     out = tmp_path / "run"
     further = nodes.add_node(**NODE, resources={"goes": 1})
     nodes.wait_for_nodes()
     options = ("--concurrency", "8", "--requests", "240", "--ray", nodes.address)
-    command = start(out, *options)
+    command = begin(*COMMAND, "--out", str(out), *options)
     wait_for(lambda: len(taken(out)) >= 60)
     nodes.remove_node(further, allow_graceful=False)
     said, _ = command.communicate()
@@ -159,10 +129,10 @@ def taken(out: Path) -> Counter[str]:
     return Counter(case.id for case in kept if case.seconds is not None)
 
 
-def test_an_interrupt_ends_the_clients_and_keeps_what_came(start: Start, nodes: Any, tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_clients_and_keeps_what_came(begin: Begin, nodes: Any, tmp_path: Path) -> None:
     out = tmp_path / "run"
     options = ("--concurrency", "6", "--duration", "300", "--ray", nodes.address)
-    command = start(out, *options)
+    command = begin(*COMMAND, "--out", str(out), *options)
     wait_for(lambda: len(taken(out)) >= 20)
     assert len(clients()) == 3
     command.send_signal(signal.SIGINT)
@@ -178,9 +148,9 @@ def test_an_interrupt_ends_the_clients_and_keeps_what_came(start: Start, nodes: 
     wait_for(lambda: not clients())
 
 
-def test_a_server_that_the_nodes_do_not_reach_is_said(start: Start, nodes: Any, tmp_path: Path) -> None:
+def test_a_server_that_the_nodes_do_not_reach_is_said(begin: Begin, nodes: Any, tmp_path: Path) -> None:
     options = ("--server-url", "http://127.0.0.1:9", "--requests", "3", "--ray", nodes.address)
-    command = start(tmp_path / "run", *options)
+    command = begin(*COMMAND, "--out", str(tmp_path / "run"), *options)
     said, _ = command.communicate()
     assert command.returncode == 1
     assert "does not answer" in said

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cluster.command import completed
 from tests.cluster.leftovers import servers, wait_for
 from vllm_harness.environments import resolve
 from vllm_harness.executors.places import placed_in
@@ -21,7 +20,7 @@ from vllm_harness.mutants.mutant import serving_files
 VLLM = "0.32.0"
 KILLED, SURVIVES = "responses-incomplete-reason", "responses-seed-dropped"
 TESTS = ("test_max_output_tokens_gives_incomplete", "test_not_stored_is_not_found")
-COMMAND = (sys.executable, "-m", "vllm_harness.cli.main", "mutants", "--vllm", VLLM, "--models", "qwen3")
+COMMAND = ("mutants", "--vllm", VLLM, "--models", "qwen3")
 
 
 @pytest.fixture
@@ -46,12 +45,7 @@ def two_tests_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def judged(keep: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, "--keep", str(keep), "--only", KILLED, "--only", SURVIVES, *options],
-        env={**os.environ, "VLLM_HARNESS_RAY_SHIP": "0"},
-        capture_output=True,
-        text=True,
-    )
+    return completed(*COMMAND, "--keep", str(keep), "--only", KILLED, "--only", SURVIVES, *options)
 
 
 def fates(keep: Path) -> dict[str, tuple[Any, ...]]:

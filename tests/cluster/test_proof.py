@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,18 +9,16 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import NODE, cluster_of
+from tests.cluster.cells import Key, cells_of
+from tests.cluster.conftest import NODE, Begin, cluster_of
 from tests.cluster.leftovers import orphaned_blocks, servers, wait_for
 from vllm_harness.executors.places import placed_in
-from vllm_harness.regression.results.cells import Cell, RegressionRun
 
-COMMAND = (sys.executable, "-m", "vllm_harness.cli.main", "regression")
 VERSIONS = ("0.32.0", "0.33.0@0.32.0")
 FAMILIES = ("step3", "glm45", "qwen3_thinking", "hermes_special")
 GROUPS = ("canonical", "forced", "malformed")
 """Not `chunks`: how tokens come together in a stream is a matter of how busy the machine is."""
 CASES = ("call", "two calls", "call, required", "call, named", "call, name missing")
-Key = tuple[str, str, str]
 
 
 @pytest.fixture(scope="module")
@@ -33,30 +28,10 @@ def nodes() -> Iterator[Any]:
         yield cluster
 
 
-def command(folder: Path, *options: str) -> subprocess.Popen[str]:
-    """The command, begun; with no folder to ship to, the nodes being here."""
-    return subprocess.Popen(
-        [*COMMAND, "--run", str(folder), *options],
-        env={**os.environ, "VLLM_HARNESS_RAY_SHIP": "0"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def cells(folder: Path) -> dict[Key, dict[str, Any]]:
-    """The cells of a run, case by case, without what no two runs share: how long they took."""
-    return {
-        (cell.environment, cell.family, cell.group): cell.model_dump(exclude={"seconds"})
-        for cell in RegressionRun(folder).cells()
-        if isinstance(cell, Cell)
-    }
-
-
 def differences(here: Path, there: Path) -> dict[Key, Any]:
     """What differs between two runs, by cell: its fields, or its cases."""
     found: dict[Key, Any] = {}
-    one, other = cells(here), cells(there)
+    one, other = cells_of(here), cells_of(there)
     for key in one.keys() | other.keys():
         mine, theirs = one.get(key, {}), other.get(key, {})
         if mine != theirs:
@@ -71,14 +46,16 @@ def differences(here: Path, there: Path) -> dict[Key, Any]:
 
 
 @pytest.mark.timeout(2400)
-def test_the_http_cells_are_those_of_one_machine_though_a_node_goes(nodes: Any, tmp_path: Path) -> None:
+def test_the_http_cells_are_those_of_one_machine_though_a_node_goes(
+    begin: Begin, nodes: Any, tmp_path: Path
+) -> None:
     here, there, before = tmp_path / "here", tmp_path / "there", orphaned_blocks()
     options = ["--engine", "http", "--vllm", ",".join(VERSIONS), "--parsers", ",".join(FAMILIES)]
     options += ["--cases", ",".join(GROUPS), *(word for name in CASES for word in ("--only", name))]
     expected = {(vllm, family, group) for vllm in VERSIONS for family in FAMILIES for group in GROUPS}
     assert len(expected) == 24
 
-    several = command(there, *options, "--ray", nodes.address)
+    several = begin("regression", "--run", str(there), *options, "--ray", nodes.address)
     wait_for(lambda: len(placed_in(there)) >= len(expected) // 3, 900)
     nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
     said, _ = several.communicate()
@@ -90,24 +67,26 @@ def test_the_http_cells_are_those_of_one_machine_though_a_node_goes(nodes: Any, 
     wait_for(lambda: not servers())
     assert orphaned_blocks() <= before
 
-    one = command(here, *options, "--jobs", "2")
+    one = begin("regression", "--run", str(here), *options, "--jobs", "2")
     one_said, _ = one.communicate()
     assert several.returncode == one.returncode, said + one_said
-    assert set(cells(here)) == set(cells(there)) == expected
+    assert set(cells_of(here)) == set(cells_of(there)) == expected
     assert differences(here, there) == {}
 
 
 @pytest.mark.timeout(2400)
-def test_all_parsers_in_process_come_to_what_they_come_to_on_one_machine(nodes: Any, tmp_path: Path) -> None:
+def test_all_parsers_in_process_come_to_what_they_come_to_on_one_machine(
+    begin: Begin, nodes: Any, tmp_path: Path
+) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     options = ("--vllm", VERSIONS[0], "--cases", "canonical")
-    several = command(there, *options, "--ray", nodes.address)
+    several = begin("regression", "--run", str(there), *options, "--ray", nodes.address)
     said, _ = several.communicate()
-    one = command(here, *options, "--jobs", "2")
+    one = begin("regression", "--run", str(here), *options, "--jobs", "2")
     one_said, _ = one.communicate()
     assert several.returncode == one.returncode, said + one_said
-    assert len(cells(here)) > 60
+    assert len(cells_of(here)) > 60
     assert differences(here, there) == {}
     assert Counter(each.cell for each in placed_in(there)) == Counter(
-        f"{family}.{group}" for _, family, group in cells(here)
+        f"{family}.{group}" for _, family, group in cells_of(here)
     )

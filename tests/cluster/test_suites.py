@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from tests.cluster.command import completed
+from tests.cluster.conftest import Begin
 from tests.cluster.leftovers import orphaned_blocks, servers, wait_for
 from vllm_harness.executors.places import placed_in
 from vllm_harness.report.run import read_run
 
-COMMAND = (sys.executable, "-m", "vllm_harness.cli.main", "run", "--model", "qwen3", "--lane", "scripted")
+COMMAND = ("run", "--model", "qwen3", "--lane", "scripted")
 SELECTED = ("--", "-k", "test_responses_basics or test_responses_reasoning")
 
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, "--vllm", "0.32.0", "--report", str(folder), *options, *SELECTED],
-        env={**os.environ, "VLLM_HARNESS_RAY_SHIP": "0"},
-        capture_output=True,
-        text=True,
-    )
+    return completed(*COMMAND, "--vllm", "0.32.0", "--report", str(folder), *options, *SELECTED)
 
 
-def test_an_interrupt_leaves_no_server(nodes: Any, tmp_path: Path) -> None:
+def test_an_interrupt_leaves_no_server(begin: Begin, nodes: Any, tmp_path: Path) -> None:
     before, folder = orphaned_blocks(), tmp_path / "run"
     options = ("--vllm", "0.32.0", "--report", str(folder), "--ray", nodes.address)
-    command = subprocess.Popen(
-        [*COMMAND, *options, *SELECTED],
-        env={**os.environ, "VLLM_HARNESS_RAY_SHIP": "0"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    command = begin(*COMMAND, *options, *SELECTED)
     wait_for(servers)
     command.send_signal(signal.SIGINT)
     said, _ = command.communicate(timeout=120)
@@ -88,12 +76,7 @@ def test_what_has_finished_does_not_run_again(nodes: Any, tmp_path: Path) -> Non
     places = folder / "places.jsonl"
     *_, last = places.read_text().splitlines(keepends=True)
     places.write_text(places.read_text().removesuffix(last))
-    resumed = subprocess.run(
-        [*COMMAND[:4], "--resume", str(folder), "--ray", nodes.address],
-        env={**os.environ, "VLLM_HARNESS_RAY_SHIP": "0"},
-        capture_output=True,
-        text=True,
-    )
+    resumed = completed("run", "--resume", str(folder), "--ray", nodes.address)
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert "suites: 1 to do" in resumed.stderr
     assert cases_of(folder) == before

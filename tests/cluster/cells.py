@@ -1,0 +1,20 @@
+"""The cells of a run of parser regression, as two runs are compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vllm_harness.regression.results.cells import Cell, RegressionRun
+
+Key = tuple[str, str, str]
+"""Environment, family and group."""
+
+
+def cells_of(run: Path) -> dict[Key, dict[str, Any]]:
+    """The cells of a run without what no two runs share: how long they took."""
+    return {
+        (cell.environment, cell.family, cell.group): cell.model_dump(exclude={"seconds"})
+        for cell in RegressionRun(run).cells()
+        if isinstance(cell, Cell)
+    }
