@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 import pytest
@@ -19,8 +21,15 @@ print(subprocess.Popen([*killed_with_parent(), "sleep", "600"]).pid, flush=True)
 time.sleep(600)
 """
 
+PREFIX = """
+import json
+from vllm_harness.machine.processes import killed_with_parent
+print(json.dumps(killed_with_parent()))
+"""
 
-@pytest.mark.skipif(not killed_with_parent(), reason="needs setpriv (util-linux)")
+pytestmark = pytest.mark.skipif(not killed_with_parent(), reason="needs setpriv (util-linux)")
+
+
 def test_it_ends_with_a_parent_that_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -32,3 +41,16 @@ def test_it_ends_with_a_parent_that_is_killed() -> None:
             while child.status() != psutil.STATUS_ZOMBIE:
                 assert time.monotonic() < until, "it outlived its parent"
                 time.sleep(0.05)
+
+
+def test_it_does_not_start_without_its_parent(tmp_path: Path) -> None:
+    """A parent that is killed before the kernel was asked to tell of it."""
+    printed = subprocess.check_output([sys.executable, "-c", PREFIX])
+    ended = subprocess.run([*json.loads(printed), "touch", str(tmp_path / "started")], check=False)
+    assert ended.returncode == 137
+    assert not (tmp_path / "started").exists()
+
+
+def test_it_takes_the_command_as_it_is() -> None:
+    said = subprocess.check_output([*killed_with_parent(), "printf", "%s|", "a b", "$HOME", "--", ""])
+    assert said == b"a b|$HOME|--||"
