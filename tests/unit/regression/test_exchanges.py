@@ -106,3 +106,14 @@ def test_a_request_of_messages_has_its_own_words(choice: str | None, expected: A
     assert body["max_tokens"] == MOST_TOKENS
     assert body["messages"] == [{"role": "user", "content": "call"}]
     assert body["stream"] is False
+
+
+@pytest.mark.parametrize("before", [[], [{"reasoning": "Let"}], [{"reasoning": "Let"}, {"reasoning": " me"}]])
+def test_how_far_a_refused_stream_came_is_not_its_answer(before: list[dict[str, str]]) -> None:
+    error = {"error": {"code": "script_refused", "message": "The grammar takes no '\\n' here."}}
+    chunks = [*({"choices": [{"index": 0, "delta": delta}]} for delta in before), error]
+    written = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    read = exchange_of(Delivery.parse("chat:tokens_1")).read(response(written))
+    answer = Answer.model_validate({"family": "any", **read})
+    assert answer.is_refused
+    assert (answer.reasoning, answer.content, answer.calls) == (None, None, ())

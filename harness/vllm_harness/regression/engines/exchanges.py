@@ -190,7 +190,12 @@ def _fields(
     calls: Sequence[dict[str, Any]],
     error: AnswerError | None = None,
 ) -> dict[str, Any]:
-    """The fields of an `Answer`."""
+    """The fields of an `Answer`.
+
+    Of a stream that a grammar refuses only the refusal is an answer: how far it came is chance.
+    """
+    if error is not None and error.code == ErrorCode.GRAMMAR_REFUSED:
+        return {"error": error}
     read = tuple(
         Call(
             name=call.get("name"),
