@@ -100,6 +100,21 @@ def test_the_figures_are_those_of_one_machine(begin: Begin, nodes: Any, tmp_path
     assert orphaned_blocks() <= before
 
 
+def test_a_defect_that_the_scenario_names_is_counted_apart(begin: Begin, nodes: Any, tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    command = ("load", "images-refused", "--model", "smolvlm-256m", "--transport", "messages")
+    options = ("--concurrency", "3", "--requests", "18")
+    one = begin(*command, "--out", str(here), *options)
+    one_said, _ = one.communicate()
+    several = begin(*command, "--out", str(there), *options, "--ray", nodes.address)
+    said, _ = several.communicate()
+    assert several.returncode == one.returncode == 0, said + one_said
+    assert figures(there) == figures(here)
+    assert figures(there)["total"]["known"] == {"vllm-57997": 18}
+    assert cases(there) == cases(here)
+    wait_for(lambda: not servers() and not clients())
+
+
 def test_conversations_of_a_node_that_goes_are_held_again(begin: Begin, nodes: Any, tmp_path: Path) -> None:
     """The node of one of four clients is removed; no turn is missing or counted twice."""
     out = tmp_path / "run"
