@@ -26,6 +26,20 @@ class ShownDefect(StrictModel):
     failure: str
 
 
+class Newer(StrictModel):
+    """What a test without a server asks of vLLM's Python code that a release was the first to have.
+
+    Attributes:
+        since: the release.
+        why: what it is, and why it is no defect of those before.
+        failure: a pattern of how the test fails on those.
+    """
+
+    since: str
+    why: str
+    failure: str
+
+
 class UpstreamRule(RuleSpec):
     """A rule of a script book, and what its answer rests on.
 
@@ -49,6 +63,7 @@ class UpstreamBook(StrictModel):
         skips: why a test cannot run on the scripted lane.
         runs: tests that upstream skips for a reason that the scripted lane does not have.
         defects: tests that show a known defect.
+        newer: tests without a server that ask for what earlier releases have not, where that is no defect.
         retried: tests whose helper asks again on account of a known defect: its id.
         any_answer: tests that pass with any answer, since they look at its form alone: why, by what they
             assert.
@@ -59,6 +74,7 @@ class UpstreamBook(StrictModel):
     skips: dict[str, str] = Field(default_factory=dict)
     runs: tuple[str, ...] = ()
     defects: dict[str, ShownDefect] = Field(default_factory=dict)
+    newer: dict[str, Newer] = Field(default_factory=dict)
     retried: dict[str, str] = Field(default_factory=dict)
     any_answer: dict[str, str] = Field(default_factory=dict)
 
@@ -81,6 +97,10 @@ class UpstreamBook(StrictModel):
     def defect(self, test: str) -> ShownDefect | None:
         """The known defect that a test shows; None for none."""
         return _fitting(self.defects, test)
+
+    def newer_than(self, test: str) -> Newer | None:
+        """What a test asks for that earlier releases have not; None for nothing."""
+        return _fitting(self.newer, test)
 
     def retried_for(self, test: str) -> str | None:
         """The id of the known defect on whose account a test's helper asks again; None for none."""

@@ -13,6 +13,7 @@ _OUTCOMES = {
     "defect": Outcome.KNOWN,
     "failed": Outcome.FINDING,
     "skipped": Outcome.SKIPPED,
+    "newer": Outcome.SKIPPED,
     "": Outcome.CANCELLED,
 }
 

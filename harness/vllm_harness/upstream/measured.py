@@ -71,6 +71,7 @@ class MeasuredRun(StrictModel):
         files: the files by their path in `tests`.
         skipped: the reasons of skips of tests that use a server: how many.
         failures: tests that failed, and why.
+        newer: tests without a server that ask for what a later vLLM has, and what that is.
         defects: ids of the defects that tests showed: those tests.
         retried: ids of the defects that retries are owed to: how many tests.
         wrong: what became of wrong answers; None where none was tried.
@@ -83,6 +84,7 @@ class MeasuredRun(StrictModel):
     files: dict[str, MeasuredFile]
     skipped: dict[str, int] = Field(default_factory=dict)
     failures: dict[str, str] = Field(default_factory=dict)
+    newer: dict[str, str] = Field(default_factory=dict)
     defects: dict[str, list[str]] = Field(default_factory=dict)
     retried: dict[str, int] = Field(default_factory=dict)
     wrong: WrongAnswers | None = None
@@ -147,6 +149,7 @@ def _measured(results: dict[str, Any]) -> MeasuredRun:
         files={file: _file(list(found.values())) for file, found in files.items()},
         skipped=dict(Counter(test.why for _, test in tests if test.outcome == "skipped").most_common()),
         failures={name: _PLACE.sub("", test.why) for name, test in every if test.outcome == "failed"},
+        newer={name: _PLACE.sub("", test.why) for name, test in every if test.outcome == "newer"},
         defects=_by_defect((test.why, name) for name, test in every if test.outcome == "defect"),
         retried=dict(Counter(test.retried_for for _, test in tests if test.retries and test.retried_for)),
         wrong=_wrong(tests),
@@ -212,6 +215,9 @@ def as_markdown(run: MeasuredRun) -> str:
         "",
         *_listed("Skipped:", (f"{number}: {why}" for why, number in run.skipped.items())),
         *_listed("Failed:", (f"`{test}`: {why}" for test, why in run.failures.items())),
+        *_listed(
+            "These ask for what a later vLLM has:", (f"`{test}`: {why}" for test, why in run.newer.items())
+        ),
         *_listed("Known defects:", (f"`{each}`: {len(tests)} tests" for each, tests in run.defects.items())),
         *_listed(
             "Retries owed to known defects:", (f"`{each}`: {n} tests" for each, n in run.retried.items())

@@ -21,7 +21,7 @@ class TestResult:
     """What became of one test.
 
     Attributes:
-        outcome: `passed`, `failed`, `skipped` or `defect`.
+        outcome: `passed`, `failed`, `skipped`, `defect`, or `newer`: it asks for what a later vLLM has.
         why: of a failure, in one line; the reason of a skip; the id of a defect.
         details: of a failure, whole.
         server: whether it uses a server.
@@ -132,6 +132,10 @@ def show(console: Console, results: UpstreamResults) -> None:
         for test, result in tests.items():
             if result.outcome == "failed" and not result.server:
                 console.print(f"failed: {file}: {test}: {one_line(result.why)}")
+    for file, tests in results.tests.items():
+        for test, result in tests.items():
+            if result.outcome == "newer":
+                console.print(f"needs a later vLLM: {file}: {test}: {one_line(result.why)}")
     reasons = Counter(result.why for result in every if result.outcome == "skipped")
     for reason, count in reasons.most_common():
         console.print(f"skipped {count}: {one_line(reason)}")

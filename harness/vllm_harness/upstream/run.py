@@ -16,6 +16,7 @@ import pytest
 
 from vllm_harness.defects.registry import find, load_defects
 from vllm_harness.files.redaction import secret_values
+from vllm_harness.protocol.known import holds
 from vllm_harness.runs.beginning import describe_machine, new_header
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.records import End, Kind
@@ -32,6 +33,9 @@ from vllm_harness.upstream.tests_utils import RemoteVLLMServer
 from vllm_harness.upstream.unit_tests import run_unit_tests
 
 _SHOWN = 200
+_IMPORT = re.compile(
+    r"ImportError: cannot import name '\w+' from 'vllm\.|ModuleNotFoundError: No module named 'vllm\."
+)
 
 
 @dataclass
@@ -149,13 +153,28 @@ class UpstreamRun:
         for file, test, result in run_unit_tests(self.servers.environment, config.rootpath, named):
             if test in self.results.tests.get(file, {}):
                 continue  # it has a server, and ran on it
-            path, failure = config.rootpath / file, result.why
-            if result.outcome == "failed" and (defect := self.known_defect(path, test, failure)):
-                result.outcome, result.why = "defect", defect
+            if result.outcome == "failed":
+                self.account_for(config.rootpath / file, test, result)
             self.results.tests.setdefault(file, {})[test] = result
             self.keep(file, test)
             failed = failed or result.outcome == "failed"
         return failed
+
+    def account_for(self, path: Path, test: str, result: TestResult) -> None:
+        """Tells what a failed test without a server is owed to: a known defect, or an earlier vLLM."""
+        if defect := self.known_defect(path, test, result.why):
+            result.outcome, result.why = "defect", defect
+        elif why := self._newer(path, test, result.why):
+            result.outcome, result.why = "newer", why
+
+    def _newer(self, path: Path, test: str, failure: str) -> str | None:
+        version = self.servers.environment.vllm_version
+        if not test and self.release and _IMPORT.match(failure) and holds(f"<{self.release}", version):
+            return f"imports what vLLM {version} does not have: {failure}"
+        newer = book_of(path).newer_than(test)
+        if newer and holds(f"<{newer.since}", version) and re.search(newer.failure, failure, re.DOTALL):
+            return f"since {newer.since}: {newer.why}"
+        return None
 
     def finish(self, folder: Path, exit_code: int) -> None:
         """Ends the servers and keeps the results."""
