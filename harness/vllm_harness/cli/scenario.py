@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vllm_harness.cli.run_folder import kept_run, target_of
 from vllm_harness.cli.served import Mcp, Server, ServerOptions, served_for, with_server_options
+from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.records import Kind
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.judging import contradictions
 from vllm_harness.scenarios.kept import records_of
 from vllm_harness.scenarios.reading import find_scenario, read_scenario, schema, stories_of_package
 from vllm_harness.scenarios.results import Conversation
@@ -44,11 +47,28 @@ _DELIVERIES = {Streaming.BOTH: BOTH, Streaming.YES: (True,), Streaming.NO: (Fals
 
 @app.command()
 def check(file: FILE) -> None:
-    """Check a scenario file; every problem is told with its line (exit code 2)."""
+    """Check a scenario file; every problem is told with its line (exit code 2).
+
+    The exit code is 1 where a scripted model's words are not what their turn
+    expects, so that the turn fails on every server.
+    """
     path = find_scenario(file)
     scenario = read_scenario(path)
+    contradicted = list(_contradictions(path, scenario))
+    for line in contradicted:
+        print(line)
+    if contradicted:
+        raise typer.Exit(1)
     lanes = "scripted and live" if scenario.scriptable else "live only, since a turn has no `say`"
     print(f"{path} is right: turns {len(scenario.turns)}, tools {len(scenario.every_tool)}, lanes {lanes}")
+
+
+def _contradictions(path: Path, scenario: Scenario) -> Iterator[str]:
+    document = read_yaml(path)
+    for number, turn in enumerate(scenario.turns):
+        for each in contradictions(scenario, turn):
+            line = document.line(("turns", number, "say"))
+            yield f"{path}:{line}: turns.{number}.say: what the turn expects is not said: {each}"
 
 
 @app.command("schema")

@@ -12,7 +12,7 @@ from vllm_harness.protocol.core.differences import differences
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.protocol.core.findings import brief
 from vllm_harness.protocol.responses.accumulate import ResponseAccumulator
-from vllm_harness.scenarios.format import CallExpectation, Expectation
+from vllm_harness.scenarios.format import CallExpectation, Expectation, Scenario, Turn
 from vllm_harness.scenarios.predicates import objections
 from vllm_harness.scenarios.sending import Reply
 from vllm_harness.scenarios.transports.transport import Answer, Call, Transport
@@ -83,10 +83,7 @@ def mismatches(expected: Expectation, reply: Reply, answer: Answer, transport: T
     found = []
     if expected.http not in (None, reply.status):
         found.append(Mismatch("http", str(expected.http), str(reply.status)))
-    found += _of_calls(expected.calls, answer.calls)
-    for number, predicate in enumerate(expected.text):
-        if objection := predicate.objection(answer.text):
-            found.append(Mismatch(f"text[{number}]", f"a text {objection}", brief(answer.text)))
+    found += _of_answer(expected, answer)
     if reply.streamed and (kinds := expected.events.get(transport.api)):
         found += _of_events(kinds, reply.events)
     return found
@@ -96,6 +93,13 @@ def _status(reply: Reply, answer: Answer) -> str:
     if answer.status != "refused":
         return answer.status
     return f"HTTP {reply.status}: {reply.content[:300].decode('utf-8', 'replace')}"
+
+
+def _of_answer(expected: Expectation, answer: Answer) -> Iterator[Mismatch]:
+    yield from _of_calls(expected.calls, answer.calls)
+    for number, predicate in enumerate(expected.text):
+        if objection := predicate.objection(answer.text):
+            yield Mismatch(f"text[{number}]", f"a text {objection}", brief(answer.text))
 
 
 def _of_calls(expected: Sequence[CallExpectation] | None, calls: Sequence[Call]) -> Iterator[Mismatch]:
@@ -129,8 +133,27 @@ def _of_events(expected: Sequence[str], events: Sequence[Json]) -> Iterator[Mism
 
 def said_findings(said: Meaning, answer: Answer, place: str, transport: str) -> list[Finding]:
     """Where an answer does not mean what the scripted model said."""
-    wanted = Answer("completed", said.text, said.reasoning, tuple(map(_call_of, said.calls)))
-    return compared(wanted, answer, place, ("the script", transport))
+    return compared(_scripted(said), answer, place, ("the script", transport))
+
+
+def contradictions(scenario: Scenario, turn: Turn) -> list[Mismatch]:
+    """Where what the scripted model says in a turn is itself not as the turn expects, so that it must fail.
+
+    Nothing is told of a turn that is not to be completed, whose calls the server answers by itself, or whose
+    words are not given by their meaning.
+    """
+    if turn.expect.status != "completed" or turn.known or scenario.of_server or len(turn.say) != 1:
+        return []
+    said = turn.say[0].as_say()
+    if not isinstance(said, Meaning):
+        return []
+    found = _of_answer(turn.expect, _scripted(said))
+    may_miss = scenario.missing_tool_call != "error_stop"
+    return [each for each in found if not (may_miss and each.what == CALLS)]
+
+
+def _scripted(said: Meaning) -> Answer:
+    return Answer("completed", said.text, said.reasoning, tuple(map(_call_of, said.calls)))
 
 
 def compared(left: Answer, right: Answer, place: str, labels: tuple[str, str]) -> list[Finding]:

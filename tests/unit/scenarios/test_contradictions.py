@@ -1,0 +1,79 @@
+"""What a scripted model says that its turn does not expect is told before a server runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from vllm_harness.cli.main import app
+from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.judging import contradictions
+from vllm_harness.scenarios.reading import read_scenario, stories_of_package
+
+TOOL = {"parameters": {"type": "object", "properties": {}}, "outputs": [{"output": "sunny"}]}
+CALL = {"name": "get_weather", "arguments": {"city": "Paris"}}
+SERVER = {"tools": {"get_time": TOOL}, "called_by": "server"}
+FILE = """\
+scenario: 1
+turns:
+  - name: ask
+    user: Hi
+    expect: {text: {contains: sunny}}
+    say: It is rainy.
+"""
+
+
+def told(turn: dict[str, Any], **more: Any) -> list[str]:
+    """What is told of a turn that asks for the weather."""
+    fields = {"name": "ask", "user": "Weather?", **turn}
+    scenario = Scenario.model_validate(
+        {"scenario": 1, "tools": {"get_weather": TOOL}, "turns": [fields], **more}
+    )
+    return [each.what for each in contradictions(scenario, scenario.turns[0])]
+
+
+@pytest.mark.parametrize(
+    ("expect", "say", "places"),
+    [
+        ({"calls": [CALL]}, {"calls": [CALL]}, []),
+        ({"calls": [CALL]}, "It is sunny.", ["calls"]),
+        ({"calls": []}, {"calls": [CALL]}, ["calls"]),
+        (
+            {"calls": [CALL]},
+            {"calls": [{**CALL, "arguments": {"city": "Lyon"}}]},
+            ["calls[0].arguments.city"],
+        ),
+        ({"text": {"contains": "sunny"}}, "It is rainy.", ["text[0]"]),
+        ({"text": {"contains": "sunny"}}, "It is sunny.", []),
+        ({"text": {"contains": "sunny"}, "status": "refused"}, "It is rainy.", []),
+        ({"text": {"contains": "sunny"}}, {"raw": "whatever this family makes of it"}, []),
+    ],
+)
+def test_words_that_are_not_expected_are_told(expect: dict[str, Any], say: Any, places: list[str]) -> None:
+    assert told({"expect": expect, "say": say}) == places
+
+
+def test_nothing_is_told_where_it_may_be_meant() -> None:
+    turn = {"expect": {"calls": [CALL]}, "say": "It is sunny."}
+    assert told(turn) == ["calls"]
+    assert told(turn, missing_tool_call="ignore_stop") == []
+    assert told({**turn, "known": [{"defect": "any", "over": ["chat"]}]}) == []
+    assert told(turn, mcp={"clock": SERVER}) == []
+
+
+def test_the_command_names_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "weather.yaml"
+    path.write_text(FILE)
+    result = CliRunner().invoke(app, ["scenario", "check", str(path)])
+    assert result.exit_code == 1
+    expected = 'what the turn expects is not said: text[0]: expected a text with "sunny" in it'
+    assert f"{path}:6: turns.0.say: {expected}" in result.output
+
+
+@pytest.mark.parametrize("path", stories_of_package(), ids=lambda path: path.stem)
+def test_the_stories_say_what_they_expect(path: Path) -> None:
+    scenario = read_scenario(path)
+    assert not [each for turn in scenario.turns for each in contradictions(scenario, turn)]
