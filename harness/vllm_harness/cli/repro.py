@@ -219,7 +219,10 @@ def table(
     runs: Annotated[list[str], typer.Argument(help="The names of runs of `repro`, or their folders.")],
     write: Annotated[
         bool,
-        typer.Option("--write", help="Write the table, and the entries' versions (for maintainers)."),
+        typer.Option(
+            "--write",
+            help="Write the verdicts into the table and the entries (for maintainers).",
+        ),
     ] = False,
 ) -> None:
     """Show which version shows which defect, by runs; exit 1 where an entry says otherwise."""
@@ -239,9 +242,10 @@ def table(
         found = ", ".join(f"{version} {verdict}" for version, verdict in sorted(verdicts.items()))
         print(f"{defect}: the entry says {says}; measured: {found}")
     if write:
-        made.write()
+        whole = Table.read().with_later(made, kept=defects)
+        whole.write()
         for defect in wrong:
-            if versions := specifier(made.row(defect)):
+            if versions := specifier(whole.row(defect)):
                 write_versions(defects[defect], versions)
     elif wrong:
         raise typer.Exit(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import yaml
@@ -47,7 +47,10 @@ class Table(StrictModel):
     @classmethod
     def of(cls, measured: Iterable[Measured]) -> Table:
         """The table of verdicts; of two for one cell the later counts."""
-        cells = {(each.id, each.version): LETTERS[each.verdict] for each in measured}
+        return cls._of_cells({(each.id, each.version): LETTERS[each.verdict] for each in measured})
+
+    @classmethod
+    def _of_cells(cls, cells: Mapping[tuple[str, str], str]) -> Table:
         versions = sorted({version for _, version in cells}, key=Version)
         ids = sorted({defect for defect, _ in cells})
         rows = {defect: "".join(cells.get((defect, each), UNMEASURED) for each in versions) for defect in ids}
@@ -57,6 +60,24 @@ class Table(StrictModel):
     def read(cls, path: Path = FILE) -> Table:
         """The table of a file."""
         return cls.model_validate(yaml.safe_load(path.read_text()))
+
+    def with_later(self, later: Table, kept: Collection[str]) -> Table:
+        """This table with what was measured later in place of its own.
+
+        Args:
+            later: the cells that were measured.
+            kept: the ids whose rows stay; those of entries that there are no more go.
+        """
+        cells = {place: letter for place, letter in self._cells().items() if place[0] in kept}
+        return self._of_cells({**cells, **later._cells()})
+
+    def _cells(self) -> dict[tuple[str, str], str]:
+        return {
+            (defect, version): letter
+            for defect, row in self.verdicts.items()
+            for version, letter in zip(self.versions, row, strict=False)
+            if letter != UNMEASURED
+        }
 
     def write(self, path: Path = FILE) -> None:
         """Writes the file."""

@@ -64,6 +64,18 @@ def test_a_table_is_written_and_read(tmp_path: Path) -> None:
     assert table.row("b") == {Version("0.32.0"): "fixed"}
 
 
+def test_a_later_run_of_some_leaves_the_other_verdicts() -> None:
+    before = [
+        measured("a", "0.31.0", "reproduced"),
+        measured("b", "0.31.0", "reproduced"),
+        measured("gone", "0.31.0", "fixed"),
+    ]
+    later = [measured("b", "0.31.0", "fixed"), measured("b", "0.32.0", "fixed")]
+    whole = Table.of(before).with_later(Table.of(later), kept={"a", "b"})
+    assert whole == Table.of([before[0], *later])
+    assert whole.verdicts == {"a": "x ", "b": ".."}
+
+
 def test_what_an_entry_says_is_compared() -> None:
     defect = Defect.model_validate({"id": "a-defect", "title": "t", "class": "defect", "versions": "<0.26"})
     cells = [measured("a-defect", version, "reproduced") for version in ("0.24.0", "0.26.0")]
