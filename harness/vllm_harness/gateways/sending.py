@@ -75,7 +75,8 @@ def http_client(endpoint: Endpoint) -> httpx.AsyncClient:
         headers={"accept-encoding": "identity"},
         timeout=endpoint.request_s,
         verify=tls(),
-        limits=httpx.Limits(max_connections=None),
+        # a connection for each exchange: the server may close a kept one just as it is used again
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
     )
 
 
