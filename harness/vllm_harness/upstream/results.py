@@ -128,14 +128,8 @@ def show(console: Console, results: UpstreamResults) -> None:
         console.print(
             f"of {len(served)} tests that use a server, {passed} passed ({passed / len(served):.0%})"
         )
-    for file, tests in results.tests.items():
-        for test, result in tests.items():
-            if result.outcome == "failed" and not result.server:
-                console.print(f"failed: {file}: {test}: {one_line(result.why)}")
-    for file, tests in results.tests.items():
-        for test, result in tests.items():
-            if result.outcome == "newer":
-                console.print(f"needs a later vLLM: {file}: {test}: {one_line(result.why)}")
+    _show_unit_tests(console, results, "failed", "failed")
+    _show_unit_tests(console, results, "newer", "needs a later vLLM")
     reasons = Counter(result.why for result in every if result.outcome == "skipped")
     for reason, count in reasons.most_common():
         console.print(f"skipped {count}: {one_line(reason)}")
@@ -155,6 +149,14 @@ def show(console: Console, results: UpstreamResults) -> None:
         for test, result in tests.items():
             for rule in result.unscripted:
                 console.print(f"{file}: {test}: no rule for a request; add to its book:\n{rule}")
+
+
+def _show_unit_tests(console: Console, results: UpstreamResults, outcome: str, words: str) -> None:
+    for file, tests in results.tests.items():
+        for test, result in tests.items():
+            if result.outcome == outcome and not result.server:
+                place = f"{file}: {test}" if test else file
+                console.print(f"{words}: {place}: {one_line(result.why)}")
 
 
 def _show_wrong(console: Console, results: UpstreamResults) -> None:
