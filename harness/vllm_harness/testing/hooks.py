@@ -210,4 +210,4 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Ite
     terminalreporter.write_sep("=", "vLLM servers")
     console = plain_console(writer._file, width=writer.fullwidth)
     listed = not config.option.no_summary and {"f", "E"} <= {*terminalreporter.reportchars}
-    show(console, run.choice.targets, run.results, run_folder() / REPORT, listed=listed)
+    show(console, run.choice.targets, run.results, run_folder() / REPORT, run.defects, listed=listed)

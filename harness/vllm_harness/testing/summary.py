@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vllm_harness.configuration.targets import Target
-from vllm_harness.defects.registry import load_defects
+from vllm_harness.defects.registry import Defects
 from vllm_harness.endpoint import API_PATHS
 from vllm_harness.terminal.tables import Cell, on_terminal, one_line, show_table
 from vllm_harness.testing import quality, repeats
@@ -29,6 +29,7 @@ def show(
     targets: Iterable[Target],
     results: Mapping[str, TargetResult],
     report: Path,
+    defects: Defects,
     *,
     listed: bool = False,
 ) -> None:
@@ -39,6 +40,7 @@ def show(
         targets: in the order of the table.
         results: what was seen of them, by target.
         report: the file that has everything.
+        defects: that are known, by which a deviation is one of vLLM or of another product.
         listed: whether pytest has just listed the tests that failed; a few of them are not repeated then.
     """
     rows = [_row(target.id, results[target.id]) for target in targets if target.id in results]
@@ -46,7 +48,7 @@ def show(
     for name, result in results.items():
         if summed := repeats.summary(result.trials):
             _show_repeats(console, name, summed)
-    for line in [*_about_servers(results), *_about_tests(results)]:
+    for line in [*_about_servers(results), *_about_tests(results, defects)]:
         console.print(line)
     for line in _failures(results, console.width if on_terminal(console) else _LINE, listed):
         console.print(line)
@@ -87,7 +89,7 @@ def _about_servers(results: Mapping[str, TargetResult]) -> list[str]:
     return lines
 
 
-def _about_tests(results: Mapping[str, TargetResult]) -> list[str]:
+def _about_tests(results: Mapping[str, TargetResult], known_defects: Defects) -> list[str]:
     lines = []
     if retries := [f"{name} {n}" for name, each in results.items() if (n := each.counts()["retries"])]:
         lines.append(f"attempts that were tried again: {', '.join(retries)}")
@@ -99,7 +101,7 @@ def _about_tests(results: Mapping[str, TargetResult]) -> list[str]:
     if defects:
         lines.append(f"{_seen(len(defects), 'known defect', 'vLLM')}, in {_number(tests, 'test')}")
     known = {reference for result in results.values() for reference in result.known}
-    whose = Counter(map(_product, known))
+    whose = Counter(_product(reference, known_defects) for reference in known)
     lines += [_seen(count, "known deviation", product) for product, count in sorted(whose.items())]
     skips = sum((result.skips for result in results.values()), Counter[str]())
     if skips:
@@ -118,8 +120,8 @@ def _failures(results: Mapping[str, TargetResult], width: int, listed: bool) -> 
     return [*lines, f"  ... and {len(every) - SHOWN} more"] if len(every) > SHOWN else lines
 
 
-def _product(reference: str) -> str:
-    defect = load_defects().get(reference)
+def _product(reference: str, defects: Defects) -> str:
+    defect = defects.get(reference)
     return (defect and defect.product) or "vLLM"
 
 

@@ -11,6 +11,7 @@ from tests.screens import Screen
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.configuration.targets import Target
 from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.registry import Defects, load_defects
 from vllm_harness.protocol import Finding, Severity
 from vllm_harness.terminal.tables import plain_console
 from vllm_harness.testing.report import REPORT, write_report
@@ -51,11 +52,19 @@ def shown(
     terminal: bool = False,
     listed: bool = False,
     models: tuple[str, ...] = MODELS,
+    defects: Defects | None = None,
 ) -> list[str]:
     """The lines of the terminal."""
     screen = Screen(terminal=terminal)
     console = plain_console(screen, width=80)
-    show(console, [target(name) for name in models], results, FOLDER / REPORT, listed=listed)
+    show(
+        console,
+        [target(name) for name in models],
+        results,
+        FOLDER / REPORT,
+        defects or load_defects(),
+        listed=listed,
+    )
     return screen.lines
 
 
@@ -96,6 +105,16 @@ def test_deviations_of_a_gateway_are_told_under_its_name() -> None:
     lines = shown(results, terminal=True)
     assert "1 known deviation of vLLM was seen" in lines
     assert "2 known deviations of litellm were seen" in lines
+
+
+def test_deviations_of_a_project_s_own_registry_are_told_so() -> None:
+    own = Defect.model_validate(
+        {"id": "acme-1", "title": "It is wrong", "class": "defect", "product": "acme"}
+    )
+    results = by_target(qwen3=result("qwen3"))
+    results["scripted-qwen3"].known = {"acme-1"}
+    assert "1 known deviation of acme was seen" in shown(results, defects={own.id: own})
+    assert "1 known deviation of vLLM was seen" in shown(results)
 
 
 def test_the_first_failures_are_listed_and_the_others_counted() -> None:
