@@ -47,12 +47,14 @@ class WrongAnswers(StrictModel):
         failed: how many failed, as they have to.
         any_answer: those that pass with any answer, as their book says: file and test, and why.
         passed: those that pass with any answer for no reason that is known.
+        seconds: how long those runs took, right answers and wrong ones.
     """
 
     tried: int
     failed: int
     any_answer: dict[str, str] = Field(default_factory=dict)
     passed: tuple[str, ...] = ()
+    seconds: float = 0
 
     @property
     def looking(self) -> int:
@@ -66,7 +68,7 @@ class MeasuredRun(StrictModel):
     Attributes:
         tests: the release whose test files ran.
         vllm: the version of the servers, short.
-        seconds: how long it took.
+        seconds: how long it took, without the runs that tried wrong answers.
         machine: cores and memory.
         files: the files by their path in `tests`.
         skipped: the reasons of skips of tests that use a server: how many.
@@ -109,10 +111,10 @@ class MeasuredRun(StrictModel):
 
 
 def measured(folders: Sequence[Path]) -> list[MeasuredRun]:
-    """What the runs in folders measured; those of the same tests and the same version are one, file by file.
+    """What the runs in folders measured; those of the same tests and the same version are one, test by test.
 
     Args:
-        folders: of runs; where two have the same file, the later one counts.
+        folders: of runs; where two have the same test, the later one counts.
 
     Raises:
         UsageError: one is no folder of such a run.
@@ -120,10 +122,20 @@ def measured(folders: Sequence[Path]) -> list[MeasuredRun]:
     together: dict[tuple[str, str], dict[str, Any]] = {}
     for results in map(_results_in, folders):
         key = (results["tests"], results["short"])
-        earlier = together.get(key, {"files": {}, "seconds": 0})
-        files = {**earlier["files"], **results["files"]}
-        together[key] = {**results, "files": files, "seconds": earlier["seconds"] + results["seconds"]}
+        earlier = together.setdefault(key, {"files": {}, "seconds": 0, "wrong_seconds": 0})
+        files = dict(earlier["files"])
+        for file, found in results["files"].items():
+            files[file] = {"tests": {**files.get(file, {"tests": {}})["tests"], **found["tests"]}}
+        took = "wrong_seconds" if _tried_wrong_answers(results) else "seconds"
+        times = {each: earlier[each] for each in ("seconds", "wrong_seconds")}
+        times[took] += results["seconds"]
+        together[key] = {**results, "files": files, **times}
     return list(map(_measured, together.values()))
+
+
+def _tried_wrong_answers(results: dict[str, Any]) -> bool:
+    tests = [test for found in results["files"].values() for test in found["tests"].values()]
+    return any(test["wrong"] for test in tests)
 
 
 def _results_in(folder: Path) -> dict[str, Any]:
@@ -152,7 +164,7 @@ def _measured(results: dict[str, Any]) -> MeasuredRun:
         newer={name: _PLACE.sub("", test.why) for name, test in every if test.outcome == "newer"},
         defects=_by_defect((test.why, name) for name, test in every if test.outcome == "defect"),
         retried=dict(Counter(test.retried_for for _, test in tests if test.retries and test.retried_for)),
-        wrong=_wrong(tests),
+        wrong=_wrong(tests, results["wrong_seconds"]),
     )
 
 
@@ -169,7 +181,7 @@ def _by_defect(shown: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return found
 
 
-def _wrong(tests: Sequence[tuple[str, TestResult]]) -> WrongAnswers | None:
+def _wrong(tests: Sequence[tuple[str, TestResult]], seconds: float) -> WrongAnswers | None:
     tried = [(name, test) for name, test in tests if test.wrong]
     if not tried:
         return None
@@ -178,6 +190,7 @@ def _wrong(tests: Sequence[tuple[str, TestResult]]) -> WrongAnswers | None:
         failed=sum(not test.empty for _, test in tried),
         any_answer={name: test.any_answer or "" for name, test in tried if test.looks_at_form},
         passed=tuple(name for name, test in tried if test.empty and not test.looks_at_form),
+        seconds=round(seconds, 1),
     )
 
 
@@ -206,7 +219,7 @@ def as_markdown(run: MeasuredRun) -> str:
         f"## The tests of {run.tests} against {run.vllm}",
         "",
         f"{texts} ran and passed ({run.share:.0%}), and {unit}.",
-        f"{run.seconds / 60:.0f} minutes on {run.machine}{', with wrong answers' if run.wrong else ''}.",
+        f"{_times(run)} on {run.machine}.",
         "",
         "| file | tests | passed | failed | skipped | defects | retries | unit tests |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
@@ -224,6 +237,13 @@ def as_markdown(run: MeasuredRun) -> str:
         ),
     ]
     return "\n".join([*lines, *(_wrong_as_markdown(run.wrong) if run.wrong else ())])
+
+
+def _times(run: MeasuredRun) -> str:
+    """How long it took."""
+    wrong = run.wrong.seconds if run.wrong else 0
+    times = ((run.seconds, ""), (wrong, " with wrong answers too"))
+    return ", and ".join(f"{seconds / 60:.0f} minutes{what}" for seconds, what in times if seconds)
 
 
 def _wrong_as_markdown(wrong: WrongAnswers) -> list[str]:

@@ -96,6 +96,20 @@ def test_runs_of_a_file_each_are_one_where_tests_and_version_are_the_same(tmp_pa
     assert older.failures == {}
 
 
+def test_a_run_with_wrong_answers_adds_to_a_plain_one(run: MeasuredRun, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    results = UpstreamResults(about={**ABOUT, "seconds": 60.0})
+    unit, served = TestResult("passed", server=False), TestResult("passed")
+    results.tests["tests/a/test_a.py"] = {"test_right": served, "test_other_unit": unit}
+    results.write(plain)
+    (both,) = measured([plain, tmp_path])
+    assert both.files["a/test_a.py"].unit_tests == 2
+    assert both.wrong == run.wrong
+    assert (both.seconds, both.wrong and both.wrong.seconds) == (60.0, 120.0)
+    assert "1 minutes, and 2 minutes with wrong answers too on 2 cores." in as_markdown(both)
+
+
 def test_the_file_gives_back_what_was_written(run: MeasuredRun, tmp_path: Path) -> None:
     write([run], tmp_path / "measured.yaml")
     assert read(tmp_path / "measured.yaml") == [run]
