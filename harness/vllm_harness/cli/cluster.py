@@ -13,11 +13,12 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness.bundles.for_nodes import NodeBundle, bundles_for, outfit_of, source_of
 from vllm_harness.errors import UsageError
 from vllm_harness.executors.places import NodeUse, Places
 from vllm_harness.executors.ray_cluster import RayCluster, connected
 from vllm_harness.executors.shard import Executor
-from vllm_harness.executors.shipping import runtime_env
+from vllm_harness.executors.shipping import SHIP, runtime_env, ships, variables
 from vllm_harness.executors.this_machine import ThisMachine
 from vllm_harness.files.paths import run_folder
 from vllm_harness.server.leases.allocation import interpreters
@@ -32,6 +33,15 @@ RAY = Annotated[
         help="Run on the nodes of a Ray cluster: that of RAY_ADDRESS or of this machine, or HOST:PORT.",
     ),
 ]
+BUNDLE = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--bundle",
+        metavar="FOLDER",
+        help="With --ray: a bundle that the nodes set themselves up from, without a package index; "
+        "may be repeated, for several versions of vLLM.",
+    ),
+]
 RESUME = Annotated[
     str, typer.Option("--resume", metavar="RUN", help="Go on with a run, as it was asked for then.")
 ]
@@ -42,7 +52,15 @@ HEADINGS = ("node", "cells", "begun again", "busy", "at a time")
 
 
 @contextmanager
-def executor_of(ray: str, parallel: int | None, folder: Path, *, tests: bool = False) -> Iterator[Executor]:
+def executor_of(
+    ray: str,
+    parallel: int | None,
+    folder: Path,
+    *,
+    tests: bool = False,
+    bundles: Sequence[Path] | None = None,
+    vllm: Sequence[str] = (),
+) -> Iterator[Executor]:
     """The executor that the options name; a cluster is left at the end, and what its nodes did is shown.
 
     Args:
@@ -50,26 +68,62 @@ def executor_of(ray: str, parallel: int | None, folder: Path, *, tests: bool = F
         parallel: how many shards at a time on this machine.
         folder: of the run.
         tests: whether the nodes need the tests of the checkout.
+        bundles: folders of bundles that the nodes set themselves up from.
+        vllm: the environments that they are to have then.
 
     Raises:
-        UsageError: `--jobs` is given for a cluster.
+        UsageError: `--jobs` is given for a cluster, `--bundle` for this machine, or a bundle does not fit.
+        BundleError: a bundle is damaged, or of another kind of machine.
         ClusterError: there is no such cluster, or no Ray.
     """
+    if parallel and ray:
+        raise UsageError("--jobs is of this machine", hint="leave it out: nodes run as many as fit on them")
+    checked = checked_bundles(ray, bundles, vllm, tests=tests)
     if not ray:
         yield ThisMachine(parallel or interpreters(), side_by_side)
         return
-    if parallel:
-        raise UsageError("--jobs is of this machine", hint="leave it out: nodes run as many as fit on them")
     places = Places(folder)
-    with cluster_of(ray, places, tests=tests) as cluster:
+    with cluster_of(ray, places, tests=tests, bundles=checked) as cluster:
         try:
             yield cluster
         finally:
             _show(places.uses())
 
 
+def checked_bundles(
+    ray: str, folders: Sequence[Path] | None, vllm: Sequence[str] = (), *, tests: bool = False
+) -> list[NodeBundle]:
+    """The bundles that `--bundle` names, checked; see `bundles_for`.
+
+    Raises:
+        UsageError: there are no nodes for them, or one does not fit.
+        BundleError: one is damaged, or of another kind of machine.
+    """
+    if not folders:
+        return []
+    refuse_bundles_here(ray, folders)
+    if not ships():
+        raise UsageError(
+            f"with {SHIP}=0 the nodes have the harness already", hint="unset it, or leave --bundle out"
+        )
+    notes = plain_console(stderr=True)
+    notes.print(f"checking {', '.join(map(str, folders))}")
+    return bundles_for(folders, vllm, tests=tests)
+
+
+def refuse_bundles_here(ray: str, folders: Sequence[Path] | None) -> None:
+    """Raises UsageError where `--bundle` is given without `--ray`."""
+    if folders and not ray:
+        raise UsageError(
+            "--bundle is for the nodes of a cluster",
+            hint="add --ray; on this machine, `vllm-harness bundle install` installs one",
+        )
+
+
 @contextmanager
-def cluster_of(ray: str, places: Places, *, tests: bool = False, extra: str = "") -> Iterator[RayCluster]:
+def cluster_of(
+    ray: str, places: Places, *, tests: bool = False, extra: str = "", bundles: Sequence[NodeBundle] = ()
+) -> Iterator[RayCluster]:
     """The cluster of an address, connected until the end.
 
     Args:
@@ -77,15 +131,20 @@ def cluster_of(ray: str, places: Places, *, tests: bool = False, extra: str = ""
         places: keeps where cells ran.
         tests: whether the nodes need the tests of the checkout.
         extra: of the harness's packages that the nodes need.
+        bundles: that the nodes set themselves up from, in place of what would be sent.
 
     Raises:
-        ClusterError: there is no such cluster, or no Ray.
+        ClusterError: there is no such cluster, or no Ray, or no node could be set up.
     """
     notes = plain_console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="vllm-harness-ray-") as shipped:
         notes.print("connecting to Ray, and sending the harness to its nodes")
-        with connected(ray, runtime_env=runtime_env(Path(shipped), tests, extra)) as module:
-            yield RayCluster(module, notes.print, places.add, _patience())
+        sent = {"env_vars": variables()} if bundles else runtime_env(Path(shipped), tests, extra)
+        with connected(ray, runtime_env=sent) as module:
+            outfit = outfit_of(bundles, source_of(bundles, module)) if bundles else None
+            cluster = RayCluster(module, notes.print, places.add, _patience(), outfit)
+            cluster.await_arrivals()
+            yield cluster
 
 
 def _patience() -> float:
