@@ -13,7 +13,8 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,6 +40,8 @@ _TOLD_EVERY = 30
 _LINES = 20
 
 Manifest = dict[str, Any]
+Piece = Callable[[str, int], bytes]
+"""Gives what a file of a bundle has from a byte on; nothing at its end."""
 Told = tuple[bool, str]
 """Whether the node cannot be set up, and a line: of progress, or why not."""
 
@@ -84,7 +87,8 @@ def _set_up(bundle: Path, manifest: Manifest, source: Any) -> Iterator[str]:
         if not _is_set_up(harness):
             received = harness.with_name("received")
             if not _is_at(bundle, manifest):
-                yield from receive(manifest, source, received)
+                piece = partial(_piece, source, identity(manifest))
+                yield from receive(manifest, piece, received)
                 bundle = received
             yield from _installed(bundle, harness)
             shutil.rmtree(received, ignore_errors=True)
@@ -92,7 +96,7 @@ def _set_up(bundle: Path, manifest: Manifest, source: Any) -> Iterator[str]:
         see_packages(packages, harness / ".venv", "ray.pth")
 
 
-def cache_of(environ: os._Environ[str] | dict[str, str]) -> Path:
+def cache_of(environ: Mapping[str, str]) -> Path:
     """The harness's cache by these variables."""
     named = environ.get("VLLM_HARNESS_CACHE")
     user = environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
@@ -124,7 +128,7 @@ def _locked(lock: IO[str]) -> Iterator[str]:
             time.sleep(_WAIT_S)
 
 
-def receive(manifest: Manifest, source: Any, into: Path) -> Iterator[str]:
+def receive(manifest: Manifest, piece: Piece, into: Path) -> Iterator[str]:
     """Receives the files of a bundle, without the parts that are there and whole.
 
     Raises:
@@ -138,29 +142,34 @@ def receive(manifest: Manifest, source: Any, into: Path) -> Iterator[str]:
         raise InstallerError(
             f"{into} has {free / 1e9:.1f} GB free, the bundle and its files take {wanted / 1e9:.1f} GB"
         )
-    bundle = identity(manifest)
     for number, part in enumerate(missing, len(parts) - len(missing) + 1):
-        _fetch(source, bundle, part["name"], into)
+        _fetch(piece, into / part["name"])
         if fault := fault_of(into / part["name"], part):
             raise InstallerError(f"{fault}: it did not arrive as it was packed, run the command again")
         if number % max(1, len(parts) // 10) == 0 or number == len(parts):
             yield f"received {number} of {len(parts)} parts"
     for name in ("install.py", MANIFEST):
-        _fetch(source, bundle, name, into)
+        _fetch(piece, into / name)
 
 
-def _fetch(source: Any, bundle: str, name: str, into: Path) -> None:
+def _fetch(piece: Piece, path: Path) -> None:
+    half = path.with_name(f".{path.name}.half")
+    with half.open("wb") as file:
+        while block := piece(path.name, file.tell()):
+            file.write(block)
+    half.replace(path)
+
+
+def _piece(source: Any, bundle: str, name: str, begin: int) -> bytes:
+    """A piece from the machine of the command, by Ray's object store. Raises InstallerError."""
     import ray
 
-    half = into / f".{name}.half"
     try:
-        with half.open("wb") as file:
-            while piece := ray.get(source.piece.remote(bundle, name, file.tell())):
-                file.write(piece)
+        block: bytes = ray.get(source.piece.remote(bundle, name, begin))
     except ray.exceptions.RayError as error:
         why = str(error).strip().splitlines()[-1]
         raise InstallerError(f"{name} does not come from the machine of the command: {why}") from None
-    half.replace(into / name)
+    return block
 
 
 def _installed(bundle: Path, harness: Path) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vllm_harness.cli.cluster import BUNDLE, RAY, executor_of, refuse_bundles_here
+from vllm_harness.cli.cluster import BUNDLE, RAY, executor_of
 from vllm_harness.cli.defects import FOLDER
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import find, load_defects
@@ -57,7 +57,6 @@ def bisect_(
     """
     defect = checked(find(defect_id, load_defects(folder)))
     console = plain_console()
-    refuse_bundles_here(ray, bundle)
     if tree and ray:
         raise UsageError("the commits of --tree are tried on this machine", hint="leave --ray out")
     if tree:

@@ -25,10 +25,22 @@ from vllm_harness.server.leases.allocation import interpreters
 from vllm_harness.server.leases.side_by_side import side_by_side
 from vllm_harness.terminal.tables import plain_console, show_table
 
+
+def _of_nodes(context: typer.Context, bundles: list[Path] | None) -> list[Path] | None:
+    """Raises UsageError where bundles are given and no cluster is, nor a run that may have one."""
+    if bundles and not (context.params.get("ray") or context.params.get("resumed")):
+        raise UsageError(
+            "--bundle is for the nodes of a cluster",
+            hint="add --ray; on this machine, `vllm-harness bundle install` installs one",
+        )
+    return bundles
+
+
 RAY = Annotated[
     str,
     typer.Option(
         "--ray",
+        is_eager=True,  # before --bundle, which looks at it
         metavar="[ADDRESS]",
         help="Run on the nodes of a Ray cluster: that of RAY_ADDRESS or of this machine, or HOST:PORT.",
     ),
@@ -37,13 +49,17 @@ BUNDLE = Annotated[
     list[Path] | None,
     typer.Option(
         "--bundle",
+        callback=_of_nodes,
         metavar="FOLDER",
         help="With --ray: a bundle that the nodes set themselves up from, without a package index; "
         "may be repeated, for several versions of vLLM.",
     ),
 ]
 RESUME = Annotated[
-    str, typer.Option("--resume", metavar="RUN", help="Go on with a run, as it was asked for then.")
+    str,
+    typer.Option(
+        "--resume", is_eager=True, metavar="RUN", help="Go on with a run, as it was asked for then."
+    ),
 ]
 PATIENCE = "VLLM_HARNESS_RAY_PATIENCE_S"
 PATIENCE_S = 1800.0
@@ -72,16 +88,16 @@ def executor_of(
         vllm: the environments that they are to have then.
 
     Raises:
-        UsageError: `--jobs` is given for a cluster, `--bundle` for this machine, or a bundle does not fit.
+        UsageError: `--jobs` is given for a cluster, or a bundle does not fit.
         BundleError: a bundle is damaged, or of another kind of machine.
         ClusterError: there is no such cluster, or no Ray.
     """
-    if parallel and ray:
-        raise UsageError("--jobs is of this machine", hint="leave it out: nodes run as many as fit on them")
-    checked = checked_bundles(ray, bundles, vllm, tests=tests)
     if not ray:
         yield ThisMachine(parallel or interpreters(), side_by_side)
         return
+    if parallel:
+        raise UsageError("--jobs is of this machine", hint="leave it out: nodes run as many as fit on them")
+    checked = checked_bundles(bundles, vllm, tests=tests)
     places = Places(folder)
     with cluster_of(ray, places, tests=tests, bundles=checked) as cluster:
         try:
@@ -91,33 +107,22 @@ def executor_of(
 
 
 def checked_bundles(
-    ray: str, folders: Sequence[Path] | None, vllm: Sequence[str] = (), *, tests: bool = False
+    folders: Sequence[Path] | None, vllm: Sequence[str] = (), *, tests: bool = False
 ) -> list[NodeBundle]:
     """The bundles that `--bundle` names, checked; see `bundles_for`.
 
     Raises:
-        UsageError: there are no nodes for them, or one does not fit.
+        UsageError: the nodes need none, or one does not fit.
         BundleError: one is damaged, or of another kind of machine.
     """
     if not folders:
         return []
-    refuse_bundles_here(ray, folders)
     if not ships():
         raise UsageError(
             f"with {SHIP}=0 the nodes have the harness already", hint="unset it, or leave --bundle out"
         )
-    notes = plain_console(stderr=True)
-    notes.print(f"checking {', '.join(map(str, folders))}")
+    plain_console(stderr=True).print(f"checking {', '.join(map(str, folders))}")
     return bundles_for(folders, vllm, tests=tests)
-
-
-def refuse_bundles_here(ray: str, folders: Sequence[Path] | None) -> None:
-    """Raises UsageError where `--bundle` is given without `--ray`."""
-    if folders and not ray:
-        raise UsageError(
-            "--bundle is for the nodes of a cluster",
-            hint="add --ray; on this machine, `vllm-harness bundle install` installs one",
-        )
 
 
 @contextmanager
@@ -171,7 +176,14 @@ def keep_command(folder: Path) -> None:
     (folder / COMMAND).write_text(json.dumps(sys.argv[1:]))
 
 
-def resume(kind: str, run: str, ray: str, main: Callable[[list[str]], object], option: str = "--run") -> None:
+def resume(
+    kind: str,
+    run: str,
+    ray: str,
+    main: Callable[[list[str]], object],
+    option: str = "--run",
+    bundles: Sequence[Path] | None = None,
+) -> None:
     """Runs the command of a run once more, in its folder: what has finished does not run again.
 
     Args:
@@ -180,6 +192,7 @@ def resume(kind: str, run: str, ray: str, main: Callable[[list[str]], object], o
         ray: the address of the cluster, where it is another one than that time.
         main: runs the command line.
         option: by which the command takes the folder.
+        bundles: for its nodes, where they are others than that time.
 
     Raises:
         UsageError: there is no such run, or its command was not kept.
@@ -191,14 +204,15 @@ def resume(kind: str, run: str, ray: str, main: Callable[[list[str]], object], o
         raise UsageError(
             f"{folder} holds no run that can go on", hint="name the run that a command printed"
         ) from error
-    kept = _without(arguments, option, *(["--ray"] if ray else []))
-    further = [option, str(folder), *_ray(ray)]
+    given = {"--ray": [ray] if ray else [], "--bundle": list(map(str, bundles or ()))}
+    kept = _without(arguments, option, *(name for name, values in given.items() if values))
+    further = [
+        option,
+        str(folder),
+        *(each for name in given for value in given[name] for each in (name, value)),
+    ]
     at = kept.index("--") if "--" in kept else len(kept)
     main([*kept[:at], *further, *kept[at:]])
-
-
-def _ray(address: str) -> list[str]:
-    return ["--ray", address] if address else []
 
 
 def _without(arguments: Sequence[str], *names: str) -> list[str]:

@@ -128,12 +128,12 @@ def _clients(
     from vllm_harness.load.clients import Here
     from vllm_harness.load.nodes import OnNodes
 
-    checked = checked_bundles(ray, bundles)
     if not ray:
         if number is not None:
             raise UsageError("--clients is of a cluster", hint="add --ray, or leave it out")
         yield Here(), {}
         return
+    checked = checked_bundles(bundles)
     with cluster_of(ray, Places(folder), extra="load", bundles=checked) as cluster:
         # other machines than the nodes may reach it as well, so that it wants a key of its own
         key = os.environ.get(API_KEY) or secrets.token_urlsafe(24)

@@ -113,7 +113,7 @@ def regression(
     if context.invoked_subcommand:
         return
     if resumed:
-        resume("regression", resumed, ray, context.find_root().command.main)
+        resume("regression", resumed, ray, context.find_root().command.main, bundles=bundle)
     if changed_from and not changed:
         raise UsageError("--changed-from says what --changed compares with", hint="add --changed")
     if changed:

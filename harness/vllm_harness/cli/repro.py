@@ -16,7 +16,6 @@ from vllm_harness.cli.cluster import (
     RESUME,
     executor_of,
     keep_command,
-    refuse_bundles_here,
     resume,
 )
 from vllm_harness.cli.counting import counted
@@ -116,8 +115,7 @@ def run(
     1 where one is not, and 2 for an unknown id or an entry without steps.
     """
     if resumed:
-        resume(RUNS, resumed, ray, context.find_root().command.main)
-    refuse_bundles_here(ray, bundle)
+        resume(RUNS, resumed, ray, context.find_root().command.main, bundles=bundle)
     defects = _chosen(ids or [], every, load_defects(folder))
     if ray and (server_url or len(defects) == 1):
         raise UsageError("--ray is for several defects on servers of the run", hint="leave --ray out")

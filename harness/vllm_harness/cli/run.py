@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness.cli.cluster import BUNDLE, RAY, RESUME, refuse_bundles_here, resume
+from vllm_harness.cli.cluster import BUNDLE, RAY, RESUME, resume
 from vllm_harness.cli.options import (
     CHANGED_FROM,
     COLD_START,
@@ -70,10 +70,9 @@ def run(
     On a cluster (`--ray`) several environments may be given, by commas; a target's suites run on one node.
     """
     if resumed:
-        resume("runs", resumed, ray, context.find_root().command.main, option="--report")
+        resume("runs", resumed, ray, context.find_root().command.main, "--report", bundle)
     if changed_from and not changed:
         raise UsageError("--changed-from says what --changed compares with", hint="add --changed")
-    refuse_bundles_here(ray, bundle)
     root = checkout()
     if root is None:
         raise UsageError(

@@ -111,9 +111,11 @@ class RayCluster:
 
     def nodes(self) -> list[NodeState]:
         """The nodes that are alive and have their outfit, with all that they have."""
-        alive = {node["NodeID"]: node for node in self.ray.nodes() if node["Alive"]}
-        arrived = self._arrivals.arrived(list(alive)) if self._arrivals else alive
-        return [_state(node) for name, node in alive.items() if name in arrived]
+        states = [_state(node) for node in self.ray.nodes() if node["Alive"]]
+        if not self._arrivals:
+            return states
+        arrived = self._arrivals.arrived([state.name for state in states if state.free.cpus])
+        return [state for state in states if state.name in arrived]
 
     @property
     def address_here(self) -> str:
