@@ -14,6 +14,7 @@ from vllm_harness.executors.shard import Say
 
 SILENT_S = 1800.0
 """How long a node may take for a step of its outfit."""
+Make = Callable[[], Iterator[tuple[bool, str]]]
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Outfit:
         runtime_env: Ray's description of what runs on the node from then on.
     """
 
-    make: Callable[[], Iterator[tuple[bool, str]]]
+    make: Make
     by_value: Sequence[ModuleType]
     runtime_env: Mapping[str, Any]
 
@@ -62,7 +63,7 @@ class Arrivals:
         strategy: Callable[[str], Any],
         what_happened: Callable[[Exception], str],
     ) -> None:
-        self._ray, self._outfit, self._say, self._name_of = ray, outfit, say, name_of
+        self._ray, self._say, self._name_of = ray, say, name_of
         self._strategy, self._what_happened = strategy, what_happened
         self._coming: dict[Any, _Coming] = {}
         self._begun: Counter[str] = Counter()
@@ -70,6 +71,8 @@ class Arrivals:
         self.left_out: dict[str, str] = {}
         for module in outfit.by_value:
             ray.cloudpickle.register_pickle_by_value(module)
+        self._make = ray.put(outfit.make)
+        self._task = ray.remote(max_retries=0, num_returns="streaming", num_cpus=0)(_made_by_value())
 
     @property
     def are_under_way(self) -> bool:
@@ -91,14 +94,9 @@ class Arrivals:
         return self._arrived & set(alive)
 
     def _begin(self, node: str) -> None:
-        def outfit(make: Callable[[], Iterator[tuple[bool, str]]]) -> Iterator[tuple[bool, str]]:
-            yield from make()  # a function within one travels by value
-
         self._begun[node] += 1
-        task = self._ray.remote(
-            max_retries=0, num_returns="streaming", num_cpus=0, scheduling_strategy=self._strategy(node)
-        )(outfit)
-        self._coming[task.remote(self._outfit.make)] = _Coming(node)
+        task = self._task.options(scheduling_strategy=self._strategy(node)).remote(self._make)
+        self._coming[task] = _Coming(node)
 
     def _ready(self) -> list[Any]:
         tasks = list(self._coming)
@@ -135,3 +133,12 @@ class Arrivals:
         del self._coming[task]
         self.left_out[coming.node] = why
         self._say(f"{self._name_of(coming.node)} is left out: {why}")
+
+
+def _made_by_value() -> Callable[[Make], Iterator[tuple[bool, str]]]:
+    """What runs `make` on a node: a function within one travels by value, as the node cannot import it."""
+
+    def made(make: Make) -> Iterator[tuple[bool, str]]:
+        yield from make()
+
+    return made
