@@ -18,7 +18,7 @@ from vllm_harness.executors.arrivals import Outfit
 from vllm_harness.executors.places import Placed
 from vllm_harness.executors.ray_cluster import ClusterError, RayCluster, connected
 
-HERE = "VLLM_HARNESS_OF_THIS_NODE"
+HERE = "PYTHON_OF_THIS_NODE"
 PYTHON = {"py_executable": f'"${{{HERE}:-{sys.executable}}}"'}
 """As the workers of a node find an interpreter there: by their shell."""
 
