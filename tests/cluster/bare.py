@@ -14,9 +14,11 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
+INDEX = f"""eval "$('{sys.executable}' -P '{ROOT}/harness/vllm_harness/environments/pip_settings.py')\""""
+"""Has uv use the package index of this machine."""
 MAKE = """
 set -euo pipefail
-eval "$('{python}' -P '{root}/harness/vllm_harness/environments/pip_settings.py')"
+{index}
 export UV_PYTHON_DOWNLOADS=never
 uv venv --quiet --seed --python '{python}' "$HOME/venv" # Ray installs by the pip of its environment
 uv pip install --quiet --python "$HOME/venv/bin/python" 'ray[default]=={ray}'
@@ -36,7 +38,7 @@ def make_ray(home: Path) -> Path:
     ray = pytest.importorskip(
         "ray", reason="Ray is not installed; scripts/cluster makes an environment with it"
     )
-    script = MAKE.format(python=sys.executable, root=ROOT, ray=ray.__version__)
+    script = MAKE.format(python=sys.executable, index=INDEX, ray=ray.__version__)
     environ = {**KEPT, "HOME": str(home), "UV_CACHE_DIR": str(Path.home() / ".cache" / "uv")}
     subprocess.run(["bash", "-c", script], env=environ, check=True)
     return home / "venv" / "bin" / "ray"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.bare import address_in, make_ray, started
+from tests.cluster.bare import INDEX, address_in, make_ray, started
 from tests.cluster.command import completed
 from tests.cluster.leftovers import servers, wait_for
 from vllm_harness.files.paths import cache_dir
@@ -27,7 +27,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "RAY_worker_niceness": "0",
     }
     head = f"--head --port=0 --include-dashboard=false --temp-dir='{home}/ray'"
-    with started(make_ray(home), environ, head) as said:
+    with started(make_ray(home), environ, head, before=INDEX) as said:
         yield address_in(said)
 
 
