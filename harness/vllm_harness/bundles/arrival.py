@@ -190,7 +190,7 @@ def _installed(bundle: Path, harness: Path) -> Iterator[str]:
             for line in process.stdout:
                 said.append(line.strip())
                 if line.strip() and not line.startswith(" "):
-                    yield line.strip()
+                    yield line.strip().removesuffix(":")
         except BaseException:
             process.kill()
             raise
