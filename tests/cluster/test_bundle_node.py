@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -74,18 +75,30 @@ def node(head: Any, ray: Path, home: Path, before: str) -> Any:
     return started(ray, environ, arguments, before=before, within=ISOLATED)
 
 
-def test_a_damaged_part_is_named(head: Any, ray: Path, home: Path, bundle: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "why"),
+    [
+        ("mount --bind '{damaged}' '{bundle}'", r"part-0003 is damaged \(its sha256 differs\)"),
+        (
+            "mount -t tmpfs none '{bundle}'; mount -t tmpfs -o size=1000m none \"$HOME\"",
+            r"has 1\.0 GB free, the bundle and its files take 1\.\d GB",
+        ),
+    ],
+    ids=["a damaged part", "no room"],
+)
+def test_a_node_that_cannot_says_why(
+    head: Any, ray: Path, home: Path, bundle: Path, tmp_path: Path, before: str, why: str
+) -> None:
     damaged = tmp_path / "damaged"
     shutil.copytree(bundle, damaged, copy_function=os.link)
     (damaged / "part-0003").unlink()
     (damaged / "part-0003").write_bytes(bytes((bundle / "part-0003").stat().st_size))
     options = ("--run", str(tmp_path / "run"), "--ray", head.address, "--bundle", str(bundle))
-    with node(head, ray, home, f"mount --bind '{damaged}' '{bundle}'"):
+    with node(head, ray, home, before.format(damaged=damaged, bundle=bundle)):
         ran = completed(*COMMAND, *options, ships=True)
     said = ran.stdout + ran.stderr
     assert ran.returncode == 1, said
-    assert "no node of the cluster could be set up" in said
-    assert "part-0003 is damaged" in said
+    assert re.search(f"no node of the cluster could be set up: .*{why}", said), said
     assert "part-0002" not in said
     assert not list(home.rglob(".venv"))
 
