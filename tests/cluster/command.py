@@ -1,4 +1,4 @@
-"""`vllm-harness` in a process of its own, with no folder to ship to, the nodes being here."""
+"""`vllm-harness` in a process of its own; by default it sends nothing, the nodes being here."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def begun(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def completed(*arguments: str) -> subprocess.CompletedProcess[str]:
+def completed(*arguments: str, ships: bool = False) -> subprocess.CompletedProcess[str]:
     """Runs it to its end."""
-    return subprocess.run([*PROGRAM, *arguments], env=_environ(), capture_output=True, text=True)
+    return subprocess.run([*PROGRAM, *arguments], env=_environ(ships), capture_output=True, text=True)
 
 
-def _environ() -> dict[str, str]:
-    return {**os.environ, "VLLM_HARNESS_RAY_SHIP": "0"}
+def _environ(ships: bool = False) -> dict[str, str]:
+    return {**os.environ, "VLLM_HARNESS_RAY_SHIP": str(int(ships))}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vllm_harness.bundles import contents
+from vllm_harness.bundles.carried import carried
 from vllm_harness.bundles.lean import lean_rules
 from vllm_harness.bundles.parts import pack
 from vllm_harness.configuration.model_entries import Device, ModelEntry
@@ -88,6 +89,7 @@ def create(
             "vllm": lock.version,
             "device": device,
             "lock": lock.digest,
+            "harness": carried(),
             "without_torch": without_torch or lean,
             "models": [entry.name for entry in entries],
             "assets": names,

@@ -68,7 +68,7 @@ def check_machine(manifest: dict[str, Any]) -> None:
 
 def check_parts(bundle: Path, manifest: dict[str, Any]) -> None:
     """Raises InstallerError naming every part that is missing or damaged."""
-    faults = [fault for part in manifest["parts"] if (fault := _fault(bundle / part["name"], part))]
+    faults = [fault for part in manifest["parts"] if (fault := fault_of(bundle / part["name"], part))]
     if faults:
         raise InstallerError(f"{bundle}: {'; '.join(faults)}. Copy them again; nothing was installed")
 
@@ -283,7 +283,8 @@ class _Joined:
             self._file = None
 
 
-def _fault(path: Path, part: dict[str, Any]) -> str | None:
+def fault_of(path: Path, part: dict[str, Any]) -> str | None:
+    """What is wrong with the file of a part; None where nothing is."""
     if not path.is_file():
         return f"{path.name} is missing"
     if path.stat().st_size != part["size"]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_harness.bundles import install as installer
+from vllm_harness.bundles.packages import see_packages
 from vllm_harness.environments import assets, installed, release
 from vllm_harness.environments.installer import run_uv
 from vllm_harness.environments.locks import lock_for
@@ -64,7 +65,7 @@ def install(
     try:
         manifest = installer.read_manifest(bundle)
         installer.check_machine(manifest)
-        _check_lock(bundle, manifest, over)
+        check_lock(bundle, manifest, over)
         if unpacked is None:
             progress(f"checking {len(manifest['parts'])} parts")
         files = nullcontext(unpacked) if unpacked else installer.unpacked(bundle, manifest, cache_dir())
@@ -79,7 +80,8 @@ def install(
     return InstalledBundle(environment, manifest["assets"], manifest["hub"])
 
 
-def _check_lock(bundle: Path, manifest: Mapping[str, Any], over: Path | None) -> None:
+def check_lock(bundle: Path, manifest: Mapping[str, Any], over: Path | None = None) -> None:
+    """Raises UsageError where a bundle is of another lock than the harness has, or `over` does not fit it."""
     here = lock_for(manifest["vllm"], manifest["device"])
     if here.digest != manifest["lock"]:
         raise UsageError(
@@ -116,21 +118,14 @@ def _environment(
         wanted = folder / "locks" / lock.path.name
         python = target / "bin/python"
         run_uv("pip", "install", "--python", python, "--no-deps", "--requirements", wanted, progress=progress)
-        _see_packages_of(over, target)
+        listed = subprocess.run([over, "-c", _PACKAGES], capture_output=True, text=True, check=True)
+        see_packages(json.loads(listed.stdout), target, "over.pth")
         marker = Marker(lock.version, lock.device, torch)
         progress("checking that vllm imports")
         verify(described(target, marker))
         return marker
 
     return make(target, build, progress)
-
-
-def _see_packages_of(python: Path, environment: Path) -> None:
-    """Does what `--system-site-packages` does, also where `python` is that of a virtual environment."""
-    listed = subprocess.run([python, "-c", _PACKAGES], capture_output=True, text=True, check=True)
-    (packages,) = environment.glob("lib/python*/site-packages")
-    lines = [f"import site; site.addsitedir({folder!r})\n" for folder in json.loads(listed.stdout)]
-    (packages / "over.pth").write_text("".join(lines))
 
 
 def _place_hub(snapshots: Path) -> None:

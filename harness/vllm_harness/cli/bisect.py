@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vllm_harness.cli.cluster import RAY, executor_of
+from vllm_harness.cli.cluster import BUNDLE, RAY, executor_of
 from vllm_harness.cli.defects import FOLDER
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import find, load_defects
@@ -19,6 +19,7 @@ from vllm_harness.environments import store
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.executors.shard import Executor
 from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.repro.bisect import (
     Bisection,
@@ -46,6 +47,7 @@ def bisect_(
         typer.Option(help="A checkout of vLLM with its history, and the release of its kernels: DIR@0.32.0."),
     ] = "",
     ray: RAY = "",
+    bundle: BUNDLE = None,
     folder: FOLDER = None,
 ) -> None:
     """Find the release, or the commit of a checkout, that brought a defect, or mended it.
@@ -62,32 +64,36 @@ def bisect_(
         return
     names = releases_between(good, bad)
     if ray:
-        _say(_on_cluster(defect, names, good, bad, ray, console), lambda name: name, console)
-        return
-    _say(bisect(names, good, bad, _trying(defect, _release, console)), lambda name: name, console)
+        with (
+            tempfile.TemporaryDirectory() as kept,
+            executor_of(ray, None, Path(kept), bundles=bundle, vllm=names) as executor,
+        ):
+            found = _on_nodes(defect, names, good, bad, executor, console)
+    else:
+        found = bisect(names, good, bad, _trying(defect, _release, console))
+    _say(found, lambda name: name, console)
 
 
-def _on_cluster(
-    defect: Defect, names: Sequence[str], good: str, bad: str, ray: str, console: Console
+def _on_nodes(
+    defect: Defect, names: Sequence[str], good: str, bad: str, executor: Executor, console: Console
 ) -> Bisection:
     """Tries several releases at the same time, each on a node."""
     (job,) = jobs_of([defect])
-    with tempfile.TemporaryDirectory() as folder, executor_of(ray, None, Path(folder)) as executor:
 
-        def try_all(chosen: Sequence[str]) -> list[Reproduction]:
-            vllms = [VllmUnderTest(name, _release(name)) for name in chosen]
-            found: dict[str, Reproduction] = {}
+    def try_all(chosen: Sequence[str]) -> list[Reproduction]:
+        vllms = [VllmUnderTest(name, _release(name)) for name in chosen]
+        found: dict[str, Reproduction] = {}
 
-            def take(measured: Measured) -> None:
-                found[measured.vllm] = measured.outcome
-                console.print(f"{measured.vllm}: {measured.verdict} {measured.why}".rstrip(), soft_wrap=True)
+        def take(measured: Measured) -> None:
+            found[measured.vllm] = measured.outcome
+            console.print(f"{measured.vllm}: {measured.verdict} {measured.why}".rstrip(), soft_wrap=True)
 
-            errors = executor.run([shard_of(vllm, job, NoProgress()) for vllm in vllms], take)
-            message = errors[0].message if errors else ""
-            return [found.get(name) or Reproduction("other failure", message) for name in chosen]
+        errors = executor.run([shard_of(vllm, job, NoProgress()) for vllm in vllms], take)
+        message = errors[0].message if errors else ""
+        return [found.get(name) or Reproduction("other failure", message) for name in chosen]
 
-        at_a_time = executor.deal(len(names), apart=False)
-        return bisect_at_once(names, good, bad, try_all, at_a_time)
+    at_a_time = executor.deal(len(names), apart=False)
+    return bisect_at_once(names, good, bad, try_all, at_a_time)
 
 
 def _in_commits(defect: Defect, tree: str, good: str, bad: str, console: Console) -> None:

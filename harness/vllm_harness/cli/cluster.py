@@ -13,27 +13,53 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness.bundles.for_nodes import NodeBundle, bundles_for, outfit_of, source_of
 from vllm_harness.errors import UsageError
 from vllm_harness.executors.places import NodeUse, Places
 from vllm_harness.executors.ray_cluster import RayCluster, connected
 from vllm_harness.executors.shard import Executor
-from vllm_harness.executors.shipping import runtime_env
+from vllm_harness.executors.shipping import SHIP, runtime_env, ships, variables
 from vllm_harness.executors.this_machine import ThisMachine
 from vllm_harness.files.paths import run_folder
 from vllm_harness.server.leases.allocation import interpreters
 from vllm_harness.server.leases.side_by_side import side_by_side
 from vllm_harness.terminal.tables import plain_console, show_table
 
+
+def _of_nodes(context: typer.Context, bundles: list[Path] | None) -> list[Path] | None:
+    """Raises UsageError where bundles are given and no cluster is, nor a run that may have one."""
+    if bundles and not (context.params.get("ray") or context.params.get("resumed")):
+        raise UsageError(
+            "--bundle is for the nodes of a cluster",
+            hint="add --ray; on this machine, `vllm-harness bundle install` installs one",
+        )
+    return bundles
+
+
 RAY = Annotated[
     str,
     typer.Option(
         "--ray",
+        is_eager=True,  # before --bundle, which looks at it
         metavar="[ADDRESS]",
         help="Run on the nodes of a Ray cluster: that of RAY_ADDRESS or of this machine, or HOST:PORT.",
     ),
 ]
+BUNDLE = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--bundle",
+        callback=_of_nodes,
+        metavar="FOLDER",
+        help="With --ray: a bundle that the nodes set themselves up from, without a package index; "
+        "may be repeated, for several versions of vLLM.",
+    ),
+]
 RESUME = Annotated[
-    str, typer.Option("--resume", metavar="RUN", help="Go on with a run, as it was asked for then.")
+    str,
+    typer.Option(
+        "--resume", is_eager=True, metavar="RUN", help="Go on with a run, as it was asked for then."
+    ),
 ]
 PATIENCE = "VLLM_HARNESS_RAY_PATIENCE_S"
 PATIENCE_S = 1800.0
@@ -42,7 +68,15 @@ HEADINGS = ("node", "cells", "begun again", "busy", "at a time")
 
 
 @contextmanager
-def executor_of(ray: str, parallel: int | None, folder: Path, *, tests: bool = False) -> Iterator[Executor]:
+def executor_of(
+    ray: str,
+    parallel: int | None,
+    folder: Path,
+    *,
+    tests: bool = False,
+    bundles: Sequence[Path] | None = None,
+    vllm: Sequence[str] = (),
+) -> Iterator[Executor]:
     """The executor that the options name; a cluster is left at the end, and what its nodes did is shown.
 
     Args:
@@ -50,9 +84,12 @@ def executor_of(ray: str, parallel: int | None, folder: Path, *, tests: bool = F
         parallel: how many shards at a time on this machine.
         folder: of the run.
         tests: whether the nodes need the tests of the checkout.
+        bundles: folders of bundles that the nodes set themselves up from.
+        vllm: the environments that they are to have then.
 
     Raises:
-        UsageError: `--jobs` is given for a cluster.
+        UsageError: `--jobs` is given for a cluster, or a bundle does not fit.
+        BundleError: a bundle is damaged, or of another kind of machine.
         ClusterError: there is no such cluster, or no Ray.
     """
     if not ray:
@@ -60,16 +97,38 @@ def executor_of(ray: str, parallel: int | None, folder: Path, *, tests: bool = F
         return
     if parallel:
         raise UsageError("--jobs is of this machine", hint="leave it out: nodes run as many as fit on them")
+    checked = checked_bundles(bundles, vllm, tests=tests)
     places = Places(folder)
-    with cluster_of(ray, places, tests=tests) as cluster:
+    with cluster_of(ray, places, tests=tests, bundles=checked) as cluster:
         try:
             yield cluster
         finally:
             _show(places.uses())
 
 
+def checked_bundles(
+    folders: Sequence[Path] | None, vllm: Sequence[str] = (), *, tests: bool = False
+) -> list[NodeBundle]:
+    """The bundles that `--bundle` names, checked; see `bundles_for`.
+
+    Raises:
+        UsageError: the nodes need none, or one does not fit.
+        BundleError: one is damaged, or of another kind of machine.
+    """
+    if not folders:
+        return []
+    if not ships():
+        raise UsageError(
+            f"with {SHIP}=0 the nodes have the harness already", hint="unset it, or leave --bundle out"
+        )
+    plain_console(stderr=True).print(f"checking {', '.join(map(str, folders))}")
+    return bundles_for(folders, vllm, tests=tests)
+
+
 @contextmanager
-def cluster_of(ray: str, places: Places, *, tests: bool = False, extra: str = "") -> Iterator[RayCluster]:
+def cluster_of(
+    ray: str, places: Places, *, tests: bool = False, extra: str = "", bundles: Sequence[NodeBundle] = ()
+) -> Iterator[RayCluster]:
     """The cluster of an address, connected until the end.
 
     Args:
@@ -77,15 +136,20 @@ def cluster_of(ray: str, places: Places, *, tests: bool = False, extra: str = ""
         places: keeps where cells ran.
         tests: whether the nodes need the tests of the checkout.
         extra: of the harness's packages that the nodes need.
+        bundles: that the nodes set themselves up from, in place of what would be sent.
 
     Raises:
-        ClusterError: there is no such cluster, or no Ray.
+        ClusterError: there is no such cluster, or no Ray, or no node could be set up.
     """
     notes = plain_console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="vllm-harness-ray-") as shipped:
         notes.print("connecting to Ray, and sending the harness to its nodes")
-        with connected(ray, runtime_env=runtime_env(Path(shipped), tests, extra)) as module:
-            yield RayCluster(module, notes.print, places.add, _patience())
+        sent = {"env_vars": variables()} if bundles else runtime_env(Path(shipped), tests, extra)
+        with connected(ray, runtime_env=sent) as module:
+            outfit = outfit_of(bundles, source_of(bundles, module)) if bundles else None
+            cluster = RayCluster(module, notes.print, places.add, _patience(), outfit)
+            cluster.await_arrivals()
+            yield cluster
 
 
 def _patience() -> float:
@@ -112,7 +176,14 @@ def keep_command(folder: Path) -> None:
     (folder / COMMAND).write_text(json.dumps(sys.argv[1:]))
 
 
-def resume(kind: str, run: str, ray: str, main: Callable[[list[str]], object], option: str = "--run") -> None:
+def resume(
+    kind: str,
+    run: str,
+    ray: str,
+    main: Callable[[list[str]], object],
+    option: str = "--run",
+    bundles: Sequence[Path] | None = None,
+) -> None:
     """Runs the command of a run once more, in its folder: what has finished does not run again.
 
     Args:
@@ -121,6 +192,7 @@ def resume(kind: str, run: str, ray: str, main: Callable[[list[str]], object], o
         ray: the address of the cluster, where it is another one than that time.
         main: runs the command line.
         option: by which the command takes the folder.
+        bundles: for its nodes, where they are others than that time.
 
     Raises:
         UsageError: there is no such run, or its command was not kept.
@@ -132,14 +204,15 @@ def resume(kind: str, run: str, ray: str, main: Callable[[list[str]], object], o
         raise UsageError(
             f"{folder} holds no run that can go on", hint="name the run that a command printed"
         ) from error
-    kept = _without(arguments, option, *(["--ray"] if ray else []))
-    further = [option, str(folder), *_ray(ray)]
+    given = {"--ray": [ray] if ray else [], "--bundle": list(map(str, bundles or ()))}
+    kept = _without(arguments, option, *(name for name, values in given.items() if values))
+    further = [
+        option,
+        str(folder),
+        *(each for name in given for value in given[name] for each in (name, value)),
+    ]
     at = kept.index("--") if "--" in kept else len(kept)
     main([*kept[:at], *further, *kept[at:]])
-
-
-def _ray(address: str) -> list[str]:
-    return ["--ray", address] if address else []
 
 
 def _without(arguments: Sequence[str], *names: str) -> list[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vllm_harness.cli.cluster import RAY, cluster_of
+from vllm_harness.cli.cluster import BUNDLE, RAY, checked_bundles, cluster_of
 from vllm_harness.cli.run_folder import target_of
 from vllm_harness.cli.served import Server, ServerOptions, served_by, with_server_options
 from vllm_harness.endpoint import NO_KEY
@@ -93,6 +93,7 @@ def load(
     seed: Annotated[int, typer.Option(help="Of all that is drawn.")] = 0,
     out: Annotated[Path | None, typer.Option(help="The run's folder; by default a new one.")] = None,
     ray: RAY = "",
+    bundle: BUNDLE = None,
     clients: Annotated[
         int | None, typer.Option(help="With --ray: processes that hold them; by default one a node.", min=1)
     ] = None,
@@ -111,13 +112,18 @@ def load(
     plan = _plan(transport or (), concurrency, requests, duration, rate, cancel, seed, missing_tool_call)
     entry, folder = on.entry(model), out or run_folder()
     lane = on.lane_of(entry, scriptable=held.scriptable)
-    with _clients(ray, clients, folder) as (holding, reach), served_by(on, entry, lane, **reach) as server:
+    with (
+        _clients(ray, clients, folder, bundle) as (holding, reach),
+        served_by(on, entry, lane, **reach) as server,
+    ):
         done = _run(held, plan, server, folder, holding)
     _report(done, folder, as_json)
 
 
 @contextmanager
-def _clients(ray: str, number: int | None, folder: Path) -> Iterator[tuple[Clients, dict[str, Any]]]:
+def _clients(
+    ray: str, number: int | None, folder: Path, bundles: Sequence[Path] | None = None
+) -> Iterator[tuple[Clients, dict[str, Any]]]:
     """Who holds the conversations, and how a server that is started is reached by them."""
     from vllm_harness.load.clients import Here
     from vllm_harness.load.nodes import OnNodes
@@ -127,7 +133,8 @@ def _clients(ray: str, number: int | None, folder: Path) -> Iterator[tuple[Clien
             raise UsageError("--clients is of a cluster", hint="add --ray, or leave it out")
         yield Here(), {}
         return
-    with cluster_of(ray, Places(folder), extra="load") as cluster:
+    checked = checked_bundles(bundles)
+    with cluster_of(ray, Places(folder), extra="load", bundles=checked) as cluster:
         # other machines than the nodes may reach it as well, so that it wants a key of its own
         key = os.environ.get(API_KEY) or secrets.token_urlsafe(24)
         yield OnNodes(cluster, number), {"host": cluster.address_here, "env": {API_KEY: key}}

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness.cli.cluster import RAY, executor_of
+from vllm_harness.cli.cluster import BUNDLE, RAY, executor_of
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.regression_options import PARALLEL, console, note, notes
 from vllm_harness.configuration.model_entries import load_models
@@ -67,6 +67,7 @@ def mutants(
     ] = False,
     least: Annotated[float, typer.Option(help="Percentage killed below which this fails.", min=0)] = 0,
     ray: RAY = "",
+    bundle: BUNDLE = None,
 ) -> None:
     """Change vLLM's serving code in one place at a time, and list the changes that no test notices.
 
@@ -91,7 +92,7 @@ def mutants(
     with (
         path.open("a") as lines,
         counted("mutants", len(left)) as advance,
-        executor_of(ray, parallel, path.with_suffix(""), tests=True) as executor,
+        executor_of(ray, parallel, path.with_suffix(""), tests=True, bundles=bundle, vllm=[vllm]) as executor,
     ):
 
         def done(fate: MutantFate) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness.cli.cluster import RAY, RESUME, executor_of, keep_command, resume
+from vllm_harness.cli.cluster import BUNDLE, RAY, RESUME, executor_of, keep_command, resume
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.defects import FOLDER
 from vllm_harness.cli.options import CHANGED_FROM
@@ -106,13 +106,14 @@ def regression(
     changed: CHANGED = False,
     changed_from: CHANGED_FROM = "",
     ray: RAY = "",
+    bundle: BUNDLE = None,
     resumed: RESUME = "",
 ) -> None:
     """Run the cases of each family through vLLM's own parsers; exit 1 where a case fails."""
     if context.invoked_subcommand:
         return
     if resumed:
-        resume("regression", resumed, ray, context.find_root().command.main)
+        resume("regression", resumed, ray, context.find_root().command.main, bundles=bundle)
     if changed_from and not changed:
         raise UsageError("--changed-from says what --changed compares with", hint="add --changed")
     if changed:
@@ -148,7 +149,8 @@ def regression(
     folder = RegressionRun.named(run or time.strftime("%Y%m%d-%H%M%S"))
     keep_command(folder.folder)
     with kept_run(Kind.REGRESSION, folder.folder, folder.folder.name, seed) as writer:
-        with executor_of(ray, parallel, folder.folder) as executor:
+        vllms = [each.spec for each in environments]
+        with executor_of(ray, parallel, folder.folder, bundles=bundle, vllm=vllms) as executor:
             cells, errors = _run(folder, environments, selection, executor, writer)
         show_cells(console, cells, known)
         show_costs(console, cells)

@@ -10,7 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from vllm_harness.cli.cluster import RAY, RESUME, executor_of, keep_command, resume
+from vllm_harness.cli.cluster import (
+    BUNDLE,
+    RAY,
+    RESUME,
+    executor_of,
+    keep_command,
+    resume,
+)
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.defects import AS_JSON, FOLDER
 from vllm_harness.cli.run_folder import kept_run
@@ -99,6 +106,7 @@ def run(
     folder: FOLDER = None,
     as_json: AS_JSON = False,
     ray: RAY = "",
+    bundle: BUNDLE = None,
     resumed: RESUME = "",
 ) -> None:
     """Reproduce known defects on real servers (`repro ID` is `repro run ID`).
@@ -107,7 +115,7 @@ def run(
     1 where one is not, and 2 for an unknown id or an entry without steps.
     """
     if resumed:
-        resume(RUNS, resumed, ray, context.find_root().command.main)
+        resume(RUNS, resumed, ray, context.find_root().command.main, bundles=bundle)
     defects = _chosen(ids or [], every, load_defects(folder))
     if ray and (server_url or len(defects) == 1):
         raise UsageError("--ray is for several defects on servers of the run", hint="leave --ray out")
@@ -119,7 +127,7 @@ def run(
     elif len(defects) == 1:
         _show([_alone(defects[0], each) for each in environments], defects, as_json)
     else:
-        _show(measured_in(defects, environments, run_name, parallel, ray), defects, as_json)
+        _show(measured_in(defects, environments, run_name, parallel, ray, bundle), defects, as_json)
 
 
 def _file(defects: Sequence[Defect], environments: Sequence[VllmUnderTest], as_markdown: bool) -> str:
@@ -177,6 +185,7 @@ def measured_in(
     name: str,
     parallel: int | None,
     ray: str = "",
+    bundles: Sequence[Path] | None = None,
 ) -> list[Measured]:
     """The verdicts of a run; those that it has are not measured again."""
     folder = run_folder(RUNS, name or time.strftime("%Y%m%d-%H%M%S"))
@@ -190,7 +199,9 @@ def measured_in(
     by_id = {defect.id: defect for defect in defects}
     with (
         kept_run(Kind.REPRO, folder, folder.name) as writer,
-        executor_of(ray, parallel, folder) as executor,
+        executor_of(
+            ray, parallel, folder, bundles=bundles, vllm=[each.spec for each in environments]
+        ) as executor,
         counted("defects", len(wanted - before.keys())) as advance,
     ):
 

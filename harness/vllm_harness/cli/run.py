@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness.cli.cluster import RAY, RESUME, resume
+from vllm_harness.cli.cluster import BUNDLE, RAY, RESUME, resume
 from vllm_harness.cli.options import (
     CHANGED_FROM,
     COLD_START,
@@ -62,6 +62,7 @@ def run(
     ] = False,
     changed_from: CHANGED_FROM = "",
     ray: RAY = "",
+    bundle: BUNDLE = None,
     resumed: RESUME = "",
 ) -> None:
     """Run the suites: behaviours, Harmony, standard, defects. Further flags after `--` go to pytest.
@@ -69,7 +70,7 @@ def run(
     On a cluster (`--ray`) several environments may be given, by commas; a target's suites run on one node.
     """
     if resumed:
-        resume("runs", resumed, ray, context.find_root().command.main, option="--report")
+        resume("runs", resumed, ray, context.find_root().command.main, "--report", bundle)
     if changed_from and not changed:
         raise UsageError("--changed-from says what --changed compares with", hint="add --changed")
     root = checkout()
@@ -96,7 +97,8 @@ def run(
         )
         arguments = (*given, *context.args)
         asked = ClusterRun(
-            ray, model or (), lane, vllm or "", frontend or "python", SUITES, arguments, report
+            *(ray, model or (), lane, vllm or "", frontend or "python", SUITES, arguments, report),
+            bundles=bundle or (),
         )
         raise typer.Exit(run_on_cluster(asked))
     options = {

@@ -48,6 +48,7 @@ class ClusterRun:
         suites: folders of tests, relative to the checkout.
         arguments: further ones of pytest.
         folder: of the run, or `auto`.
+        bundles: that the nodes set themselves up from.
     """
 
     address: str
@@ -58,6 +59,7 @@ class ClusterRun:
     suites: tuple[str, ...]
     arguments: tuple[str, ...]
     folder: str
+    bundles: Sequence[Path] = ()
 
 
 def run_on_cluster(asked: ClusterRun) -> int:
@@ -74,6 +76,7 @@ def run_on_cluster(asked: ClusterRun) -> int:
     left = without(jobs, {placed.cell for placed in placed_in(folder)})
     keep_command(folder)
     with kept_run(Kind.SUITES, folder, ", ".join(dict.fromkeys(job.entry.name for job in jobs))) as writer:
+        specs = [job.vllm.spec for job in jobs]
         several = len({job.vllm.name for job in jobs}) > 1
         shards = [shard_of(job) for job in left]
         versions = {
@@ -81,7 +84,9 @@ def run_on_cluster(asked: ClusterRun) -> int:
         }
         with (
             counted("suites", sum(len(shard.cells) for shard in shards)) as advance,
-            executor_of(asked.address, None, folder, tests=True) as executor,
+            executor_of(
+                asked.address, None, folder, tests=True, bundles=asked.bundles, vllm=specs
+            ) as executor,
         ):
 
             def done(result: SuiteResult) -> None:

@@ -11,12 +11,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import compress
 from operator import not_
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from vllm_harness.errors import HarnessError
+from vllm_harness.executors.arrivals import Arrivals, Outfit
 from vllm_harness.executors.dispatch import ATTEMPTS, Attempt, Dispatcher, NodeState, may_run, slots_of
 from vllm_harness.executors.on_node import Begun, Failed, Finished, Line, prepare, run_shard
 from vllm_harness.executors.places import Placed
@@ -63,13 +65,36 @@ class RayCluster:
         say: takes a line for what a person should know: a preparation, a fault, a shard that runs again.
         placed: called with each cell that has finished.
         patience_s: how long a shard may be silent before it is taken to hang.
+        outfit: what a node needs before anything runs on it; None: nodes have it by Ray's own means.
     """
 
     ray: Any
     say: Say
     placed: Callable[[Placed], None] = lambda _: None
     patience_s: float = 1800.0
+    outfit: Outfit | None = None
     _names: dict[str, str] = field(default_factory=dict)
+    _arrivals: Arrivals | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.outfit:
+            on = partial(self.on, elsewhere=False)
+            self._arrivals = Arrivals(self.ray, self.outfit, self.say, self.name_of, on, what_happened)
+
+    def await_arrivals(self) -> None:
+        """Waits until each node that is there has its outfit, or is left out.
+
+        Raises:
+            ClusterError: all are left out.
+        """
+        arrivals = self._arrivals
+        if arrivals is None:
+            return
+        while not self.nodes() or arrivals.are_under_way:
+            if not arrivals.are_under_way:
+                why = "; ".join(f"{self.name_of(node)}: {why}" for node, why in arrivals.left_out.items())
+                raise ClusterError(f"no node of the cluster could be set up: {why or 'there is none'}")
+            sleep(_WAIT_S)
 
     def deal(self, cells: int, *, apart: bool) -> int:
         """As many shards as cells where each starts what it needs; else a few for each CPU of the cluster."""
@@ -85,19 +110,34 @@ class RayCluster:
         return _Run(self, list(shards), done).run() if shards else []
 
     def nodes(self) -> list[NodeState]:
-        """The nodes that are alive, with all that they have."""
-        return [_state(node) for node in self.ray.nodes() if node["Alive"]]
+        """The nodes that are alive and have their outfit, with all that they have."""
+        states = [_state(node) for node in self.ray.nodes() if node["Alive"]]
+        if not self._arrivals:
+            return states
+        arrived = self._arrivals.arrived([state.name for state in states if state.free.cpus])
+        return [state for state in states if state.name in arrived]
 
     @property
     def address_here(self) -> str:
         """The address of this machine by which the other nodes reach it."""
         return str(self.ray.util.get_node_ip_address())
 
-    def near(self, node: str) -> Any:
-        """Ray's strategy for what runs on a node if it can, else on another one."""
+    @property
+    def options(self) -> dict[str, Any]:
+        """Ray's options of all that runs the harness on a node."""
+        return {"runtime_env": dict(self.outfit.runtime_env)} if self.outfit else {}
+
+    def on(self, node: str, *, elsewhere: bool = True, spills: bool = False) -> Any:
+        """Ray's strategy for what runs on a node.
+
+        Args:
+            elsewhere: whether it runs on another node where this one is gone, if those need no outfit.
+            spills: whether it does so where this one is only busy.
+        """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        return NodeAffinitySchedulingStrategy(node, soft=True)
+        soft = elsewhere and self.outfit is None
+        return NodeAffinitySchedulingStrategy(node, soft=soft, _spill_on_unavailable=soft and spills)
 
     def name_of(self, node: str) -> str:
         """The name of a node for people: its host's, with a number where several have the same."""
@@ -133,8 +173,9 @@ class _Run:
         self._held: dict[tuple[str, str], list[Attempt]] = {}
         self._errors: list[HarnessError] = []
         self._started = self._looked = monotonic()
-        self._shard = self._ray.remote(max_retries=0, num_returns="streaming")(run_shard)
-        self._prepare = self._ray.remote(max_retries=0, num_returns="streaming", num_cpus=0)(prepare)
+        options = {"max_retries": 0, "num_returns": "streaming", **cluster.options}
+        self._shard = self._ray.remote(**options)(run_shard)
+        self._prepare = self._ray.remote(num_cpus=0, **options)(prepare)
 
     def run(self) -> list[HarnessError]:
         self._refuse_unfit()
@@ -188,7 +229,7 @@ class _Run:
         """Has a shard wait for its node's preparation, which begins with the first of them."""
         key = node.name, preparation.name
         if key not in self._held:
-            task = self._prepare.options(scheduling_strategy=self._on(node, elsewhere=False))
+            task = self._prepare.options(scheduling_strategy=self._cluster.on(node.name, elsewhere=False))
             self._running[task.remote(preparation)] = _Running(
                 node, monotonic(), preparation=preparation.name
             )
@@ -205,16 +246,11 @@ class _Run:
         if needs.gpu_type:
             options["accelerator_type"] = needs.gpu_type
         task = self._shard.options(
-            name=attempt.shard.name, scheduling_strategy=self._on(node, elsewhere=True), **options
+            name=attempt.shard.name, scheduling_strategy=self._cluster.on(node.name, spills=True), **options
         )
         attempt.begun += 1
         node.holds(attempt.shard.server)
         self._running[task.remote(shard, attempt.left)] = _Running(node, monotonic(), attempt)
-
-    def _on(self, node: NodeState, *, elsewhere: bool) -> Any:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        return NodeAffinitySchedulingStrategy(node.name, soft=elsewhere, _spill_on_unavailable=elsewhere)
 
     def _receive(self) -> None:
         """Takes in what has come: every item that is there, then waits for the next."""

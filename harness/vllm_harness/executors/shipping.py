@@ -30,10 +30,14 @@ class ShippingError(HarnessError):
     """The harness cannot be made into a wheel."""
 
 
+def variables() -> dict[str, str]:
+    """Variables of all that a run starts on the nodes: fork servers end with it, so that none outlives it."""
+    passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    return {"VLLM_HARNESS_LINGER_S": "0", **passed_on}
+
+
 def runtime_env(folder: Path, tests: bool = False, extra: str = "") -> dict[str, Any]:
     """Ray's description of what the workers of a run get.
-
-    Their fork servers end with them, so that none outlives the run.
 
     Args:
         folder: an empty one, for what is shipped; it has to stay until Ray is connected.
@@ -44,16 +48,14 @@ def runtime_env(folder: Path, tests: bool = False, extra: str = "") -> dict[str,
         UsageError: the variable has another value than 0 and 1.
         ShippingError: there is no wheel to ship.
     """
-    passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    variables = {"VLLM_HARNESS_LINGER_S": "0", **passed_on}
-    if not _ships():
-        return {"env_vars": variables}
+    if not ships():
+        return {"env_vars": variables()}
     wheel = make_wheel(folder)
     if tests:
         _copy_tests(folder)
     further = [*(_of_tests() if tests else ()), *(_required(NAME, extra) if extra else ())]
     return {
-        "env_vars": variables,
+        "env_vars": variables(),
         "working_dir": str(folder),
         "uv": {
             "packages": [*pins(further), f"{_ON_NODE}/{wheel.name}"],
@@ -62,7 +64,8 @@ def runtime_env(folder: Path, tests: bool = False, extra: str = "") -> dict[str,
     }
 
 
-def _ships() -> bool:
+def ships() -> bool:
+    """Whether the nodes get the harness from a run. Raises UsageError: the variable is neither 0 nor 1."""
     value = os.environ.get(SHIP, "1")
     if value not in ("0", "1"):
         raise UsageError(f"{SHIP} is {value!r}", hint="set it to 0 or to 1, or unset it")

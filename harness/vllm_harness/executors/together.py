@@ -150,8 +150,9 @@ class Together:
         )
 
     async def _begin_on(self, number: int, node: str) -> None:
-        options = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": self.cluster.near(node)}
-        actor = self.cluster.ray.remote(_Hosted).options(**options).remote(self.make[number])
+        options = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": self.cluster.on(node)}
+        actor = self.cluster.ray.remote(_Hosted).options(**options, **self.cluster.options)
+        actor = actor.remote(self.make[number])
         self._up[number] = _Up(actor, node)
         self._up[number].node = await actor.ready.remote()
 

@@ -7,10 +7,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from vllm_harness.cli.arguments import with_address
-from vllm_harness.cli.cluster import executor_of, resume
+from vllm_harness.cli.cluster import checked_bundles, executor_of, resume
 from vllm_harness.cli.load import _clients
+from vllm_harness.cli.main import app
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.executors.places import Placed, Places
 from vllm_harness.executors.shard import Needs
@@ -65,6 +67,39 @@ def test_a_run_goes_on_with_its_own_command(address: str, given: list[str], tmp_
     called: list[list[str]] = []
     resume("regression", str(tmp_path), address, called.append)
     assert called == [[str(tmp_path) if each == "there" else each for each in given]]
+
+
+def test_a_run_goes_on_with_other_bundles_where_they_are_named(tmp_path: Path) -> None:
+    (tmp_path / "command.json").write_text(json.dumps(["--ray", "h:1", "--bundle", "a", "--bundle=b"]))
+    called: list[list[str]] = []
+    for bundles in (None, [Path("c"), Path("d")]):
+        resume("regression", str(tmp_path), "", called.append, bundles=bundles)
+    run = ["--run", str(tmp_path)]
+    assert called[0] == ["--ray", "h:1", "--bundle", "a", "--bundle=b", *run]
+    assert called[1] == ["--ray", "h:1", *run, "--bundle", "c", "--bundle", "d"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["regression", "--parsers", "step3"],
+        ["mutants"],
+        ["run", "--model", "qwen3"],
+        ["repro", "--all"],
+        ["bisect", "vllm-46940", "--good", "0.26.0", "--bad", "0.24.0"],
+        ["load", "etl-three-turns", "--model", "qwen3"],
+    ],
+)
+def test_bundles_are_of_a_cluster(command: list[str]) -> None:
+    answer = CliRunner().invoke(app, [*command, "--bundle", "out"])
+    assert isinstance(answer.exception, UsageError), answer.output
+    assert "add --ray" in answer.exception.hint
+
+
+def test_bundles_are_not_for_nodes_that_have_the_harness(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SHIP, "0")
+    with pytest.raises(UsageError, match=SHIP):
+        checked_bundles([Path("out")])
 
 
 def test_a_run_that_is_not_there_does_not_go_on(tmp_path: Path) -> None:

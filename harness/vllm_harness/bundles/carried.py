@@ -1,0 +1,48 @@
+"""Which harness a bundle carries, so that one machine's code and another's can be told to be the same."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypedDict
+
+import vllm_harness
+from vllm_harness.files.paths import checkout
+
+_KINDS = {".py", ".yaml"}
+_NOT_OURS = {"__pycache__", "node_modules", "_data"}
+
+
+class Carried(TypedDict):
+    """A harness: its version, and hashes of its code and of its tests; empty where there are no tests."""
+
+    version: str
+    code: str
+    tests: str
+
+
+def carried() -> Carried:
+    """The harness that runs here."""
+    root = checkout()
+    return {
+        "version": importlib.metadata.version("vllm-harness"),
+        "code": _digest(Path(vllm_harness.__file__).parent),
+        "tests": _digest(root / "tests") if root else "",
+    }
+
+
+def _digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(_files(folder)):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        ours = not _NOT_OURS & set(path.relative_to(folder).parts)
+        if ours and path.suffix in _KINDS and path.is_file():
+            yield path
