@@ -31,7 +31,7 @@ SEARCH_PARIS = (
     '<|channel|>analysis to=browser.search code<|message|>{"query": "capital of France, Paris?"}<|call|>'
 )
 WRONG_KEY = "wrong"
-KEYS = [WRONG_KEY, pytest.param("", marks=pytest.mark.vllm_slow, id="no key")]
+KEYS = [WRONG_KEY, pytest.param("", id="no key")]
 """With a key the server has the browser beside the interpreter; without one it is another server."""
 FIVE = ["find_user", "get_permissions", "read_file", "get_sample", "get_measurement"]
 
