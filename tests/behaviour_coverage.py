@@ -43,6 +43,7 @@ GROUPS = {
     "CO": "Oddities of vLLM's code",
     "vllm": "Reported defects of vLLM's endpoints",
 }
+MARK_OF_TEST = "pytest.mark.covers"
 CHECKED, EXPECTED, OUT, OPEN = "checked", "expected failure only", "out", "open"
 REGRESSION = "parser regression"
 
@@ -156,11 +157,19 @@ def collect(root: Path = ROOT) -> dict[str, set[Covering]]:
     collector = Collector()
     command = ["--collect-only", "-q", "-p", "no:vllm_harness", "-p", "no:cacheprovider"]
     with redirect_stdout(StringIO()) as output:
-        code = pytest.main([*command, f"--rootdir={root}", str(root / "tests")], plugins=[collector])
+        places = [str(path) for path in with_marks(root)]
+        code = pytest.main([*command, f"--rootdir={root}", *places], plugins=[collector])
     if code:
         errors = [line for line in output.getvalue().splitlines() if line.startswith("ERROR")]
         raise CoverageError("\n".join(["pytest cannot collect the tests", *errors]))
     return collector.covered
+
+
+def with_marks(root: Path) -> list[Path]:
+    """Where something may cover a behaviour: the folders of tests, and of tests/unit what names the mark."""
+    unit = root / "tests" / "unit"
+    folders = [path for path in sorted((root / "tests").iterdir()) if path.is_dir() and path != unit]
+    return [*folders, *(path for path in sorted(unit.rglob("test_*.py")) if MARK_OF_TEST in path.read_text())]
 
 
 def behaviours(

@@ -1,8 +1,10 @@
-"""Which cases of the suites a short run takes, and on which model: a few of each test and behaviour."""
+"""Which cases a short run takes, and on which model: a few of each test and behaviour."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +25,11 @@ class Case:
     test: str
     models: tuple[str, ...]
     covers: frozenset[str] = frozenset()
+
+
+def seed_of_today() -> int:
+    """What short runs draw with: VLLM_HARNESS_SEED, or else the date."""
+    return int(os.environ.get("VLLM_HARNESS_SEED") or time.strftime("%Y%m%d"))
 
 
 def choose(cases: Iterable[Case], most: int, seed: int) -> dict[str, str]:
@@ -46,6 +53,11 @@ def choose(cases: Iterable[Case], most: int, seed: int) -> dict[str, str]:
 def lot(seed: int, name: str) -> int:
     """The number that a name draws with a seed."""
     return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8])
+
+
+def few(names: Iterable[str], most: int, seed: int) -> frozenset[str]:
+    """So many of the names as a seed draws."""
+    return frozenset(sorted(names, key=lambda name: lot(seed, name))[:most])
 
 
 def uncovered(behaviours: Iterable[str], cases: Iterable[Case], chosen: Mapping[str, str]) -> list[str]:

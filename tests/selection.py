@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.choice import Case, choose, uncovered
+from tests.choice import Case, choose, seed_of_today, uncovered
 from tests.left_out import LeftOut
 from vllm_harness.server.records import run_folder
 from vllm_harness.testing.session import TARGET, case_anywhere, is_for
@@ -27,12 +25,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--most", type=int, default=0, help="with --dealt: so many cases of one test; 0: all")
     parser.addoption(
-        "--seed", type=int, default=_seed_of_today(), help="with --dealt: which cases; default: the date"
+        "--seed", type=int, default=seed_of_today(), help="with --dealt: which cases; default: the date"
     )
-
-
-def _seed_of_today() -> int:
-    return int(os.environ.get("VLLM_HARNESS_SEED") or time.strftime("%Y%m%d"))
 
 
 def unsettled() -> set[str]:

@@ -18,7 +18,7 @@ from vllm_harness.scenarios.reading import find_scenario, read_scenario
 from vllm_harness.testing.scenarios import ScenarioRunner
 from vllm_harness.testing.session import Server
 
-STORY = "etl-branches"
+STORY, SHORT_STORY = "etl-branches", "etl-outputs-only"
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools", "store")]
 
 
@@ -52,8 +52,8 @@ def test_a_conversation_is_recorded_checked_and_the_same_again(
 
 
 def test_what_comes_otherwise_is_told(scenario: ScenarioRunner, served: Served) -> None:
-    story = read_scenario(find_scenario(STORY))
-    held = scenario(STORY, transports=["chat"], streamed=(False,))[0]
+    story = read_scenario(find_scenario(SHORT_STORY))
+    held = scenario(SHORT_STORY, transports=["chat"], streamed=(False,))[0]
     cassette = of_conversation(story, held, Recorded(model=served.entry.name))
     first = cassette.exchanges[0]
     body = {**first.response.body, "object": "chat.completion.other"}

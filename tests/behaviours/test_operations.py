@@ -277,7 +277,7 @@ class StreamCase:
     @property
     def text(self) -> str:
         """The text it says."""
-        return " ".join(f"word{self.number}x{count}" for count in range(20))
+        return " ".join(f"word{self.number}x{count}" for count in range(8))
 
     def script(self, script: Callable[..., Any]) -> None:
         """Its script, which no other request matches."""

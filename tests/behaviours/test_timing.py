@@ -22,7 +22,7 @@ from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
 from vllm_harness.server.remote import RemoteServer
 
-WORDS = " ".join(f"word {number}" for number in range(120))
+WORDS = " ".join(f"word {number}" for number in range(40))
 LONG = " ".join(f"word {number}" for number in range(1000))  # takes many times as long as hanging up
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.choice import seed_of_today
 from tests.clients.conftest import CLIENTS, See, Seen
+from tests.clients.drawn import drawn
 from vllm_harness.testing.session import Server
 
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools")]
@@ -45,6 +47,15 @@ BLANKS = pytest.mark.vllm_known_defect("blank-lines-before-a-call-are-streamed",
 BLANKS_SHOWN = {"pydantic-ai-responses": BLANKS, "openai-node-chat": BLANKS}
 
 
+DRAWN = drawn(CLIENTS, seed_of_today())
+
+
+def marks_of(client: str, api: str) -> list[pytest.MarkDecorator]:
+    """What the visit of a client needs of the server; a short run leaves out those that are not drawn."""
+    needs = pytest.mark.vllm_needs(api)
+    return [needs] if (client, api) in DRAWN else [needs, pytest.mark.vllm_slow]
+
+
 def clients_with(case: str, marks: Mapping[str, pytest.MarkDecorator] = {}) -> pytest.MarkDecorator:
     """Every client that has the case, with each API it has it on; `marks` by API or by client and API."""
     params = [
@@ -52,7 +63,7 @@ def clients_with(case: str, marks: Mapping[str, pytest.MarkDecorator] = {}) -> p
             name,
             api,
             marks=[
-                pytest.mark.vllm_needs(api),
+                *marks_of(name, api),
                 *(marks[key] for key in (api, f"{name}-{api}") if key in marks),
             ],
             id=f"{name}-{api}",
@@ -91,10 +102,9 @@ def test_tool_loop(client: str, api: str, vllm_server: Server, see: See) -> None
 @pytest.mark.parametrize(
     ("api", "mode"),
     [
-        pytest.param("responses", "body", marks=pytest.mark.vllm_needs("responses")),
-        pytest.param("responses", "stream", marks=[pytest.mark.vllm_needs("responses"), BLANKS]),
-        pytest.param("chat", "body", marks=pytest.mark.vllm_needs("chat")),
-        pytest.param("chat", "stream", marks=[pytest.mark.vllm_needs("chat"), BLANKS]),
+        pytest.param(api, mode, marks=[*marks_of("openai-agents", api), *marks])
+        for api in ("responses", "chat")
+        for mode, marks in {"body": [], "stream": [BLANKS]}.items()
     ],
 )
 def test_no_message_beside_calls(api: str, mode: str, see: See) -> None:

@@ -169,7 +169,9 @@ class Owner:
 
     def alive(self) -> bool:
         """Whether it has not ended."""
-        return self.pid in self.owners.pids()
+        with suppress(psutil.NoSuchProcess):
+            return bool(psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE)
+        return False
 
     def serving(self) -> bool:
         """Whether its server has answered a request."""
@@ -181,7 +183,7 @@ class Owner:
 
     def wait_until_serving(self) -> None:
         """Returns when the server has answered a request."""
-        wait_for(self.serving, self, every_s=0.1)
+        wait_for(self.serving, self)
 
     def output(self) -> str:
         """The last of what it wrote."""
@@ -229,7 +231,7 @@ def wait_for(
     owner: Owner | None = None,
     *,
     within_s: float = HAPPENS_WITHIN_S,
-    every_s: float = 0.05,
+    every_s: float = 0.1,
 ) -> T:
     """What `look` finds in the end; an owner that ends meanwhile is an error."""
     deadline = time.monotonic() + within_s

@@ -18,6 +18,7 @@ import psutil
 import pytest
 import requests
 
+from tests.choice import few, seed_of_today
 from tests.faults.owners import GONE_WITHIN_S, Owner, Owners, wait_for
 from vllm_harness.environments.spec import Environment
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOKS_PATH
@@ -29,6 +30,7 @@ from vllm_harness.server.remote import RemoteServer
 from vllm_harness.server.supervised import Supervised
 
 SHOWN_EVERY = 5
+DRAWN = 3
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +114,20 @@ def test_interrupted_owner_leaves_nothing(moment: str, owners: Owners) -> None:
         assert not owner.left(excused=set())
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Of the victims a run with one kill of each takes a few, drawn anew each day; other runs take all."""
+    if "victim" in metafunc.fixturenames:
+        names = {victim: victim.__name__.removeprefix("the_") for victim in VICTIMS}
+        most = DRAWN if metafunc.config.option.kills == 1 else len(VICTIMS)
+        drawn = few(names.values(), most, seed_of_today())
+        params = [
+            pytest.param(victim, id=name, marks=[] if name in drawn else pytest.mark.vllm_slow)
+            for victim, name in names.items()
+        ]
+        metafunc.parametrize("victim", params)
+
+
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("victim", VICTIMS, ids=lambda victim: victim.__name__.removeprefix("the_"))
 def test_kill_leaves_nothing(
     victim: Victim, owners: Owners, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
 ) -> None:

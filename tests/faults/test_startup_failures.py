@@ -95,7 +95,8 @@ def test_model_not_found(launch: Plan) -> None:
 
 
 def test_hub_unreachable(launch: Plan) -> None:
-    offline = {"HF_HUB_OFFLINE": "1"}
+    """By a proxy that is not there; a fork server would import vLLM anew for HF_HUB_OFFLINE."""
+    offline = {"HTTPS_PROXY": "http://127.0.0.1:9"}
     fails(launch(model="no-such-owner/no-such-model", env=offline), errors.HubUnreachable)
 
 
@@ -114,16 +115,18 @@ def test_no_device(launch: Plan, environment: Environment, tmp_path: Path) -> No
     metadata = tmp_path / "vllm-0.0.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.0.0\n")
-    fails(launch(environment=dataclasses.replace(environment, pythonpath=[tmp_path])), errors.NoCudaDevice)
+    unknown = dataclasses.replace(environment, pythonpath=[tmp_path])
+    fails(launch(environment=unknown), errors.NoCudaDevice, cold_start=True)
 
 
 def test_missing_package(launch: Plan, environment: Environment, tmp_path: Path) -> None:
-    (tmp_path / "uvloop.py").write_text("raise ModuleNotFoundError(\"No module named 'uvloop'\")\n")
+    """The first that vLLM imports; neither the fork server starts without it, nor the server itself."""
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\")\n")
     path = [tmp_path, *environment.pythonpath]
     error = fails(
         launch(environment=dataclasses.replace(environment, pythonpath=path)), errors.MissingPackage
     )
-    assert "uvloop" in error.lines[0]
+    assert "torch" in error.lines[0]
 
 
 def test_interpreter_that_does_not_exist(launch: Plan, environment: Environment) -> None:

@@ -30,6 +30,9 @@ CALL_FIND_USER = (
 SEARCH_PARIS = (
     '<|channel|>analysis to=browser.search code<|message|>{"query": "capital of France, Paris?"}<|call|>'
 )
+WRONG_KEY = "wrong"
+KEYS = [WRONG_KEY, pytest.param("", id="no key")]
+"""With a key the server has the browser beside the interpreter; without one it is another server."""
 FIVE = ["find_user", "get_permissions", "read_file", "get_sample", "get_measurement"]
 
 
@@ -136,7 +139,7 @@ def test_approval_is_asked_for(held: Held) -> None:
 def held_by_demo(own_server: OwnServer, request: pytest.FixtureRequest) -> HeldByDemo:
     """Holds a story on a server with vLLM's demo tool server; fails with all that is wrong."""
 
-    def hold(story: Scenario | str, key: str = "") -> list[Conversation]:
+    def hold(story: Scenario | str, key: str = WRONG_KEY) -> list[Conversation]:
         flags, env = demo_launch(scripted=True)
         server = own_server(flags, {**env, SEARCH_KEY: key})
         return ScenarioRunner(server, request.node)(story, transports=["responses", "responses-history"])
@@ -146,9 +149,10 @@ def held_by_demo(own_server: OwnServer, request: pytest.FixtureRequest) -> HeldB
 
 @pytest.mark.covers("VR-038", "VM-003", "VM-005", "VM-006")
 @pytest.mark.vllm_needs("background")
-def test_code_interpreter_of_the_demo_tool_server(held_by_demo: HeldByDemo) -> None:
+@pytest.mark.parametrize("key", KEYS)
+def test_code_interpreter_of_the_demo_tool_server(key: str, held_by_demo: HeldByDemo) -> None:
     """In a turn, then with its result; in the background it is asked for, or its stream read again."""
-    for held in held_by_demo("code-interpreter"):
+    for held in held_by_demo("code-interpreter", key=key):
         asked = [turn.request.get("background") for turn in held.turns]
         assert asked == [None, True, True]
         assert all(turn.reply and turn.reply.streamed == held.transport.streamed for turn in held.turns)
@@ -190,7 +194,7 @@ def searching(output: str) -> Scenario:
 @pytest.mark.vllm_needs("background")
 def test_browser_of_the_demo_tool_server_without_its_service(held_by_demo: HeldByDemo) -> None:
     """With a wrong key, or without a way to the service, the model is told, and the conversation goes on."""
-    held_by_demo(searching("Error during search for"), key="wrong")
+    held_by_demo(searching("Error during search for"), key=WRONG_KEY)
 
 
 @pytest.mark.covers("VR-039")

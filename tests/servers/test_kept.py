@@ -21,9 +21,9 @@ from vllm_harness.server.records import ServerRecord, running
 from vllm_harness.server.remote import RemoteServer
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def wanted(launch: Callable[..., Launch]) -> Iterator[Launch]:
-    """A launch that no other run asks for, with memory for two servers; these are ended afterwards."""
+    """A launch that no other module asks for, with memory for two servers; these are ended afterwards."""
     planned = launch(env={"KEPT_FOR": uuid.uuid4().hex})
     lease = reserve_for(planned, 2, forked=True)
     yield planned
@@ -38,7 +38,7 @@ def kept_for(launch: Launch) -> list[ServerRecord]:
 
 
 def keep(launch: Launch) -> int:
-    """Starts a server and leaves it; returns its process id."""
+    """Starts a server, unless a test before has left one, and leaves it; returns its process id."""
     with RemoteServer(launch, keep=True) as server:
         return server.pid
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import vllm_harness
@@ -23,6 +24,7 @@ FRONT_DOORS = ("cli/", "testing/", "pytest_plugin.py", "regression/selection.py"
 """Code that one front door alone runs, and which may name that one's options."""
 
 
+@cache
 def _classes() -> dict[str, list[str]]:
     """Classes of the package with the names of their bases."""
     found = {}

@@ -111,16 +111,38 @@ def upstream(folder: Path, *arguments: str) -> dict[str, Any]:
     return results
 
 
-def test_a_checkouts_file_runs_and_each_reason_is_named(tmp_path: Path) -> None:
-    tests = tmp_path / "tests"
-    tests.mkdir()
-    (tests / "__init__.py").touch()
-    (tests / "conftest.py").write_text(
+def checkout(folder: Path, file: str, text: str) -> None:
+    """Writes a test file where upstream has one of this name, whose book is the package's."""
+    path = folder / file
+    path.parent.mkdir(parents=True)
+    for package in (path.parent, *path.parent.relative_to(folder).parents):
+        (folder / package / "__init__.py").touch()
+    (folder / "__init__.py").unlink()
+    path.write_text(text)
+
+
+OWN_FILE, UNITS, STATEFUL = (
+    "tests/test_own.py",
+    "tests/test_own_units.py",
+    "tests/entrypoints/openai/responses/test_stateful.py",
+)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The results of one run of three files of a checkout, which are named."""
+    folder = tmp_path_factory.mktemp("checkout")
+    checkout(folder, STATEFUL, OF_ONE_SERVER + WITHOUT_THE_FIRST_TURN)
+    (folder / "tests" / "conftest.py").write_text(
         "import torch.cuda\nraise AssertionError('the root conftest was loaded')\n"
     )
-    (tests / "test_own.py").write_text(OWN)
-    results = upstream(tmp_path, "tests/test_own.py")
-    found = results["files"]["tests/test_own.py"]["tests"]
+    (folder / OWN_FILE).write_text(OWN)
+    (folder / UNITS).write_text(OF_VLLM_ALONE)
+    return upstream(folder, OWN_FILE, UNITS, STATEFUL)
+
+
+def test_a_checkouts_file_runs_and_each_reason_is_named(results: dict[str, Any]) -> None:
+    found = results["files"][OWN_FILE]["tests"]
     assert {name: result["outcome"] for name, result in found.items()} == {
         "test_the_model_is_served_under_its_id": "passed",
         "test_vllm_answers_for_the_stand_in": "passed",
@@ -135,46 +157,28 @@ def test_a_checkouts_file_runs_and_each_reason_is_named(tmp_path: Path) -> None:
     assert "hf_runner" in found["test_fixture_of_the_root_conftest"]["why"]
     assert not found["test_unit"]["server"]
     assert list(results["dropped"]) == ["--gpu-memory-utilization"]
-    assert results["servers"] == 1
+    assert results["servers"] == 2
 
 
-def test_a_named_file_without_a_server_runs_where_its_imports_are(tmp_path: Path) -> None:
-    file = tmp_path / "tests" / "test_own_units.py"
-    file.parent.mkdir()
-    (file.parent / "__init__.py").touch()
-    file.write_text(OF_VLLM_ALONE)
-    results = upstream(tmp_path, "tests/test_own_units.py")
-    (result,) = results["files"]["tests/test_own_units.py"]["tests"].values()
+def test_a_named_file_without_a_server_runs_where_its_imports_are(results: dict[str, Any]) -> None:
+    (result,) = results["files"][UNITS]["tests"].values()
     assert (result["outcome"], result["server"]) == ("passed", False)
 
 
-def checkout(folder: Path, file: str, text: str) -> str:
-    """Writes a test file where upstream has one of this name, whose book is the package's."""
-    path = folder / file
-    path.parent.mkdir(parents=True)
-    for package in (path.parent, *path.parent.relative_to(folder).parents):
-        (folder / package / "__init__.py").touch()
-    (folder / "__init__.py").unlink()
-    path.write_text(OF_ONE_SERVER + text)
-    return file
+def test_an_answer_that_rests_on_an_earlier_turn_needs_it_in_the_prompt(results: dict[str, Any]) -> None:
+    result = results["files"][STATEFUL]["tests"]["test_previous_response_id"]
+    assert result["outcome"] == "failed"
+    assert "lacks 'my name is John'" in result["why"]
+    assert "lacks 'Hello John!'" not in result["why"]
 
 
 def test_a_book_that_wrongly_says_that_any_answer_passes_fails_the_run(tmp_path: Path) -> None:
-    file = checkout(
-        tmp_path, "tests/entrypoints/openai/chat_completion/test_chat_echo.py", LOOKS_AT_THE_ANSWER
-    )
+    file = "tests/entrypoints/openai/chat_completion/test_chat_echo.py"
+    checkout(tmp_path, file, OF_ONE_SERVER + LOOKS_AT_THE_ANSWER)
     answer = ran(tmp_path, file, "--upstream-wrong-answers=other")
     assert "1 passed" in answer.stdout
     assert f"outdated: {file}::test_prompt_logprobs failed with a wrong answer (other)" in answer.stdout
     assert answer.returncode == pytest.ExitCode.TESTS_FAILED
-
-
-def test_an_answer_that_rests_on_an_earlier_turn_needs_it_in_the_prompt(tmp_path: Path) -> None:
-    file = checkout(tmp_path, "tests/entrypoints/openai/responses/test_stateful.py", WITHOUT_THE_FIRST_TURN)
-    result = upstream(tmp_path, file)["files"][file]["tests"]["test_previous_response_id"]
-    assert result["outcome"] == "failed"
-    assert "lacks 'my name is John'" in result["why"]
-    assert "lacks 'Hello John!'" not in result["why"]
 
 
 def test_a_release_s_file_passes_and_fails_with_a_wrong_answer_that_its_grammar_allows() -> None:

@@ -43,17 +43,22 @@ def load_defects(folder: Path | None = None) -> Defects:
 
 @cache
 def _loaded(folder: Path | None) -> Defects:
-    found: dict[str, Defect] = {}
-    for each in (ENTRIES, folder) if folder else (ENTRIES,):
-        if not each.is_dir():
-            raise DefectsError(
-                f"there is no folder {each} of defects", hint="name a folder with a file ID.yaml for each"
-            )
-        for path in sorted(each.glob("*.yaml")):
-            defect = _read(path)
-            if defect.id in found:
-                raise DefectsError(f"{path}:1: id: {defect.id} is an entry already", hint="choose another id")
-            found[defect.id] = defect
+    if folder is not None:
+        return _with({**_loaded(None)}, folder)
+    return _with({}, ENTRIES)
+
+
+def _with(found: dict[str, Defect], folder: Path) -> Defects:
+    """The defects with those of a folder."""
+    if not folder.is_dir():
+        raise DefectsError(
+            f"there is no folder {folder} of defects", hint="name a folder with a file ID.yaml for each"
+        )
+    for path in sorted(folder.glob("*.yaml")):
+        defect = _read(path)
+        if defect.id in found:
+            raise DefectsError(f"{path}:1: id: {defect.id} is an entry already", hint="choose another id")
+        found[defect.id] = defect
     return found
 
 

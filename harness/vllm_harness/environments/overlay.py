@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 from vllm_harness.environments.installer import run_uv
@@ -27,7 +28,7 @@ def overlay(
     lock = data_path("env") / f"{name}.lock"
     python = python_version or ".".join(environment.python_version.split(".")[:2])
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:8]
-    folder = cache_dir() / "overlays" / f"{name}-py{python}-{digest}"
+    folder = _folder() / f"{name}-py{python}-{digest}"
     with locked_for_making(folder, progress):
         if not folder.exists():
             with half_made(folder) as half:
@@ -37,3 +38,12 @@ def overlay(
                 run_uv("pip", "install", *options, "-r", lock, progress=progress)
                 (half / "packages").rename(folder)
     return folder
+
+
+def without_overlays(path: str) -> str:
+    """A value of PYTHONPATH without these folders, whose packages vLLM imports when it first needs them."""
+    return os.pathsep.join(each for each in path.split(os.pathsep) if Path(each).parent != _folder())
+
+
+def _folder() -> Path:
+    return cache_dir() / "overlays"

@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from vllm_harness.environments.overlay import without_overlays
 from vllm_harness.errors import HarnessError
 from vllm_harness.files.folders import private_folder
 from vllm_harness.files.locking import locked
@@ -36,6 +37,7 @@ LINGER_S = 300.0
 FIRST = "VLLM_HARNESS_FIRST"
 """Variable of a process whose servers each run this Python file before they serve."""
 IMPORT_LIMIT_S = 300.0
+PATH = "PYTHONPATH"
 DISMISS_LIMIT_S = 5.0
 # read when a server starts, not when vLLM is imported: servers that differ in them share a template
 READ_LATE = {
@@ -44,6 +46,7 @@ READ_LATE = {
     "VLLM_ENABLE_RESPONSES_API_STORE",
     *("VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT", "VLLM_TOOL_JSON_ERROR_AUTOMATIC_RETRY"),
     *("VLLM_GPT_OSS_SYSTEM_TOOL_MCP_LABELS", "VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS"),
+    "PYTHON_EXECUTION_BACKEND",  # by the demo tool server's packages
 }
 READ_EARLY = (
     *("VLLM_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "TORCH", "PYTORCH", "OMP_", "KMP_", "MKL_", "GOMP_"),
@@ -192,7 +195,7 @@ def _release_oldest(held: int) -> None:
 def _key(launch: Launch, environ: Mapping[str, str]) -> str:
     early = {
         name: value
-        for name, value in environ.items()
+        for name, value in _of_template(environ).items()
         if name.startswith(READ_EARLY) and name not in READ_LATE
     }
     code = [path.read_text() for path in (TEMPLATE, *map(TEMPLATE.with_name, ("supervisor.py", "blocks.py")))]
@@ -202,13 +205,18 @@ def _key(launch: Launch, environ: Mapping[str, str]) -> str:
     return hashlib.sha256(parts.encode()).hexdigest()[:12]
 
 
+def _of_template(environ: Mapping[str, str]) -> dict[str, str]:
+    """A server's environment without the packages that it finds late, see `_serve` of the template."""
+    return {**environ, PATH: without_overlays(environ[PATH])} if PATH in environ else {**environ}
+
+
 def _start(path: Path, launch: Launch, environ: Mapping[str, str]) -> None:
     log = path.with_suffix(".log")
     linger = os.environ.get(LINGER, str(LINGER_S))
     with log.open("wb") as output:
         process = subprocess.Popen(
             [str(launch.environment.python), str(TEMPLATE), str(path), linger],
-            env={**environ, "TMPDIR": str(path.parent)},
+            env={**_of_template(environ), "TMPDIR": str(path.parent)},
             cwd=path.parent,
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -315,10 +315,17 @@ class ForkedServer:
         return self.returncode
 
 
+def _find_further_packages() -> None:
+    """Those that this server has and its template has not: packages that no other folder has."""
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path += [folder for folder in path if folder and folder not in sys.path]
+
+
 def _serve(config: Any) -> int:
     """Becomes `vllm serve`."""
     os.environ.clear()
     os.environ.update(config.env)
+    _find_further_packages()
     tempfile.tempdir = None
     importlib.import_module("vllm_harness_shm").name_blocks(config.server_id)
     if config.first:

@@ -24,9 +24,9 @@ VLLM = Environment("release", Path("python"), "3.12", "0.0.0", "cpu", None)
 
 @pytest.mark.parametrize("family", [name for name, each in load_families().items() if each.form])
 def test_generated_meanings_come_again_from_their_seed(family: str) -> None:
-    once = generate(load_families()[family], budget=9, seed=3)
-    assert once == generate(load_families()[family], budget=9, seed=3)
-    assert len(once) >= 6
+    once = generate(load_families()[family], budget=4, seed=3)
+    assert once == generate(load_families()[family], budget=4, seed=3)
+    assert len(once) >= 3
     lengths = [len(generated.text) for generated in once]
     assert lengths == sorted(lengths)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import tempfile
@@ -13,7 +14,11 @@ import pytest
 
 from tests.unit.other_users.nobody import there
 from tests.unit.server.template import serving
+from vllm_harness.configuration.model_entries import load_models
+from vllm_harness.environments.spec import Environment
+from vllm_harness.files.paths import cache_dir
 from vllm_harness.server import fork_server
+from vllm_harness.server.launch import Launch
 from vllm_harness.server.private_socket import connect
 
 HOLD = b'{"op": "hold"}\n'
@@ -134,3 +139,18 @@ def test_a_note_lasts_as_long_as_its_template(path: Path, monkeypatch: pytest.Mo
         template.kill()
     assert fork_server.templates() == []
     assert not note.exists()
+
+
+def test_packages_that_are_imported_late_need_no_template_of_their_own(tmp_path: Path) -> None:
+    entry = load_models().get("gpt-oss")
+    environment = Environment("release", tmp_path / "python", "3.12", "0.32.0", "cpu", None)
+    launch = Launch(entry, "scripted", environment, str(tmp_path), ())
+    own, late = str(tmp_path / "own"), str(cache_dir() / "overlays" / "gpt-oss")
+
+    def key(path: str, **more: str) -> str:
+        return fork_server._key(launch, {"PYTHONPATH": path, **more})
+
+    plain = key(own)
+    assert key(os.pathsep.join([own, late]), PYTHON_EXECUTION_BACKEND="dangerously_use_uv") == plain
+    assert key(os.pathsep.join([own, str(tmp_path / "other")])) != plain
+    assert fork_server._of_template({"PYTHONPATH": os.pathsep.join([own, late])}) == {"PYTHONPATH": own}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.choice import Case, choose, uncovered
+from tests.choice import Case, choose, few, uncovered
 from tests.left_out import LeftOut
 
 BOTH = ("gpt-oss", "qwen3")
@@ -76,3 +76,10 @@ def test_what_is_left_out_is_counted_by_target_and_reason(tmp_path: Path) -> Non
     out.write(tmp_path / "left-out.json")
     written = json.loads((tmp_path / "left-out.json").read_text())
     assert written["cases"] == {"scripted-qwen3": {"a": "not drawn", "b": "not drawn", "c": "unsettled"}}
+
+
+def test_a_few_are_drawn_and_in_the_end_each() -> None:
+    names = [f"name {number}" for number in range(7)]
+    drawn = [few(names, 3, seed) for seed in range(50)]
+    assert {len(each) for each in drawn} == {3}
+    assert frozenset().union(*drawn) == {*names}
