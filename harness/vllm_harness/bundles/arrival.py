@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -79,8 +80,7 @@ def arrive(bundles: Sequence[tuple[str, Manifest]], source: Any) -> Iterator[Tol
 
 
 def _set_up(bundle: Path, manifest: Manifest, source: Any) -> Iterator[str]:
-    harness = cache_of(os.environ) / SET_UP.format(identity(manifest))
-    harness.parents[2].mkdir(mode=0o700, parents=True, exist_ok=True)
+    harness = _trusted(cache_of(os.environ)) / SET_UP.format(identity(manifest))
     harness.parent.mkdir(parents=True, exist_ok=True)
     with (harness.parent / ".lock").open("w") as lock:
         yield from _locked(lock)
@@ -101,6 +101,20 @@ def cache_of(environ: Mapping[str, str]) -> Path:
     named = environ.get("VLLM_HARNESS_CACHE")
     user = environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     return Path(named) if named else Path(user, "vllm-harness")
+
+
+def _trusted(cache: Path) -> Path:
+    """The cache, made private where it is missing, from which programs are run: nobody else may write there.
+
+    Raises InstallerError. The harness looks closer once it runs.
+    """
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = cache.stat()
+    if found.st_uid not in (os.geteuid(), 0) or found.st_mode & stat.S_IWOTH:
+        raise InstallerError(
+            f"other users may write to {cache}: name another folder in VLLM_HARNESS_CACHE when you start Ray"
+        )
+    return cache
 
 
 def _is_set_up(harness: Path) -> bool:

@@ -143,6 +143,17 @@ def test_a_node_without_room_says_so_before_anything_comes(
     assert asked == []
 
 
+def test_a_cache_where_others_may_write_is_not_used(
+    bundle: Path, manifest: dict[str, Any], cache: Path, set_up: Path
+) -> None:
+    cache.mkdir()
+    cache.chmod(0o777)
+    ((failed, text),) = arrive([(str(bundle), manifest)], None)
+    assert failed
+    assert f"other users may write to {cache}" in text
+    assert not set_up.exists()
+
+
 def test_an_error_of_the_installer_is_told(bundle: Path, manifest: dict[str, Any]) -> None:
     (bundle / "install.py").write_text(FAILS)
     *_, last = arrive([(str(bundle), manifest)], None)

@@ -57,7 +57,7 @@ def other(**values: str) -> Carried:
     [
         ({"python": "3.10"}, r"is for Python 3\.10 .*: run it with python3\.10"),
         ({"machine": "riscv64"}, r"riscv64.*: make one on such a machine"),
-        ({"without_torch": True}, "made without torch"),
+        ({"without_torch": True}, "made without torch, and nodes make themselves from a bundle alone"),
         ({"lock": "00000000"}, r"another vllm-0\.32\.0-cpu\.lock"),
         ({"vllm": "0.31.0"}, "another vllm-0.31.0-cpu.lock"),
         ({"format": 1}, "has format 1"),
