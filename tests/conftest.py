@@ -37,7 +37,8 @@ pytest_plugins = [
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of this project's own tests."""
-    parser.addoption("--kills", type=int, default=20, help="how often the kill -9 test kills an owner")
+    kills = "how often the kill -9 test kills each victim; 1: a few victims"
+    parser.addoption("--kills", type=int, default=20, help=kills)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -16,6 +16,8 @@ from vllm_harness.runs.reading import records
 from vllm_harness.runs.records import Exchange, LogLines, Outcome
 
 EXAMPLE = Path(__file__).with_name("example")
+ONE_THREAD = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+"""Two threads that share their cores with other processes mostly wait for each other, busily."""
 
 
 def run(pytester: pytest.Pytester, pytestconfig: pytest.Config, name: str, *more: str) -> pytest.RunResult:
@@ -131,7 +133,11 @@ def test_live_tests_are_tried_again_as_often_as_the_entry_says(
     assert (pytester.path / "wrong").read_text() == "x"
 
 
-def test_repeats_are_sampled_by_seed(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
+def test_repeats_are_sampled_by_seed(
+    pytester: pytest.Pytester, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in ONE_THREAD.items():
+        monkeypatch.setenv(name, value)
     options = ("--vllm-lane=live", "--vllm-model=smollm2-135m", "--vllm-repeat=4")
     result = run(pytester, pytestconfig, "test_live.py", *options)
     answers = (pytester.path / "answers").read_text().splitlines()
