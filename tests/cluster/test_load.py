@@ -103,7 +103,7 @@ def test_the_figures_are_those_of_one_machine(begin: Begin, nodes: Any, tmp_path
 def test_a_defect_that_the_scenario_names_is_counted_apart(begin: Begin, nodes: Any, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     command = ("load", "images-refused", "--model", "smolvlm-256m", "--transport", "messages")
-    options = ("--concurrency", "3", "--requests", "18")
+    options = ("--lane", "scripted", "--concurrency", "3", "--requests", "18")
     one = begin(*command, "--out", str(here), *options)
     one_said, _ = one.communicate()
     several = begin(*command, "--out", str(there), *options, "--ray", nodes.address)

@@ -128,7 +128,7 @@ def plan_launch(
     if lane == "live" and environment.device not in entry.hardware.devices:
         raise UsageError(
             f"model {entry.name!r} does not run live on {environment.device}",
-            hint="use the scripted lane" if "scripted" in entry.lanes else "use a machine with CUDA",
+            hint="use the scripted lane" if entry.serves("scripted") else "use a machine with CUDA",
         )
     if frontend not in environment.frontends:
         raise UsageError(
