@@ -35,10 +35,6 @@ async def app(scope, receive, send):
     seen["body"] = body.decode()
     status = 418 if scope["path"] == "/teapot" else 200
     await send({"type": "http.response.start", "status": status, "headers": [(b"x-from", b"vllm")]})
-    if scope["path"] == "/slow":
-        for number in range(3):
-            await send({"type": "http.response.body", "body": b"%d\\n" % number, "more_body": True})
-            await asyncio.sleep(0.5)
     if scope["path"] == "/endless":
         left = asyncio.ensure_future(receive())
         while not left.done():
@@ -115,10 +111,8 @@ def test_a_request_is_passed_on_as_it_is(proxied: Proxied) -> None:
 
 
 def test_an_answer_streams(proxied: Proxied) -> None:
-    begin = time.monotonic()
-    with requests.get(f"{proxied.url}/slow", stream=True, timeout=5) as answer:
-        first = next(answer.iter_lines())
-        assert (first, time.monotonic() - begin < 1) == (b"0", True)
+    with requests.get(f"{proxied.url}/endless", stream=True, timeout=5) as answer:
+        assert next(answer.iter_lines(chunk_size=1)) == b"tick"
 
 
 def test_a_script_reaches_the_server_in_the_body(proxied: Proxied) -> None:

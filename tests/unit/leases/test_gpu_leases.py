@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -40,10 +41,10 @@ def test_binds_the_server_by_index_in_the_order_of_the_bus(table: Table) -> None
     [(3, 16, "needs 3 x 16 GiB"), (1, 80, "GPU 0 (Test GPU, 24.0 GiB), GPU 1"), (2, 40, "24.0 GiB")],
 )
 def test_what_can_never_be_had_is_refused_at_once(table: Table, count: int, gib: float, message: str) -> None:
-    start = time.monotonic()
-    with pytest.raises(NotEnoughHardware) as refused:
+    waits: list[str] = []
+    with notices.shown_by(waits.append), pytest.raises(NotEnoughHardware) as refused:
         lease_gpus(count, gib)
-    assert time.monotonic() - start < 1
+    assert waits == []
     assert message in str(refused.value)
 
 
@@ -70,9 +71,8 @@ def test_all_or_none_and_waiting_is_shown(table: Table, owner: Start) -> None:
     first = owner("gpus", 1)
     first.has()
     both = owner("gpus", 2)
-    assert both.next_line().startswith(
-        f"waiting for 2 GPUs with 16 GiB (0 s): GPU 0 is leased by pid {first.pid} (-c"
-    )
+    words = rf"waiting for 2 GPUs with 16 GiB \(\d+ s\): GPU 0 is leased by pid {first.pid} \(-c"
+    assert re.match(words, both.next_line())
     lease_gpus(1, 16).release()  # the one that waits for two holds none
     first.release()
     assert both.has() == "0,1"
@@ -94,11 +94,11 @@ def test_two_who_want_each_other_s_gpu_do_not_wait_for_ever(table: Table, owner:
 def test_a_killed_owner_lets_go(table: Table, owner: Start) -> None:
     first = owner("gpus", 2)
     first.has()
-    start = time.monotonic()
     first.kill()
-    held = lease_gpus(2, 16)
-    assert time.monotonic() - start < 1
-    held.release()
+    waits: list[str] = []
+    with notices.shown_by(waits.append):
+        lease_gpus(2, 16).release()
+    assert waits == []
 
 
 def test_children_do_not_inherit_a_lease(table: Table) -> None:
