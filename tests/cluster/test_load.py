@@ -82,17 +82,23 @@ def where(out: Path) -> Counter[str]:
     )
 
 
-def test_the_figures_are_those_of_one_machine(begin: Begin, nodes: Any, tmp_path: Path) -> None:
+def compared(begin: Begin, nodes: Any, tmp_path: Path, *command: str) -> tuple[Path, Path]:
+    """The folders of a load on one machine and of the same on the nodes, which come to the same."""
     here, there = tmp_path / "here", tmp_path / "there"
-    options = ("--concurrency", "6", "--requests", str(REQUESTS), "--cancel", "0.1", "--seed", "3")
-    before = orphaned_blocks()
-    one = begin(*COMMAND, "--out", str(here), *options)
+    one = begin(*command, "--out", str(here))
     one_said, _ = one.communicate()
-    several = begin(*COMMAND, "--out", str(there), *options, "--ray", nodes.address)
+    several = begin(*command, "--out", str(there), "--ray", nodes.address)
     said, _ = several.communicate()
     assert several.returncode == one.returncode == 0, said + one_said
     assert figures(there) == figures(here)
     assert cases(there) == cases(here)
+    return here, there
+
+
+def test_the_figures_are_those_of_one_machine(begin: Begin, nodes: Any, tmp_path: Path) -> None:
+    options = ("--concurrency", "6", "--requests", str(REQUESTS), "--cancel", "0.1", "--seed", "3")
+    before = orphaned_blocks()
+    here, there = compared(begin, nodes, tmp_path, *COMMAND, *options)
     assert len(where(there)) == 3
     assert "" not in where(there)
     assert set(where(here)) == {""}
@@ -101,17 +107,10 @@ def test_the_figures_are_those_of_one_machine(begin: Begin, nodes: Any, tmp_path
 
 
 def test_a_defect_that_the_scenario_names_is_counted_apart(begin: Begin, nodes: Any, tmp_path: Path) -> None:
-    here, there = tmp_path / "here", tmp_path / "there"
     command = ("load", "images-refused", "--model", "smolvlm-256m", "--transport", "messages")
     options = ("--lane", "scripted", "--concurrency", "3", "--requests", "18")
-    one = begin(*command, "--out", str(here), *options)
-    one_said, _ = one.communicate()
-    several = begin(*command, "--out", str(there), *options, "--ray", nodes.address)
-    said, _ = several.communicate()
-    assert several.returncode == one.returncode == 0, said + one_said
-    assert figures(there) == figures(here)
+    _, there = compared(begin, nodes, tmp_path, *command, *options)
     assert figures(there)["total"]["known"] == {"vllm-57997": 18}
-    assert cases(there) == cases(here)
     wait_for(lambda: not servers() and not clients())
 
 
