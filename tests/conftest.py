@@ -44,6 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the markers of this project's own tests."""
     config.addinivalue_line("markers", "gpu: the test runs on CUDA (set where the plugin sets vllm_gpu)")
+    drawn = "drawn(group, most): of the tests of a group so many run, drawn each day; --vllm-slow: all"
+    config.addinivalue_line("markers", drawn)
     config.addinivalue_line("markers", "covers(*ids): behaviours that the test covers; see coverage.yaml")
 
 

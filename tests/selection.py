@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.choice import Case, choose, seed_of_today, uncovered
+from tests.choice import Case, choose, few, seed_of_today, uncovered
 from tests.left_out import LeftOut
 from vllm_harness.server.records import run_folder
 from vllm_harness.testing.session import TARGET, case_anywhere, is_for
 
 UNSETTLED = Path(__file__).with_name("unsettled.txt")
 LEFT_OUT = pytest.StashKey[LeftOut]()
+DRAWN = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--most", type=int, default=0, help="with --dealt: so many cases of one test; 0: all")
     parser.addoption(
-        "--seed", type=int, default=seed_of_today(), help="with --dealt: which cases; default: the date"
+        "--seed", type=int, default=seed_of_today(), help="what a short run draws with; default: the date"
     )
 
 
@@ -46,6 +47,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Leaves out what is not settled or, in a short run, not drawn; counts what is left out, and why."""
+    config.stash[DRAWN] = [] if config.option.vllm_slow else _draw(items, config.option.seed)
     behaviours = {name for item in items for name in covered_by(item)}
     of_targets = [item for item in items if TARGET in item.stash and _is_for_its_target(item)]
     yield
@@ -64,6 +66,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if TARGET in item.stash and _is_skipped_as_slow(item):
             unwanted.add(item.stash[TARGET].id, item.nodeid, "slow (--vllm-slow)")
     config.stash[LEFT_OUT] = unwanted
+
+
+def _draw(items: list[pytest.Item], seed: int) -> list[str]:
+    """Of the tests that share a `drawn` mark, leaves the others to --vllm-slow; says how many."""
+    groups: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if mark := item.get_closest_marker("drawn"):
+            groups[mark.args].append(item)
+    lines = []
+    for (group, most), members in groups.items():
+        every = {function_of(item) for item in members}
+        taken = few(every, most, seed)
+        lines.append(f"{group}: {len(taken)} of {len(every)} tests, drawn with --seed {seed}")
+        for item in members:
+            if function_of(item) not in taken:
+                item.add_marker("vllm_slow")
+    return lines
 
 
 def _choose(
@@ -135,7 +154,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     unwanted = config.stash.get(LEFT_OUT, None)
     if unwanted is None:  # nothing was collected: a path that is not there
         return []
-    lines = unwanted.lines()
+    lines = [*config.stash[DRAWN], *unwanted.lines()]
     if lines and not config.option.collectonly:
         unwanted.write(run_folder() / "left-out.json")
     if config.option.dealt:

@@ -13,6 +13,7 @@ from vllm_harness.runs.reading import records
 from vllm_harness.runs.records import Exchange, Outcome
 
 
+@pytest.mark.drawn("the plugin on a server", 3)
 def test_forks_share_a_server(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
     """Each test runs once and is reported in the order of collection, also where a fork is killed."""
     options = (

@@ -11,6 +11,7 @@ from tests.plugin.test_rules import refused
 EXAMPLE = Path(__file__).with_name("example")
 
 
+@pytest.mark.drawn("the plugin on a server", 3)
 def test_another_project_uses_the_fixtures(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
     pytester.copy_example(str(EXAMPLE / "test_agent.py"))
     pytester.makeini("[pytest]\nasyncio_mode = auto\n")

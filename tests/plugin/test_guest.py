@@ -128,6 +128,7 @@ def test_without_asyncio_one_line_says_what_to_install(pytester: pytest.Pytester
     result.stdout.fnmatch_lines(["async_openai_client needs pytest-asyncio*'vllm-harness[[]asyncio[]]'"])
 
 
+@pytest.mark.drawn("the plugin on a server", 3)
 def test_async_fixtures_in_strict_mode(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
     result = run(
         pytester,
@@ -147,6 +148,7 @@ def test_forks_and_workers_exclude_each_other(pytester: pytest.Pytester) -> None
     result.stderr.fnmatch_lines(["*--vllm-at-once and pytest-xdist's -n exclude each other*"])
 
 
+@pytest.mark.drawn("the plugin on a server", 3)
 def test_each_worker_has_a_server_and_results(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
     options = ("-n2", "--vllm-model=qwen3", "--vllm-lane=scripted")
     result = run(pytester, pytestconfig, "test_agent.py", *options)

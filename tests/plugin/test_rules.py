@@ -47,6 +47,7 @@ def results(result: pytest.RunResult) -> dict[str, Any]:
     return dict(only)
 
 
+@pytest.mark.drawn("the plugin on a server", 3)
 def test_nothing_passes_on_nothing(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
     options = ("--vllm-model=qwen3", "--vllm-lane=scripted", f"--vllm-defects={EXAMPLE / 'defects'}", "-ra")
     result = run(pytester, pytestconfig, "test_rules.py", *options, "--vllm-report=run")
@@ -133,6 +134,7 @@ def test_live_tests_are_tried_again_as_often_as_the_entry_says(
     assert (pytester.path / "wrong").read_text() == "x"
 
 
+@pytest.mark.drawn("the plugin on a server", 3)
 def test_repeats_are_sampled_by_seed(
     pytester: pytest.Pytester, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

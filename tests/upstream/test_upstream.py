@@ -141,6 +141,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return upstream(folder, OWN_FILE, UNITS, STATEFUL)
 
 
+@pytest.mark.drawn("upstream's files", 2)
 def test_a_checkouts_file_runs_and_each_reason_is_named(results: dict[str, Any]) -> None:
     found = results["files"][OWN_FILE]["tests"]
     assert {name: result["outcome"] for name, result in found.items()} == {
@@ -160,11 +161,13 @@ def test_a_checkouts_file_runs_and_each_reason_is_named(results: dict[str, Any])
     assert results["servers"] == 2
 
 
+@pytest.mark.drawn("upstream's files", 2)
 def test_a_named_file_without_a_server_runs_where_its_imports_are(results: dict[str, Any]) -> None:
     (result,) = results["files"][UNITS]["tests"].values()
     assert (result["outcome"], result["server"]) == ("passed", False)
 
 
+@pytest.mark.drawn("upstream's files", 2)
 def test_an_answer_that_rests_on_an_earlier_turn_needs_it_in_the_prompt(results: dict[str, Any]) -> None:
     result = results["files"][STATEFUL]["tests"]["test_previous_response_id"]
     assert result["outcome"] == "failed"
@@ -172,6 +175,7 @@ def test_an_answer_that_rests_on_an_earlier_turn_needs_it_in_the_prompt(results:
     assert "lacks 'Hello John!'" not in result["why"]
 
 
+@pytest.mark.drawn("upstream's files", 2)
 def test_a_book_that_wrongly_says_that_any_answer_passes_fails_the_run(tmp_path: Path) -> None:
     file = "tests/entrypoints/openai/chat_completion/test_chat_echo.py"
     checkout(tmp_path, file, OF_ONE_SERVER + LOOKS_AT_THE_ANSWER)
@@ -181,6 +185,7 @@ def test_a_book_that_wrongly_says_that_any_answer_passes_fails_the_run(tmp_path:
     assert answer.returncode == pytest.ExitCode.TESTS_FAILED
 
 
+@pytest.mark.drawn("upstream's files", 2)
 def test_a_release_s_file_passes_and_fails_with_a_wrong_answer_that_its_grammar_allows() -> None:
     file = "tests/entrypoints/openai/responses/test_structured_output.py"
     try:
