@@ -83,3 +83,32 @@ def test_a_few_are_drawn_and_in_the_end_each() -> None:
     drawn = [few(names, 3, seed) for seed in range(50)]
     assert {len(each) for each in drawn} == {3}
     assert frozenset().union(*drawn) == {*names}
+
+
+ALIKE = """
+import pytest
+
+@pytest.mark.drawn("alike", 1)
+@pytest.mark.parametrize("number", [1, 2])
+def test_one(number):
+    pass
+
+@pytest.mark.drawn("alike", 1)
+@pytest.mark.parametrize("number", [1, 2])
+def test_other(number):
+    pass
+
+def test_of_no_group():
+    pass
+"""
+
+
+def test_of_a_group_a_short_run_takes_some_whole(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(ALIKE)
+    short = pytester.runpytest_inprocess("-p", "no:asyncio", "-p", "tests.selection", "--seed=3")
+    short.assert_outcomes(passed=3, skipped=2)
+    short.stdout.fnmatch_lines(["alike: 1 of 2 tests, drawn with --seed 3"])
+    whole = pytester.runpytest_inprocess(
+        "-p", "no:asyncio", "-p", "tests.selection", "--seed=3", "--vllm-slow"
+    )
+    whole.assert_outcomes(passed=5)
