@@ -25,18 +25,36 @@ def write_changed(folder: Path, mutant: ServingMutant, importers: Sequence[str])
         UsageError: it would have to be loaded in place, and changes what runs on import.
     """
     code, first, mark = folder / "code.py", folder / "first.py", folder / "loaded"
-    code.write_text(mutant.code)
     module = module_of(mutant.file).removesuffix(".__init__")
     if len(importers) <= MOST_IMPORTERS:
+        code.write_text(mutant.code)
         call = f"load_changed({module!r}, {str(code)!r}, {list(importers)!r}, {str(mark)!r})"
         first.write_text(_script(IN_SERVER, "from vllm_harness_changed import load_changed", call))
     elif mutant.span is not None:
-        call = f"put({module!r}, {str(code)!r})\nPath({str(mark)!r}).touch()"
-        first.write_text(
-            _script(WORKERS, "from pathlib import Path\nfrom vllm_harness_mutant import put", call)
-        )
+        return write_put(folder, {mutant.file: mutant.code})
     else:
         raise UsageError(f"{mutant.file} is imported too widely to change what runs on its import")
+    return first, mark
+
+
+def write_put(folder: Path, codes: Mapping[str, str]) -> tuple[Path, Path]:
+    """Writes the file that gives the functions of vLLM's files other code, and nothing that runs on import.
+
+    Args:
+        folder: where it, and the code, are written.
+        codes: the whole text of each file, by its path below the package; no function begins on another line.
+
+    Returns:
+        It, and the file that it makes once the code is in its place.
+    """
+    first, mark = folder / "first.py", folder / "loaded"
+    calls = []
+    for number, (file, text) in enumerate(codes.items()):
+        code = folder / f"code{number}.py"
+        code.write_text(text)
+        calls.append(f"put({module_of(file).removesuffix('.__init__')!r}, {str(code)!r})")
+    call = "\n".join([*calls, f"Path({str(mark)!r}).touch()"])
+    first.write_text(_script(WORKERS, "from pathlib import Path\nfrom vllm_harness_mutant import put", call))
     return first, mark
 
 

@@ -141,13 +141,9 @@ def applied(mutant: HandMutant, package: Path) -> ServingMutant | None:
     """
     path = package / mutant.file
     before = path.read_text() if path.is_file() else ""
-    if before.count(mutant.old) != 1:
+    after = changed_text(mutant, before)
+    if after is None:
         return None
-    after = _replaced(before, mutant.old, mutant.new)
-    try:
-        ast.parse(after)
-    except SyntaxError as error:
-        raise UsageError(f"the mutant {mutant.id} leaves no Python behind: {error}") from error
     return ServingMutant(
         id=mutant.id,
         file=mutant.file,
@@ -159,6 +155,22 @@ def applied(mutant: HandMutant, package: Path) -> ServingMutant | None:
         equivalent=mutant.equivalent,
         survives=mutant.survives,
     )
+
+
+def changed_text(mutant: HandMutant, before: str) -> str | None:
+    """A file's text with the mutant in it; None where it does not have the old text, and have it once.
+
+    Raises:
+        UsageError: the changed file is no Python.
+    """
+    if before.count(mutant.old) != 1:
+        return None
+    after = _replaced(before, mutant.old, mutant.new)
+    try:
+        ast.parse(after)
+    except SyntaxError as error:
+        raise UsageError(f"the mutant {mutant.id} leaves no Python behind: {error}") from error
+    return after
 
 
 def _replaced(before: str, old: str, new: str) -> str:

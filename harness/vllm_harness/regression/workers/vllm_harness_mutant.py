@@ -28,7 +28,7 @@ def _put(module: str, file: str) -> None:
 
 def _functions(module: ModuleType, holder: Any) -> Iterator[FunctionType]:
     """Those that stand in the module's own file, also within a property, a class method or a cache."""
-    for thing in vars(holder).values():
+    for thing in tuple(vars(holder).values()):  # looking at a deferred model of pydantic completes it
         if isinstance(thing, type) and thing.__module__ == module.__name__:
             yield from _functions(module, thing)
         for part in ("fget", "fset", "__func__", "__wrapped__"):
