@@ -1,0 +1,156 @@
+"""What a server is asked over HTTP, and the codes of all that the validator finds in its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import httpx
+
+from vllm_harness import ToolCall
+from vllm_harness.defects.registry import known_deviations
+from vllm_harness.endpoint import API_PATHS, tls
+from vllm_harness.protocol import (
+    Exchange,
+    Finding,
+    SSEEvent,
+    apply_known,
+    compare_stream,
+    parse_sse,
+    validate_body,
+    validate_conversation,
+    validate_stream,
+)
+from vllm_harness.protocol.bodies import placed_as_in_stream
+from vllm_harness.protocol.conversation.compare import matters
+from vllm_harness.protocol.core.events import Api
+from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
+from vllm_harness.server.remote import RemoteServer
+
+Json = dict[str, Any]
+Way = Literal["stream", "body", "both", "chain"]
+"""`both`: a stream is compared with a body of the same request; `chain`: two responses, the last again."""
+
+PARIS, ROME = (ToolCall("get_weather", {"city": city}) for city in ("Paris", "Rome"))
+SCRIPTS: Mapping[str, Json] = {
+    "text": {"say": "Hello there.", "reasoning": "I greet them."},
+    "usage": {"say": "Hello there."},
+    "call": {"say": "I look.", "calls": [PARIS]},
+    "calls": {"say": "I look.", "calls": [PARIS, ROME]},
+    "choices": {"choices": ["Hello there.", "Good day."]},
+    "cut": {"say": "One, two, three, four, five, six.", "expect": "cut"},
+    "stopped": {"say": "One, two, three, four, five, six.", "expect": "cut"},
+}
+"""What the model says, by the name of the answer."""
+
+_FUNCTION = {"name": "get_weather", "description": "Weather of a city"}
+_PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+_TOOLS: Mapping[Api, Json] = {
+    "responses": {"type": "function", **_FUNCTION, "parameters": _PARAMETERS},
+    "chat": {"type": "function", "function": {**_FUNCTION, "parameters": _PARAMETERS}},
+    "messages": {**_FUNCTION, "input_schema": _PARAMETERS},
+}
+_LIMITS: Mapping[Api, str] = {
+    "responses": "max_output_tokens",
+    "chat": "max_tokens",
+    "messages": "max_tokens",
+}
+_HI = {"messages": [{"role": "user", "content": "Hi"}]}
+_PROMPTS: Mapping[Api, Json] = {
+    "responses": {"input": "Hi"},
+    "chat": _HI,
+    "messages": {**_HI, "max_tokens": 200},
+}
+# vLLM's bodies of Messages leave it out where it is null
+_ONE_SIDED = ("stop_sequence",)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One thing to ask, such as `chat calls stream`: the API, what the model says, the way of asking."""
+
+    api: Api
+    answer: str
+    way: Way
+
+    @classmethod
+    def named(cls, name: str) -> Ask:
+        """That of a name. Raises ValueError where there is none."""
+        api, answer, way = name.split()
+        if api not in API_PATHS or answer not in SCRIPTS or way not in get_args(Way):
+            raise ValueError(f"{name!r} cannot be asked")
+        return cls(api, answer, way)
+
+    def codes(self, server: RemoteServer) -> list[str]:
+        """Codes of the errors and warnings that the validator finds on a server and that are not known."""
+        name = f"{self.api}-{self.answer}-{self.way}"
+        book = server.book(name)
+        book.script(**SCRIPTS[self.answer], times=None)
+        with httpx.Client(
+            base_url=server.url_for("/"),
+            headers={**server.endpoint.headers_for(self.api), BOOK_HEADER: name},
+            timeout=server.endpoint.request_s,
+            verify=tls(),
+        ) as http:
+            findings = self._findings(http, self._request(server.model))
+        version = server.environment.vllm_version
+        known = apply_known(findings, known_deviations(server.entry.name, version), version)
+        return sorted({finding.code for finding in known if finding.counts})
+
+    def _request(self, model: str) -> Json:
+        request = {"model": model, **_PROMPTS[self.api]}
+        match self.answer:
+            case "call" | "calls":
+                request["tools"] = [_TOOLS[self.api]]
+            case "choices":
+                request["n"] = 2
+            case "cut":
+                request[_LIMITS[self.api]] = 4
+            case "stopped":
+                request["stop_sequences"] = ["three"]
+            case "usage":
+                request["stream_options"] = {"include_usage": True}
+        return request
+
+    def _findings(self, http: httpx.Client, request: Json) -> Iterable[Finding]:
+        path = API_PATHS[self.api]
+        match self.way:
+            case "stream":
+                sent = {**request, "stream": True}
+                return validate_stream(_stream(http, path, sent), api=self.api, request=sent)
+            case "body":
+                body = _body(http, path, request)
+                return placed_as_in_stream(validate_body(body, api=self.api, request=request), body)
+            case "both":
+                events, body = _stream(http, path, {**request, "stream": True}), _body(http, path, request)
+                return filter(matters, compare_stream(events, body, ignore=_ONE_SIDED))
+            case "chain":
+                return validate_conversation(_chain(http, path, request))
+
+
+def _chain(http: httpx.Client, path: str, request: Json) -> list[Exchange]:
+    """A response, one that follows it, and that one as it is stored."""
+    first = _body(http, path, request)
+    following = {**request, "previous_response_id": first["id"]}
+    second = _body(http, path, following)
+    stored = f"{path}/{second['id']}"
+    again = _accepted(http.get(stored)).json()
+    return [
+        Exchange(request, first),
+        Exchange(following, second),
+        Exchange(body=again, method="GET", path=stored),
+    ]
+
+
+def _stream(http: httpx.Client, path: str, request: Json) -> list[SSEEvent]:
+    return list(parse_sse([_accepted(http.post(path, json=request)).content]))
+
+
+def _body(http: httpx.Client, path: str, request: Json) -> Json:
+    return dict(_accepted(http.post(path, json=request)).json())
+
+
+def _accepted(answer: httpx.Response) -> httpx.Response:
+    assert answer.status_code == 200, f"HTTP {answer.status_code}: {answer.text[:300]}"
+    return answer

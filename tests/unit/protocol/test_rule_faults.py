@@ -1,0 +1,28 @@
+"""The table of faults has at least three rules of each band, or the reason why no fault can show them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from tests.regression.rule_faults import band_of, fired, load_faults
+from vllm_harness.protocol.rules import RULES
+
+LEAST = 3
+TABLE = load_faults()
+
+
+def test_each_band_has_three_rules_that_fire_or_a_reason() -> None:
+    shown = defaultdict(set)
+    for faults in TABLE.servers.values():
+        for code in {code for codes in fired(faults).values() for code in codes}:
+            shown[band_of(code)].add(code)
+    enough = {band for band, codes in shown.items() if len(codes) >= LEAST}
+    assert enough | set(TABLE.elsewhere) == {band_of(code) for code in RULES}
+    assert not enough & set(TABLE.elsewhere)
+
+
+def test_each_code_of_an_answer_is_that_of_one_fault() -> None:
+    """So that no fault can pass for another that has no effect."""
+    for faults in TABLE.servers.values():
+        claims = [(ask, code) for fault in faults for ask, codes in fault.fires.items() for code in codes]
+        assert len(set(claims)) == len(claims)
