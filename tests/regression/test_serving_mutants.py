@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from vllm_harness.environments import Environment, resolve
 from vllm_harness.environments.store import MissingEnvironmentError
-from vllm_harness.mutants.coverage import Coverage
-from vllm_harness.mutants.importers import importers_of
-from vllm_harness.mutants.judge import Judge
+from vllm_harness.mutants.coverage import Coverage, TestLines
+from vllm_harness.mutants.importers import all_importers, direct_importers, importers_of
+from vllm_harness.mutants.judge import Judge, MutantFate, Trial
 from vllm_harness.mutants.measure import measure
 from vllm_harness.mutants.mutant import HandMutant, ServingMutant, applied, load_by_hand
 from vllm_harness.mutants.suites import Suites
+from vllm_harness.regression.mutation.mutants import module_of
 from vllm_harness.terminal.status import quiet
 
 VLLM = "0.32.0"
@@ -81,6 +83,41 @@ def test_a_server_runs_the_mutant(
     importers = importers_of(package, tmp_path / "importers.json")
     judge = Judge(Suites(VLLM, ("qwen3",), TESTS), coverage, importers, most=2)
     assert judge.one(_mutant(package, old, new)).fate == fate
+
+
+CAUGHT = [mutant for mutant in load_by_hand() if mutant.caught_by]
+
+
+@pytest.mark.vllm_slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mutant", CAUGHT, ids=[mutant.id for mutant in CAUGHT])
+def test_the_named_test_kills_it(package: Path, mutant: HandMutant) -> None:
+    changed = applied(mutant, package)
+    assert changed is not None
+    fate = _tried(package, changed, [mutant])
+    assert (fate.fate, fate.by) == ("killed", mutant.caught_by), fate.why
+
+
+@pytest.mark.vllm_slow
+@pytest.mark.timeout(900)
+def test_the_named_tests_pass_without(package: Path) -> None:
+    unchanged = _mutant(package, "sequence_number = 0\n", "sequence_number =  0\n")
+    fate = _tried(package, unchanged, CAUGHT)
+    assert (fate.fate, fate.ran) == ("survived", len({mutant.caught_by for mutant in CAUGHT})), fate.why
+
+
+def _tried(package: Path, changed: ServingMutant, named: Sequence[HandMutant]) -> MutantFate:
+    """What the tests that are named make of a change."""
+    ids = dict.fromkeys(mutant.caught_by or "" for mutant in named)
+    tests = [TestLines(test=id_, target=_target(id_), outcome="passed", seconds=0, lines={}) for id_ in ids]
+    importers = all_importers(module_of(changed.file), direct_importers(package))
+    suites = Suites(VLLM, (), TESTS)
+    return Trial(changed, tuple(tests), len(tests), tuple(importers), suites).fate()
+
+
+def _target(test: str) -> str:
+    """The lane and model of a test's id, where parameters may follow them."""
+    return next(target for target in ("scripted-qwen3", "scripted-gpt-oss") if f"[{target}" in test)
 
 
 def _mutant(package: Path, old: str, new: str) -> ServingMutant:

@@ -52,6 +52,7 @@ class HandMutant(StrictModel):
         upstream: the issue or pull request of that fix, where it was found, such as `vllm#46940`.
         equivalent: why no client can notice it.
         survives: why no test notices it, though a client could.
+        caught_by: the id of the test that must kill it, whatever others do.
     """
 
     id: str
@@ -63,6 +64,7 @@ class HandMutant(StrictModel):
     upstream: str | None = None
     equivalent: str | None = None
     survives: str | None = None
+    caught_by: str | None = None
 
     @model_validator(mode="after")
     def _is_consistent(self) -> HandMutant:
@@ -72,6 +74,8 @@ class HandMutant(StrictModel):
             raise ValueError("upstream needs fixed_in")
         if self.equivalent and self.survives:
             raise ValueError("it is either equivalent or survives")
+        if self.caught_by and (self.equivalent or self.survives):
+            raise ValueError("caught_by is of one that is killed")
         return self
 
 
