@@ -75,7 +75,7 @@ class Asks(StrictModel):
     @property
     def as_json(self) -> bool:
         """Whether an answer in words must be JSON, which Harmony says in its header."""
-        return self.format is not None or "json" in (self.structured or {})
+        return self.format is not None or not {"json", "json_object"}.isdisjoint(self.structured or {})
 
 
 class Call(StrictModel):
@@ -219,9 +219,12 @@ def _tried(api: Api, row: Row) -> list[Saying]:
 
 
 def _ways(api: Api, row: Row, saying: Saying, capabilities: Collection[str]) -> Iterator[Attempt]:
-    """As a body and as a stream; after thoughts too, what comes first of its kind."""
-    first = saying in (row.allows[0], row.forbids[0]) and "reasoning" in capabilities
-    for thinks in (False, True) if first else (False,):
+    """As a body and as a stream; after thoughts too, what is first of its kind, and what is forbidden last.
+
+    A row says last what breaks it late: arguments, a second call, what follows.
+    """
+    told = saying in (row.allows[0], row.forbids[0], row.forbids[-1]) and "reasoning" in capabilities
+    for thinks in (False, True) if told else (False,):
         for stream in (False, True):
             yield Attempt(api, row, saying, thinks, stream)
 

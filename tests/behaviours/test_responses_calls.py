@@ -329,12 +329,15 @@ def test_outputs_of_parallel_calls_in_any_order(responses: Responses, script: Sc
 
 
 @pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("parallel_tools")
 @pytest.mark.covers("LS-025")
 def test_max_tool_calls_does_not_bind_functions(responses: Responses, script: ScriptWriter) -> None:
-    """`max_tool_calls` counts built-in tools only."""
-    script(calls=[CALL], constrained=True)
-    response = responses.create(WEATHER, tools=[RESPONSES_TOOL], max_tool_calls=1)
-    assert only_call(response).status == "completed"
+    """`max_tool_calls` counts built-in tools only: more functions than that are called."""
+    script(calls=PAIR, constrained=True, times=2)
+    body, stream = responses.both("Paris and Oslo?", tools=[RESPONSES_TOOL], max_tool_calls=1)
+    for response in (body, stream.terminal):
+        assert [call.status for call in items(response, "function_call")] == ["completed"] * 2
+        assert response.max_tool_calls == 1
 
 
 @pytest.mark.vllm_scripted

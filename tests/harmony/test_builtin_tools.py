@@ -248,9 +248,13 @@ def test_calls_one_after_the_other(talk: Talk, tools: Tools) -> None:
 
 @pytest.mark.covers("VM-010", "LS-025", "VR-075")
 @pytest.mark.vllm_known_defect("max-tool-calls-is-ignored")
-def test_max_tool_calls(talk: Talk, tools: Tools) -> None:
+@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+def test_max_tool_calls(stream: bool, talk: Talk, tools: Tools) -> None:
+    """The second call is not made."""
     talk.script_turns(runs("print(1)"), runs("print(2)"), ANSWER)
-    response = talk.api.create("Count", tools=[INTERPRETER], max_tool_calls=1)
+    request: Any = {"tools": [INTERPRETER], "max_tool_calls": 1}
+    api = talk.api
+    response = api.stream("Count", **request).terminal if stream else api.create("Count", **request)
     assert len(tools.python.journal("python")) == 1
     assert response.max_tool_calls == 1
 
