@@ -22,8 +22,8 @@ def cases(name: str, group: str | None = None, *, known: str = "known_defects") 
         known: the key of the known defects that this test shows, where several tests share the cases.
 
     Returns:
-        A parameter a case: its fields as a dict. `id` names it; `covers`, `needs`, `alone` and known defects
-        become marks.
+        A parameter a case: its fields as a dict. `id` names it; `covers`, `needs`, `family` (harmony or
+        standard), `alone` and known defects become marks.
     """
     loaded = read_yaml(FOLDER / f"{name}.yaml").data
     return [_parameter(dict(case), known) for case in (loaded if group is None else loaded[group])]
@@ -32,6 +32,7 @@ def cases(name: str, group: str | None = None, *, known: str = "known_defects") 
 def _parameter(case: dict[str, Any], known: str) -> Any:
     marks = [pytest.mark.covers(*case.pop("covers"))] if "covers" in case else []
     marks += [pytest.mark.vllm_needs(*case.pop("needs"))] if "needs" in case else []
+    marks += [getattr(pytest.mark, f"vllm_{case.pop('family')}")] if "family" in case else []
     marks += [pytest.mark.vllm_alone] if case.pop("alone", False) else []
     marks += [_known_defect(defect) for defect in case.pop(known, ())]
     return pytest.param(case, id=case.pop("id"), marks=marks)

@@ -6,7 +6,7 @@ The token ids are those of the engine. The template is rendered here, outside th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -17,32 +17,55 @@ import pytest
 from pydantic import Field
 
 from tests.apis import APIS, PATHS, Api, Json, known_row
-from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
+from tests.behaviours.tools import RESPONSES_TOOL
 from tests.case_files import FOLDER
-from tests.messages_api import TOOL
+from tests.constraints import AS_JSON, PLAIN
 from vllm_harness import known_defect
 from vllm_harness.endpoint import tls
 from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.strict import StrictModel
-from vllm_harness.scripted.book import ScriptBook
+from vllm_harness.scripted.book import Raw, ScriptBook
+from vllm_harness.scripted.dialects import render
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
 from vllm_harness.server.remote import RemoteServer
 
 AT_ONCE = 16
 Turn = tuple[str, ...]
-"""Its kind, and its texts: of a call the number and the city, of an output the number and the text."""
+"""Its kind, and its texts: of a call the number, the city and the tool where that is not get_weather; of an
+output the number of its call and the texts."""
 OF_THE_MODEL = ("thoughts", "assistant", "call")
+WEATHER = {key: RESPONSES_TOOL[key] for key in ("name", "description", "parameters", "strict")}
+TIDES = {**WEATHER, "name": "get_tides", "description": "Tides of a city"}
+FORMAT: Json = {
+    "type": "object",
+    "properties": {"river": {"type": "string"}},
+    "required": ["river"],
+    "additionalProperties": False,
+}
 
 
 class Step(StrictModel):
-    """A request, and what the model says to it."""
+    """A request, and what the model says to it.
+
+    Attributes:
+        instructions, tools, tides, effort, format, input, says: the comment of the file documents them.
+        form: an input of Responses that says the same as `input`.
+    """
 
     instructions: str | None = None
     tools: bool = False
-    effort: Literal["none", "low", "high"] | None = None
+    tides: bool = False
+    effort: Literal["none", "low", "medium", "high"] | None = None
+    format: bool = False
     input: tuple[Turn, ...]
     says: tuple[Turn, ...] = ()
+    form: Any = None
+
+    @property
+    def functions(self) -> list[Json]:
+        """The tools that are offered."""
+        return [WEATHER] * self.tools + [TIDES] * self.tides
 
 
 class Conversation(StrictModel):
@@ -61,6 +84,17 @@ class Conversation(StrictModel):
     def turns(self) -> list[Turn]:
         """All turns, up to the last request."""
         return [turn for step in self.steps for turn in (*step.input, *step.says)]
+
+    @property
+    def as_one(self) -> Conversation:
+        """The same as one request that brings all turns along."""
+        last = self.steps[-1].model_copy(update={"input": tuple(self.turns), "says": ()})
+        return self.model_copy(update={"steps": (last,)})
+
+    def asked_by(self, name: str, form: Any) -> Conversation:
+        """The same, whose last request has another input of Responses."""
+        last = self.steps[-1].model_copy(update={"form": form})
+        return self.model_copy(update={"id": f"{self.id} ({name})", "steps": (*self.steps[:-1], last)})
 
 
 Rendered = Callable[[Conversation], tuple[list[int], ...]]
@@ -91,21 +125,32 @@ def known_prompts(family: str, of: Literal["known", "known_of_route"] = "known")
 
 def of_entry(server: RemoteServer) -> list[tuple[Api, Conversation]]:
     """What can be asked of a model entry, but for what a known defect concerns."""
-    family = "harmony" if server.entry.harmony else "standard"
-    return [
-        (api, row)
-        for row in conversations()
-        if row.only in (None, family) and set(row.needs) <= set(server.entry.capabilities)
-        for api in row.apis
-        if api not in row.known
-    ]
+    return [(api, row) for api, row in _asked(server) if api not in row.known]
 
 
 def of_render_routes(server: RemoteServer) -> list[tuple[Api, Conversation]]:
-    """The same for the routes that give a prompt without generating, which know no earlier response."""
+    """The same for the routes that give a prompt without generating: they know no earlier response."""
     return [
-        (api, row) for api, row in of_entry(server) if len(row.steps) == 1 and api not in row.known_of_route
+        (api, row.as_one)
+        for api, row in _asked(server)
+        if api not in row.known_of_route and (len(row.steps) > 1 or api not in row.known)
     ]
+
+
+def _asked(server: RemoteServer) -> Iterator[tuple[Api, Conversation]]:
+    family = "harmony" if server.entry.harmony else "standard"
+    for row in conversations():
+        if row.only in (None, family) and set(row.needs) <= set(server.entry.capabilities):
+            yield from ((api, row) for api in row.apis)
+            for form in _forms():
+                if form["says"] == row.id and form.get("family", family) == family:
+                    yield "responses", row.asked_by(form["id"], form["input"])
+
+
+@cache
+def _forms() -> tuple[Json, ...]:
+    """The inputs of `cases/responses_input.yaml` that say what a conversation says."""
+    return tuple(form for form in read_yaml(FOLDER / "responses_input.yaml").data if "says" in form)
 
 
 @dataclass(frozen=True)
@@ -147,7 +192,7 @@ class Prompts:
         book = ScriptBook(self.server.endpoint, self.server.entry)
         previous: Json | None = None
         for step in row.steps:
-            written = book.script(_meaning(step.says), keep_prompt=True, constrained=True)  # no blank lines
+            written = book.script(self._said(step), keep_prompt=True)
             previous = self._answer(api, step, book, previous)
         (prompt,) = book.prompts(written.name)
         assert previous is not None
@@ -155,6 +200,12 @@ class Prompts:
         book.verify()
         book.close()
         return prompt
+
+    def _said(self, step: Step) -> Raw:
+        """What the model writes, without blank lines; an answer of a format is its JSON."""
+        default = ("assistant", '{"river": "Nile"}' if step.format else "Fine.")
+        text = render(self.server.entry.dialect or "", _meaning(step.says or [default]), constrained=True)
+        return Raw(text.replace(PLAIN, AS_JSON) if step.format else text)
 
     def _answer(self, api: Api, step: Step, book: ScriptBook, previous: Json | None) -> Json:
         request = _REQUESTS[api](step)
@@ -212,7 +263,8 @@ def chat_messages(turns: Iterable[Turn]) -> list[Json]:
                 messages.append({"role": "assistant"})
             _add(messages[-1], kind, texts)
         elif kind == "output":
-            messages.append({"role": "tool", "tool_call_id": f"call_{texts[0]}", "content": texts[1]})
+            content = _content(texts[1:], "text")
+            messages.append({"role": "tool", "tool_call_id": f"call_{texts[0]}", "content": content})
         else:
             messages.append({"role": kind, "content": _content(texts, "text")})
     return messages
@@ -224,12 +276,16 @@ def _is_full(message: Json, kind: str) -> bool:
 
 def _add(message: Json, kind: str, texts: Sequence[str]) -> None:
     if kind == "call":
-        number, city = texts
-        function = {"name": "get_weather", "arguments": arguments(city)}
-        call = {"id": f"call_{number}", "type": "function", "function": function}
+        function = {"name": called((kind, *texts)), "arguments": arguments(texts[1])}
+        call = {"id": f"call_{texts[0]}", "type": "function", "function": function}
         message.setdefault("tool_calls", []).append(call)
     else:
         message["content" if kind == "assistant" else "reasoning"] = texts[0]
+
+
+def called(turn: Turn) -> str:
+    """The tool of a call."""
+    return turn[3] if len(turn) > 3 else str(WEATHER["name"])
 
 
 def arguments(city: str) -> str:
@@ -244,8 +300,8 @@ def _content(texts: Sequence[str], part_type: str) -> Any:
 def _meaning(says: Sequence[Turn]) -> Meaning:
     def part(turn: Turn) -> Part:
         match turn:
-            case ("call", _, city):
-                return ToolCall("get_weather", {"city": city})
+            case ("call", _, city, *_):
+                return ToolCall(called(turn), {"city": city})
             case ("thoughts", text):
                 return Reasoning(text)
             case (_, text):
@@ -253,15 +309,18 @@ def _meaning(says: Sequence[Turn]) -> Meaning:
             case _:
                 raise ValueError(f"the model cannot say {turn}")
 
-    return Meaning(tuple(map(part, says or (("assistant", "Fine."),))))
+    return Meaning(tuple(map(part, says)))
 
 
 def _for_responses(step: Step) -> Json:
-    request: Json = {"input": [_item(turn) for turn in step.input], "enable_response_messages": True}
+    items = step.form if step.form is not None else [_item(turn) for turn in step.input]
+    request: Json = {"input": items, "enable_response_messages": True}
     if step.instructions:
         request["instructions"] = step.instructions
-    if step.tools:
-        request["tools"] = [RESPONSES_TOOL]
+    if step.functions:
+        request["tools"] = [{"type": "function", **function} for function in step.functions]
+    if step.format:
+        request["text"] = {"format": {"type": "json_schema", "name": "river", "schema": FORMAT}}
     if step.effort:
         request["reasoning"] = {"effort": step.effort}
     return request
@@ -278,18 +337,22 @@ def _item(turn: Turn) -> Json:
             message = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
             return {**message, "content": words}
         case "call":
-            call = {"call_id": f"call_{texts[0]}", "name": "get_weather", "arguments": arguments(texts[1])}
+            call = {"call_id": f"call_{texts[0]}", "name": called(turn), "arguments": arguments(texts[1])}
             return {"type": "function_call", **call}
         case "output":
-            return {"type": "function_call_output", "call_id": f"call_{texts[0]}", "output": texts[1]}
+            output = _content(texts[1:], "input_text")
+            return {"type": "function_call_output", "call_id": f"call_{texts[0]}", "output": output}
         case _:
             return {"role": kind, "content": _content(texts, "input_text")}
 
 
 def _for_chat(step: Step) -> Json:
     request: Json = {"messages": chat_messages(step.input), "return_token_ids": True}
-    if step.tools:
-        request["tools"] = [CHAT_TOOL]
+    if step.functions:
+        request["tools"] = [{"type": "function", "function": function} for function in step.functions]
+    if step.format:
+        schema = {"name": "river", "schema": FORMAT}
+        request["response_format"] = {"type": "json_schema", "json_schema": schema}
     if step.effort:
         request["reasoning_effort"] = step.effort
     return request
@@ -303,13 +366,19 @@ def _for_messages(step: Step) -> Json:
             request["system"] = message["content"]
         else:
             messages.append(_for_anthropic(message))
-    if step.tools:
-        request["tools"] = [{**TOOL, "strict": True}]
+    if step.functions:
+        request["tools"] = [_tool_of_messages(function) for function in step.functions]
     if step.effort == "none":
         request["thinking"] = {"type": "disabled"}
     elif step.effort:
         request["output_config"] = {"effort": step.effort}
+    if step.format:
+        request["output_config"] = {"format": {"type": "json_schema", "schema": FORMAT}}
     return request
+
+
+def _tool_of_messages(function: Json) -> Json:
+    return {{"parameters": "input_schema"}.get(key, key): value for key, value in function.items()}
 
 
 def _for_anthropic(message: Json) -> Json:

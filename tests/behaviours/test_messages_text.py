@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from openai import OpenAI
 
 from tests.behaviours.stop_strings import AND_ON
 from tests.messages_api import Messages, for_sdk, kinds, text_of
@@ -62,19 +61,6 @@ def test_system_prompt_is_part_of_the_prompt(messages: Messages, script: ScriptW
     assert messages.create("Ahoy", system=blocks).usage.input_tokens == plain.usage.input_tokens
     assert messages.count("Ahoy", system="Talk like a pirate.") == plain.usage.input_tokens
     assert plain.usage.input_tokens > messages.count("Ahoy")
-
-
-@pytest.mark.vllm_scripted
-@pytest.mark.covers("VA-001", "LS-041", "VA-010")
-def test_prompt_is_that_of_chat_completions(
-    messages: Messages, script: ScriptWriter, openai_client: OpenAI
-) -> None:
-    script("Rome.", times=2, when=When(user="Italy"))
-    chat = openai_client.chat.completions.create(
-        model=messages.model, messages=[{"role": "system", "content": "Be short."}, *TURNS]
-    )
-    assert chat.usage is not None
-    assert messages.create(TURNS, system="Be short.").usage.input_tokens == chat.usage.prompt_tokens
 
 
 @pytest.mark.covers("LS-041")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -23,7 +23,6 @@ from openai_harmony import (
 )
 
 from tests import prompts
-from tests.behaviours.tools import RESPONSES_TOOL
 from vllm_harness.environments import assets
 
 DATE = "2026-01-01"  # env/runtime.yaml pins it for every server
@@ -44,18 +43,17 @@ def system(effort: ReasoningEffort = ReasoningEffort.MEDIUM) -> Message:
     return Message.from_role_and_content(Role.SYSTEM, content)
 
 
-def developer(instructions: str | None = None, *, tools: bool = False) -> Message:
-    """The developer message: instructions, and get_weather."""
+def developer(instructions: str | None = None, functions: Sequence[Mapping[str, Any]] = ()) -> Message:
+    """The developer message: instructions, and tools."""
     content = DeveloperContent.new()
     if instructions is not None:
         content = content.with_instructions(instructions)
-    if tools:
-        described = ToolDescription.new(
-            name=RESPONSES_TOOL["name"],
-            description=RESPONSES_TOOL["description"],
-            parameters=RESPONSES_TOOL["parameters"],
-        )
-        content = content.with_function_tools([described])
+    if functions:
+        described = [
+            ToolDescription.new(**{key: each[key] for key in ("name", "description", "parameters")})
+            for each in functions
+        ]
+        content = content.with_function_tools(described)
     return Message.from_role_and_content(Role.DEVELOPER, content)
 
 
@@ -69,16 +67,14 @@ def assistant(text: str, channel: str = "final") -> Message:
     return Message.from_role_and_content(Role.ASSISTANT, text).with_channel(channel)
 
 
-def called(arguments: str) -> Message:
-    """A call of get_weather."""
-    return (
-        assistant(arguments, "commentary").with_recipient("functions.get_weather").with_content_type("json")
-    )
+def called(arguments: str, name: str = "get_weather") -> Message:
+    """A call of a tool."""
+    return assistant(arguments, "commentary").with_recipient(f"functions.{name}").with_content_type("json")
 
 
-def returned(output: str) -> Message:
-    """What get_weather returned."""
-    author = Author.new(Role.TOOL, "functions.get_weather")
+def returned(output: str, name: str = "get_weather") -> Message:
+    """What a tool returned."""
+    author = Author.new(Role.TOOL, f"functions.{name}")
     return (
         Message.from_author_and_content(author, output).with_channel("commentary").with_recipient("assistant")
     )
@@ -96,10 +92,11 @@ def prompt_ids(harmony: Any, *messages: Message) -> list[int]:
     return list(harmony.render_conversation_for_completion(conversation, Role.ASSISTANT, config))
 
 
-def prompts_of(harmony: Any, conversation: prompts.Conversation) -> tuple[list[int], list[int]]:
+def prompts_of(harmony: Any, conversation: prompts.Conversation) -> tuple[list[int], ...]:
     """The prompt of a conversation: its turns, with instructions, tools and effort of the last request.
 
-    The recipient of a tool's output may stand in the role's section of its header or in the channel's.
+    The recipient of a tool's output may stand in the role's section of its header or in the channel's, and
+    its texts may be joined by a line break.
 
     Source: https://cookbook.openai.com/articles/openai-harmony, "Handling reasoning output in subsequent
     sampling": thoughts are left out once a final answer follows them.
@@ -111,17 +108,28 @@ def prompts_of(harmony: Any, conversation: prompts.Conversation) -> tuple[list[i
     efforts = {"none": ReasoningEffort.LOW, "low": ReasoningEffort.LOW, "high": ReasoningEffort.HIGH}
     effort = efforts.get(last.effort or "", ReasoningEffort.MEDIUM)
     head = [system(effort)]
-    if instructions or last.tools:
-        head.append(developer(instructions, tools=last.tools))
+    if instructions or last.functions:
+        head.append(developer(instructions, last.functions))
     answered = max((at for at, turn in enumerate(turns) if turn[0] == "assistant"), default=-1)
     kept = [turn for at, turn in enumerate(turns) if turn[0] != "thoughts" or at > answered]
-    ids = prompt_ids(harmony, *head, *map(_message, kept))
-    text = harmony.decode_utf8(ids)
-    other = text.replace(" to=assistant<|channel|>commentary", "<|channel|>commentary to=assistant")
-    return ids, harmony.encode(other, allowed_special="all")
+    names = {turn[1]: prompts.called(turn) for turn in kept if turn[0] == "call"}
+    found = []
+    for between in ("", "\n"):
+        ids = prompt_ids(harmony, *head, *(_message(turn, names, between) for turn in kept))
+        text = harmony.decode_utf8(ids)
+        other = text.replace(" to=assistant<|channel|>commentary", "<|channel|>commentary to=assistant")
+        found += [ids, harmony.encode(other, allowed_special="all")]
+    return tuple(found)
 
 
-def _message(turn: prompts.Turn) -> Message:
+def _message(turn: prompts.Turn, names: Mapping[str, str], between: str) -> Message:
+    """A turn.
+
+    Args:
+        turn: what it says.
+        names: the tools of the calls, by the numbers of these.
+        between: what stands between the texts of an output, of which no format says anything.
+    """
     kind, *texts = turn
     match kind:
         case "user":
@@ -131,9 +139,9 @@ def _message(turn: prompts.Turn) -> Message:
         case "thoughts":
             return assistant(texts[0], "analysis")
         case "call":
-            return called(prompts.arguments(texts[1]))
+            return called(prompts.arguments(texts[1]), names[texts[0]])
         case "output":
-            return returned(texts[1])
+            return returned(between.join(texts[1:]), names[texts[0]])
         case _:
             return developer(texts[0])
 

@@ -80,7 +80,7 @@ def test_tools_and_instructions_stand_in_the_developer_message(
     script("Sunny.")
     response = responses.create(ASK, instructions="Be brief.", tools=[RESPONSES_TOOL], extra_body=SHOW)
     assert [role_of(message) for message in messages_of(response)] == ["system", "developer", "user"]
-    expected = prompt_tokens(harmony, system(), developer("Be brief.", tools=True), user(ASK))
+    expected = prompt_tokens(harmony, system(), developer("Be brief.", [RESPONSES_TOOL]), user(ASK))
     assert tokens_in(response) == expected
 
 
@@ -95,7 +95,7 @@ def test_system_message_of_the_input_is_not_doubled(
     response = responses.create(input_items, tools=[RESPONSES_TOOL], extra_body=SHOW)
     assert [role_of(message) for message in messages_of(response)] == ["system", "developer", "user"]
     assert prompt_of(response).count("You are a pirate.") == 1
-    expected = prompt_tokens(harmony, system(), developer("You are a pirate.", tools=True), user(ASK))
+    expected = prompt_tokens(harmony, system(), developer("You are a pirate.", [RESPONSES_TOOL]), user(ASK))
     assert tokens_in(response) == expected
 
 
@@ -148,7 +148,7 @@ def test_prompt_after_a_call_keeps_its_thoughts(
     expected = prompt_tokens(
         harmony,
         system(),
-        developer(tools=True),
+        developer(functions=[RESPONSES_TOOL]),
         user(ASK),
         assistant("I need the weather.", "analysis"),
         called(CALL.arguments_json),
@@ -179,7 +179,7 @@ def test_thoughts_of_finished_turns_are_dropped(
         if stored
         else responses.create([*history, question], tools=[RESPONSES_TOOL])
     )
-    head = (system(), developer(tools=True), user("Hello!"), assistant("Hello."), user(ASK))
+    head = (system(), developer(functions=[RESPONSES_TOOL]), user("Hello!"), assistant("Hello."), user(ASK))
     assert tokens_in(second) == prompt_tokens(harmony, *head)
     call = items(second, "function_call")[0]
     output = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
@@ -213,7 +213,7 @@ def test_preamble_of_the_history_keeps_its_channel(
     expected = prompt_tokens(
         harmony,
         system(),
-        developer(tools=True),
+        developer(functions=[RESPONSES_TOOL]),
         user(ASK),
         assistant("Let me look.", "commentary"),
         called(CALL.arguments_json),
@@ -294,7 +294,7 @@ def test_round_trip_by_previous_input_messages(
     expected = prompt_tokens(
         harmony,
         system(),
-        developer(tools=True),
+        developer(functions=[RESPONSES_TOOL]),
         user(ASK),
         assistant("I need the weather.", "analysis"),
         called(CALL.arguments_json),
@@ -320,7 +320,8 @@ def test_previous_messages_in_harmony_s_own_form(
     response = responses.create(
         "", tools=[RESPONSES_TOOL], extra_body={**SHOW, "previous_input_messages": earlier}
     )
-    assert tokens_in(response) == prompt_tokens(harmony, system(), developer(tools=True), user(ASK), *turn)
+    head = (system(), developer(functions=[RESPONSES_TOOL]), user(ASK))
+    assert tokens_in(response) == prompt_tokens(harmony, *head, *turn)
 
 
 def _own_form(message: Any) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 from jinja2 import Template
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from tests.behaviours.tools import CHAT_TOOL
 from tests.prompts import Conversation, chat_messages
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.environments import assets
@@ -21,7 +20,7 @@ def rendered(entry: ModelEntry, conversation: Conversation) -> str:
     instructions = [{"role": "system", "content": last.instructions}] if last.instructions else []
     return _template(entry).render(
         messages=[*instructions, *map(_for_template, chat_messages(conversation.turns))],
-        tools=[CHAT_TOOL] if last.tools else None,
+        tools=[{"type": "function", "function": each} for each in last.functions] or None,
         add_generation_prompt=True,
         bos_token=_configuration(entry).get("bos_token"),
         **({"enable_thinking": False} if last.effort == "none" else {}),

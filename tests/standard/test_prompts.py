@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.vllm_needs("responses", "chat", "messages"),
 ]
 
-# each prompt that Responses make for llama3.1 begins twice, which other tests show (vllm-38187)
+# each prompt that Responses make for llama3.1 begins twice (vllm-38187), which one test shows
 QWEN3 = pytest.mark.vllm_model("qwen3")
 
 
@@ -42,8 +42,8 @@ def test_prompts_of_chat_and_messages(vllm_server: RemoteServer) -> None:
     prompts(vllm_server).check([(api, row) for api, row in of_entry(vllm_server) if api != "responses"])
 
 
-@QWEN3
 @covered()
+@pytest.mark.vllm_known_defect("vllm-38187")
 def test_prompts_of_responses(vllm_server: RemoteServer) -> None:
     prompts(vllm_server).check([(api, row) for api, row in of_entry(vllm_server) if api == "responses"])
 
