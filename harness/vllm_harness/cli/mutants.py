@@ -53,7 +53,7 @@ def mutants(
     seed: Annotated[int, typer.Option(help="What they are drawn by.")] = 0,
     most: Annotated[
         int, typer.Option(help="Tests that judge a mutant at most, other tests first; 0: all.", min=0)
-    ] = 150,
+    ] = 300,
     minutes: Annotated[
         int, typer.Option(help="Begin no other mutant after so many minutes; 0: no limit.", min=0)
     ] = 0,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, zip_longest
 
 from vllm_harness.mutants.coverage import TestLines
 
-SLOW_S = 2.0
-"""Tests that take longer, as with servers of their own, come last."""
+SLOW_S = 3.0
+"""Tests that take longer, as with servers of their own, come last; those of a whole table take less."""
 
 
 def choose(
@@ -16,32 +19,39 @@ def choose(
     most: int = 0,
     kills: Mapping[str, int] | None = None,
     depth: Callable[[TestLines], int] = lambda _: 0,
+    about: str = "",
 ) -> list[TestLines]:
     """The tests in the order in which they run; those of one target stay together.
 
-    First those that have killed mutants of the same file, then those that run most of what is changed; of
-    these one case of every test, a second of every test, and so on, where there is a choice on the model with
-    the most of them. The slow ones come last, module by module.
+    First those that have killed mutants of the same file. Then, by turns, those whose names have most words
+    in common with the change, and those that run most of what is changed: of these one case of every test, a
+    second of every test, and so on, where there is a choice on the model with the most of them. The slow ones
+    come last, module by module.
 
     Args:
         tests: those that run what the mutant changes.
         most: so many at most; 0: all.
         kills: how many mutants of the same file each test has killed.
         depth: how many of the lines that the mutant changes a test runs.
+        about: the change in words: its text, what it does, the functions that it is in.
     """
     kills = kills or {}
     of_target = Counter(test.target for test in tests)
+    rounds = _rounds(tests, lambda test: (-depth(test), -of_target[test.target], test.seconds))
 
-    def use(test: TestLines) -> tuple[int, int]:
-        return -kills.get(test.test, 0), -depth(test)
+    def by_rounds(test: TestLines) -> tuple[int, int, int, float, str]:
+        return -depth(test), rounds[test.test], -of_target[test.target], test.seconds, test.test
 
-    rounds = _rounds(tests, lambda test: (*use(test), -of_target[test.target], test.seconds))
+    spread = sorted(tests, key=by_rounds)
+    common = _common_words(tests, about)
+    named = sorted((test for test in spread if common[test.test]), key=lambda test: -common[test.test])
+    turns = chain.from_iterable(zip_longest(named, spread))
+    places = {test.test: place for place, test in reversed([*enumerate(filter(None, turns))])}
 
-    def rank(test: TestLines) -> tuple[bool, str, tuple[int, int], int, int, float, str]:
+    def rank(test: TestLines) -> tuple[bool, str, int, int]:
         slow = test.seconds >= SLOW_S
         module = test.test.partition("::")[0] if slow else ""
-        place, shared = rounds[test.test], -of_target[test.target]
-        return slow, module, use(test), place, shared, test.seconds, test.test
+        return slow, module, -kills.get(test.test, 0), places[test.test]
 
     kept = sorted(tests, key=rank)[: most or None]
     targets = list(dict.fromkeys(test.target for test in kept))
@@ -49,7 +59,7 @@ def choose(
 
 
 def _rounds(
-    tests: Sequence[TestLines], order: Callable[[TestLines], tuple[int, int, int, float]]
+    tests: Sequence[TestLines], order: Callable[[TestLines], tuple[int, int, float]]
 ) -> dict[str, int]:
     """The number that each case has among those of its test, on whatever model."""
     rounds: dict[str, int] = {}
@@ -58,3 +68,19 @@ def _rounds(
         rounds[test.test] = seen[test.function]
         seen[test.function] += 1
     return rounds
+
+
+def _common_words(tests: Sequence[TestLines], about: str) -> dict[str, float]:
+    """What each test's name has in common with the change: a word counts more, the fewer tests have it."""
+    words = _words(about)
+    names = {test.test: _words(test.test) & words for test in tests}
+    having = Counter(chain.from_iterable(names.values()))
+    return {
+        test: sum(math.log(len(names) / having[word]) for word in common) for test, common in names.items()
+    }
+
+
+def _words(text: str) -> set[str]:
+    """The words of a text or of names in it, a plural as its singular."""
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", text)
+    return {word.lower().removesuffix("s") for word in re.findall(r"[A-Za-z]{3,}", apart)}

@@ -152,7 +152,8 @@ class Judge:
         """A mutant with the tests that judge it, by what is known now."""
         running = self.coverage.running(mutant.file, mutant.span)
         depth = partial(lines_run, file=mutant.file, span=mutant.span)
-        chosen = choose(running, self.most, self._kills.get(mutant.file), depth)
+        about = f"{mutant.change} {mutant.what}"
+        chosen = choose(running, self.most, self._kills.get(mutant.file), depth, about)
         module = module_of(mutant.file).removesuffix(".__init__")
         importers = all_importers(module, self.importers)
         return Trial(mutant, tuple(chosen), len(running), tuple(importers), self.suites)

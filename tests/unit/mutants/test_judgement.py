@@ -69,7 +69,7 @@ def test_each_test_has_one_case_before_any_has_two() -> None:
 
 
 def test_what_killed_others_of_the_file_is_first_and_the_slow_are_last() -> None:
-    tests = [ran("t.py::a", seconds=3.0), ran("s.py::b", seconds=5.0), ran("t.py::c"), ran("t.py::d")]
+    tests = [ran("t.py::a", seconds=4.0), ran("s.py::b", seconds=5.0), ran("t.py::c"), ran("t.py::d")]
     assert names(choose(tests, kills={"t.py::d": 1})) == ["t.py::d", "t.py::c", "s.py::b", "t.py::a"]
 
 
@@ -80,6 +80,20 @@ def test_what_runs_most_of_the_change_comes_first() -> None:
     assert names(choose(tests, depth=depth)) == ["t.py::b", "t.py::c", "t.py::a"]
     assert names(choose(tests, kills={"t.py::a": 1}, depth=depth))[0] == "t.py::a"
     assert lines_run(tests[0], FILE, None) == 0
+
+
+def test_what_has_words_of_the_change_takes_turns_with_what_runs_most_of_it() -> None:
+    tests = [
+        ran("t.py::wrong[empty cache salt]", "1"),
+        ran("t.py::wrong[cache of a block]", "1"),
+        *(ran(f"t.py::other_{letter}", "1-2") for letter in "abc"),
+    ]
+    depth = partial(lines_run, file=FILE, span=(1, 2))
+    about = "- validate_cache_salts(data)"
+    assert names(choose(tests, depth=depth, about=about)) == [
+        *("t.py::wrong[empty cache salt]", "t.py::other_a", "t.py::wrong[cache of a block]"),
+        *("t.py::other_b", "t.py::other_c"),
+    ]
 
 
 def test_a_model_is_served_once_and_only_where_it_is_needed() -> None:
