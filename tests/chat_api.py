@@ -14,6 +14,7 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.body_and_stream import body_and_stream
+from tests.error_objects import check_param
 from tests.lost_calls import checks_for
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server.remote import RemoteServer
@@ -253,6 +254,8 @@ class Chat:
         error: dict[str, Any] = answer.json()["error"]
         assert "no script matches" not in error["message"], "vLLM would have served it"
         assert re.search(pattern, error["message"], re.IGNORECASE), error["message"]
+        assert error["code"] == status
+        check_param(error)
         self.script("Served.")
         self.body(max_tokens=20 if self.script.exact else 1)
         return error

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from tests.case_files import cases
+from tests.error_objects import check_param
 from tests.messages_api import TOOL, Messages, text_of
 from vllm_harness.testing.fixtures import ScriptWriter
 
@@ -27,6 +29,10 @@ def still_serves(messages: Messages, script: ScriptWriter) -> None:
 def test_bad_request_is_refused(case: dict[str, Any], messages: Messages, script: ScriptWriter) -> None:
     answer = messages.post(messages.request("Hi", case["request"]))
     assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert "no script matches" not in error["message"], "vLLM would have served it"
+    assert re.search(case["pattern"], error["message"], re.IGNORECASE), error["message"]
+    check_param(error, case.get("param"))
     still_serves(messages, script)
 
 

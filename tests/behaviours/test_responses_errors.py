@@ -11,6 +11,7 @@ import pytest
 from openai import OpenAI
 
 from tests.case_files import cases
+from tests.error_objects import check_param
 from tests.responses_api import Responses
 from vllm_harness.testing.fixtures import ScriptWriter
 
@@ -33,7 +34,7 @@ def check_refused(
     assert any(word in error["message"] for word in words), error["message"]
     assert "no script matches" not in error["message"]
     assert "Traceback" not in error["message"]
-    assert param is None or error["param"] == param
+    check_param(error, param)
 
 
 def check_serves(responses: Responses, script: ScriptWriter) -> None:

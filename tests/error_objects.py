@@ -1,0 +1,27 @@
+"""What an error object tells of the field at fault, over whatever API."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+OF_THE_BODY = "body."
+"""vLLM puts it before the names of what validation refuses, and leaves it out elsewhere."""
+NAMES = re.compile(r"\w+(\.\w+)*")
+INTERNALS = frozenset({"str", "int", "float", "bool", "list", "dict", "union", "nullable", "none"})
+
+
+def check_param(error: dict[str, Any], expected: str | None = None) -> None:
+    """The error's param is this path, `body.` aside; in any case no type or marker of pydantic's.
+
+    Args:
+        error: the error object.
+        expected: the path of the field at fault, such as `tools.0.function`; None: it may be any, or null.
+    """
+    param = error.get("param")
+    if expected is not None:
+        assert param is not None, f"no param, expected {expected}: {error['message']}"
+        assert param.removeprefix(OF_THE_BODY) == expected
+    elif param is not None:
+        assert NAMES.fullmatch(param), param
+        assert not INTERNALS & set(param.split(".")), param
