@@ -1,0 +1,209 @@
+"""A family without a grammar of its own for calls: forced ones are JSON, the others its native text.
+
+On a server of the target's entry with the parser of such a family, whose markers any tokenizer can spell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import openai
+import pytest
+from openai import OpenAI
+
+from tests.chat_api import ASK, FREE, NOW, ChoiceOutput, function, named, output_of, streamed
+from tests.own_server import OwnServer
+from vllm_harness import known_defect
+from vllm_harness.protocol import validate_body, validate_stream
+from vllm_harness.scripted.book import Raw, ScriptBook
+from vllm_harness.server.remote import RemoteServer
+
+pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
+
+END = "<|im_end|>"
+BOTH = '[{"name": "get_weather", "parameters": {"city": "Zürich"}}, {"name": "now", "parameters": {}}]'
+SET = function("set", {"x": {"type": "number"}, "name": {"type": "string"}})
+
+
+def native(x: str) -> str:
+    """A call of SET as seed_oss writes it."""
+    arguments = f"<parameter=x>{x}</parameter>\n<parameter=name>Zürich</parameter>"
+    return f"<seed:tool_call>\n<function=set>\n{arguments}\n</function>\n</seed:tool_call>"
+
+
+@pytest.fixture
+def bare_server(_vllm_target_server: RemoteServer, own_server: OwnServer) -> Callable[..., RemoteServer]:
+    """Starts a server of the entry with these parsers alone."""
+    none = {"tool_call_parser": None, "reasoning_parser": None}
+    entry = _vllm_target_server.entry
+    return lambda **parsers: own_server(entry=entry.model_copy(update={**none, **parsers}))
+
+
+@pytest.fixture
+def server(bare_server: Callable[..., RemoteServer]) -> RemoteServer:
+    """Calls in seed_oss's format, and no parser of reasoning."""
+    return bare_server(tool_call_parser="seed_oss")
+
+
+@pytest.fixture
+def book(server: RemoteServer) -> Iterator[ScriptBook]:
+    """A book on it, verified at the end."""
+    book = ScriptBook(server.endpoint, server.entry)
+    yield book
+    book.verify()
+    book.close()
+
+
+@pytest.fixture
+def client(book: ScriptBook) -> Iterator[OpenAI]:
+    """A client that the book answers."""
+    with book.client() as client:
+        yield client
+
+
+def body(client: OpenAI, server: RemoteServer, **request: Any) -> ChoiceOutput:
+    """What the body of a chat completion says."""
+    answer: Any = client.chat.completions.create(model=server.model, messages=ASK, temperature=0, **request)
+    assert not [finding for finding in validate_body(answer, request=request) if finding.counts]
+    return output_of(answer)
+
+
+def stream(client: OpenAI, server: RemoteServer, **request: Any) -> ChoiceOutput:
+    """What the stream of a chat completion says."""
+    request = {**request, "stream": True}
+    chunks = list(client.chat.completions.create(model=server.model, messages=ASK, temperature=0, **request))
+    assert not [finding for finding in validate_stream(chunks, request=request) if finding.counts]
+    return streamed(chunks)
+
+
+@pytest.mark.covers("VC-015")
+def test_required_calls(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
+    """Of any of the tools, several, and the arguments as they were written."""
+    book.script(Raw(BOTH + END))
+    said = body(client, server, tools=[NOW, FREE], tool_choice="required")
+    assert said.calls == (("get_weather", '{"city": "Zürich"}'), ("now", "{}"))
+    assert said.finish == "tool_calls"
+
+
+@pytest.mark.covers("VC-015")
+@known_defect("engine-required-json-calls-do-not-stream")
+def test_required_calls_streamed(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
+    book.script(Raw(BOTH + END))
+    said = stream(client, server, tools=[NOW, FREE], tool_choice="required")
+    assert said.calls == (("get_weather", '{"city": "Zürich"}'), ("now", "{}"))
+
+
+@pytest.mark.covers("VC-015", "VT-007")
+@pytest.mark.parametrize(
+    ("said", "more", "at"),
+    [
+        ("[]", {}, 0),
+        ("It rains.", {}, 0),
+        ('[{"name": "never_heard_of", "parameters": {}}]', {}, None),
+        (BOTH, {"parallel_tool_calls": False}, 19),
+    ],
+    ids=["none", "text", "unknown", "second of one"],
+)
+def test_required_refuses(
+    said: str, more: Any, at: int | None, client: OpenAI, server: RemoteServer, book: ScriptBook
+) -> None:
+    """No call, another text, a tool that is not offered, and more than one where one is allowed."""
+    book.script(Raw(said + END), expect="refused")
+    with pytest.raises(openai.APIError, match=f"was refused at token {'' if at is None else at}"):
+        body(client, server, tools=[NOW, FREE], tool_choice="required", **more)
+
+
+@pytest.mark.covers("VC-015", "VC-017")
+def test_named_call(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
+    """The arguments alone are said, in the one way and the other."""
+    book.script(Raw('{"city": "Zürich"}' + END), times=2)
+    request = {"tools": [NOW, FREE], "tool_choice": named("get_weather")}
+    said = body(client, server, **request)
+    assert said.calls == (("get_weather", '{"city": "Zürich"}'),)
+    assert stream(client, server, **request) == said
+
+
+@pytest.mark.covers("VR-060")
+def test_named_custom_tool(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
+    book.script(Raw('{"input": "Zürich"}' + END))
+    response = client.responses.create(
+        model=server.model,
+        input="Hi",
+        tools=[{"type": "custom", "name": "note", "description": "Notes"}],
+        tool_choice={"type": "custom", "name": "note"},
+    )
+    assert [(item.type, item.name, item.input) for item in response.output] == [  # type: ignore[union-attr]
+        ("custom_tool_call", "note", "Zürich")
+    ]
+
+
+@pytest.mark.covers("VC-018", "VT-009")
+@pytest.mark.parametrize("definitions", [([1],), ({"d": {"type": "string"}}, {"d": {"type": "number"}})])
+def test_definitions_that_are_none_or_differ(
+    definitions: tuple[Any, ...], client: OpenAI, server: RemoteServer
+) -> None:
+    tools = [function(f"f{number}", **{"$defs": each}) for number, each in enumerate(definitions)]
+    with pytest.raises(openai.BadRequestError) as refused:
+        body(client, server, tools=tools, tool_choice="required")
+    error: Any = refused.value.body
+    assert error["param"] == "tools"
+
+
+@pytest.mark.covers("VC-015")
+@pytest.mark.parametrize(
+    ("x", "value"), [("5", 5), ("2.50", 2.5), ("inf", "inf"), ("-1e999", "-1e999"), ("nan", "nan")]
+)
+def test_numbers_of_a_native_call(
+    x: str, value: Any, client: OpenAI, server: RemoteServer, book: ScriptBook
+) -> None:
+    """What no JSON number can say stays a text; the call is not lost."""
+    book.script(Raw(native(x) + END), times=2)
+    said = body(client, server, tools=[SET])
+    assert said.arguments == [{"x": value, "name": "Zürich"}]
+    assert stream(client, server, tools=[SET]) == said
+
+
+@pytest.mark.covers("VC-015")
+def test_native_call_where_none_is_allowed(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
+    book.script(Raw(f"Hm. {native('5')}{END}"), times=2)
+    said = body(client, server, tools=[SET], tool_choice="none")
+    assert said == ChoiceOutput("Hm. ", "", (), "stop")
+    assert stream(client, server, tools=[SET], tool_choice="none") == said
+
+
+@pytest.mark.covers("VC-013")
+def test_marks_of_reasoning_are_text_without_its_parser(
+    client: OpenAI, server: RemoteServer, book: ScriptBook
+) -> None:
+    text = "<seed:think>Hm.</seed:think> Rain."
+    book.script(Raw(text + END), times=2)
+    assert body(client, server, tools=[SET]).content == text
+    assert stream(client, server, tools=[SET]).content == text
+
+
+@pytest.mark.covers("VC-019")
+def test_call_that_ends_before_its_name(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
+    """Its markup is no text for the user."""
+    book.script(Raw(f"Hm. <seed:tool_call>\n<func{END}"), times=2)
+    said = body(client, server, tools=[SET])
+    assert said == ChoiceOutput("Hm. ", "", (), "stop")
+    assert stream(client, server, tools=[SET]) == said
+
+
+@pytest.mark.covers("VC-024")
+@pytest.mark.parametrize("tokens", [1, 3, 1000])
+@pytest.mark.parametrize("text", ["Rain <", "<", "<tool_call", "Rain."])
+def test_text_like_a_marker_after_the_thoughts(
+    text: str, tokens: int, bare_server: Callable[..., RemoteServer]
+) -> None:
+    """With a parser of reasoning alone nothing of the text is held back for ever."""
+    server = bare_server(reasoning_parser="qwen3")
+    book = ScriptBook(server.endpoint, server.entry)
+    book.script(Raw(f"<think>\nHm.\n</think>{text}{END}"), times=2)
+    with book.client() as client:
+        said = body(client, server)
+        assert said.content == text
+        assert stream(client, server, extra_body={"stream_interval": tokens}) == said
+    book.verify()
+    book.close()
