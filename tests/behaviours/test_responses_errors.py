@@ -95,7 +95,7 @@ def test_refusal_of_many_faults_stays_small(responses: Responses, script: Script
     check_serves(responses, script)
 
 
-@pytest.mark.covers("LS-032", "OR-013")
+@pytest.mark.covers("LS-032")
 @pytest.mark.vllm_known_defect("vllm-39624")
 @pytest.mark.vllm_needs("store")
 def test_stored_response_can_be_deleted(

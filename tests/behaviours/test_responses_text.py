@@ -9,6 +9,7 @@ import pytest
 
 from tests.case_files import cases
 from tests.responses_api import IDS_MADE_AGAIN, Responses, expect_shape, items
+from vllm_harness.protocol.responses.schema import RESPONSE_FIELDS
 from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
 
@@ -85,6 +86,25 @@ def test_request_is_echoed(case: dict[str, Any], responses: Responses, script: S
         echoed = response.model_dump()
         for key, value in case.get("echo", case["send"]).items():
             assert _within(echoed.get(key), value) == value, f"{key} in a response that is {response.status}"
+
+
+@pytest.mark.covers("OR-013")
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([name for name, _ in RESPONSE_FIELDS if name != "error"], id="all but error"),
+        pytest.param(["error"], id="error", marks=pytest.mark.vllm_known_defect("vllm-33381")),
+    ],
+)
+def test_required_fields_are_there(names: list[str], responses: Responses, script: ScriptWriter) -> None:
+    """In the body, and in the first and the last response of a stream; null where there is nothing to say."""
+    script(PARIS, times=2)
+    body, stream = responses.both(FRANCE)
+    first: Any = stream.events[0]
+    for response in (body, first.response, stream.terminal):
+        sent = response.to_dict()
+        for name in names:
+            assert name in sent
 
 
 def _within(echoed: Any, sent: Any) -> Any:

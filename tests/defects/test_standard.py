@@ -184,7 +184,9 @@ def test_mcp_server_that_is_not_there_is_told(wire: Wire, script: ScriptWriter) 
     if answer.status_code == 200:
         assert items(answer.json(), "mcp_list_tools")
     else:
-        refused(answer)
+        error = refused(answer)
+        assert (answer.status_code, error["param"]) == (400, "tools")
+        assert "mcp" in error["message"].lower()
 
 
 @pytest.mark.covers("vllm-47916", "vllm-44608")

@@ -37,9 +37,11 @@ def harmony() -> Iterator[Any]:
         yield load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
 
 
-def system(effort: ReasoningEffort = ReasoningEffort.MEDIUM) -> Message:
-    """The system message that every prompt begins with."""
+def system(effort: ReasoningEffort = ReasoningEffort.MEDIUM, instructions: str | None = None) -> Message:
+    """The system message that every prompt begins with; instructions may follow the model's identity."""
     content = SystemContent.new().with_conversation_start_date(DATE).with_reasoning_effort(effort)
+    if instructions is not None:
+        content = content.with_model_identity(f"{content.model_identity}\n{instructions}")
     return Message.from_role_and_content(Role.SYSTEM, content)
 
 
@@ -92,8 +94,15 @@ def prompt_ids(harmony: Any, *messages: Message) -> list[int]:
     return list(harmony.render_conversation_for_completion(conversation, Role.ASSISTANT, config))
 
 
-def prompts_of(harmony: Any, conversation: prompts.Conversation) -> tuple[list[int], ...]:
+def prompts_of(
+    harmony: Any, conversation: prompts.Conversation, *, switched: bool = False
+) -> tuple[list[int], ...]:
     """The prompt of a conversation: its turns, with instructions, tools and effort of the last request.
+
+    Args:
+        harmony: the encoding.
+        conversation: of `cases/prompts.yaml`.
+        switched: whether the instructions stand in the system message, as a switch of vLLM's has it.
 
     The recipient of a tool's output may stand in the role's section of its header or in the channel's, and
     its texts may be joined by a line break.
@@ -107,7 +116,8 @@ def prompts_of(harmony: Any, conversation: prompts.Conversation) -> tuple[list[i
         (_, instructions), turns = turns[0], turns[1:]
     efforts = {"none": ReasoningEffort.LOW, "low": ReasoningEffort.LOW, "high": ReasoningEffort.HIGH}
     effort = efforts.get(last.effort or "", ReasoningEffort.MEDIUM)
-    head = [system(effort)]
+    head = [system(effort, instructions if switched else None)]
+    instructions = None if switched else instructions
     if instructions or last.functions:
         head.append(developer(instructions, last.functions))
     answered = max((at for at, turn in enumerate(turns) if turn[0] == "assistant"), default=-1)

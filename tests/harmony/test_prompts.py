@@ -47,3 +47,13 @@ def test_known_defects_of_render_routes(
     api: Api, row: Conversation, own_server: OwnServer, harmony: Any
 ) -> None:
     prompts(own_server(["--enable-scale-out"]), harmony).check_render_routes([(api, row)])
+
+
+@pytest.mark.covers("vllm-45342")
+def test_instructions_in_the_system_message(own_server: OwnServer, harmony: Any) -> None:
+    """By a switch of vLLM's they follow the model's identity, once, and the developer has the tools alone."""
+    server = own_server(env={"VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS": "1"})
+    named = ("instructions", "instructions and tools", "a system message", "a system message and tools")
+    asked = [(api, row) for api, row in of_entry(server) if row.id in named]
+    assert len({row.id for _, row in asked}) == len(named)
+    Prompts(server, lambda row: prompts_of(harmony, row, switched=True)).check(asked)

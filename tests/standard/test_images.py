@@ -70,7 +70,7 @@ def prompts(conversation: Conversation) -> list[list[str]]:
     return [shown(turn.prompt.text) for turn in conversation.turns if turn.prompt]
 
 
-@pytest.mark.covers("VC-041", "AG-004")
+@pytest.mark.covers("VC-041", "VA-007", "VR-055", "OR-006", "AG-004")
 @over_each
 def test_images_over_turns(held: Held, transports: list[str]) -> None:
     """Sent along or by an address, alone or several: a prompt has those of its conversation, in order."""
@@ -78,14 +78,14 @@ def test_images_over_turns(held: Held, transports: list[str]) -> None:
         assert prompts(conversation) == [[WIDE], [WIDE, TALL], [WIDE, TALL], [TALL, WIDE]]
 
 
-@pytest.mark.covers("VC-041", "AG-004")
+@pytest.mark.covers("VC-041", "VA-007", "VA-008", "AG-004")
 @over_each
 def test_image_in_a_tools_output(held: Held, transports: list[str]) -> None:
     for conversation in held("tool-images", transports):
         assert prompts(conversation) == [[], [WIDE], [WIDE], [WIDE, TALL]]
 
 
-@pytest.mark.covers("VC-041")
+@pytest.mark.covers("VC-041", "VA-007", "VR-055")
 @over_each
 def test_image_that_is_none_is_refused(held: Held, transports: list[str]) -> None:
     """Broken base64, no picture, half of one, nothing, another type; the conversation goes on."""
@@ -109,9 +109,24 @@ def test_image_of_too_many_pixels(held: Held, transports: list[str]) -> None:
     held(one_refused(MANY_PIXELS, http=400), transports)
 
 
-def one_refused(image: str, **expect: int) -> Scenario:
-    """A scenario of one turn, whose image is refused."""
-    user = [{"text": "What is this?"}, {"image": image}]
+@pytest.mark.covers("VC-041", "VA-007", "VR-055")
+@pytest.mark.parametrize(
+    "transports",
+    [*OVER[:2], pytest.param(OVER[2], marks=pytest.mark.vllm_known_defect("vllm-57997"))],
+    ids=[names[0] for names in OVER],
+)
+def test_more_images_than_the_server_takes(own_server: OwnServer, transports: list[str]) -> None:
+    """Its limit is a flag; what is refused is the client's fault."""
+    limit = ["--limit-mm-per-prompt", '{"image": 1}']
+    served = Served.by(own_server(limit, entry=load_models().get("smolvlm-256m")))
+    for conversation in run(one_refused(UNSEEN, UNSEEN, http=400), served, transports_of(transports)):
+        problems = list(conversation.problems())
+        assert not problems, "\n".join(problems)
+
+
+def one_refused(*images: str, **expect: int) -> Scenario:
+    """A scenario of one turn, whose images are refused."""
+    user = [{"text": "What is this?"}, *({"image": image} for image in images)]
     turn = {"name": "refused", "user": user, "expect": {"status": "refused", **expect}, "say": "never said"}
     return Scenario.model_validate({"scenario": 1, "turns": [turn]})
 

@@ -34,7 +34,33 @@ def test_mcp_tool_of_the_request(responses: Responses, script: ScriptWriter, tmp
     with ToolServer("container", tmp_path) as server:
         tool = {"type": "mcp", "server_label": "mine", "server_url": f"http://{server.address}/sse"}
         answer = responses.post({"model": responses.model, "input": "Go", "tools": [tool]})
-    assert answer.status_code == 400 or "mcp_list_tools" in answer.text
+        sessions = server.journal("session")
+    if answer.status_code == 200:
+        items = answer.json()["output"]
+        assert [item["server_label"] for item in items if item["type"] == "mcp_list_tools"] == ["mine"]
+        assert sessions
+    else:
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
+        assert "mcp" in answer.json()["error"]["message"].lower()
+
+
+@pytest.mark.covers("vllm-57791")
+@pytest.mark.vllm_known_defect("vllm-57791")
+def test_two_calls_of_one_turn_with_the_parser_context(
+    own_server: OwnServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Both are made before the model is asked again."""
+    with ToolServer("python", tmp_path) as tools:
+        server = own_server(["--tool-server", tools.address], {"VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT": "1"})
+        book = ScriptBook(server.endpoint, server.entry)
+        api = Responses(book.client(timeout=60), server.model, request.getfixturevalue)
+        codes = ["print(1)", "print(2)"]
+        calls = tuple(ToolCall("code_interpreter", {"code": code}) for code in codes)
+        book.script(turns=[Meaning.of(calls=calls), "One and two."])
+        response = api.create("Count to two.", tools=[INTERPRETER])
+        assert [call["code"] for call in tools.journal("python")] == codes
+    assert response.output_text.strip() == "One and two."
+    book.close()
 
 
 @pytest.mark.covers("VM-007", "VM-009", "VR-053")

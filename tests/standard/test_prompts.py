@@ -56,6 +56,16 @@ def test_render_routes_give_the_same(own_server: OwnServer) -> None:
 
 
 @QWEN3
+@pytest.mark.covers("vllm-34792")
+def test_debug_logging_leaves_the_calls(own_server: OwnServer) -> None:
+    """The log's copy of a request must not use up what the prompt is made of."""
+    server = own_server(env={"VLLM_LOGGING_LEVEL": "DEBUG"})
+    asked = [(api, row) for api, row in of_entry(server) if any(turn[0] == "call" for turn in row.turns)]
+    assert {api for api, _ in asked} == {"responses", "chat", "messages"}
+    prompts(server).check(asked)
+
+
+@QWEN3
 @pytest.mark.parametrize(("api", "row"), known_prompts("standard"))
 def test_known_defects_of_prompts(api: Api, row: Conversation, vllm_server: RemoteServer) -> None:
     prompts(vllm_server).check([(api, row)])
