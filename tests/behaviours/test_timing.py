@@ -5,6 +5,7 @@ Nothing here depends on how fast a machine is: an event is held against how far 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,6 +42,17 @@ def call(words: str) -> Meaning:
     return Meaning((ToolCall("get_weather", {"city": words}),))
 
 
+EARLY: dict[Api, tuple[str, ...]] = {
+    "responses": (
+        *("response.created", "response.in_progress", "response.output_item.added"),
+        *("response.output_item.done", "response.output_item.added", "response.content_part.added"),
+    ),
+    "chat": ("reasoning",),
+    "messages": ("message_start", "content_block_start", "content_block_stop", "content_block_start"),
+}
+"""What a stream must bring before the words that follow thoughts."""
+ENOUGH = 100
+"""Words that one hears of 1000 before one leaves."""
 SAYINGS = [
     pytest.param(text, id="text"),
     pytest.param(thoughts, id="thoughts", marks=pytest.mark.vllm_needs("reasoning")),
@@ -78,13 +90,16 @@ def stream(server: RemoteServer, book: ScriptBook, api: Api) -> Iterator[Iterato
 @pytest.mark.covers("VR-006", "VA-002")
 @pytest.mark.parametrize("say", SAYINGS)
 def test_answer_comes_while_it_is_written(say: Callable[[str], Meaning], vllm_server: RemoteServer) -> None:
-    """The first words are there before the last are written, and the others follow over the time."""
+    """The first words are there before the last are written, without a gap up to the end.
+
+    The longest wait between two deltas is not asserted: on a busy machine it says nothing about the server.
+    """
     for api in PATHS:
         book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
         book.script(say(LONG), expect="cut")
         with stream(vllm_server, book, api) as events:
-            assert any(map(carries_text, events)), f"{api}: no text"
-        book.verify()  # the client left at the first words, and that cut the answer
+            assert heard(events) >= ENOUGH, f"{api}: too few words"
+        book.verify()  # the client left, and that cut the answer: no words had waited for its end
         book.script(say(WORDS))
         began = time.monotonic()
         with stream(vllm_server, book, api) as events:
@@ -92,3 +107,49 @@ def test_answer_comes_while_it_is_written(say: Callable[[str], Meaning], vllm_se
         assert facts.incremental, f"{api}: {facts}"
         book.verify()
         book.close()
+
+
+def heard(events: Iterator[SSEEvent]) -> int:
+    """The words of a stream, up to as many as one hears before one leaves."""
+    words = 0
+    for event in events:
+        words += event.data.count("word") if carries_text(event) else 0
+        if words >= ENOUGH:
+            break
+    return words
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("reasoning", "responses", "chat", "messages")
+@pytest.mark.covers("VR-006", "VA-002")
+def test_no_event_waits_for_the_end(vllm_server: RemoteServer) -> None:
+    """What closes the thoughts, and what announces the words after them, comes before the words.
+
+    The client leaves at the first words of an answer that would go on: nothing that is there by then can have
+    waited for its end, and the script ends cut.
+    """
+    for api in PATHS:
+        book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
+        book.script(Meaning((Reasoning("Hm."), Text(LONG))), expect="cut")
+        with stream(vllm_server, book, api) as events:
+            early = [name_of(event) for event in to_the_first_words(events)]
+        book.verify()
+        book.close()
+        missing = [name for name in EARLY[api] if early.count(name) < EARLY[api].count(name)]
+        assert not missing, f"{api}: {missing} did not come before the words, but {early}"
+
+
+def to_the_first_words(events: Iterator[SSEEvent]) -> Iterator[SSEEvent]:
+    """The events up to the first with words of the answer, which the thoughts lack."""
+    for event in events:
+        yield event
+        if carries_text(event) and "word" in event.data:
+            return
+
+
+def name_of(event: SSEEvent) -> str:
+    """The type of an event; a chunk of Chat Completions has none, and is called by what its delta brings."""
+    value = json.loads(event.data)
+    if "type" in value:
+        return str(value["type"])
+    return " ".join(key for key, part in value["choices"][0]["delta"].items() if part)
