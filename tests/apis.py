@@ -41,7 +41,24 @@ def http(vllm_server: Server, openai_client: OpenAI) -> Iterator[httpx.Client]:
 def said(api: Api, answer: httpx.Response) -> Said:
     """What an answer says, a body or a whole stream."""
     streamed = answer.headers["content-type"].startswith("text/event-stream")
-    return _SAID[api](_accumulated(api, answer) if streamed else answer.json())
+    return said_by(api, accumulated(api, answer) if streamed else answer.json())
+
+
+def said_by(api: Api, body: Json) -> Said:
+    """What a body says, or what a stream adds up to."""
+    return _SAID[api](body)
+
+
+def thoughts_of(api: Api, body: Json) -> str:
+    """The thoughts in a body, or in what a stream adds up to."""
+    match api:
+        case "responses":
+            items = [item for item in body["output"] if item["type"] == "reasoning"]
+            return "".join(part["text"] for item in items for part in item["content"] or ())
+        case "chat":
+            return body["choices"][0]["message"].get("reasoning") or ""
+        case "messages":
+            return "".join(block["thinking"] for block in body["content"] if block["type"] == "thinking")
 
 
 def error_message(answer: httpx.Response) -> str:
@@ -55,7 +72,7 @@ def error_message(answer: httpx.Response) -> str:
     return str(error.get("message", "")) if isinstance(error, dict) else ""
 
 
-def _accumulated(api: Api, answer: httpx.Response) -> Json:
+def accumulated(api: Api, answer: httpx.Response) -> Json:
     """The body that the events of a stream add up to."""
     accumulator = _ACCUMULATORS[api]()
     for event in parse_sse([answer.content]):

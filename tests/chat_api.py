@@ -230,7 +230,7 @@ class Chat:
         body, stream = answers.output, answers.streamed
         same = stream == body if self.script.exact else stream.meant == body.meant
         expect_content(same, f"body: {body}, stream: {stream}")
-        self.check("check_same")(answers.chunks, answers.body, ignore=(*_COMPARED, *but))
+        self.check("check_same")(answers.chunks, answers.body, ignore=(*COMPARED, *but))
         return answers
 
     def refused(self, request: Any, pattern: str, *, status: int = 400, **headers: str) -> dict[str, Any]:
@@ -317,7 +317,7 @@ def _for_stream(request: dict[str, Any]) -> dict[str, Any]:
 
 
 # compared as ChoiceOutput, where empty is as absent; the ids and metrics of vLLM are no part of what is said
-_COMPARED = ("content", "stop_reason", "token_ids", "prompt_token_ids", "prompt_text", "metrics")
+COMPARED = ("content", "stop_reason", "token_ids", "prompt_token_ids", "prompt_text", "metrics")
 _OPENAI = frozenset(
     {
         *("frequency_penalty", "logit_bias", "logprobs", "max_completion_tokens", "max_tokens", "n"),

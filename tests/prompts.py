@@ -181,7 +181,7 @@ class Prompts:
         def compare(case: tuple[Api, Conversation]) -> str | None:
             api, row = case
             expected, got = self.rendered(row), prompt(api, row)
-            return None if got in expected else f"{api}, {row.id}: {self._difference(expected[0], got)}"
+            return None if got in expected else f"{api}, {row.id}: {self.difference(expected[0], got)}"
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
             wrong = [line for line in pool.map(compare, asked) if line]
@@ -203,8 +203,8 @@ class Prompts:
 
     def _said(self, step: Step) -> Raw:
         """What the model writes, without blank lines; an answer of a format is its JSON."""
-        default = ("assistant", '{"river": "Nile"}' if step.format else "Fine.")
-        text = render(self.server.entry.dialect or "", _meaning(step.says or [default]), constrained=True)
+        says = step.says or ([("assistant", '{"river": "Nile"}')] if step.format else [])
+        text = render(self.server.entry.dialect or "", meaning_of(says), constrained=True)
         return Raw(text.replace(PLAIN, AS_JSON) if step.format else text)
 
     def _answer(self, api: Api, step: Step, book: ScriptBook, previous: Json | None) -> Json:
@@ -230,7 +230,8 @@ class Prompts:
         assert answer.status_code == 200, f"{path}: HTTP {answer.status_code}: {answer.text[:300]}"
         return dict(answer.json())
 
-    def _difference(self, expected: Sequence[int], got: Sequence[int]) -> str:
+    def difference(self, expected: Sequence[int], got: Sequence[int]) -> str:
+        """Where two prompts part, in words."""
         at = next(
             (n for n, pair in enumerate(zip(expected, got, strict=False)) if pair[0] != pair[1]),
             min(len(expected), len(got)),
@@ -290,14 +291,16 @@ def called(turn: Turn) -> str:
 
 def arguments(city: str) -> str:
     """The arguments of a call, as a model writes them."""
-    return json.dumps({"city": city})
+    return json.dumps({"city": city}, ensure_ascii=False)
 
 
 def _content(texts: Sequence[str], part_type: str) -> Any:
     return texts[0] if len(texts) == 1 else [{"type": part_type, "text": text} for text in texts]
 
 
-def _meaning(says: Sequence[Turn]) -> Meaning:
+def meaning_of(says: Sequence[Turn]) -> Meaning:
+    """What the model says with turns of its own; without any, a word."""
+
     def part(turn: Turn) -> Part:
         match turn:
             case ("call", _, city, *_):
@@ -309,7 +312,7 @@ def _meaning(says: Sequence[Turn]) -> Meaning:
             case _:
                 raise ValueError(f"the model cannot say {turn}")
 
-    return Meaning(tuple(map(part, says)))
+    return Meaning(tuple(map(part, says or (("assistant", "Fine."),))))
 
 
 def _for_responses(step: Step) -> Json:

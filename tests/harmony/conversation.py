@@ -25,6 +25,7 @@ from openai_harmony import (
 from tests import prompts
 from vllm_harness.environments import assets
 
+RECIPIENT = (" to=assistant<|channel|>commentary", "<|channel|>commentary to=assistant")
 DATE = "2026-01-01"  # env/runtime.yaml pins it for every server
 
 
@@ -123,13 +124,18 @@ def prompts_of(
     answered = max((at for at, turn in enumerate(turns) if turn[0] == "assistant"), default=-1)
     kept = [turn for at, turn in enumerate(turns) if turn[0] != "thoughts" or at > answered]
     names = {turn[1]: prompts.called(turn) for turn in kept if turn[0] == "call"}
+    in_role, in_channel = (harmony.encode(each, allowed_special="all") for each in RECIPIENT)
     found = []
     for between in ("", "\n"):
         ids = prompt_ids(harmony, *head, *(_message(turn, names, between) for turn in kept))
-        text = harmony.decode_utf8(ids)
-        other = text.replace(" to=assistant<|channel|>commentary", "<|channel|>commentary to=assistant")
-        found += [ids, harmony.encode(other, allowed_special="all")]
+        found += [ids, _replaced(ids, in_role, in_channel)]
     return tuple(found)
+
+
+def _replaced(ids: list[int], old: list[int], new: list[int]) -> list[int]:
+    """Token ids with others in the place of some."""
+    at = next((n for n in range(len(ids)) if ids[n : n + len(old)] == old), None)
+    return ids if at is None else [*ids[:at], *new, *_replaced(ids[at + len(old) :], old, new)]
 
 
 def _message(turn: prompts.Turn, names: Mapping[str, str], between: str) -> Message:

@@ -6,12 +6,23 @@ import json
 from functools import cache
 from typing import Any
 
+import httpx
 from jinja2 import Template
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tests.prompts import Conversation, chat_messages
 from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.endpoint import tls
 from vllm_harness.environments import assets
+from vllm_harness.server.remote import RemoteServer
+
+
+def prompt_ids(server: RemoteServer, conversation: Conversation) -> tuple[list[int]]:
+    """The prompt of a conversation: the template's text, as the server's tokenizer writes it."""
+    prompt = rendered(server.entry, conversation)
+    body = {"model": server.model, "prompt": prompt, "add_special_tokens": False}
+    answer = httpx.post(server.endpoint.url_for("/tokenize"), json=body, timeout=60, verify=tls())
+    return ([int(token) for token in answer.json()["tokens"]],)
 
 
 def rendered(entry: ModelEntry, conversation: Conversation) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import httpx
+from functools import partial
+
 import pytest
 
 from tests.apis import Api
 from tests.own_server import OwnServer
 from tests.prompts import Conversation, Prompts, covered, known_prompts, of_entry, of_render_routes
-from tests.standard.conversation import rendered
-from vllm_harness.endpoint import tls
+from tests.standard.conversation import prompt_ids
 from vllm_harness.server.remote import RemoteServer
 
 pytestmark = [
@@ -24,17 +24,7 @@ QWEN3 = pytest.mark.vllm_model("qwen3")
 
 def prompts(server: RemoteServer) -> Prompts:
     """Compares with the template's text, as the server's tokenizer writes it."""
-
-    def ids(conversation: Conversation) -> tuple[list[int]]:
-        body = {
-            "model": server.model,
-            "prompt": rendered(server.entry, conversation),
-            "add_special_tokens": False,
-        }
-        answer = httpx.post(server.endpoint.url_for("/tokenize"), json=body, timeout=60, verify=tls())
-        return ([int(token) for token in answer.json()["tokens"]],)
-
-    return Prompts(server, ids)
+    return Prompts(server, partial(prompt_ids, server))
 
 
 @covered()
