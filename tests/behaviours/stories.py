@@ -1,0 +1,285 @@
+"""Stories: a whole conversation in a chosen shape, what is asked with it, and what the model says to it.
+
+A story is data, so that one that failed is kept as a file of `cases/properties` and told again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import product
+from typing import Any, Literal
+
+from pydantic import Field
+
+from tests.apis import Api, Json
+from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
+from tests.case_files import FOLDER
+from tests.messages_api import TOOL
+from tests.prompts import OF_THE_MODEL, Conversation, Step, Turn, arguments
+from vllm_harness.files.located_yaml import read_yaml
+from vllm_harness.files.strict import StrictModel
+
+KEPT = FOLDER / "properties"
+ShapedTurn = tuple[str, ...]
+"""Its kind, the shape in which it is sent, and its texts: as a `Turn` of tests/prompts.py with a shape."""
+JOINTS = ("\n", "")
+Effort = Literal["none", "low", "high"]
+
+
+class Story(StrictModel):
+    """A conversation, and the request that goes on with it.
+
+    Attributes:
+        api: over which.
+        turns: what was said before: `[user, text, Hello.]`, `[call, item, "1", Oslo]`,
+            `[output, parts, "1", Rain.]`.
+        by_id: whether the server itself said the model's turns, so that each request follows the one before
+            by previous_response_id; otherwise the request holds the whole history.
+        tools: whether get_weather is offered.
+        options: what the request asks beside, as the API has it.
+        says: turns, without shape: what the model says next.
+        refused: for options that the API refuses: what the error names, a regular expression.
+    """
+
+    api: Api
+    turns: tuple[ShapedTurn, ...]
+    by_id: bool = False
+    tools: bool = False
+    options: Json = Field(default_factory=dict)
+    says: tuple[Turn, ...] = (("assistant", "Fine."),)
+    refused: str = ""
+
+    @property
+    def segments(self) -> list[tuple[list[ShapedTurn], list[Turn]]]:
+        """The requests: what each adds, and what the model says to it."""
+        if not self.by_id:
+            return [(list(self.turns), list(self.says))]
+        found: list[tuple[list[ShapedTurn], list[Turn]]] = [([], [])]
+        for turn in self.turns:
+            added, said = found[-1]
+            if turn[0] in OF_THE_MODEL:
+                said.append(without_shape(turn))
+            elif said:
+                found.append(([turn], []))
+            else:
+                added.append(turn)
+        found[-1][1].extend(self.says)
+        return found
+
+    @property
+    def effort(self) -> Effort | None:
+        """How much the model is to think, where that changes the prompt."""
+        return _effort(self.api, self.options)
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the answer must be JSON."""
+        asked = {
+            "responses": self.options.get("text", {}).get("format"),
+            "chat": self.options.get("response_format"),
+            "messages": self.options.get("output_config", {}).get("format"),
+        }[self.api]
+        return bool(asked) and asked["type"] != "text"
+
+    def conversations(self, *, harmony: bool) -> list[Conversation]:
+        """What the family's template may make the prompt of.
+
+        No API says what stands between the parts of a system message or of an output. A summary of thoughts
+        stands for them, but not on Harmony, whose analysis is what the model thought. A template that knows
+        no developer gets his words and the instructions as one system message (vllm#43590).
+        """
+        turns = [turn for turn in self.turns if not (harmony and turn[:2] == ("thoughts", "summary"))]
+        asked = {"instructions": self.options.get("instructions"), "tools": self.tools, "effort": self.effort}
+        if not harmony and asked["instructions"] and turns[0][0] == "developer":
+            turns[0] = ("system", turns[0][1], "\n\n".join([asked.pop("instructions"), *turns[0][2:]]))
+        inputs = dict.fromkeys(
+            tuple(_as_rendered(turn, joint, of_output) for turn in turns)
+            for joint, of_output in product(JOINTS, repeat=2)
+        )
+        return [
+            Conversation(id="story", covers=(), steps=(Step.model_validate({**asked, "input": each}),))
+            for each in inputs
+        ]
+
+    def refused_for(self, why: tuple[Json, str]) -> Story:
+        """The same with options that the API refuses, and what the error names."""
+        options, names = why
+        return self.model_copy(update={"options": {**self.options, **options}, "refused": names})
+
+    def request(self, turns: Sequence[ShapedTurn]) -> Json:
+        """The request with these turns, as its API has it."""
+        return _REQUESTS[self.api](self, turns)
+
+
+class KeptStory(StrictModel):
+    """A story that failed once, as a file.
+
+    Attributes:
+        id: its name, the file's.
+        title: what it is about.
+        models: the entries on which it is told.
+        known: the defect of vLLM that it shows; empty where it passes.
+        story: the story.
+    """
+
+    id: str
+    title: str
+    models: tuple[str, ...]
+    known: str = ""
+    story: Story
+
+
+@cache
+def kept_stories() -> tuple[KeptStory, ...]:
+    """All files of the folder."""
+    files = sorted(KEPT.glob("*.yaml"))
+    return tuple(KeptStory.model_validate({"id": file.stem, **read_yaml(file).data}) for file in files)
+
+
+def without_shape(turn: ShapedTurn) -> Turn:
+    """A turn as tests/prompts.py has it."""
+    kind, _, *texts = turn
+    return (kind, *texts)
+
+
+def _as_rendered(turn: ShapedTurn, joint: str, of_output: str) -> Turn:
+    """Parts of a system message or of an output are one text."""
+    kind, _, *texts = turn
+    if kind == "output":
+        return (kind, texts[0], of_output.join(texts[1:]))
+    return (kind, joint.join(texts)) if kind in ("system", "developer") else (kind, *texts)
+
+
+def _effort(api: Api, options: Json) -> Effort | None:
+    asked = {
+        "responses": options.get("reasoning", {}).get("effort"),
+        "chat": options.get("reasoning_effort"),
+        "messages": options.get("output_config", {}).get("effort"),
+    }[api]
+    if options.get("thinking", {}).get("type") == "disabled":
+        return "none"
+    return asked if asked in ("none", "low", "high") else None
+
+
+def _texts(texts: Sequence[str], part_type: str) -> list[Json]:
+    return [{"type": part_type, "text": text} for text in texts]
+
+
+def _for_responses(story: Story, turns: Sequence[ShapedTurn]) -> Json:
+    only = turns[0] if len(turns) == 1 else ("", "")
+    request = {"input": only[2] if only[:2] == ("user", "string") else [_item(turn) for turn in turns]}
+    return {**request, **({"tools": [RESPONSES_TOOL]} if story.tools else {}), **story.options}
+
+
+def _item(turn: ShapedTurn) -> Json:
+    kind, shape, *texts = turn
+    match kind:
+        case "thoughts":
+            summary = [{"type": "summary_text", "text": texts[0]}] if shape == "summary" else []
+            content = [] if summary else _texts(texts, "reasoning_text")
+            return {"type": "reasoning", "id": "rs_1", "summary": summary, "content": content}
+        case "assistant":
+            return _message(shape, texts[0])
+        case "call":
+            call = {"call_id": f"call_{texts[0]}", "name": "get_weather", "arguments": arguments(texts[1])}
+            whole = {"id": f"fc_{texts[0]}", "status": "completed"} if shape == "item" else {}
+            return {"type": "function_call", **call, **whole}
+        case "output":
+            whole = {"id": f"fco_{texts[0]}", "status": "completed"} if shape == "item" else {}
+            output = _texts(texts[1:], "input_text") if shape == "parts" else texts[1]
+            return {"type": "function_call_output", "call_id": f"call_{texts[0]}", "output": output, **whole}
+        case _:
+            content = _texts(texts, "input_text") if shape == "parts" else texts[0]
+            return {**({"type": "message"} if shape == "typed" else {}), "role": kind, "content": content}
+
+
+def _message(shape: str, text: str) -> Json:
+    if shape == "short":
+        return {"role": "assistant", "content": text}
+    message = {"type": "message", "role": "assistant"}
+    if shape == "bare":
+        return {**message, "content": _texts([text], "output_text")}
+    content = [{"type": "output_text", "text": text, "annotations": list[Json]()}]
+    return {**message, "id": "msg_1", "status": "completed", "content": content}
+
+
+def _for_chat(story: Story, turns: Sequence[ShapedTurn]) -> Json:
+    messages: list[Json] = []
+    for kind, shape, *texts in turns:
+        content = _texts(texts, "text") if shape == "parts" else texts[0]
+        if kind in OF_THE_MODEL:
+            _add(_assistant(messages), kind, shape, texts)
+        elif kind == "output":
+            said = _texts(texts[1:], "text") if shape == "parts" else texts[1]
+            messages.append({"role": "tool", "tool_call_id": f"call_{texts[0]}", "content": said})
+        else:
+            messages.append({"role": kind, "content": content})
+    return {"messages": messages, **({"tools": [CHAT_TOOL]} if story.tools else {}), **story.options}
+
+
+def _assistant(messages: list[Json]) -> Json:
+    """The message of the model that goes on."""
+    if not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant"})
+    return messages[-1]
+
+
+def _add(message: Json, kind: str, shape: str, texts: Sequence[str]) -> None:
+    match kind:
+        case "thoughts":
+            message["reasoning"] = texts[0]
+        case "assistant":
+            message["content"] = _texts(texts, "text") if shape == "parts" else texts[0]
+        case _:
+            if shape in ("null", "empty"):
+                message.setdefault("content", None if shape == "null" else "")
+            function = {"name": "get_weather", "arguments": arguments(texts[1])}
+            call = {"id": f"call_{texts[0]}", "type": "function", "function": function}
+            message.setdefault("tool_calls", []).append(call)
+
+
+def _for_messages(story: Story, turns: Sequence[ShapedTurn]) -> Json:
+    request: Json = {"max_tokens": 2000, "messages": []}
+    messages = request["messages"]
+    for kind, shape, *texts in turns:
+        if kind == "system":
+            request["system"] = _texts(texts, "text") if shape == "parts" else texts[0]
+        elif kind in OF_THE_MODEL:
+            _assistant(messages).setdefault("content", []).append(_block(kind, texts))
+        elif kind == "output":
+            said = _texts(texts[1:], "text") if shape == "parts" else texts[1]
+            result = {"type": "tool_result", "tool_use_id": f"call_{texts[0]}", "content": said}
+            _blocks_of_user(messages).append(result)
+        elif shape == "after outputs":
+            _blocks_of_user(messages).extend(_texts(texts, "text"))
+        else:
+            content = _texts(texts, "text") if shape == "parts" else texts[0]
+            messages.append({"role": "user", "content": content})
+    return {**request, **({"tools": [{**TOOL, "strict": True}]} if story.tools else {}), **story.options}
+
+
+def _blocks_of_user(messages: list[Json]) -> list[Json]:
+    """The blocks of the message that outputs stand in; the results of all calls of a turn are in one."""
+    if messages[-1]["role"] == "assistant":
+        messages.append({"role": "user", "content": list[Json]()})
+    blocks: list[Json] = messages[-1]["content"]
+    return blocks
+
+
+def _block(kind: str, texts: Sequence[str]) -> Json:
+    match kind:
+        case "thoughts":
+            return {"type": "thinking", "thinking": texts[0], "signature": "s"}
+        case "assistant":
+            return {"type": "text", "text": texts[0]}
+        case _:
+            used = {"name": "get_weather", "input": {"city": texts[1]}}
+            return {"type": "tool_use", "id": f"call_{texts[0]}", **used}
+
+
+_REQUESTS: dict[Api, Callable[[Story, Sequence[ShapedTurn]], Any]] = {
+    "responses": _for_responses,
+    "chat": _for_chat,
+    "messages": _for_messages,
+}

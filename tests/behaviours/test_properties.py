@@ -1,0 +1,120 @@
+"""Whole conversations and request options, drawn together: what must hold of every one of them.
+
+A failure is shrunk to the smallest story. The run's folder keeps it as a file; once it is judged it belongs
+into `cases/properties`, with the defect that it shows or without one, and is told again in every run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tests.apis import APIS, Api
+from tests.behaviours.stories import KEPT, KeptStory, Story, kept_stories
+from tests.behaviours.story_checks import StoryChecks
+from tests.behaviours.story_strategy import stories
+from tests.harmony.conversation import harmony, prompts_of
+from tests.lost_calls import checks_for
+from tests.prompts import Prompts
+from tests.standard.conversation import prompt_ids
+from vllm_harness import known_defect
+from vllm_harness.files.plain_yaml import plain_yaml
+from vllm_harness.server.records import run_folder
+from vllm_harness.server.remote import RemoteServer
+
+__all__ = ["harmony"]
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3", "gpt-oss")]
+
+FEW, MANY = 20, 300
+SHRINKING_S = 120
+
+
+@pytest.fixture
+def checks(vllm_server: RemoteServer, request: pytest.FixtureRequest) -> StoryChecks:
+    """Tells stories to the server."""
+    if vllm_server.entry.harmony:
+        rendered: Any = partial(prompts_of, request.getfixturevalue("harmony"))
+    else:
+        rendered = partial(prompt_ids, vllm_server)
+    return StoryChecks(Prompts(vllm_server, rendered), checks_for(request, vllm_server))
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.covers("VR-003", "VC-022", "VR-061")
+@pytest.mark.parametrize("api", [pytest.param(api, marks=pytest.mark.vllm_needs(api)) for api in APIS])
+def test_any_story(api: Api, checks: StoryChecks, request: pytest.FixtureRequest) -> None:
+    option = request.config.option
+    told = stories(api, checks.prompts.server.entry)
+    smallest = Smallest(checks.tell)
+
+    @seed(option.seed)
+    @settings(
+        max_examples=MANY if option.vllm_slow else FEW,
+        derandomize=False,  # the seed says which
+        database=None,
+        phases=(Phase.generate, Phase.shrink),
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(told)
+    def every(story: Story) -> None:
+        smallest.tell(story)
+
+    try:
+        every()
+    except BaseException as error:
+        if smallest.story is not None:
+            error.add_note(keep(smallest.story, checks.prompts.server.entry.name))
+        raise
+
+
+class Smallest:
+    """Tells stories, and knows the one that failed last: the smallest, where hypothesis has shrunk it.
+
+    A story takes a second of a busy machine, so that shrinking ends after a while.
+    """
+
+    def __init__(self, tell: Callable[[Story], None]) -> None:
+        self.story: Story | None = None
+        self._tell = tell
+        self._failed: set[str] = set()
+        self._until = 0.0
+
+    def tell(self, story: Story) -> None:
+        name = story.model_dump_json()
+        if self._failed and time.monotonic() > self._until and name not in self._failed:
+            return
+        try:
+            self._tell(story)
+        except Exception:
+            self._until = self._until or time.monotonic() + SHRINKING_S
+            self._failed.add(name)
+            self.story = story
+            raise
+
+
+def keep(story: Story, model: str) -> str:
+    """Writes a story into the run's folder, and says what to do with it."""
+    path = run_folder() / f"story-{story.api}-{model}.yaml"
+    told = story.model_dump(mode="json", exclude_defaults=True)
+    path.write_text(
+        plain_yaml({"title": "", "models": [model], "story": told}, allow_unicode=True, width=110)
+    )
+    return f"kept as {path}: once it is judged, it belongs into {KEPT}"
+
+
+def _parameter(kept: KeptStory) -> Any:
+    marks = [pytest.mark.vllm_model(*kept.models), pytest.mark.vllm_needs(kept.story.api)]
+    return pytest.param(kept, id=kept.id, marks=[*marks, *([known_defect(kept.known)] if kept.known else [])])
+
+
+@pytest.mark.covers("VR-003", "VC-022", "VR-061")
+@pytest.mark.parametrize("kept", [_parameter(each) for each in kept_stories()])
+def test_kept_story(kept: KeptStory, checks: StoryChecks) -> None:
+    replace(checks, without_known=False).tell(kept.story)
