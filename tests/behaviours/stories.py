@@ -92,7 +92,8 @@ class Story(StrictModel):
         turns = [turn for turn in self.turns if not (harmony and turn[:2] == ("thoughts", "summary"))]
         asked = {"instructions": self.options.get("instructions"), "tools": self.tools, "effort": self.effort}
         if not harmony and asked["instructions"] and turns[0][0] == "developer":
-            turns[0] = ("system", turns[0][1], "\n\n".join([asked.pop("instructions"), *turns[0][2:]]))
+            kind, shape, text, *more = turns[0]
+            turns[0] = (kind, shape, f"{asked.pop('instructions')}\n\n{text}", *more)
         inputs = dict.fromkeys(
             tuple(_as_rendered(turn, joint, of_output) for turn in turns)
             for joint, of_output in product(JOINTS, repeat=2)

@@ -60,7 +60,6 @@ REFUSED: dict[Api, list[tuple[Json, str]]] = {
         ({"logprobs": False, "top_logprobs": 2}, "logprobs"),
         ({"tool_choice": {"type": "function", "function": {"name": "nobody"}}}, "tool_choice|tools"),
         ({"response_format": {"type": "json_schema"}}, "json_schema"),
-        ({"messages": 7}, "messages"),
     ],
     "messages": [
         ({"thinking": {"type": "enabled", "budget_tokens": 4000}}, "budget_tokens"),
