@@ -10,7 +10,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionTokenLogprob
 
-from tests.chat_api import Chat
+from tests.chat_api import FREE, PARIS, Chat
 from vllm_harness.scripted.book import When
 from vllm_harness.testing.fixtures import ScriptWriter
 
@@ -75,6 +75,20 @@ def test_streamed_logprobs_equal_the_body(tokens: int, chat: Chat, script: Scrip
     for entry, other in zip(got, expected, strict=True):
         assert entry.logprob == pytest.approx(other.logprob, abs=0.05)
         assert {top.token for top in entry.top_logprobs} == {top.token for top in other.top_logprobs}
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
+@pytest.mark.covers("VC-001", "VC-024")
+@pytest.mark.parametrize("tokens", [1, 4, 1000])
+def test_no_logprobs_of_a_call_are_lost(tokens: int, chat: Chat, script: ScriptWriter) -> None:
+    """Those of markup, and of text that may become some, which a parser holds back."""
+    taken = script("A tag is <t", calls=[PARIS], times=2)
+    assert taken is not None
+    answers = chat.both(tools=[FREE], logprobs=True, stream_interval=tokens)
+    said = [entry.token for entry in entries(answers.body)]
+    assert len(said) == len(taken.takes[0])
+    assert [entry.token for entry in streamed(answers.chunks)] == said
 
 
 @pytest.mark.vllm_scripted

@@ -49,7 +49,8 @@ def test_effort_reaches_the_system_message(effort: str | None, chat: Chat, scrip
 @pytest.mark.covers("VC-022", "VC-027")
 @pytest.mark.parametrize("effort", ["none", "minimal", "xhigh", "max"])
 def test_effort_that_harmony_does_not_know(effort: str, chat: Chat) -> None:
-    chat.refused({"reasoning_effort": effort, "max_tokens": 5}, effort)
+    error = chat.refused({"reasoning_effort": effort, "max_tokens": 5}, effort)
+    assert error["param"] == "reasoning_effort"
 
 
 @pytest.mark.covers("VC-022", "VR-043")

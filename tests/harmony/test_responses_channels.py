@@ -165,6 +165,15 @@ def test_reasoning_tokens_of_thoughts_are_exact(
         assert response.usage.output_tokens_details.reasoning_tokens == len(harmony.encode(thoughts))
 
 
+@pytest.mark.covers("VR-058")
+def test_tool_that_harmony_lacks(responses: Responses) -> None:
+    tool = {"type": "file_search", "vector_store_ids": ["vs_1"]}
+    answer = responses.post({"model": responses.model, "input": ASK, "tools": [tool]})
+    assert answer.status_code == 400, answer.text
+    assert "file_search" in answer.json()["error"]["message"]
+    assert answer.json()["error"]["param"] == "tools"
+
+
 @pytest.mark.covers("VR-043", "VR-031")
 @pytest.mark.vllm_known_defect("vllm-49493")
 def test_tools_in_a_namespace(responses: Responses, script: ScriptWriter) -> None:

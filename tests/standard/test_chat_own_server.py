@@ -25,6 +25,7 @@ FLAGS = (
     *("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--max-logprobs", "3"),
     *("--return-tokens-as-token-ids", "--fingerprint-mode", "custom", "--fingerprint-value", "ours"),
     *("--exclude-tools-when-tool-choice-none", "--trust-request-chat-template"),
+    *("--max-num-queued-reqs", "4"),
 )
 
 
@@ -144,6 +145,9 @@ def test_cached_tokens(client: OpenAI, server: RemoteServer, book: ScriptBook) -
     assert (first.prompt_tokens_details.cached_tokens or 0) < first.prompt_tokens // 2
     assert second.prompt_tokens_details.cached_tokens > second.prompt_tokens // 2
     assert third.prompt_tokens_details.cached_tokens == second.prompt_tokens_details.cached_tokens
+    assert first.prompt_tokens_details.created_cache_tokens > first.prompt_tokens // 2
+    for usage in (second, third):
+        assert usage.prompt_tokens_details.created_cache_tokens == 0
 
 
 @pytest.mark.covers("VC-025")
@@ -200,8 +204,24 @@ def test_tools_without_a_parser(choice: Any, flag: str, client: OpenAI, server: 
     """Refused with the flag to set, not served in silence."""
     with pytest.raises(openai.BadRequestError, match=flag):
         ask(client, server, tools=[FREE], **({"tool_choice": choice} if choice else {}))
-    with pytest.raises(openai.BadRequestError, match="--tool-call-parser"):
+    with pytest.raises(
+        openai.BadRequestError, match='tool_choice=function "get_weather" requires --tool-call'
+    ):
         ask(client, server, tools=[FREE], tool_choice=named("get_weather"))
+
+
+@pytest.mark.covers("VC-027", "VC-030")
+def test_more_than_may_wait(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
+    """A 503, which a client may try again elsewhere, and with room again it is served."""
+    refusing = ScriptBook(server.endpoint, server.entry)
+    refusing.script(Raw("never said"))
+    with refusing.client() as refused, pytest.raises(openai.InternalServerError) as caught:
+        ask(refused, server, n=5, temperature=1)
+    refusing.close()
+    error: Any = caught.value.body
+    assert (caught.value.status_code, error["code"], error["type"]) == (503, 503, "Service Unavailable")
+    book.script(Raw("Rain.<|im_end|>"))
+    assert output_of(ask(client, server)).content == "Rain."
 
 
 @pytest.mark.covers("VC-020", "VC-026")

@@ -41,7 +41,7 @@ over_each = pytest.mark.parametrize("transports", OVER, ids=[names[0] for names 
 @pytest.fixture
 def served(own_server: OwnServer) -> Served:
     """A server whose model takes images."""
-    server = own_server(entry=load_models().get("smolvlm-256m"))
+    server = own_server(["--enable-prompt-tokens-details"], entry=load_models().get("smolvlm-256m"))
     return Served.by(server)
 
 
@@ -98,7 +98,7 @@ def test_image_that_is_none_is_refused(held: Held, transports: list[str]) -> Non
 def test_image_that_its_host_does_not_have(held: Held, transports: list[str]) -> None:
     """The host is asked, and its 404 is the client's fault."""
     with picture_host() as host:
-        held(one_refused(host.address("/none.png")), transports)
+        held(one_refused(host.address("/none.png"), http=422), transports)
         assert host.asked
 
 
@@ -122,6 +122,27 @@ def test_more_images_than_the_server_takes(own_server: OwnServer, transports: li
     for conversation in run(one_refused(UNSEEN, UNSEEN, http=400), served, transports_of(transports)):
         problems = list(conversation.problems())
         assert not problems, "\n".join(problems)
+
+
+@pytest.mark.covers("VC-025", "VC-041")
+def test_tokens_of_an_image_are_counted(served: Served) -> None:
+    """In a body as in a stream, at most as many as the prompt has more than without it."""
+    text, image = {"type": "text", "text": "Hi"}, {"type": "image_url", "image_url": {"url": UNSEEN}}
+    book = ScriptBook(served.endpoint, served.entry)
+    book.script("A banner.", times=3)
+
+    def usage(*parts: Any, **more: Any) -> Any:
+        messages: Any = [{"role": "user", "content": list(parts)}]
+        answer: Any = book.client().chat.completions.create(model=served.model, messages=messages, **more)
+        return [*answer][-1].usage if more else answer.usage
+
+    without = usage(text).prompt_tokens
+    body, stream = usage(text, image), usage(text, image, stream=True, stream_options={"include_usage": True})
+    counted = body.prompt_tokens_details.multimodal_tokens
+    assert 0 < counted["image"] <= body.prompt_tokens - without
+    assert stream.prompt_tokens_details.multimodal_tokens == counted
+    book.verify()
+    book.close()
 
 
 def one_refused(*images: str, **expect: int) -> Scenario:

@@ -71,7 +71,7 @@ class BookRule:
         constrained: whether a grammar holds the model.
         limit: how many tokens an answer has at most; None for what the request says.
         expect: the state in which it should end.
-        keep_prompt: whether the prompts of its generations are kept.
+        keep_prompt: whether the prompts of its generations are kept, and their sampling parameters.
         keep_uses: whether the book's report holds its uses; without them a server's memory does not grow.
         where: file and line, where it comes from a file.
     """
@@ -171,7 +171,7 @@ class ScriptBook:
                 tools), so that the dialect leaves out blanks that a grammar forbids.
             expect: the state in which it should end: `done`, or `cut` (a limit, a stop string or the client
                 ends it), or `refused`.
-            keep_prompt: whether `prompts` is to have the prompts of its generations.
+            keep_prompt: whether `prompts` and `sampling` are to have what its generations were given.
 
         Raises:
             DialectError: the dialect cannot express it.
@@ -248,8 +248,19 @@ class ScriptBook:
         Args:
             script: whose; empty: of all.
         """
+        return self._kept("prompts", script)
+
+    def sampling(self, script: str = "") -> list[dict[str, Any]]:
+        """The sampling parameters that were kept with the prompts, as the engine was given them.
+
+        Args:
+            script: whose; empty: of all.
+        """
+        return self._kept("sampling", script)
+
+    def _kept(self, what: str, script: str) -> list[Any]:
         uses = self.report()["uses"]
-        return [prompt for use in uses if script in ("", use["script"]) for prompt in use["prompts"]]
+        return [kept for use in uses if script in ("", use["script"]) for kept in use[what]]
 
     def decode(self, ids: list[int]) -> str:
         """The text of token ids, special tokens and all."""

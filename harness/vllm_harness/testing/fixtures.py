@@ -40,6 +40,10 @@ class ScriptWriter:
         """The prompts of a script; see `vllm_harness.scripted.book.ScriptBook.prompts`."""
         return self._book.prompts(script) if self._book else []
 
+    def sampling(self, script: str) -> list[dict[str, Any]]:
+        """The sampling parameters of a script; see `vllm_harness.scripted.book.ScriptBook.sampling`."""
+        return self._book.sampling(script) if self._book else []
+
 
 @pytest.fixture(scope="session")
 def _vllm_target_server(request: pytest.FixtureRequest) -> Iterator[Server]:

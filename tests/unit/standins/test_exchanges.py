@@ -33,7 +33,7 @@ def generate(use: str, take: int, choice: int, length: int, generated: int) -> N
     """Reports a generation as the engine does."""
     uses = importlib.import_module("vllm_harness_uses")
     progress = uses.GenerationProgress(use, take, choice, length)
-    uses.keep_prompt(use, take, choice, [256, *b"user"])
+    uses.keep(use, take, choice, [256, *b"user"], {})
     for position in range(generated):
         progress.generated(position)
 

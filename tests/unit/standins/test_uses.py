@@ -71,9 +71,10 @@ def test_generations_come_by_take_and_choice(uses: ModuleType) -> None:
 
 def test_a_prompt_that_is_kept_is_no_progress(uses: ModuleType) -> None:
     assert uses.read_prompts("1-1") == []
-    uses.keep_prompt("1-1", 10, 0, [3, 4])
-    uses.keep_prompt("1-1", 2, 0, [1])
+    uses.keep("1-1", 10, 0, [3, 4], {"top_k": 5})
+    uses.keep("1-1", 2, 0, [1], {"top_k": 0})
     assert uses.read_prompts("1-1") == [[1], [3, 4]]
+    assert uses.read_sampling("1-1") == [{"top_k": 0}, {"top_k": 5}]
     assert uses.read_statuses("1-1") == []
 
 

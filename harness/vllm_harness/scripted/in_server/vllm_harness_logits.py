@@ -127,7 +127,7 @@ class ScriptedLogits(LogitsProcessor):
         index = min(choice, len(takes) - 1) if by_choice else take  # the last serves the other choices
         ids = takes[index] if 0 <= index < len(takes) else []
         if args.get(uses.KEEP_PROMPT) and prompt is not None:
-            uses.keep_prompt(use, take, choice, prompt)
+            uses.keep(use, take, choice, prompt, _sampling(params))
         return Generation(ids, output, uses.GenerationProgress(use, take, choice, len(ids)))
 
     def _turn(self, use: str, prompt_length: int) -> int:
@@ -138,6 +138,13 @@ class ScriptedLogits(LogitsProcessor):
         if len(self.turns) > KEPT_USES:
             self.turns.pop(next(iter(self.turns)))
         return seen.index(prompt_length)
+
+
+def _sampling(params: SamplingParams) -> dict[str, Any]:
+    """What the engine was told of sampling, without what the harness put there."""
+    told = {name: getattr(params, name) for name in params.__struct_fields__ if not name.startswith("_")}
+    extra = {key: value for key, value in (params.extra_args or {}).items() if key not in uses.ARGS}
+    return {**told, "extra_args": extra}
 
 
 def _split(ids: list[int], lengths: list[int]) -> list[list[int]]:

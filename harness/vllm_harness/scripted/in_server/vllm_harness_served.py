@@ -94,6 +94,7 @@ class ServedBook:
                     **use,
                     "generations": uses.read_statuses(use["id"]),
                     "prompts": uses.read_prompts(use["id"]) if use["keep_prompt"] else [],
+                    "sampling": uses.read_sampling(use["id"]) if use["keep_prompt"] else [],
                 }
                 for use in self.uses
             ],

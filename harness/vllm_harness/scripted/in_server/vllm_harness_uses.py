@@ -18,6 +18,7 @@ import vllm_harness_names as names
 
 REFUSED = ".refused"
 PROMPT_FILE = ".prompt-"  # hidden, as what is no progress
+SAMPLING_FILE = ".sampling-"
 
 # keys of vllm_xargs
 USE = "harness_use"  # id of this use of a script
@@ -26,8 +27,8 @@ LENGTHS = "harness_lengths"  # tokens of each take
 BY_CHOICE = "harness_by_choice"  # 1: a take for each choice (n > 1); 0: a take for each turn
 SEED = "harness_seed"  # the request's seed, so that a choice is known by its seed
 NO_SCRIPT = "harness_no_script"  # why no script matches this request
-KEEP_PROMPT = "harness_keep_prompt"  # 1: the prompt of each generation is kept
-
+KEEP_PROMPT = "harness_keep_prompt"  # 1: prompt and sampling parameters of each generation are kept
+ARGS = frozenset({USE, IDS, LENGTHS, BY_CHOICE, SEED, NO_SCRIPT, KEEP_PROMPT})
 
 _USE = re.compile(r"\d+-\d+")
 
@@ -99,31 +100,40 @@ def read_statuses(use: str) -> list[dict[str, Any]]:
 
 def read_prompts(use: str) -> list[list[int]]:
     """The prompts that were kept of a use, in the order of its generations."""
+    return _kept(use, PROMPT_FILE)
+
+
+def read_sampling(use: str) -> list[dict[str, Any]]:
+    """The sampling parameters that were kept of a use, in the order of its generations."""
+    return _kept(use, SAMPLING_FILE)
+
+
+def _kept(use: str, kind: str) -> list[Any]:
     found = sorted(
-        tuple(map(int, path.name.removeprefix(PROMPT_FILE).split(".")))
-        for path in folder(use).glob(f"{PROMPT_FILE}*")
+        tuple(map(int, path.name.removeprefix(kind).split("."))) for path in folder(use).glob(f"{kind}*")
     )
-    return [json.loads(_prompt_path(use, *generation).read_text()) for generation in found]
+    return [json.loads(_path(use, kind, *generation).read_text()) for generation in found]
 
 
 def read_prompt(use: str, take: int, choice: int) -> list[int]:
     """The prompt that was kept of a generation; empty where none was."""
     try:
-        ids: list[int] = json.loads(_prompt_path(use, take, choice).read_text())
+        ids: list[int] = json.loads(_path(use, PROMPT_FILE, take, choice).read_text())
     except FileNotFoundError:
         return []
     return ids
 
 
-def keep_prompt(use: str, take: int, choice: int, prompt: list[int]) -> None:
-    """Keeps the token ids of a generation's prompt."""
-    path = _prompt_path(use, take, choice)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([int(token) for token in prompt]))
+def keep(use: str, take: int, choice: int, prompt: list[int], sampling: dict[str, Any]) -> None:
+    """Keeps the token ids of a generation's prompt, and its sampling parameters."""
+    sampled = _path(use, SAMPLING_FILE, take, choice)
+    sampled.parent.mkdir(parents=True, exist_ok=True)
+    sampled.write_text(json.dumps(sampling, default=str))
+    _path(use, PROMPT_FILE, take, choice).write_text(json.dumps([int(token) for token in prompt]))
 
 
-def _prompt_path(use: str, take: int, choice: int) -> Path:
-    return folder(use) / f"{PROMPT_FILE}{take}.{choice}"
+def _path(use: str, kind: str, take: int, choice: int) -> Path:
+    return folder(use) / f"{kind}{take}.{choice}"
 
 
 def refusal(use: str) -> dict[str, Any] | None:
