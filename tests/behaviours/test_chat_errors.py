@@ -53,6 +53,30 @@ def test_body_that_is_no_object(body: bytes, pattern: str, chat: Chat) -> None:
     chat.refused(body, pattern)
 
 
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_standard
+@pytest.mark.covers("VC-029", "VC-041")
+@pytest.mark.parametrize(
+    ("role", "part", "words", "param"),
+    [
+        ("user", {"uuid": "x"}, "Missing 'type'", "type"),
+        ("critic", {"input_audio": None}, "not a multimodal model", None),
+    ],
+    ids=["without a type", "null audio"],
+)
+def test_wrong_part(role: str, part: dict[str, Any], words: str, param: str | None, chat: Chat) -> None:
+    """Named by what is wrong with it; null is an audio part, too, which a model of texts cannot take."""
+    check_param(chat.refused({"messages": [{"role": role, "content": [part]}]}, words), param)
+
+
+@pytest.mark.covers("VC-029")
+@pytest.mark.parametrize("number", ["NaN", "1e999"])
+@pytest.mark.parametrize("name", ["temperature", "top_p", "min_p", "presence_penalty", "repetition_penalty"])
+def test_number_that_is_none_or_infinite(name: str, number: str, chat: Chat) -> None:
+    request = json.dumps({"model": chat.server.model, "messages": ASK, "max_tokens": 5, name: 0})
+    chat.refused(request.replace(f'"{name}": 0', f'"{name}": {number}').encode(), f"{name} must be")
+
+
 @pytest.mark.covers("VC-029", "VC-037")
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded"])
 def test_wrong_content_type(kind: str, chat: Chat, script: ScriptWriter) -> None:

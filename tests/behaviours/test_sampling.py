@@ -41,6 +41,7 @@ def test_engine_is_told(
     stops = set(expected.pop("stop_token_ids", ()))
     assert {name: told[name] for name in expected} == expected
     assert stops <= set(told["stop_token_ids"]), "the model's own end stands beside them"
+    assert len(told["stop_token_ids"]) == len(set(told["stop_token_ids"]))
 
 
 @pytest.mark.covers("VC-025", "LS-010")

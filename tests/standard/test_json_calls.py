@@ -6,13 +6,16 @@ On a server of the target's entry with the parser of such a family, whose marker
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 from openai import OpenAI
 
+from tests.behaviours.stop_strings import AND_ON
 from tests.chat_api import ASK, FREE, NOW, ChoiceOutput, function, named, output_of, streamed
+from tests.messages_api import Messages, messages_on, text_of
 from tests.own_server import OwnServer
 from vllm_harness import known_defect
 from vllm_harness.protocol import validate_body, validate_stream
@@ -23,6 +26,12 @@ pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted, pytest.mark.
 
 END = "<|im_end|>"
 BOTH = '[{"name": "get_weather", "parameters": {"city": "Zürich"}}, {"name": "now", "parameters": {}}]'
+TEMPLATE = """\
+{%- if reasoning_effort == "none" %}{{ raise_exception("none is no effort of this model") }}{% endif %}
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor %}<|im_start|>assistant
+"""
 SET = function("set", {"x": {"type": "number"}, "name": {"type": "string"}})
 
 
@@ -34,16 +43,25 @@ def native(x: str) -> str:
 
 @pytest.fixture
 def bare_server(_vllm_target_server: RemoteServer, own_server: OwnServer) -> Callable[..., RemoteServer]:
-    """Starts a server of the entry with these parsers alone."""
+    """Starts a server of the entry with these flags, and with these parsers alone."""
     none = {"tool_call_parser": None, "reasoning_parser": None}
     entry = _vllm_target_server.entry
-    return lambda **parsers: own_server(entry=entry.model_copy(update={**none, **parsers}))
+    return lambda flags=(), **parsers: own_server(flags, entry=entry.model_copy(update={**none, **parsers}))
 
 
 @pytest.fixture
-def server(bare_server: Callable[..., RemoteServer]) -> RemoteServer:
-    """Calls in seed_oss's format, and no parser of reasoning."""
-    return bare_server(tool_call_parser="seed_oss")
+def server(bare_server: Callable[..., RemoteServer], template: Path) -> RemoteServer:
+    """Calls in seed_oss's format, no parser of reasoning; a stream comes in pieces of eight tokens."""
+    flags = ["--chat-template", str(template), "--stream-interval", "8"]
+    return bare_server(flags, tool_call_parser="seed_oss")
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A chat template that knows every effort but none."""
+    path = tmp_path_factory.mktemp("template") / "effort.jinja"
+    path.write_text(TEMPLATE)
+    return path
 
 
 @pytest.fixture
@@ -189,6 +207,36 @@ def test_call_that_ends_before_its_name(client: OpenAI, server: RemoteServer, bo
     said = body(client, server, tools=[SET])
     assert said == ChoiceOutput("Hm. ", "", (), "stop")
     assert stream(client, server, tools=[SET]) == said
+
+
+@pytest.fixture
+def messages(server: RemoteServer, book: ScriptBook, request: pytest.FixtureRequest) -> Iterator[Messages]:
+    """Its Messages API."""
+    with messages_on(server, book.name, request.getfixturevalue) as messages:
+        yield messages
+
+
+@pytest.mark.covers("VA-013", "VA-019")
+@pytest.mark.parametrize("ends", ["end_turn", "stop_sequence"])
+def test_text_after_a_call_over_messages(ends: str, messages: Messages, book: ScriptBook) -> None:
+    """Wherever the pieces of a stream end, the call is whole, and it is to be run."""
+    tool = {"name": "set", "input_schema": SET["function"]["parameters"]}
+    stopped = ends == "stop_sequence"
+    for digits in range(1, 9):
+        x = 10**digits + 1
+        text = f"There STOP it goes{AND_ON}" if stopped else "There it goes."
+        book.script(Raw(native(str(x)) + text + END), expect="cut" if stopped else "done")
+        stream = messages.stream("Set it.", tools=[tool], stop_sequences=["STOP"])
+        (call,) = (block for block in stream.message["content"] if block["type"] == "tool_use")
+        assert call["input"] == {"x": x, "name": "Zürich"}
+        assert stream.message["stop_reason"] == "tool_use"
+
+
+@pytest.mark.covers("VA-021")
+def test_thinking_disabled_where_the_template_refuses_it(messages: Messages, book: ScriptBook) -> None:
+    """A model that cannot leave it does little of it."""
+    book.script(Raw("Rain." + END))
+    assert text_of(messages.create("Hi", thinking={"type": "disabled"})) == "Rain."
 
 
 @pytest.mark.covers("VC-024")
