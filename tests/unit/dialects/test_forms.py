@@ -261,6 +261,17 @@ def test_messages_of_their_own_stand_in_any_order() -> None:
         assert places == sorted(places)
 
 
+def test_what_a_format_has_no_place_for_is_written_anyway() -> None:
+    form = load_forms()["llama_json"]
+    meaning = Meaning.of("Hi.", calls=(TIME, TIME))
+    with pytest.raises(DialectError, match="1 call a turn"):
+        form.render(meaning)
+    call = '{"name": "get_time", "parameters": {}}'
+    assert form.render_anyway(meaning) == f"Hi.\n{call}; {call}<|eot_id|>"
+    with pytest.raises(DialectError, match="no reasoning"):
+        form.render_anyway(Meaning.of("Hi.", reasoning="Hm."))
+
+
 def test_under_a_grammar_no_blanks_follow_the_thoughts() -> None:
     meaning = Meaning.of("Hello.", reasoning="Hm.")
     assert render("qwen3", meaning, constrained=True) == "<think>\nHm.\n</think>Hello.<|im_end|>"

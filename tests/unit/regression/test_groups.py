@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 from vllm_harness.cli.main import app
 from vllm_harness.regression.cases.case import GROUPS, CaseInput, CaseSet, Group, Topic
 from vllm_harness.regression.cases.groups import case_set
+from vllm_harness.regression.cases.look_alikes import marker_beginnings
 from vllm_harness.regression.cases.malformed import TextChange, load_malformed, malformed_texts
-from vllm_harness.regression.cases.meanings import load_meanings
+from vllm_harness.regression.cases.meanings import load_meanings, marker_tokens
 from vllm_harness.regression.engines.plan import DELIVERIES, Engine, planned
 from vllm_harness.scripted.families import load_families
 from vllm_harness.scripted.meaning import Text
@@ -33,6 +34,9 @@ def test_a_change_is_made_to_the_last_match_or_the_first() -> None:
     assert last.apply("banana") == "bananaa"
     assert first.apply("banana") == "bnana"
     assert last.apply("xyz") == "xyz"
+    ends = TextChange.model_validate({"name": "any", "find": "{thoughts end}", "with": ""})
+    assert ends.apply("a.b.", ".b") == "a."
+    assert ends.apply("a.b.") == "a.b."
 
 
 @pytest.mark.parametrize(
@@ -44,6 +48,27 @@ def test_every_family_has_malformed_texts(family: str) -> None:
     assert len(spoiled) >= 8
     assert any(text.truncated for text in texts)
     assert len({text.name for text in texts}) == len(texts)
+
+
+def test_thoughts_end_where_the_family_ends_them() -> None:
+    texts = {text.name: text.text for text in malformed_texts(load_families()["kimi_k2"])}
+    thoughts = "<think>Let me think."
+    assert texts["reasoning and call, thoughts end twice"].startswith(
+        f"{thoughts}</think></think><|tool_calls"
+    )
+    after = texts["reasoning and call, thoughts end after the call"]
+    assert after.startswith(f"{thoughts}<|tool_calls")
+    assert after.endswith("<|tool_calls_section_end|></think><|im_end|>")
+    assert "call, thoughts end twice" not in texts
+
+
+def test_what_a_format_has_no_place_for_is_tried_and_nothing_of_it_may_be_lost() -> None:
+    texts = {text.name: text for text in malformed_texts(load_families()["llama3_json"])}
+    beside = texts["text and call, beyond the format"]
+    assert beside.text.startswith('I will check.\n{"name": "get_weather"')
+    assert beside.words == beside.values == {"I will check.", "Paris"}
+    assert texts["two calls, beyond the format"].text.count("; ") == 1
+    assert not any("beyond" in text.name for text in malformed_texts(load_families()["hermes"]))
 
 
 def test_a_text_has_the_functions_that_it_calls() -> None:
@@ -193,3 +218,26 @@ def test_families_and_cases_are_listed_as_json() -> None:
         {"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}
     ]
     assert cases["call"]["deliveries"][:2] == ["whole", "tokens_1"]
+
+
+def test_markers_begin_at_every_length_but_never_with_a_whole_one() -> None:
+    hermes = marker_beginnings(load_families()["hermes"])
+    assert hermes["<tool_call>"] == tuple("<tool_call>"[:length] for length in range(1, 11))
+    assert "<think>" not in hermes  # no reasoning parser
+    assert marker_beginnings(load_families()["kimi_k3"])["<|open|>tools<|sep|>"][-1] == "<|open|"
+    assert marker_beginnings(load_families()["pythonic"]) == {}
+
+
+@pytest.mark.parametrize("family", [name for name, each in load_families().items() if each.form])
+def test_look_alikes_hold_no_whole_marker_and_mean_what_they_say(family: str) -> None:
+    found = cases_of("look-alikes", family)
+    cases = {case.name: case for case in found.cases}
+    alike = cases["text with a word in brackets"]
+    assert alike.expected.meaning is not None
+    assert "[draft]" in alike.expected.meaning.text
+    tokens = marker_tokens(load_families()[family])
+    ends = [case.input.text for name, case in cases.items() if name.startswith("text that ends with")]
+    plain = cases["text with a list of numbers"].input.text
+    before = {token: plain.count(token) for token in tokens}
+    alone = [text for text in ends if not any(text.count(token) > before[token] for token in tokens)]
+    assert len(alone) >= len(ends) - 4  # those before a call

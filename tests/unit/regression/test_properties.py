@@ -49,6 +49,14 @@ def test_a_failure_is_shrunk_to_the_smallest() -> None:
     assert generated.cuts == ()
 
 
+def test_the_beginning_of_a_marker_in_a_text_is_found() -> None:
+    def kinds(generated: GeneratedMeaning) -> list[FailureKind]:
+        return [(WHOLE, TEXT_LOST)] if "<tool_c" in generated.meaning.text else []
+
+    ((_, generated),) = failures(HERMES, kinds, budget=400, seed=0)
+    assert generated.meaning.text == "So <tool_c it is."
+
+
 def test_a_marker_in_a_string_is_found_and_spelled() -> None:
     def kinds(generated: GeneratedMeaning) -> list[FailureKind]:
         return [(WHOLE, CALL_LOST)] if generated.spelled_spans else []

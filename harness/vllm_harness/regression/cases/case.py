@@ -15,9 +15,9 @@ from vllm_harness.regression.cases.delivery import DeliveryField
 from vllm_harness.scripted.families import Family
 from vllm_harness.scripted.meaning import Meaning
 
-Group = Literal["canonical", "forced", "chunks", "malformed", "properties", "load", "cost"]
+Group = Literal["canonical", "forced", "chunks", "malformed", "look-alikes", "properties", "load", "cost"]
 GROUPS: tuple[Group, ...] = get_args(Group)
-DEFAULT_GROUPS: tuple[Group, ...] = ("canonical", "forced", "chunks", "malformed")
+DEFAULT_GROUPS: tuple[Group, ...] = ("canonical", "forced", "chunks", "malformed", "look-alikes")
 
 
 class Topic(StrEnum):
@@ -41,6 +41,7 @@ class Topic(StrEnum):
     MARKERS_SPELLED = "markers_spelled"
     TRUNCATED = "truncated"
     MALFORMED = "malformed"
+    LOOK_ALIKE = "look_alike"
     PROPERTY = "property"
     LOAD = "load"
     COST = "cost"
@@ -122,7 +123,7 @@ class Expected:
         calls_allowed: whether the request allows calls.
         functions: the names that calls may have where there is no meaning; none: any.
         words: what an answer without calls must hold where there is no meaning.
-        values: what the arguments of an answer with calls must hold there.
+        values: what an answer with calls must hold there, in its arguments or beside them.
     """
 
     meaning: Meaning | None = None

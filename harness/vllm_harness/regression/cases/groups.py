@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vllm_harness.regression.cases.case import Case, CaseInput, CaseSet, Expected, Group, Topic
 from vllm_harness.regression.cases.cost import cost_cases
 from vllm_harness.regression.cases.delivery import Delivery, deliveries
+from vllm_harness.regression.cases.look_alikes import look_alikes
 from vllm_harness.regression.cases.malformed import malformed_texts
 from vllm_harness.regression.cases.meanings import (
     MeaningCase,
@@ -228,14 +229,19 @@ def _chunks(family: Family, meanings: Meanings) -> CaseSet:
     tokens = marker_tokens(family)
     for input_ in inputs:
         if input_.name in _SPELLED and any(token in input_.text for token in tokens):
-            name = f"{input_.name}, markers spelled"
-            changed = {"name": name, "markers_spelled": True, "deliveries": _SPELLED_DELIVERIES}
-            cases.append(Case(input_.model_copy(update=changed), Topic.MARKERS_SPELLED, Expected()))
+            cases.append(_spelled(input_))
     marker_cases, _ = _markers_in_strings(family, meanings)
     cases += [Case(case.input, case.topic, Expected()) for case in marker_cases[:1]]
     return CaseSet(
         family, "chunks", tuple(cases), {name: reason for name, reason in left_out.items() if name in divided}
     )
+
+
+def _spelled(input_: CaseInput) -> Case:
+    """The same with every marker spelled with ordinary tokens, as a tokenizer without them has it."""
+    name = f"{input_.name}, markers spelled"
+    changed = {"name": name, "markers_spelled": True, "deliveries": _SPELLED_DELIVERIES}
+    return Case(input_.model_copy(update=changed), Topic.MARKERS_SPELLED, Expected())
 
 
 def _malformed(family: Family, meanings: Meanings) -> CaseSet:
@@ -252,6 +258,25 @@ def _malformed(family: Family, meanings: Meanings) -> CaseSet:
         expected = Expected(functions=malformed.functions, words=malformed.words, values=malformed.values)
         cases.append(Case(input_, topic, expected))
     return CaseSet(family, "malformed", tuple(cases))
+
+
+def _look_alikes(family: Family, meanings: Meanings) -> CaseSet:
+    """What resembles a family's format in part; some of it also with every marker spelled."""
+    cases, left_out = [], {}
+    tools = meanings.tools_offered() if family.tool_parser else ()
+    for alike in look_alikes(family):
+        try:
+            text = render(family.dialect, alike.meaning)
+        except DialectError as error:
+            left_out[alike.name] = error.message
+            continue
+        case = _expecting(
+            family, CaseInput(name=alike.name, text=text, tools=tools), Topic.LOOK_ALIKE, alike.meaning
+        )
+        cases.append(replace(case, essential=alike.essential))
+        if alike.spelled and any(token in text for token in marker_tokens(family)):
+            cases.append(_spelled(case.input))
+    return CaseSet(family, "look-alikes", tuple(cases), left_out)
 
 
 def _properties(family: Family, generation: Generation) -> CaseSet:
@@ -274,6 +299,7 @@ _MAKERS: dict[Group, Callable[[Family, Meanings], CaseSet]] = {
     "forced": _forced,
     "chunks": _chunks,
     "malformed": _malformed,
+    "look-alikes": _look_alikes,
     "load": _load,
     "cost": cost_cases,
 }

@@ -13,10 +13,12 @@ from pydantic import Field
 
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.dialects import DialectError, render
+from vllm_harness.scripted.dialects.form import Form
 from vllm_harness.scripted.families import Family
 from vllm_harness.scripted.meaning import Meaning, ToolCall
 
 FILE = Path(__file__).with_name("malformed.yaml")
+_THOUGHTS_END = "{thoughts end}"
 
 
 class BaseText(StrictModel):
@@ -37,6 +39,8 @@ class BaseText(StrictModel):
 class TextChange(StrictModel):
     """What makes a text malformed: the last match of a regular expression, or the first, is replaced.
 
+    `{thoughts end}` in the expression is what closes the family's thoughts.
+
     Attributes:
         functions: names that are called only in the changed text.
         words: that stand only in the changed text.
@@ -51,9 +55,12 @@ class TextChange(StrictModel):
     words: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
 
-    def apply(self, text: str) -> str:
+    def apply(self, text: str, thoughts_end: str = "") -> str:
         """The changed text; the same where nothing matches."""
-        matches = list(self.find.finditer(text))
+        if _THOUGHTS_END in self.find.pattern and not thoughts_end:
+            return text
+        find = self.find.pattern.replace(_THOUGHTS_END, re.escape(thoughts_end))
+        matches = list(re.finditer(find, text))
         if not matches:
             return text
         match = matches[0 if self.first else -1]
@@ -104,18 +111,19 @@ def malformed_texts(family: Family) -> Iterator[MalformedText]:
     for base in table.texts:
         if base.reasoning is not None and family.reasoning_parser is None:
             continue
+        called = frozenset(name for call in base.calls for name in call)
+        cities = {str(arguments["city"]) for call in base.calls for arguments in call.values()}
         try:
             text = render(family.dialect, base.meaning)
         except DialectError:
+            yield from _beyond(form, base, called)
             continue
-        called = frozenset(name for call in base.calls for name in call)
-        cities = {str(arguments["city"]) for call in base.calls for arguments in call.values()}
         if base.name in table.truncated:
             yield MalformedText(f"{base.name}, cut off", text, truncated=True, functions=called)
         end = next(end for end in ends if text.endswith(end))
         body = text.removesuffix(end)
         for change in table.changes:
-            changed = change.apply(body)
+            changed = change.apply(body, form.thoughts.close if form.thoughts else "")
             if changed != body:
                 yield MalformedText(
                     f"{base.name}, {change.name}",
@@ -125,3 +133,15 @@ def malformed_texts(family: Family) -> Iterator[MalformedText]:
                     words=frozenset(word for word in {*called, *cities, *change.words} if word in changed),
                     values=frozenset(change.values),
                 )
+
+
+def _beyond(form: Form, base: BaseText, called: frozenset[str]) -> Iterator[MalformedText]:
+    """A text that the format has no place for, though its parser may take it: none of it may be lost."""
+    try:
+        text = form.render_anyway(base.meaning)
+    except DialectError:
+        return
+    cities = {str(arguments["city"]) for call in base.calls for arguments in call.values()}
+    said = frozenset(filter(None, {base.text, base.reasoning, *cities}))
+    name = f"{base.name}, beyond the format"
+    yield MalformedText(name, text, truncated=False, functions=called, words=said, values=said)

@@ -26,6 +26,7 @@ DELIVERIES: dict[Engine, dict[Group, tuple[Delivery, ...]]] = {
             "whole tokens_1 tokens_2 all tokens_1_with_end all_with_end held_back every_cut random_cuts"
         ),
         "malformed": deliveries("whole tokens_1 tokens_3 all all_with_end"),
+        "look-alikes": deliveries("whole tokens_1 tokens_3 all all_with_end"),
         "properties": deliveries("whole tokens_1 tokens_3 all_with_end"),
         "cost": deliveries("whole tokens_1"),
     },
@@ -34,6 +35,7 @@ DELIVERIES: dict[Engine, dict[Group, tuple[Delivery, ...]]] = {
         "forced": _EVERY_API,
         "chunks": deliveries("chat:whole chat:tokens_1 chat:held_back chat:tokens_3 chat:all_with_end"),
         "malformed": _WHOLE_AND_STREAM,
+        "look-alikes": _WHOLE_AND_STREAM,
         "properties": _WHOLE_AND_STREAM,
         "load": _WHOLE_AND_STREAM,
         "cost": _EVERY_API,

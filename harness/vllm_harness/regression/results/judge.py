@@ -143,7 +143,7 @@ def word_mismatches(words: Collection[str], answer: Answer) -> Mismatches:
 
 
 def value_mismatches(values: Collection[str], answer: Answer) -> Mismatches:
-    """Whether an answer with calls lacks any of the values of the arguments."""
+    """Whether an answer with calls lacks any of the values of the arguments, or of the texts beside them."""
     arguments = "".join(call.arguments for call in answer.calls)
     message = f"{answer.reasoning or ''}{answer.content or ''}{arguments}"
     if answer.calls and not all(value in message for value in values):

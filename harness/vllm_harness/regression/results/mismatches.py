@@ -68,7 +68,7 @@ TITLES: dict[MismatchCode, str] = {
     MismatchCode.ARGUMENTS_NOT_STREAMED: "long arguments arrive at once, not streamed",
     MismatchCode.ANSWER_EMPTY: "an empty answer",
     MismatchCode.WORDS_LOST: "words of the text are lost, and the answer has no calls",
-    MismatchCode.VALUES_LOST: "a value of the arguments is lost, and the answer has calls",
+    MismatchCode.VALUES_LOST: "a value of the arguments or a text is lost, and the answer has calls",
     MismatchCode.REASONING_TOKENS_NOT_COUNTED: "the usage counts no tokens of reasoning",
     MismatchCode.REASONING_TOKENS_MISCOUNTED: "the usage counts another number of tokens of reasoning",
     MismatchCode.GRAMMAR_NOT_ENFORCED: "no grammar keeps the model from what the request rules out",

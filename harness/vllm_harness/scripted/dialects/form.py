@@ -77,6 +77,17 @@ class Form:
         """The same under a grammar, which leaves no room for the blanks after the thoughts."""
         return self._render(meaning, gap="")
 
+    def render_anyway(self, meaning: Meaning) -> str:
+        """The turn of a model that keeps to no order and number of parts, though the format has one.
+
+        Raises:
+            DialectError: the format has no reasoning, or cannot write one of the parts.
+        """
+        if self.thoughts is None and any(isinstance(part, Reasoning) for part in meaning.parts):
+            raise DialectError(f"dialect {self.name} has no reasoning", hint="leave the reasoning out")
+        apart = replace(self, calls=replace(self.calls, beside=self.calls.beside or "\n"))
+        return apart._written(apart._runs(meaning), apart.thoughts.gap if apart.thoughts else "")
+
     def render_forced(self, meaning: Meaning, *, named: bool) -> list[str]:
         """A turn of calls, and nothing else but thoughts, where the request forces them.
 
@@ -117,6 +128,9 @@ class Form:
     def _render(self, meaning: Meaning, *, gap: str) -> str:
         runs = self._runs(meaning)
         self._check_order(runs)
+        return self._written(runs, gap)
+
+    def _written(self, runs: list[tuple[Part, ...]], gap: str) -> str:
         end = self.frame.end
         if runs and isinstance(runs[-1][0], ToolCall):
             end = self.frame.end_after_calls or end
