@@ -95,7 +95,7 @@ class ServedCase:
         if mismatch.code is not MismatchCode.ERROR:
             return self._explains(delivery, mismatch)
         named = [each for each in self.selection.mismatches if each.code is MismatchCode.ERROR]
-        if mismatch.error in SERVER_ERRORS:
+        if mismatch.detail in SERVER_ERRORS:
             return any(self._explains(delivery, each) for each in named)
         return bool(named) and self._explains(delivery, mismatch)
 

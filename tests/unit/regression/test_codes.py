@@ -6,7 +6,7 @@ import pytest
 
 from vllm_harness.regression.cases.delivery import Api, Delivery, Load, Shape
 from vllm_harness.regression.engines.plan import DELIVERIES, like_in_process
-from vllm_harness.regression.results.mismatches import TITLES, Mismatch, MismatchCode
+from vllm_harness.regression.results.mismatches import TITLES, How, Mismatch, MismatchCode
 
 
 def test_a_delivery_comes_back_from_its_code() -> None:
@@ -40,11 +40,23 @@ def test_a_delivery_over_http_is_like_one_in_process(served: str, like: str) -> 
 
 def test_every_mismatch_has_a_title_and_comes_back_from_its_code() -> None:
     assert TITLES.keys() == set(MismatchCode)
-    for mismatch in (Mismatch(MismatchCode.CALL_LOST), Mismatch(MismatchCode.ERROR, "TypeError")):
+    leaked = Mismatch(MismatchCode.TEXT_DIFFERS, How.LEAKED)
+    for mismatch in (Mismatch(MismatchCode.CALL_LOST), Mismatch(MismatchCode.ERROR, "TypeError"), leaked):
         assert Mismatch.parse(str(mismatch)) == mismatch
 
 
-@pytest.mark.parametrize("serial", ["", "call lost", "error", "call_lost:TypeError"])
+@pytest.mark.parametrize(
+    "serial", ["", "call lost", "error", "call_lost:TypeError", "text_differs:gone", "call_lost:leaked"]
+)
 def test_other_codes_are_no_mismatches(serial: str) -> None:
     with pytest.raises(ValueError, match=r"no mismatch|not a valid MismatchCode"):
         Mismatch.parse(serial)
+
+
+def test_a_mismatch_without_its_detail_covers_each() -> None:
+    differs, leaked = Mismatch.parse("text_differs"), Mismatch.parse("text_differs:leaked")
+    assert differs.covers(leaked)
+    assert leaked.covers(leaked)
+    assert not leaked.covers(differs)
+    assert not leaked.covers(Mismatch.parse("text_differs:lost"))
+    assert not differs.covers(Mismatch.parse("text_lost"))

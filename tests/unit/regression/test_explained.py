@@ -128,6 +128,21 @@ def test_entries_name_families_and_cases_that_there_are() -> None:
             assert selection.case in cases_of(selection.groups[0], selection.families[0]), each.id
 
 
+def test_no_entry_explains_whatever_goes_wrong_in_its_cases() -> None:
+    every = (selection for each in parser_defects(load_defects()) for selection in each.selections)
+    assert [selection for selection in every if not selection.mismatches] == []
+
+
+def test_a_selector_of_one_kind_of_difference_explains_no_other() -> None:
+    leaked, any_kind = known(mismatches=("text_differs:leaked",)), known(mismatches=("text_differs",))
+    run = [cell("in-process", {"tokens_1": ("text_differs:leaked", "text_differs:lost", "text_differs")})]
+    assert [str(failure.mismatch) for _, _, failure in explain([leaked], run).unexplained] == [
+        "text_differs:lost",
+        "text_differs",
+    ]
+    assert not explain([any_kind], run).unexplained
+
+
 def test_an_unknown_word_of_a_selector_is_named() -> None:
     with pytest.raises(DefectsError, match=r"lost: failures: mismatches\.0: "):
         known(mismatches=("call_gone",))

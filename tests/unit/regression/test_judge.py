@@ -10,6 +10,7 @@ from vllm_harness.regression.results.judge import (
     call_id_mismatches,
     forbidden_call_mismatches,
     function_mismatches,
+    how,
     loss_mismatches,
     meaning_mismatches,
     unless_refused,
@@ -44,14 +45,14 @@ def test_the_same_meaning_in_other_bytes_matches() -> None:
         ({"reasoning": None}, ["reasoning_lost"]),
         ({"reasoning": "Let me"}, ["reasoning_cut"]),
         ({"content": ""}, ["text_lost"]),
-        ({"content": "I will check.<tool_call>"}, ["text_differs"]),
+        ({"content": "I will check.<tool_call>"}, ["text_differs:leaked"]),
         ({"calls": ()}, ["call_lost"]),
-        ({"calls": (CALL, CALL)}, ["call_extra"]),
+        ({"calls": (CALL, CALL)}, ["call_extra:repeated"]),
         ({"calls": (Call(name=None, arguments="{}"),)}, ["call_unnamed"]),
         ({"calls": (Call(name="get_time", arguments="{}"),)}, ["function_differs"]),
         ({"calls": (Call(name="get_weather", arguments=""),)}, ["arguments_not_json"]),
         ({"calls": (Call(name="get_weather", arguments="[]"),)}, ["arguments_not_object"]),
-        ({"calls": (Call(name="get_weather", arguments='{"city": "Paris"}'),)}, ["arguments_differ"]),
+        ({"calls": (Call(name="get_weather", arguments='{"city": "Paris"}'),)}, ["arguments_differ:lost"]),
         ({"calls": (CALL.model_copy(update={"index": 1}),)}, ["call_index_differs"]),
         ({"calls": (CALL.model_copy(update={"index": 0}),)}, []),
         ({"error": AnswerError(code="TypeError")}, ["error:TypeError"]),
@@ -59,6 +60,37 @@ def test_the_same_meaning_in_other_bytes_matches() -> None:
 )
 def test_a_difference_has_its_code(fields: dict[str, object], codes: list[str]) -> None:
     assert meaning_mismatches(MEANING, answer(**fields)) == mismatches(*codes)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected"),
+    [
+        ("one three", "lost"),
+        ("one two two three", "repeated"),
+        ("one two three three", "repeated"),
+        ("one two <tool_call>three", "leaked"),
+        ("(one two three)", "leaked"),
+        ("two one three", "reordered"),
+        ("one 2 three", ""),
+    ],
+)
+def test_how_a_text_differs(actual: str, expected: str) -> None:
+    assert how("one two three", actual) == expected
+
+
+def test_calls_in_another_order_are_told_from_other_calls() -> None:
+    meaning = Meaning.of(calls=(ToolCall("f", {"i": 1}), ToolCall("g", {}), ToolCall("f", {"i": 2})))
+    first, second, third = (Call(name=each.name, arguments=each.arguments_json) for each in meaning.calls)
+
+    def differs(*calls: Call) -> tuple[Mismatch, ...]:
+        return meaning_mismatches(meaning, Answer(family="any", calls=calls))
+
+    assert differs(third, second, first) == mismatches("arguments_differ:reordered")
+    assert differs(second, first, third) == mismatches("function_differs:reordered")
+    assert differs(first, second, third, first) == mismatches("call_extra:repeated")
+    other = Call(name="h", arguments="{}")
+    assert differs(first, second, third, other) == mismatches("call_extra")
+    assert differs(first, other, third) == mismatches("function_differs")
 
 
 @pytest.mark.parametrize(

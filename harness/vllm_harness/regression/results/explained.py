@@ -76,7 +76,7 @@ class FailureSelection(StrictModel):
             and failure.group in self.groups
             and (not self.cases or any(fnmatchcase(name, case) for case in self.cases))
             and (not self.deliveries or not {failure.delivery, failure.like}.isdisjoint(self.deliveries))
-            and (not self.mismatches or failure.mismatch in self.mismatches)
+            and (not self.mismatches or any(each.covers(failure.mismatch) for each in self.mismatches))
         )
 
 

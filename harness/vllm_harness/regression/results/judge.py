@@ -14,7 +14,7 @@ from vllm_harness.regression.cases.case import Case
 from vllm_harness.regression.cases.delivery import Delivery, Shape
 from vllm_harness.regression.engines.answer import Answer, Call
 from vllm_harness.regression.results.costs import curve_mismatches
-from vllm_harness.regression.results.mismatches import Mismatch, MismatchCode
+from vllm_harness.regression.results.mismatches import How, Mismatch, MismatchCode
 from vllm_harness.scripted.meaning import Meaning
 
 LONG_STRING, FEWEST_CHUNKS = 150, 5
@@ -30,6 +30,7 @@ _TEXT_CODES = (
     MismatchCode.TEXT_CUT,
     MismatchCode.TEXT_DIFFERS,
 )
+_OF_CALLS = (MismatchCode.FUNCTION_DIFFERS, MismatchCode.ARGUMENTS_DIFFER)
 _REASONING_CODES = (
     MismatchCode.REASONING_LOST,
     MismatchCode.REASONING_UNEXPECTED,
@@ -190,25 +191,43 @@ def _error(answer: Answer) -> Mismatch:
 def _message_mismatches(
     reasoning: str, text: str, calls: Sequence[ExpectedCall], answer: Answer
 ) -> Mismatches:
-    codes = [
+    mismatches = [
         *_text_mismatches(_REASONING_CODES, reasoning, answer.reasoning or ""),
         *_text_mismatches(_TEXT_CODES, text, answer.content or ""),
         *_call_mismatches(calls, answer.calls),
+        *_usage_mismatches(answer),
     ]
-    mismatches = [*map(Mismatch, codes), *_usage_mismatches(answer)]
     return tuple(dict.fromkeys(mismatches))
 
 
-def _text_mismatches(codes: Sequence[MismatchCode], expected: str, actual: str) -> list[MismatchCode]:
+def _text_mismatches(codes: Sequence[MismatchCode], expected: str, actual: str) -> list[Mismatch]:
     lost, unexpected, cut, differs = codes
     expected, actual = expected.strip(), actual.strip()
     if actual == expected:
         return []
     if not actual:
-        return [lost]
+        return [Mismatch(lost)]
     if not expected:
-        return [unexpected]
-    return [cut if actual in expected else differs]
+        return [Mismatch(unexpected)]
+    return [Mismatch(cut) if actual in expected else Mismatch(differs, how(expected, actual))]
+
+
+def how(expected: str, actual: str) -> str:
+    """How a text differs, as `How`; empty where it differs in several ways."""
+    before, after = _common_start(expected, actual), _common_start(expected[::-1], actual[::-1])
+    if len(actual) < len(expected) and before + after >= len(actual):
+        return How.LOST
+    if len(actual) > len(expected) and before + after >= len(expected):
+        more = actual[before : before + len(actual) - len(expected)]
+        return How.REPEATED if more in expected else How.LEAKED
+    if expected in actual:
+        return How.LEAKED
+    return How.REORDERED if sorted(actual) == sorted(expected) else ""
+
+
+def _common_start(left: str, right: str) -> int:
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(left), len(right)))
 
 
 def _usage_mismatches(answer: Answer) -> list[Mismatch]:
@@ -240,31 +259,61 @@ def _is_long(call: Call) -> bool:
     return any(isinstance(value, str) and len(value) >= LONG_STRING for value in values)
 
 
-def _call_mismatches(expected: Sequence[ExpectedCall], actual: Sequence[Call]) -> list[MismatchCode]:
-    codes = []
+def _call_mismatches(expected: Sequence[ExpectedCall], actual: Sequence[Call]) -> list[Mismatch]:
+    found = []
     if len(actual) < len(expected):
-        codes.append(MismatchCode.CALL_LOST)
+        found.append(Mismatch(MismatchCode.CALL_LOST))
     elif len(actual) > len(expected):
-        codes.append(MismatchCode.CALL_EXTRA)
+        found.append(Mismatch(MismatchCode.CALL_EXTRA, _how_more(expected, actual)))
     numbered = all(call.index in (None, position) for position, call in enumerate(actual))
     if len(actual) >= len(expected) and not numbered:
-        codes.append(MismatchCode.CALL_INDEX_DIFFERS)
+        found.append(Mismatch(MismatchCode.CALL_INDEX_DIFFERS))
     for (name, arguments), call in zip(expected, actual, strict=False):
-        codes += _one_call_mismatches(name, arguments, call)
-    return codes
+        found += _one_call_mismatches(name, arguments, call)
+    if not _is_reordered(expected, actual):
+        return found
+    return [replace(each, detail=How.REORDERED) if each.code in _OF_CALLS else each for each in found]
 
 
-def _one_call_mismatches(name: str | None, arguments: Any, call: Call) -> list[MismatchCode]:
+def _how_more(expected: Sequence[ExpectedCall], actual: Sequence[Call]) -> str:
+    """Whether there are more calls because some come again."""
+    again = all(any(_is_call(each, call) for each in expected) for call in actual)
+    return How.REPEATED if expected and again else ""
+
+
+def _is_reordered(expected: Sequence[ExpectedCall], actual: Sequence[Call]) -> bool:
+    """Whether the calls are the same in another order."""
+    left = list(actual)
+    for each in expected:
+        same = next((call for call in left if _is_call(each, call)), None)
+        if same is None:
+            return False
+        left.remove(same)
+    in_order = all(_is_call(*pair) for pair in zip(expected, actual, strict=False))
+    return not left and not in_order
+
+
+def _is_call(expected: ExpectedCall, actual: Call) -> bool:
+    return not _one_call_mismatches(*expected, actual)
+
+
+def _one_call_mismatches(name: str | None, arguments: Any, call: Call) -> list[Mismatch]:
     if call.name is None and name is not None:
-        return [MismatchCode.CALL_UNNAMED]
+        return [Mismatch(MismatchCode.CALL_UNNAMED)]
     if call.name != name:
-        return [MismatchCode.FUNCTION_DIFFERS]
+        return [Mismatch(MismatchCode.FUNCTION_DIFFERS)]
     actual = _read(call.arguments)
     if isinstance(actual, str) and not isinstance(arguments, str):
-        return [MismatchCode.ARGUMENTS_NOT_JSON]
+        return [Mismatch(MismatchCode.ARGUMENTS_NOT_JSON)]
     if not isinstance(actual, dict) and isinstance(arguments, dict):
-        return [MismatchCode.ARGUMENTS_NOT_OBJECT]
-    return [] if _is_same(actual, arguments) else [MismatchCode.ARGUMENTS_DIFFER]
+        return [Mismatch(MismatchCode.ARGUMENTS_NOT_OBJECT)]
+    if _is_same(actual, arguments):
+        return []
+    return [Mismatch(MismatchCode.ARGUMENTS_DIFFER, how(_written(arguments), _written(actual)))]
+
+
+def _written(arguments: object) -> str:
+    return json.dumps(arguments, ensure_ascii=False, sort_keys=True)
 
 
 def _read(arguments: str) -> Any:

@@ -45,6 +45,26 @@ class MismatchCode(StrEnum):
     PARSERS_NOT_MADE = "parsers_not_made"
 
 
+class How(StrEnum):
+    """How a text, arguments or calls differ, where that is one thing."""
+
+    LOST = "lost"
+    """Less, in one place."""
+    REPEATED = "repeated"
+    """More, and what is more has been said already."""
+    REORDERED = "reordered"
+    """The same in another order."""
+    LEAKED = "leaked"
+    """More, and what is more belongs elsewhere or is markup."""
+
+
+_WITH_HOW = (
+    MismatchCode.REASONING_DIFFERS,
+    MismatchCode.TEXT_DIFFERS,
+    MismatchCode.ARGUMENTS_DIFFER,
+    MismatchCode.FUNCTION_DIFFERS,
+    MismatchCode.CALL_EXTRA,
+)
 TITLES: dict[MismatchCode, str] = {
     MismatchCode.REASONING_LOST: "the reasoning is lost",
     MismatchCode.REASONING_CUT: "the reasoning is cut",
@@ -86,32 +106,44 @@ class Mismatch:
 
     Attributes:
         code: what differs.
-        error: the code of the error, where `code` is `ERROR`.
+        detail: the code of the error, where `code` is `ERROR`; of other codes how it differs, as `How`, where
+            that is known.
     """
 
     code: MismatchCode
-    error: str = ""
+    detail: str = ""
 
     def __str__(self) -> str:
-        """Its stable serial form, which `parse` reads: `call_lost`, `error:TypeError`."""
-        return f"{self.code}:{self.error}" if self.error else str(self.code)
+        """Its stable serial form, which `parse` reads: `call_lost`, `text_differs:lost`, `error:http_500`."""
+        return f"{self.code}:{self.detail}" if self.detail else str(self.code)
 
     @classmethod
     def parse(cls, serial: str) -> Mismatch:
         """The mismatch of a serial form.
 
         Raises:
-            ValueError: there is no such code.
+            ValueError: there is no such code, or no such detail of it.
         """
-        code, _, error = serial.partition(":")
-        if bool(error) != (code == MismatchCode.ERROR):
-            raise ValueError(f"{serial!r} is no mismatch; only an error has a part after a colon")
-        return cls(MismatchCode(code), error)
+        code, _, detail = serial.partition(":")
+        if code == MismatchCode.ERROR:
+            fits = bool(detail)
+        else:
+            fits = not detail or (code in _WITH_HOW and detail in set(How))
+        if not fits:
+            raise ValueError(
+                f"{serial!r} is no mismatch; an error has its code after a colon, and what differs may have "
+                f"one of {', '.join(How)}"
+            )
+        return cls(MismatchCode(code), detail)
+
+    def covers(self, other: Mismatch) -> bool:
+        """Whether the other is the same, or the same with a detail that this leaves open."""
+        return self.code is other.code and self.detail in ("", other.detail)
 
     @property
     def title(self) -> str:
         """It in words, for reading."""
-        return f"{TITLES[self.code]}: {self.error}" if self.error else TITLES[self.code]
+        return f"{TITLES[self.code]}: {self.detail}" if self.detail else TITLES[self.code]
 
 
 def _validated(value: Any) -> Mismatch:
