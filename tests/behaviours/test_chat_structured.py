@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from tests.case_files import cases
 from tests.chat_api import FREE, PARIS, Chat, named
+from tests.error_objects import check_param
 from vllm_harness.scripted.book import Raw
 from vllm_harness.testing.fixtures import ScriptWriter
 
@@ -225,6 +226,7 @@ def refuses(chat: Chat, case: dict[str, Any], *, stream: bool) -> None:
         request |= {"tools": [FREE], "tool_choice": named("get_weather")}
     error = chat.refused({**request, "stream": stream}, case["pattern"])
     assert not error["message"].endswith(": 'triggers'")
+    check_param(error, case.get("param"))
 
 
 @pytest.mark.covers("VC-007", "VC-008")

@@ -63,6 +63,16 @@ def test_second_call_is_forbidden_where_one_is_allowed(chat: Chat, script: Scrip
         chat.body(tools=[WEATHER], parallel_tool_calls=False)
 
 
+@pytest.mark.covers("VT-007", "VC-015")
+@pytest.mark.parametrize("more", [" And more.", "<|call|>"], ids=["text", "its end, spelled"])
+def test_nothing_follows_a_forced_call(more: str, chat: Chat, script: ScriptWriter) -> None:
+    """The token that ends it apart, which no text can spell."""
+    letters = [token for letter in more for token in chat.tokens(letter)]
+    script([*chat.tokens(CALL), *letters, *chat.tokens("<|call|>")], expect="refused")
+    with pytest.raises(openai.APIError, match="was refused at token"):
+        chat.body(tools=[WEATHER], tool_choice="required")
+
+
 @pytest.mark.covers("VC-032", "VT-015")
 def test_role_and_markup_are_in_no_field(chat: Chat, script: ScriptWriter) -> None:
     script("Rain.", reasoning="Clouds.", times=2)
