@@ -51,8 +51,8 @@ def bare_server(_vllm_target_server: RemoteServer, own_server: OwnServer) -> Cal
 
 @pytest.fixture
 def server(bare_server: Callable[..., RemoteServer], template: Path) -> RemoteServer:
-    """Calls in seed_oss's format, no parser of reasoning; a stream comes in pieces of eight tokens."""
-    flags = ["--chat-template", str(template), "--stream-interval", "8"]
+    """Calls in seed_oss's format, no parser of reasoning; a stream comes in pieces of 24 tokens."""
+    flags = ["--chat-template", str(template), "--stream-interval", "24"]
     return bare_server(flags, tool_call_parser="seed_oss")
 
 
