@@ -106,6 +106,20 @@ def test_no_call_when_none_is_allowed(chat: Chat, script: ScriptWriter) -> None:
 
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("tools")
+@pytest.mark.covers("VC-022")
+@pytest.mark.parametrize("more", [{}, {"strict": None}], ids=["absent", "null"])
+def test_strict_that_is_not_set_stays_out_of_the_prompt(
+    more: dict[str, Any], chat: Chat, script: ScriptWriter
+) -> None:
+    script("Rain.")
+    tool = {"type": "function", "function": {**FREE["function"], **more}}
+    prompt = chat.prompt(ASK, tools=[tool])
+    assert "get_weather" in prompt
+    assert "strict" not in prompt
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-008", "VC-043")
 @pytest.mark.parametrize("request_", [{"tools": [FREE], "tool_choice": "none"}, {}], ids=["none", "no tools"])
 @pytest.mark.vllm_known_defect("harmony-drops-calls-not-allowed")

@@ -39,6 +39,18 @@ def test_developer_message(chat: Chat, script: ScriptWriter) -> None:
     assert "<|start|>developer<|message|># Instructions\n\nTalk like a pirate." in prompt
 
 
+@pytest.mark.covers("VC-022")
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_instructions_within_a_conversation(role: str, chat: Chat, script: ScriptWriter) -> None:
+    """They stay where they were said, and are the developer's."""
+    turns = [("assistant", "It rains."), (role, "Talk like a pirate."), ("user", "And now?")]
+    prompt = chat.prompt([*ASK, *({"role": role, "content": text} for role, text in turns)], **enough(script))
+    places = [prompt.find(text) for _, text in turns]
+    assert -1 not in places, prompt
+    assert places == sorted(places)
+    assert "<|start|>developer<|message|># Instructions\n\nTalk like a pirate.<|end|>" in prompt
+
+
 @pytest.mark.covers("VC-022", "VR-032")
 @pytest.mark.parametrize("effort", [None, "low", "medium", "high"])
 def test_effort_reaches_the_system_message(effort: str | None, chat: Chat, script: ScriptWriter) -> None:
