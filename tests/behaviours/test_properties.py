@@ -31,7 +31,9 @@ from vllm_harness.server.remote import RemoteServer
 __all__ = ["harmony"]
 pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3", "gpt-oss")]
 
-FEW, MANY = 20, 300
+FEW, MANY = 20, 100
+SETTLED = 0
+"""Seed of a short run, which looks for what broke; a whole one looks for what nobody has seen."""
 SHRINKING_S = 120
 
 
@@ -53,7 +55,7 @@ def test_any_story(api: Api, checks: StoryChecks, request: pytest.FixtureRequest
     told = stories(api, checks.prompts.server.entry)
     smallest = Smallest(checks.tell)
 
-    @seed(option.seed)
+    @seed(option.seed if option.vllm_slow else SETTLED)
     @settings(
         max_examples=MANY if option.vllm_slow else FEW,
         derandomize=False,  # the seed says which

@@ -33,6 +33,9 @@ MANY_PIXELS = f"{PNG}iVBORw0KGgoAAAANSUhEUgAATiAAAE4gAQAAAADLC3uUAAAACUlEQVR42mM
 """A PNG whose header tells of 20000 x 20000 pixels."""
 UNSEEN = f"{PNG}iVBORw0KGgoAAAANSUhEUgAAAAgAAAAIAQAAAADsdIMmAAAADElEQVR42mP4z4ACAT/QB/lnLUmhAAAAAElFTkSuQmCC"
 """An image that no other test sends, so that the server has not seen it."""
+SMALL = (
+    f"{PNG}iVBORw0KGgoAAAANSUhEUgAAABAAAAAIAQAAAADYDUI6AAAADklEQVR42mP4/58BGwIAv1gP8dMhLvgAAAAASUVORK5CYII="
+)
 OVER = [["responses", "responses-history"], ["chat"], ["messages"]]
 Held = Callable[..., list[Conversation]]
 over_each = pytest.mark.parametrize("transports", OVER, ids=[names[0] for names in OVER])
@@ -127,7 +130,7 @@ def test_more_images_than_the_server_takes(own_server: OwnServer, transports: li
 @pytest.mark.covers("VC-025", "VC-041")
 def test_tokens_of_an_image_are_counted(served: Served) -> None:
     """In a body as in a stream, at most as many as the prompt has more than without it."""
-    text, image = {"type": "text", "text": "Hi"}, {"type": "image_url", "image_url": {"url": UNSEEN}}
+    text, image = {"type": "text", "text": "Hi"}, {"type": "image_url", "image_url": {"url": SMALL}}
     book = ScriptBook(served.endpoint, served.entry)
     book.script("A banner.", times=3)
 
