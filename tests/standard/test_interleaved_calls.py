@@ -1,0 +1,78 @@
+"""Calls whose arguments come by turns, as Chat Completions allow it: each keeps its own, over every API.
+
+No parser of vLLM streams so; one of ours does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.behaviours.tools import RESPONSES_TOOL
+from tests.chat_api import ASK, FREE, streamed
+from tests.lost_calls import checks_for
+from tests.messages_api import TOOL, messages_on
+from tests.own_server import OwnServer
+from vllm_harness import ToolCall, known_defect
+from vllm_harness.protocol import validate_stream
+from vllm_harness.scripted.book import ScriptBook
+from vllm_harness.server.remote import RemoteServer
+
+pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
+
+PLUGIN = Path(__file__).with_name("interleaving_hermes.py")
+CITIES = [{"city": "Paris"}, {"city": "Rome"}]
+
+
+@pytest.fixture
+def server(_vllm_target_server: RemoteServer, own_server: OwnServer) -> RemoteServer:
+    """A server of the entry with that parser."""
+    entry = _vllm_target_server.entry.model_copy(update={"tool_call_parser": "interleaves"})
+    return own_server(["--tool-parser-plugin", str(PLUGIN)], entry=entry)
+
+
+@pytest.fixture
+def book(server: RemoteServer) -> Iterator[ScriptBook]:
+    """A book with two calls, verified at the end."""
+    book = ScriptBook(server.endpoint, server.entry)
+    book.script(calls=[ToolCall("get_weather", city) for city in CITIES])
+    yield book
+    book.verify()
+    book.close()
+
+
+@pytest.mark.covers("VC-015")
+def test_over_chat(server: RemoteServer, book: ScriptBook) -> None:
+    with book.client() as client:
+        chunks = list(
+            client.chat.completions.create(model=server.model, messages=ASK, tools=[FREE], stream=True)
+        )
+    deltas = [call for chunk in chunks for choice in chunk.choices for call in choice.delta.tool_calls or ()]
+    order = [call.index for call in deltas if call.function and call.function.arguments]
+    assert order != sorted(order)  # they do come by turns
+    assert streamed(chunks).arguments == CITIES
+    assert not [finding for finding in validate_stream(chunks) if finding.counts]
+
+
+@pytest.mark.covers("VR-028")
+@known_defect("interleaved-calls-lose-arguments")
+def test_over_responses(server: RemoteServer, book: ScriptBook) -> None:
+    with book.client() as client:
+        events = list(
+            client.responses.create(model=server.model, input="Hi", tools=[RESPONSES_TOOL], stream=True)
+        )
+    output = events[-1].response.output
+    assert [json.loads(item.arguments) for item in output if item.type == "function_call"] == CITIES
+    assert not [finding for finding in validate_stream(events) if finding.counts]
+
+
+@pytest.mark.covers("VA-010")
+@known_defect("interleaved-calls-lose-arguments")
+def test_over_messages(server: RemoteServer, book: ScriptBook, request: pytest.FixtureRequest) -> None:
+    with messages_on(server, book.name, checks_for(request, server)) as messages:
+        stream = messages.stream("Hi", tools=[TOOL])
+    blocks = [block for block in stream.message["content"] if block["type"] == "tool_use"]
+    assert [block["input"] for block in blocks] == CITIES
