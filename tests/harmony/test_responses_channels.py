@@ -165,7 +165,7 @@ def test_reasoning_tokens_of_thoughts_are_exact(
         assert response.usage.output_tokens_details.reasoning_tokens == len(harmony.encode(thoughts))
 
 
-@pytest.mark.covers("VR-058")
+@pytest.mark.covers("LS-020", "VR-058")
 def test_tool_that_harmony_lacks(responses: Responses) -> None:
     tool = {"type": "file_search", "vector_store_ids": ["vs_1"]}
     answer = responses.post({"model": responses.model, "input": ASK, "tools": [tool]})

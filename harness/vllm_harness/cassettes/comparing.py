@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Literal
 
 from vllm_harness.cassettes.answers import answer_of, api_of, body_of, json_events
@@ -231,19 +231,22 @@ def _orders(turn: str, left: Exchange, right: Exchange) -> Iterator[Difference]:
 
 def order_of(exchange: Exchange) -> list[str]:
     """The types of a stream's events, equal ones that follow one another once."""
-    kinds = (str(event.get("type") or _of_chat(event)) for event in json_events(exchange.response))
+    events = json_events(exchange.response)
+    kinds = chain.from_iterable(
+        [str(event["type"])] if event.get("type") else _of_chat(event) for event in events
+    )
     return [kind for kind, _ in groupby(kinds)]
 
 
-def _of_chat(chunk: Mapping[str, Any]) -> str:
-    """What a chunk of Chat Completions brings: the keys of its delta."""
+def _of_chat(chunk: Mapping[str, Any]) -> list[str]:
+    """What a chunk of Chat Completions brings, each key by itself: a busy server joins what comes at once."""
     choices = chunk.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        return "usage" if chunk.get("usage") else "chunk without choices"
+        return ["usage" if chunk.get("usage") else "chunk without choices"]
     delta = choices[0].get("delta")
     brings = [key for key, value in delta.items() if value] if isinstance(delta, dict) else []
     ends = ["finish_reason"] if choices[0].get("finish_reason") else []
-    return "delta of " + ("+".join([*brings, *ends]) or "nothing")
+    return [f"delta of {key}" for key in [*brings, *ends] or ["nothing"]]
 
 
 def _chain(kinds: Sequence[str]) -> str:

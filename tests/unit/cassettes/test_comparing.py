@@ -124,3 +124,18 @@ def test_the_command_prints_a_table_for_each_turn(tmp_path: Path) -> None:
     assert 'function_call.status  "completed" | null' in result.output
     same = CliRunner().invoke(app, ["diff", str(left), str(left)])
     assert (same.exit_code, "no difference" in same.output) == (0, True)
+
+
+def test_what_a_chunk_joins_is_what_two_bring() -> None:
+    """A busy server puts the last words and the end into one chunk; the other way round is another order."""
+
+    def chunk(delta: dict[str, Any], finish: str | None) -> dict[str, Any]:
+        return {"type": "", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+    words, end = chunk({"content": "Hi."}, None), chunk({}, "stop")
+    apart, joined, turned = (
+        order_of(streamed("t", {}, events))
+        for events in ([words, end], [chunk({"content": "Hi."}, "stop")], [end, words])
+    )
+    assert apart == joined == ["delta of content", "delta of finish_reason"]
+    assert turned != apart
