@@ -10,35 +10,19 @@ import pytest
 from tests.choice import few, seed_of_today
 from tests.regression.asks import Ask
 from tests.regression.rule_faults import changed_files, fired, load_faults
-from vllm_harness.environments import Environment, resolve
-from vllm_harness.environments.store import MissingEnvironmentError
+from vllm_harness.environments import Environment
 from vllm_harness.mutants.first_files import write_put
 from vllm_harness.server.fork_server import FIRST
 from vllm_harness.server.remote import RemoteServer
 
-VLLM = "0.32.0"
 MODEL = "qwen3"
 SERVERS = load_faults().servers
 DRAWN = few(SERVERS, 1, seed_of_today())  # of the faulty ones; a short run starts one
 
 
 @pytest.fixture(scope="module")
-def environment() -> Environment:
-    try:
-        return resolve(VLLM, "cpu")
-    except MissingEnvironmentError:
-        pytest.skip(f"needs the environment {VLLM}: `vllm-harness env create {VLLM}`")
-
-
-@pytest.fixture(scope="module")
-def package(environment: Environment) -> Path:
-    assert environment.package is not None
-    return environment.package
-
-
-@pytest.fixture(scope="module")
-def unfaulted(environment: Environment) -> Iterator[RemoteServer]:
-    with RemoteServer(MODEL, lane="scripted", vllm=environment) as server:
+def unfaulted(release: Environment) -> Iterator[RemoteServer]:
+    with RemoteServer(MODEL, lane="scripted", vllm=release) as server:
         yield server
 
 
@@ -53,7 +37,7 @@ def test_each_fault_fits_the_release(name: str, package: Path) -> None:
 )
 def test_rules_fire(
     name: str,
-    environment: Environment,
+    release: Environment,
     package: Path,
     unfaulted: RemoteServer,
     tmp_path: Path,
@@ -62,7 +46,7 @@ def test_rules_fire(
     first, loaded = write_put(tmp_path, changed_files(SERVERS[name], package))
     monkeypatch.setenv(FIRST, str(first))
     wanted = fired(SERVERS[name])
-    with RemoteServer(MODEL, lane="scripted", vllm=environment) as faulty:
+    with RemoteServer(MODEL, lane="scripted", vllm=release) as faulty:
         assert loaded.exists()
         assert {ask: Ask.named(ask).codes(faulty) for ask in wanted} == wanted
     assert {ask: Ask.named(ask).codes(unfaulted) for ask in wanted} == {ask: [] for ask in wanted}

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.environments import Environment, resolve
-from vllm_harness.environments.store import MissingEnvironmentError
+from tests.regression.conftest import VLLM
 from vllm_harness.mutants.coverage import Coverage, TestLines
 from vllm_harness.mutants.importers import all_importers, direct_importers, importers_of
 from vllm_harness.mutants.judge import Judge, MutantFate, Trial
@@ -18,23 +17,8 @@ from vllm_harness.mutants.suites import Suites
 from vllm_harness.regression.mutation.mutants import module_of
 from vllm_harness.terminal.status import quiet
 
-VLLM = "0.32.0"
 SERVING = "entrypoints/openai/responses/serving.py"
 TESTS = ("tests/behaviours/test_responses_basics.py",)
-
-
-@pytest.fixture(scope="module")
-def environment() -> Environment:
-    try:
-        return resolve(VLLM, "cpu")
-    except MissingEnvironmentError:
-        pytest.skip(f"needs the environment {VLLM}: `vllm-harness env create {VLLM}`")
-
-
-@pytest.fixture(scope="module")
-def package(environment: Environment) -> Path:
-    assert environment.package is not None
-    return environment.package
 
 
 def test_each_mutant_fits_the_release_once(package: Path) -> None:
