@@ -28,8 +28,11 @@ class Judging:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Keeps the tests of the plan, in its order."""
+        """Keeps the tests of the plan, in its order; those that are there no more count as skipped."""
         places = {test: place for place, test in enumerate(self._plan.tests)}
+        there = {item.nodeid for item in items}
+        for test in (test for test in places if test not in there):
+            self._write(TestOutcome(test=test, outcome="skipped", why="it is there no more"))
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in places])
         items[:] = sorted(
             (item for item in items if item.nodeid in places), key=lambda item: places[item.nodeid]
@@ -45,9 +48,11 @@ class Judging:
         self._reports = []
         result = yield
         if outcome := outcome_of(self._reports):
-            of_test = TestOutcome(test=item.nodeid, outcome=outcome, why=why(self._reports))
-            with self._plan.outcomes.open("a") as outcomes:
-                print(of_test.model_dump_json(), file=outcomes)
+            self._write(TestOutcome(test=item.nodeid, outcome=outcome, why=why(self._reports)))
             if outcome == "failed":
                 item.session.shouldstop = "the mutant is killed"
         return result
+
+    def _write(self, outcome: TestOutcome) -> None:
+        with self._plan.outcomes.open("a") as outcomes:
+            print(outcome.model_dump_json(), file=outcomes)

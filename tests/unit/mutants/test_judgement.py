@@ -13,7 +13,7 @@ from vllm_harness.mutants.coverage import Coverage, Outcome, TestLines, lines_ru
 from vllm_harness.mutants.importers import all_importers, direct_importers, importers_of
 from vllm_harness.mutants.judge import MutantFate, read_fates, verdict
 from vllm_harness.mutants.mutant import ServingMutant
-from vllm_harness.mutants.plans import TestOutcome
+from vllm_harness.mutants.plans import JUDGING, JUDGING_PLAN, JudgingPlan, TestOutcome
 from vllm_harness.mutants.table import Tally, survivors, tallies, tally
 from vllm_harness.mutants.watching import lines_of
 
@@ -201,3 +201,19 @@ def test_importers_are_those_at_import_alone_through_others(tmp_path: Path) -> N
     assert importers_of(tmp_path, tmp_path / "kept.json") == direct
     assert all_importers("vllm.low", direct) == ["vllm.beside", "vllm.high", "vllm.inside", "vllm.middle"]
     assert all_importers("vllm.lazy", direct) == []
+
+
+def test_a_test_that_is_there_no_more_decides_nothing(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What each test runs is kept, and outlives tests; a mutant is judged by those that are left."""
+    pytester.makepyfile(test_one="def test_left():\n    pass\n\n\ndef test_of_no_plan():\n    pass\n")
+    outcomes, file = pytester.path / "outcomes", pytester.path / "plan.json"
+    plan = JudgingPlan(tests=("test_one.py::test_gone", "test_one.py::test_left"), outcomes=outcomes)
+    file.write_text(plan.model_dump_json())
+    monkeypatch.setenv(JUDGING_PLAN, str(file))
+    ended = pytester.runpytest_inprocess("-p", "no:asyncio", "-p", JUDGING)
+    ended.assert_outcomes(passed=1, deselected=1)
+    found = [TestOutcome.model_validate_json(line) for line in outcomes.read_text().splitlines()]
+    assert [each.outcome for each in found] == ["skipped", "passed"]
+    assert verdict(found, loaded=True) == {"fate": "survived"}
