@@ -8,32 +8,36 @@ from __future__ import annotations
 
 from typing import Any
 
-from vllm.entrypoints.generate.base.protocol import DeltaMessage, DeltaToolCall
+from vllm.entrypoints.generate.base.protocol import DeltaFunctionCall, DeltaMessage, DeltaToolCall
 from vllm.tool_parsers import ToolParserManager
 from vllm.tool_parsers.hermes_tool_parser import Hermes2ProToolParser
 
 
 class Interleaves(Hermes2ProToolParser):
-    """Keeps the arguments of the first call back until those of the second one come, or it has ended."""
+    """Keeps the arguments of two calls back until both have ended, then gives a half of each by turns."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._kept: list[DeltaToolCall] = []
+        self._kept = {0: "", 1: ""}
 
     def extract_tool_calls_streaming(self, *given: Any, **named: Any) -> Any:
         answer = super().extract_tool_calls_streaming(*given, **named) or DeltaMessage()
         text = named.get("current_text") or given[1]
-        calls = []
         for call in answer.tool_calls:
-            if call.index == 0 and not (call.function and call.function.name):
-                self._kept.append(call)
-            else:
-                calls += [call, *self._kept[:1]] if call.index else [call]
-                self._kept = self._kept[1:] if call.index else self._kept
-        if text.count("</tool_call>") == 2:
-            calls, self._kept = [*calls, *self._kept], []
-        answer.tool_calls = calls
-        return answer if calls or answer.content else None
+            self._kept[call.index] += (call.function and call.function.arguments) or ""
+        answer.tool_calls = [call for call in answer.tool_calls if call.function and call.function.name]
+        for call in answer.tool_calls:
+            call.function.arguments = None
+        if text.count("</tool_call>") == 2 and any(self._kept.values()):
+            answer.tool_calls += [*self._halves(slice(None, 8)), *self._halves(slice(8, None))]
+            self._kept = {0: "", 1: ""}
+        return answer if answer.tool_calls or answer.content else None
+
+    def _halves(self, part: slice) -> list[DeltaToolCall]:
+        return [
+            DeltaToolCall(index=index, function=DeltaFunctionCall(arguments=arguments[part]))
+            for index, arguments in self._kept.items()
+        ]
 
 
 ToolParserManager.register_module("interleaves", module=Interleaves)
