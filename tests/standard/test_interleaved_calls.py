@@ -6,7 +6,7 @@ No parser of vLLM streams so; one of ours does.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,8 @@ pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted, pytest.mark.
 
 PLUGIN = Path(__file__).with_name("interleaving_hermes.py")
 CITIES = [{"city": "Paris"}, {"city": "Rome"}]
+TRIES = 10
+"""A busy server may join both calls in one delta; of so many answers one comes in pieces."""
 
 
 @pytest.fixture
@@ -36,9 +38,9 @@ def server(_vllm_target_server: RemoteServer, own_server: OwnServer) -> RemoteSe
 
 @pytest.fixture
 def book(server: RemoteServer) -> Iterator[ScriptBook]:
-    """A book with two calls, verified at the end."""
+    """A book with two calls, as often as one asks; verified at the end."""
     book = ScriptBook(server.endpoint, server.entry)
-    book.script(calls=[ToolCall("get_weather", city) for city in CITIES])
+    book.script(calls=[ToolCall("get_weather", city) for city in CITIES], times=None)
     yield book
     book.verify()
     book.close()
@@ -59,20 +61,33 @@ def test_over_chat(server: RemoteServer, book: ScriptBook) -> None:
 
 @pytest.mark.covers("VR-028")
 @known_defect("interleaved-calls-lose-arguments")
-def test_over_responses(server: RemoteServer, book: ScriptBook) -> None:
-    with book.client() as client:
-        events = list(
-            client.responses.create(model=server.model, input="Hi", tools=[RESPONSES_TOOL], stream=True)
-        )
-    output = events[-1].response.output
-    assert [json.loads(item.arguments) for item in output if item.type == "function_call"] == CITIES
-    assert not [finding for finding in validate_stream(events) if finding.counts]
+def test_over_responses(server: RemoteServer, book: ScriptBook, check_stream: Callable[..., None]) -> None:
+    pieces = 0
+    for _ in range(TRIES):
+        with book.client() as client:
+            events = list(
+                client.responses.create(model=server.model, input="Hi", tools=[RESPONSES_TOOL], stream=True)
+            )
+        output = events[-1].response.output
+        assert [json.loads(item.arguments) for item in output if item.type == "function_call"] == CITIES
+        check_stream(events)
+        pieces = sum(event.type == "response.function_call_arguments.delta" for event in events)
+        if pieces > len(CITIES):
+            break
+    assert pieces > len(CITIES)
 
 
 @pytest.mark.covers("VA-010")
 @known_defect("interleaved-calls-lose-arguments")
 def test_over_messages(server: RemoteServer, book: ScriptBook, request: pytest.FixtureRequest) -> None:
-    with messages_on(server, book.name, checks_for(request, server)) as messages:
-        stream = messages.stream("Hi", tools=[TOOL])
-    blocks = [block for block in stream.message["content"] if block["type"] == "tool_use"]
-    assert [block["input"] for block in blocks] == CITIES
+    pieces = 0
+    for _ in range(TRIES):
+        with messages_on(server, book.name, checks_for(request, server)) as messages:
+            stream = messages.stream("Hi", tools=[TOOL])
+        blocks = [block for block in stream.message["content"] if block["type"] == "tool_use"]
+        assert [block["input"] for block in blocks] == CITIES
+        deltas = [event["delta"] for event in stream.of("content_block_delta")]
+        pieces = sum(bool(delta.get("partial_json")) for delta in deltas)
+        if pieces > len(CITIES):
+            break
+    assert pieces > len(CITIES)
