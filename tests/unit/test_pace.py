@@ -32,6 +32,16 @@ def test_the_rest_takes_as_long_as_what_followed_the_first() -> None:
     assert str(pace) == "0:38 elapsed, about 0:12 left"
 
 
+def test_few_steps_of_many_say_nothing() -> None:
+    clock = Clock()
+    pace = Pace(1000, clock)
+    for _ in range(30):
+        assert pace.left_s is None
+        clock.now += 1
+        pace.advance()
+    assert pace.left_s == 970
+
+
 def test_nothing_is_left_at_the_end() -> None:
     clock = Clock()
     pace = Pace(2, clock)

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 
+SAMPLE = 0.03
+"""The share of the steps that must be done before the rest is estimated: fewer say too little."""
+
 
 @dataclass
 class Pace:
@@ -39,11 +42,11 @@ class Pace:
 
     @property
     def left_s(self) -> float | None:
-        """About how many seconds the rest takes, at the pace so far; None before two steps are done.
+        """About how many seconds the rest takes, at the pace so far; None while few steps are done.
 
         The first step does not count, since it waits for what all of them need, such as a server's start.
         """
-        if self._first is None or self.done < 2:
+        if self._first is None or self.done < max(2, SAMPLE * self.total):
             return None
         return (self.clock() - self._first) / (self.done - 1) * (self.total - self.done)
 
