@@ -66,6 +66,11 @@ class HandMutant(StrictModel):
     survives: str | None = None
     caught_by: str | None = None
 
+    @property
+    def lives_on(self) -> bool:
+        """Whether it is known why no test kills it; judging it takes the time of all its tests."""
+        return bool(self.equivalent or self.survives)
+
     @model_validator(mode="after")
     def _is_consistent(self) -> HandMutant:
         if self.old == self.new:
@@ -117,7 +122,7 @@ class ServingMutant:
 
 
 def load_by_hand(folder: Path = BY_HAND) -> list[HandMutant]:
-    """All that are made by hand, those that take back fixes first.
+    """All that are made by hand: those that take back fixes first, those that are known to survive last.
 
     Raises:
         UsageError: a file is malformed, or two mutants have one id; it names file and line.
@@ -134,7 +139,7 @@ def load_by_hand(folder: Path = BY_HAND) -> list[HandMutant]:
             if mutant.id in found:
                 raise UsageError(f"{path}: the id {mutant.id} is taken", hint="give it another one")
             found[mutant.id] = mutant
-    return sorted(found.values(), key=lambda mutant: mutant.fixed_in is None)
+    return sorted(found.values(), key=lambda mutant: (mutant.lives_on, mutant.fixed_in is None))
 
 
 def applied(mutant: HandMutant, package: Path) -> ServingMutant | None:
