@@ -1,0 +1,67 @@
+"""A schema that nests without end is refused over every API before a grammar is made of it.
+
+OpenAI takes ten levels, https://platform.openai.com/docs/guides/structured-outputs. A server may take more,
+up to some end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from tests.apis import PATHS, Api, Json, error_message
+from vllm_harness.testing.session import Server
+
+pytestmark = pytest.mark.vllm_needs("structured_output", "responses", "chat", "messages")
+
+LEVELS = 40
+USER: Json = {"messages": [{"role": "user", "content": "Plan a trip."}]}
+
+
+def nested(levels: int) -> Json:
+    """The schema of objects within each other."""
+    schema: Json = {"type": "string"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"inner": schema}, "required": ["inner"]}
+    return schema
+
+
+def by_format(api: Api, schema: Json) -> Json:
+    """A request whose answer has a format."""
+    named = {"name": "deep", "schema": schema}
+    match api:
+        case "responses":
+            return {"input": "Plan a trip.", "text": {"format": {"type": "json_schema", **named}}}
+        case "chat":
+            return {**USER, "response_format": {"type": "json_schema", "json_schema": named}}
+        case "messages":
+            output = {"format": {"type": "json_schema", "schema": schema}}
+            return {**USER, "max_tokens": 50, "output_config": output}
+
+
+def by_tool(api: Api, schema: Json) -> Json:
+    """A request that demands a call of a strict tool."""
+    function = {"name": "plan", "strict": True}
+    match api:
+        case "responses":
+            tool = {"type": "function", **function, "parameters": schema}
+            return {"input": "Plan a trip.", "tools": [tool], "tool_choice": "required"}
+        case "chat":
+            tool = {"type": "function", "function": {**function, "parameters": schema}}
+            return {**USER, "tools": [tool], "tool_choice": "required"}
+        case "messages":
+            tool = {**function, "input_schema": schema}
+            return {**USER, "max_tokens": 50, "tools": [tool], "tool_choice": {"type": "any"}}
+
+
+@pytest.mark.covers("VC-007", "VC-008", "VR-059", "VA-005")
+@pytest.mark.parametrize("ask", [by_format, by_tool])
+def test_deep_schema_is_refused(
+    ask: Callable[[Api, Json], Json], vllm_server: Server, http: httpx.Client
+) -> None:
+    for api, path in PATHS.items():
+        answer = http.post(path, json={"model": vllm_server.model, **ask(api, nested(LEVELS))})
+        assert answer.status_code == 400, f"{api}: {answer.text[:500]}"
+        assert "nest" in error_message(answer), f"{api}: {answer.text[:500]}"
