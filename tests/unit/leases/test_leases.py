@@ -15,6 +15,7 @@ from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.machine.node_memory import NodeMemory
+from vllm_harness.server.fork_server import FIRST
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.leases import allocation as leases
 from vllm_harness.server.leases.allocation import gpus_needed, lease_for, workers_by_ray
@@ -106,6 +107,16 @@ def test_a_lease_asks_for_what_was_measured(leased: list[Any]) -> None:
     assert leased[0][0] == 1.0 * MARGIN + SPARE_GIB
     others = [Start(planned, forked=True), Start(launch("qwen3", "live", "cpu"), forked=False)]
     assert all(other.key != Start(planned, forked=False).key for other in others)
+
+
+def test_servers_that_run_a_file_first_are_measured_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a server imports vLLM's modules anew: what it takes says nothing about others."""
+    plain = Start(launch("qwen3", "scripted", "cpu"), forked=True)
+    plain.learn(0.3)
+    monkeypatch.setenv(FIRST, "/first.py")
+    plain.learn(1.2)
+    monkeypatch.delenv(FIRST)
+    assert plain.need_gib() == pytest.approx(0.3 * MARGIN + SPARE_GIB)
 
 
 def test_a_user_may_bound_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
