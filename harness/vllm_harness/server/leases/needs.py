@@ -55,7 +55,8 @@ class Start:
         launch, start = self.launch, "forked" if self.forked else "cold"
         version = launch.environment.vllm_version
         first = " first" if os.environ.get(FIRST) else ""
-        return f"{launch.entry.name} {launch.lane} {start} {version} {launch.frontend} {self.cache_gib:g}{first}"
+        kind = f"{start} {version} {launch.frontend} {self.cache_gib:g}{first}"
+        return f"{launch.entry.name} {launch.lane} {kind}"
 
     def need_gib(self) -> float:
         """The memory it needs: as measured, with a margin, or a guess."""
