@@ -32,11 +32,26 @@ from vllm_harness.server.remote import RemoteServer
 
 AT_ONCE = 16
 Turn = tuple[str, ...]
-"""Its kind, and its texts: of a call the number, the city and the tool where that is not get_weather; of an
-output the number of its call and the texts."""
-OF_THE_MODEL = ("thoughts", "assistant", "call")
+"""Its kind, and its texts: of a call the number, the city and the tool where that is not get_weather; of what
+is written for a custom tool the number and the text; of an output the number of its call and the texts."""
+CALLS = ("call", "written")
+OF_THE_MODEL = ("thoughts", "assistant", "call", "written")
 WEATHER = {key: RESPONSES_TOOL[key] for key in ("name", "description", "parameters", "strict")}
 TIDES = {**WEATHER, "name": "get_tides", "description": "Tides of a city"}
+CUSTOM: Json = {"type": "custom", "name": "run_code", "description": "Runs Python"}
+CUSTOM_AS_FUNCTION: Json = {
+    "name": "run_code",
+    "description": "Runs Python",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "input": {"type": "string", "description": "The freeform text payload for this tool."}
+        },
+        "required": ["input"],
+        "additionalProperties": False,
+    },
+}
+"""What vLLM shows a template, which knows functions alone, of a custom tool; the words are its own."""
 FORMAT: Json = {
     "type": "object",
     "properties": {"river": {"type": "string"}},
@@ -49,13 +64,15 @@ class Step(StrictModel):
     """A request, and what the model says to it.
 
     Attributes:
-        instructions, tools, tides, effort, format, input, says: the comment of the file documents them.
+        instructions, tools, tides, custom, effort, format, input, says: the comment of the file documents
+            them.
         form: an input of Responses that says the same as `input`.
     """
 
     instructions: str | None = None
     tools: bool = False
     tides: bool = False
+    custom: bool = False
     effort: Literal["none", "low", "medium", "high"] | None = None
     format: bool = False
     input: tuple[Turn, ...]
@@ -65,7 +82,7 @@ class Step(StrictModel):
     @property
     def functions(self) -> list[Json]:
         """The tools that are offered."""
-        return [WEATHER] * self.tools + [TIDES] * self.tides
+        return [WEATHER] * self.tools + [TIDES] * self.tides + [CUSTOM_AS_FUNCTION] * self.custom
 
 
 class Conversation(StrictModel):
@@ -272,12 +289,12 @@ def chat_messages(turns: Iterable[Turn]) -> list[Json]:
 
 
 def _is_full(message: Json, kind: str) -> bool:
-    return "tool_calls" in message if kind != "call" else False
+    return "tool_calls" in message if kind not in CALLS else False
 
 
 def _add(message: Json, kind: str, texts: Sequence[str]) -> None:
-    if kind == "call":
-        function = {"name": called((kind, *texts)), "arguments": arguments(texts[1])}
+    if kind in CALLS:
+        function = {"name": called((kind, *texts)), "arguments": arguments(texts[1], kind)}
         call = {"id": f"call_{texts[0]}", "type": "function", "function": function}
         message.setdefault("tool_calls", []).append(call)
     else:
@@ -286,12 +303,14 @@ def _add(message: Json, kind: str, texts: Sequence[str]) -> None:
 
 def called(turn: Turn) -> str:
     """The tool of a call."""
+    if turn[0] == "written":
+        return str(CUSTOM["name"])
     return turn[3] if len(turn) > 3 else str(WEATHER["name"])
 
 
-def arguments(city: str) -> str:
-    """The arguments of a call, as a model writes them."""
-    return json.dumps({"city": city}, ensure_ascii=False)
+def arguments(text: str, kind: str = "call") -> str:
+    """The arguments of a call, as a model writes them: the city, or what is written for a custom tool."""
+    return json.dumps({"city" if kind == "call" else "input": text}, ensure_ascii=False)
 
 
 def _content(texts: Sequence[str], part_type: str) -> Any:
@@ -316,17 +335,30 @@ def meaning_of(says: Sequence[Turn]) -> Meaning:
 
 
 def _for_responses(step: Step) -> Json:
-    items = step.form if step.form is not None else [_item(turn) for turn in step.input]
+    items = step.form if step.form is not None else list(_items(step.input))
     request: Json = {"input": items, "enable_response_messages": True}
     if step.instructions:
         request["instructions"] = step.instructions
     if step.functions:
-        request["tools"] = [{"type": "function", **function} for function in step.functions]
+        request["tools"] = [
+            CUSTOM if function is CUSTOM_AS_FUNCTION else {"type": "function", **function}
+            for function in step.functions
+        ]
     if step.format:
         request["text"] = {"format": {"type": "json_schema", "name": "river", "schema": FORMAT}}
     if step.effort:
         request["reasoning"] = {"effort": step.effort}
     return request
+
+
+def _items(turns: Sequence[Turn]) -> Iterator[Json]:
+    """Turns as items of Responses; an output is of the kind of its call."""
+    written = {turn[1] for turn in turns if turn[0] == "written"}
+    for turn in turns:
+        item = _item(turn)
+        if turn[0] == "output" and turn[1] in written:
+            item["type"] = "custom_tool_call_output"
+        yield item
 
 
 def _item(turn: Turn) -> Json:
@@ -342,6 +374,9 @@ def _item(turn: Turn) -> Json:
         case "call":
             call = {"call_id": f"call_{texts[0]}", "name": called(turn), "arguments": arguments(texts[1])}
             return {"type": "function_call", **call}
+        case "written":
+            call = {"call_id": f"call_{texts[0]}", "name": called(turn), "input": texts[1]}
+            return {"type": "custom_tool_call", "id": "ctc_1", **call}
         case "output":
             output = _content(texts[1:], "input_text")
             return {"type": "function_call_output", "call_id": f"call_{texts[0]}", "output": output}

@@ -19,17 +19,21 @@ from vllm_harness.server.remote import RemoteServer
 
 def prompt_ids(server: RemoteServer, conversation: Conversation) -> tuple[list[int]]:
     """The prompt of a conversation: the template's text, as the server's tokenizer writes it."""
-    prompt = rendered(server.entry, conversation)
-    body = {"model": server.model, "prompt": prompt, "add_special_tokens": False}
+    return (token_ids(server, rendered(server.entry, conversation)),)
+
+
+def token_ids(server: RemoteServer, text: str) -> list[int]:
+    """A text, as the server's tokenizer writes it."""
+    body = {"model": server.model, "prompt": text, "add_special_tokens": False}
     answer = httpx.post(server.endpoint.url_for("/tokenize"), json=body, timeout=60, verify=tls())
-    return ([int(token) for token in answer.json()["tokens"]],)
+    return [int(token) for token in answer.json()["tokens"]]
 
 
 def rendered(entry: ModelEntry, conversation: Conversation) -> str:
     """The prompt: the turns of all requests, with instructions, tools and effort of the last one."""
     last = conversation.steps[-1]
     instructions = [{"role": "system", "content": last.instructions}] if last.instructions else []
-    return _template(entry).render(
+    return template_of(entry).render(
         messages=[*instructions, *map(_for_template, chat_messages(conversation.turns))],
         tools=[{"type": "function", "function": each} for each in last.functions] or None,
         add_generation_prompt=True,
@@ -76,6 +80,7 @@ def _template_of(text: str) -> Template:
     return environment.from_string(text)
 
 
-def _template(entry: ModelEntry) -> Template:
+def template_of(entry: ModelEntry) -> Template:
+    """The chat template of an entry."""
     path = entry.chat_template_path
     return _template_of(path.read_text() if path else _configuration(entry)["chat_template"])

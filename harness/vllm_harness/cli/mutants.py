@@ -13,6 +13,7 @@ import typer
 
 from vllm_harness.cli.cluster import BUNDLE, RAY, executor_of
 from vllm_harness.cli.counting import counted
+from vllm_harness.cli.interrupted import kept_at
 from vllm_harness.cli.regression_options import PARALLEL, console, note, notes
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments.resolve import resolve
@@ -36,6 +37,7 @@ from vllm_harness.suites.shards import SERVERS
 from vllm_harness.terminal.tables import one_line, show_table
 
 MODELS = "qwen3,gpt-oss"
+GOES_ON = "the same command goes on with the others"
 
 
 def mutants(
@@ -90,6 +92,7 @@ def mutants(
     judge.learn(known.values())
     fates = dict(known)
     with (
+        kept_at(path, GOES_ON),
         path.open("a") as lines,
         counted("mutants", len(left)) as advance,
         executor_of(ray, parallel, path.with_suffix(""), tests=True, bundles=bundle, vllm=[vllm]) as executor,
@@ -135,7 +138,8 @@ class _Run:
         found = read_coverage(kept)
         if measure_only or not len(found):
             note("the lines that each test runs are measured once, which takes an hour of one core")
-            found = measure(self.package, self.suites, kept, note, parallel=self.parallel)
+            with kept_at(kept, GOES_ON):
+                found = measure(self.package, self.suites, kept, note, parallel=self.parallel)
         notes.print(f"the lines of {len(found)} tests are known: {kept}")
         return found
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from vllm_harness.cli.counting import counted
+from vllm_harness.cli.interrupted import kept_at
 from vllm_harness.cli.regression_options import GROUPS_OF_CASES, PARALLEL, console, note, notes
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
@@ -78,7 +79,8 @@ def mutants(
         notes.print(f"{len(killed)} of {len(made)} mutants were killed by the earlier run")
     path = keep or state_dir() / "mutants" / f"{file.replace('/', '.').removesuffix('.py')}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lines:
+    further = f"with --again {path} those that were killed are not run again"
+    with kept_at(path, further), path.open("w") as lines:
 
         def write(result: MutantResult) -> None:
             print(result.model_dump_json(exclude={"mutant": {"code"}}), file=lines, flush=True)

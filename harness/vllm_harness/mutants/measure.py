@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from vllm_harness.errors import HarnessError
@@ -14,6 +14,7 @@ from vllm_harness.mutants.first_files import write_watched
 from vllm_harness.mutants.mutant import serving_files
 from vllm_harness.mutants.plans import WATCHING, WATCHING_PLAN, WatchingPlan
 from vllm_harness.mutants.suites import ENDED, Suites
+from vllm_harness.server.leases.side_by_side import side_by_side
 
 
 def measure(
@@ -38,8 +39,8 @@ def measure(
             _of_model(Path(name), package, files, replace(suites, models=(model,)), kept)
         progress(f"{model}: measured")
 
-    with ThreadPoolExecutor(parallel) as pool:
-        list(pool.map(of_model, suites.models))
+    if errors := side_by_side([partial(of_model, model) for model in suites.models], parallel):
+        raise errors[0]
     return read_coverage(kept)
 
 

@@ -9,11 +9,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from vllm_harness.files.paths import root_of_tests
 from vllm_harness.machine.processes import killed_with_parent
 from vllm_harness.server.fork_server import FIRST
+from vllm_harness.server.leases.ending import ended_by
+from vllm_harness.server.records import await_end_of
 
 SUITES = ("tests/behaviours", "tests/harmony", "tests/standard")
 """The suites that judge, relative to the checkout."""
@@ -47,12 +50,16 @@ class Suites:
             plugin: module of the pytest plugin that watches.
             first: the file that each server runs before it serves.
             variables: for the process.
-            log: gets its output.
+            log: gets its output; tests have their files in its folder.
+
+        Raises:
+            KeyboardInterrupt: the tasks side by side that this is one of are to end.
         """
         root = root_of_tests(TESTS)
+        arguments = self._arguments(plugin, root, log.parent)
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [*killed_with_parent(), sys.executable, "-m", "pytest", *self._arguments(plugin, root)],
+                [*killed_with_parent(), sys.executable, "-m", "pytest", *arguments],
                 env={**os.environ, **variables, FIRST: str(first)},
                 cwd=root,
                 stdin=subprocess.DEVNULL,
@@ -61,19 +68,29 @@ class Suites:
                 start_new_session=True,
             )
             try:
-                return process.wait(limit_s)
+                with ended_by(partial(_kill, process)):
+                    return process.wait(limit_s)
             except subprocess.TimeoutExpired:
                 return None
+            except KeyboardInterrupt:
+                _kill(process)
+                await_end_of(process.pid)
+                raise
             finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                _kill(process)
                 process.wait()
 
-    def _arguments(self, plugin: str, root: Path) -> Sequence[str]:
+    def _arguments(self, plugin: str, root: Path, folder: Path) -> Sequence[str]:
         return [
             *("-q", "-p", plugin, "-p", "no:cacheprovider", "-p", "no:randomly"),
-            *(f"--timeout={TEST_LIMIT_S}", f"--rootdir={root}"),
+            *(f"--timeout={TEST_LIMIT_S}", f"--rootdir={root}", f"--basetemp={folder}/pytest"),
             *("--vllm-lane=scripted", f"--vllm-spec={self.vllm}"),
             *(f"--vllm-model={model}" for model in self.models),
             *self.paths,
         ]
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kills it with all of its session; its servers end with it."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -35,6 +35,7 @@ from vllm_harness.regression.results.judge import judge, meaning_mismatches
 from vllm_harness.regression.results.mismatches import Mismatch
 from vllm_harness.scripted.families import Family
 from vllm_harness.server.leases.allocation import INTERPRETER_GIB, expected_needs
+from vllm_harness.server.leases.ending import go_on
 from vllm_harness.server.leases.side_by_side import side_by_side
 from vllm_harness.terminal.status import quiet
 
@@ -137,6 +138,7 @@ def run_batches(
     """
 
     def keep(cell: Cell) -> None:
+        go_on()  # or its server has been ended, and it says nothing
         run.write(cell)
         done(cell)
 

@@ -58,18 +58,20 @@ def clear(server_id: str, folder: str, earlier_blocks: list[str], wait_s: float 
     Args:
         server_id, folder: of the server.
         earlier_blocks: shared memory from before the server.
-        wait_s: seconds to wait for its processes.
+        wait_s: seconds to wait for its processes, once they are killed: to find them takes long on a
+            machine that is very busy.
     """
     native = blocks.Native(earlier_blocks)
-    deadline = time.monotonic() + wait_s
+    deadline: float | None = None
     while left := [p for p in processes_of(server_id, folder) if p.pid != os.getpid() and _runs(p)]:
         pids = [process.pid for process in left]
         native.look(lambda: pids, again=True)  # noqa: B023
-        if time.monotonic() > deadline:
+        if deadline is not None and time.monotonic() > deadline:
             break
         for process in left:
             with contextlib.suppress(psutil.Error):
                 process.kill()
+        deadline = deadline or time.monotonic() + wait_s
         time.sleep(0.02)
     blocks.remove_of(server_id, native.found)
     shutil.rmtree(folder, ignore_errors=True)

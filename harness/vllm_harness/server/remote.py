@@ -30,6 +30,7 @@ from vllm_harness.server import blocks, errors, fork_server, kept
 from vllm_harness.server.diagnosis import diagnose, last_words, log_lines
 from vllm_harness.server.launch import LOCAL, Launch, plan_launch
 from vllm_harness.server.leases.allocation import lease_for, models_held
+from vllm_harness.server.leases.ending import go_on
 from vllm_harness.server.leases.lease import Lease
 from vllm_harness.server.leases.needs import Start, taken_gib
 from vllm_harness.server.leases.ports import (
@@ -452,6 +453,7 @@ class RemoteServer:
             if self._tracker.advance():
                 self.phases.setdefault(self._tracker.phase, elapsed)
             self._progress.phase(self.model, self._tracker.phase, elapsed)
+            go_on()
             if process.ended:
                 raise self._diagnosis()
             if self._healthy():

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import threading
+import time
+from contextlib import suppress
+
 import pytest
 
 from vllm_harness.errors import HarnessError
+from vllm_harness.server.leases.ending import ended_by, go_on
 from vllm_harness.server.leases.side_by_side import side_by_side
+
+MAIN = threading.main_thread().ident or 0
 
 
 def test_the_errors_of_the_harness_are_returned_and_the_others_run() -> None:
@@ -28,3 +37,50 @@ def test_an_interrupt_leaves_out_what_has_not_begun() -> None:
     with pytest.raises(KeyboardInterrupt):
         side_by_side([interrupt, *[lambda: begun.append(1)] * 1000], 1)
     assert not begun
+
+
+def test_an_interrupt_ends_what_the_others_wait_for() -> None:
+    """A task that was ended says nothing, and is none that failed."""
+    told: list[str] = []
+    both = threading.Barrier(2, action=lambda: signal.pthread_kill(MAIN, signal.SIGINT))
+
+    def wait() -> None:
+        with subprocess.Popen(["sleep", "600"]) as process:
+            try:
+                with ended_by(process.kill):
+                    both.wait()
+                    process.wait()
+                told.append("it went on")
+            except KeyboardInterrupt:
+                told.append("interrupted")
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side([wait, wait, wait], 2)
+    assert time.monotonic() - started < 60
+    assert told == ["interrupted"] * 2
+
+
+def test_what_is_waited_for_after_the_interrupt_ends_at_once() -> None:
+    ended: list[str] = []
+
+    def fail() -> None:
+        raise KeyboardInterrupt
+
+    def late() -> None:
+        with suppress(KeyboardInterrupt):
+            while True:
+                go_on()
+                time.sleep(0.01)
+        with pytest.raises(KeyboardInterrupt), ended_by(lambda: ended.append("late")):
+            pass
+
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side([late, fail], 2)
+    assert ended == ["late"]
+
+
+def test_outside_of_tasks_nothing_ends() -> None:
+    go_on()
+    with ended_by(lambda: pytest.fail("it is ended")):
+        pass

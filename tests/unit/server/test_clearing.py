@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from vllm_harness.scripted.in_server.vllm_harness_names import SERVER_ID
-from vllm_harness.server import blocks
+from vllm_harness.server import blocks, process_tree
 from vllm_harness.server.launch import IN_SERVER
-from vllm_harness.server.process_tree import ids_alive, processes_in
+from vllm_harness.server.process_tree import clear, ids_alive, processes_in
 from vllm_harness.server.records import ServerRecord, records_folder, running, sweep
 from vllm_harness.server.supervised import SUPERVISOR, Supervised
 from vllm_harness.server.supervisor import started
@@ -155,6 +155,32 @@ def test_kill_leaves_neither_named_nor_native_memory(killed: str, server_id: str
     assert nothing_left(config)
     assert native not in blocks.names()
     (blocks.FOLDER / earlier).unlink()
+
+
+def test_what_is_found_late_is_killed_all_the_same(
+    server_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine so busy that a look at all processes takes longer than the wait for their end."""
+    found, wait_s = process_tree.processes_of, 0.2
+
+    def late(*of: str) -> list[psutil.Process]:
+        processes = found(*of)
+        time.sleep(2 * wait_s)
+        return processes
+
+    monkeypatch.setattr(process_tree, "processes_of", late)
+    folder, native = tmp_path / f"vh-{server_id}", f"native-{server_id}"
+    folder.mkdir()
+    earlier = sorted(blocks.names())
+    with subprocess.Popen(maps("once", native), cwd=folder, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        try:
+            assert clear(server_id, str(folder), earlier, wait_s) == []
+            assert native not in blocks.names()
+        finally:
+            server.kill()
+            blocks.remove([native])
 
 
 def test_supervisor_whose_owner_is_dead_makes_nothing(server_id: str, tmp_path: Path) -> None:

@@ -15,9 +15,8 @@ from vllm_harness.environments.spec import Environment
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Api, Delivery
 from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve
-from vllm_harness.regression.engines.over_http import Client, entry_of
+from vllm_harness.regression.engines.over_http import Client, entry_of, served_by
 from vllm_harness.scripted.families import Family
-from vllm_harness.server.remote import RemoteServer
 
 LONGEST = 4400
 """Characters of the longest answer, about: a stand-in generates some hundred tokens a second."""
@@ -88,7 +87,7 @@ def measure_served(
         StartupError: the server does not start.
     """
     entry = entry_of(family)
-    with RemoteServer(entry, lane="scripted", vllm=environment, frontend=frontend) as server:
+    with served_by(entry, lane="scripted", vllm=environment, frontend=frontend) as server:
         process = psutil.Process(server.pid)
         other = WaitingClient(server.url_for("/version"), process)
         for input_ in inputs:

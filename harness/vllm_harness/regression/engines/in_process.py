@@ -24,6 +24,7 @@ from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.engines.answer import Answer
 from vllm_harness.scripted.families import Family, family_entry
 from vllm_harness.scripted.standin import build_stand_in
+from vllm_harness.server.leases.ending import ended_by
 
 WORKERS = Path(__file__).parents[1] / "workers"
 _SCRIPT = WORKERS / "vllm_harness_parse.py"
@@ -168,7 +169,8 @@ def _interpreter(
         limit = Timer(limit_s, process.kill)
         limit.start()
         try:
-            yield process
+            with ended_by(process.kill):
+                yield process
         finally:
             expired = not limit.is_alive()
             limit.cancel()

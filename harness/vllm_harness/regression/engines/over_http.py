@@ -6,10 +6,14 @@ answer counts.
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import requests
@@ -22,6 +26,7 @@ from vllm_harness.regression.engines.answer import Answer, AnswerError
 from vllm_harness.regression.engines.exchanges import exchange_of, http_error
 from vllm_harness.scripted.book import BookRule, Raw, When
 from vllm_harness.scripted.families import Family, family_entry
+from vllm_harness.server.leases.ending import ended_by
 from vllm_harness.server.remote import RemoteServer
 
 CONCURRENCY = 32
@@ -71,7 +76,7 @@ def request_all(
     changed_alone: list[tuple[str, Delivery]] = []
     entry = entry_of(family)
     for args, served in _servers(inputs, frontend):
-        with RemoteServer(entry, lane="scripted", vllm=environment, args=args, frontend=frontend) as server:
+        with served_by(entry, lane="scripted", vllm=environment, args=args, frontend=frontend) as server:
             pairs = [
                 (input_, delivery)
                 for input_ in inputs
@@ -89,6 +94,18 @@ def request_all(
     return ServedAnswers(answers, tuple(changed_alone))
 
 
+@contextmanager
+def served_by(entry: ModelEntry, **options: Any) -> Iterator[RemoteServer]:
+    """A server, with the options of `RemoteServer`; killed where the task that it is for is to end."""
+    with RemoteServer(entry, **options) as server, ended_by(partial(_kill, server.pid)):
+        yield server
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
 def _without_made_up_ids(answer: Answer, input_: CaseInput) -> Answer:
     if input_.call_ids:
         return answer
@@ -101,7 +118,7 @@ def request_under_load(
 ) -> Iterator[Answer]:
     """Requests each case alone, then all at the same time: of each case the answer alone, then the other."""
     entry = entry_of(family)
-    with RemoteServer(entry, lane="scripted", vllm=environment, frontend=frontend) as server:
+    with served_by(entry, lane="scripted", vllm=environment, frontend=frontend) as server:
         client = Client(server, family, inputs)
         for delivery in _LOAD_DELIVERIES:
             alone = [client.answer(input_, delivery) for input_ in inputs]

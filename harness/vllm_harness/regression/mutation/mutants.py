@@ -15,7 +15,6 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -33,6 +32,7 @@ from vllm_harness.regression.engines.in_process import WORKERS, lines_of, worker
 from vllm_harness.regression.results.cells import Cell
 from vllm_harness.regression.results.compare import PARSERS_ARE_MADE, CaseChange, changes
 from vllm_harness.regression.run import LIMIT_S, VllmUnderTest, cell_of, shares
+from vllm_harness.server.leases.side_by_side import side_by_side
 
 PACKAGE = "cosmic-ray==8.7.0"
 REASONS = Path(__file__).with_name("mutants.yaml")
@@ -228,8 +228,11 @@ def judge_mutants(
             if is_last or result.fate == "killed":
                 done(results[position])
 
-        with ThreadPoolExecutor(parallel) as pool:
-            list(pool.map(partial(_judge_share, environment, file, sets, keep), shares(left, parallel)))
+        tasks = [
+            partial(_judge_share, environment, file, sets, keep, share) for share in shares(left, parallel)
+        ]
+        if errors := side_by_side(tasks, parallel):
+            raise errors[0]
         left = [(position, mutant) for position, mutant in left if results[position].fate != "killed"]
     return sorted(
         results.values(),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from vllm_harness.machine.gpus import Gpu
 from vllm_harness.server.errors import StartupError
 from vllm_harness.server.leases.claims import Claim
+from vllm_harness.server.leases.ending import go_on
 from vllm_harness.server.leases.idle import give_back_idle_server
 from vllm_harness.terminal import notices
 
@@ -105,5 +106,6 @@ def wait_for(attempt: Callable[[], Lease | Busy], wanted: str, wait_s: float) ->
         if waited - reported >= REPORT_EVERY_S:
             reported = waited
             notices.show(f"waiting for {wanted} ({waited:.0f} s): {outcome.reason}")
+        go_on()
         time.sleep(POLL_S)
     return outcome

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from vllm_harness.errors import HarnessError
 from vllm_harness.server.leases.claims import own_task
+from vllm_harness.server.leases.ending import Ending, ends_with
 
 
 def side_by_side(tasks: Sequence[Callable[[], None]], parallel: int) -> list[HarnessError]:
     """Runs tasks, so many at a time; returns the errors of those that failed.
 
-    What interrupts it, or is no error of the harness, ends it: tasks that have not begun are left out.
+    What interrupts it, or is no error of the harness, ends it: tasks that have not begun are left out, and
+    what the others wait for is ended (see `ending`).
     """
-
-    ended = threading.Event()
+    ending = Ending()
 
     def run(number: int) -> HarnessError | None:
-        if ended.is_set():
+        if ending.begun:
             return None
         try:
-            with own_task(f"{id(tasks)} {number}"):
+            with own_task(f"{id(tasks)} {number}"), ends_with(ending):
                 tasks[number]()
         except HarnessError as error:
             return error
         except BaseException:
-            ended.set()
+            ending.begin()
             raise
         return None
 
@@ -36,6 +36,6 @@ def side_by_side(tasks: Sequence[Callable[[], None]], parallel: int) -> list[Har
         try:
             errors = [future.result() for future in as_completed(futures)]
         except BaseException:
-            ended.set()
+            ending.begin()
             raise
     return [error for error in errors if error is not None]
