@@ -288,6 +288,7 @@ def test_output_of_an_unknown_call_is_refused(responses: Responses) -> None:
     answer = responses.post(body)
     assert answer.status_code == 400
     assert "call_of_nobody" in answer.json()["error"]["message"]
+    assert answer.json()["error"]["param"] == "input"
 
 
 PAIR = (ToolCall("get_weather", {"city": "Paris"}), ToolCall("get_weather", {"city": "Oslo"}))

@@ -22,6 +22,7 @@ HEADERS = {
     "thoughts": ("<|channel|>analysis<|message|>", "reasoning"),
     "call": ("<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>", "function_call"),
 }
+MCP = "<|channel|>commentary to=files.list <|constrain|>json<|message|>"
 
 
 def cut(responses: Responses, stream: bool, budget: int) -> Response:
@@ -54,9 +55,13 @@ def test_cut_within_a_message(
 
 
 @pytest.mark.covers("VR-013", "VR-061")
-@pytest.mark.parametrize("kind", ["final", "preamble", "call"])
-def test_item_that_is_cut_says_so(kind: str, responses: Responses, script: ScriptWriter) -> None:
-    script(Raw(f"{HEADERS[kind][0]}{WORDS}<|return|>"), expect="cut")
+@pytest.mark.parametrize(
+    "header",
+    [*(HEADERS[kind][0] for kind in ("final", "preamble", "call")), MCP],
+    ids=["final", "preamble", "call", "mcp"],
+)
+def test_item_that_is_cut_says_so(header: str, responses: Responses, script: ScriptWriter) -> None:
+    script(Raw(f"{header}{WORDS}<|return|>"), expect="cut")
     assert cut(responses, False, 20).output[-1].status == "incomplete"  # type: ignore[union-attr]
 
 

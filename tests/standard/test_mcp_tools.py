@@ -23,6 +23,7 @@ pytestmark = [
 
 CODE = "print(6 * 7)"
 CALL = Meaning.of(calls=(ToolCall("code_interpreter", {"code": CODE}),))
+THOUGHTS = "It wants to be computed."
 INTERPRETER = {"type": "code_interpreter", "container": {"type": "auto"}}
 
 
@@ -67,7 +68,10 @@ def test_two_calls_of_one_turn_with_the_parser_context(
 def test_code_interpreter_with_the_parser_context(
     own_server: OwnServer, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """With its experimental parser context vLLM runs the call and goes on; the call keeps its output."""
+    """With its experimental parser context vLLM runs the call and goes on; the call keeps its output.
+
+    Thoughts are counted and can be left out, and one call at most is one.
+    """
     with ToolServer("python", tmp_path) as tools:
         server = own_server(["--tool-server", tools.address], {"VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT": "1"})
         book = ScriptBook(server.endpoint, server.entry)
@@ -75,7 +79,21 @@ def test_code_interpreter_with_the_parser_context(
         book.script(turns=[CALL, "It is 42."])
         response = api.create("Six times seven?", tools=[INTERPRETER])
         assert [call["code"] for call in tools.journal("python")] == [CODE]
-    calls = [item for item in response.output if item.type == "mcp_call"]
-    assert [(call.name, call.output) for call in calls] == [("code_interpreter", "42\n")]
-    assert response.output_text.strip() == "It is 42."
+        book.script(turns=[Meaning.of(reasoning=THOUGHTS, calls=CALL.calls), "It is 42."], times=2)
+        thought, hidden = (
+            api.create("Again?", tools=[INTERPRETER], extra_body={"include_reasoning": shown})
+            for shown in (True, False)
+        )
+        tools.forget()
+        book.script(turns=[Meaning.of(calls=CALL.calls * 2), "It is 42."])
+        single = api.create("Once?", tools=[INTERPRETER], parallel_tool_calls=False)
+        assert len(tools.journal("python")) == 1
+    for each in (response, thought, hidden, single):
+        calls = [item for item in each.output if item.type == "mcp_call"]
+        assert [(call.name, call.output) for call in calls] == [("code_interpreter", "42\n")]
+        assert each.output_text.strip() == "It is 42."
+    assert THOUGHTS in str(thought.output)
+    assert THOUGHTS not in str(hidden.output)
+    counts = [each.usage.output_tokens_details.reasoning_tokens for each in (response, thought)]
+    assert counts[1] > counts[0]
     book.verify()
