@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -217,16 +218,26 @@ class Chat:
             but: fields that a test of their own compares.
             request: what is asked beside model and messages.
         """
-        to_stream = _for_stream(request)
-        answers = Answers(
-            *body_and_stream(
-                lambda: self._body(messages, request),
-                lambda: self._chunks(messages, to_stream),
-                exact=self.script.exact,
-            )
+        return self._checked(self._answered(messages, request), request, but)
+
+    def both_of_each(self, requests: Sequence[dict[str, Any]]) -> list[Answers]:
+        """What `both` gives of each request, asked for at the same time where the answer is scripted."""
+        with ThreadPoolExecutor(len(requests) if self.script.exact else 1) as pool:
+            answered = list(pool.map(lambda request: self._answered(ASK, request), requests))
+        return [self._checked(*each, ()) for each in zip(answered, requests, strict=True)]
+
+    def _answered(self, messages: Sequence[Any], request: dict[str, Any]) -> Answers:
+        both = body_and_stream(
+            lambda: self._body(messages, request),
+            lambda: self._chunks(messages, _for_stream(request)),
+            exact=self.script.exact,
         )
+        return Answers(*both)
+
+    def _checked(self, answers: Answers, request: dict[str, Any], but: Sequence[str]) -> Answers:
+        """The answers, each valid, and both the same."""
         self.check("check_body")(answers.body, request=request)
-        self.check("check_stream")(answers.chunks, request=to_stream)
+        self.check("check_stream")(answers.chunks, request=_for_stream(request))
         body, stream = answers.output, answers.streamed
         same = stream == body if self.script.exact else stream.meant == body.meant
         expect_content(same, f"body: {body}, stream: {stream}")

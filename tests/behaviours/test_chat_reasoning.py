@@ -207,8 +207,9 @@ def test_thinking_budget(end: str, budget: int, chat: Chat, script: ScriptWriter
     """Thoughts end at the budget, whatever the model would go on to say, however a stream is cut."""
     thought = " ".join(f"thought{number}" for number in range(20))
     script(Raw(f"<think>\n{thought}\n{end}Rain.<|im_end|>"), times=2 * len(CUTS))
-    for tokens in CUTS:
-        answers = chat.both(thinking_token_budget=budget, stream_interval=tokens)
+    for answers in chat.both_of_each(
+        [{"thinking_token_budget": budget, "stream_interval": tokens} for tokens in CUTS]
+    ):
         assert reasoning_tokens(answers.body.usage) == budget
         assert answers.output.content.endswith("Rain.")
         assert len(answers.output.reasoning) < len(thought) / 2

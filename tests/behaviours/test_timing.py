@@ -24,7 +24,7 @@ from vllm_harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
 from vllm_harness.server.remote import RemoteServer
 
 WORDS = " ".join(f"word {number}" for number in range(40))
-LONG = " ".join(f"word {number}" for number in range(1000))  # takes many times as long as hanging up
+LONG = " ".join(["word"] * 5000)  # takes many times as long as hanging up
 
 
 def text(words: str) -> Meaning:
@@ -52,7 +52,7 @@ EARLY: dict[Api, tuple[str, ...]] = {
 }
 """What a stream must bring before the words that follow thoughts."""
 ENOUGH = 100
-"""Words that one hears of 1000 before one leaves."""
+"""Words, each a token, that one hears of 5000 before one leaves."""
 SAYINGS = [
     pytest.param(text, id="text"),
     pytest.param(thoughts, id="thoughts", marks=pytest.mark.vllm_needs("reasoning")),

@@ -2,8 +2,9 @@
 
 On the scripted lane a test is answered from a book of its own, so it does not matter to it what others send
 meanwhile; one that is about the whole server is marked `vllm_alone`. Tests with servers of their own run in
-this process, which sets the memory aside before it forks, and in one fork, where there is memory for that as
-well. All reports are made here, in the order of collection as far as they have come.
+this process, which sets the memory aside before it forks, and where there is memory for that also in forks:
+in one of them from the beginning, in the others once nothing is left that they could share. All reports are
+made here, in the order of collection as far as they have come.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class ForkPlan:
 
     Attributes:
         first: starts the target's server.
-        own: with servers of their own, in chunks of one module; this process and one fork take them.
+        own: with servers of their own, in chunks of one module; this process takes them, and forks do.
         shared: those that the forks take, in chunks of one module.
         alone: afterwards, when no fork runs any more.
     """
@@ -65,6 +66,11 @@ def chunks(items: Sequence[pytest.Item], size: int) -> Iterator[list[pytest.Item
     for _, of_module in groupby(items, key=lambda item: item.path):
         same = list(of_module)
         yield from (same[start : start + size] for start in range(0, len(same), size))
+
+
+def queues_of_forks(own: ChunkQueue, shared: ChunkQueue, forks: int) -> list[tuple[ChunkQueue, ChunkQueue]]:
+    """What each fork takes chunks from, first and then: the first one helps with the own servers at once."""
+    return [(own, shared), *[(shared, own)] * (forks - 1)]
 
 
 @dataclass
@@ -161,7 +167,7 @@ class AtOnce:
         shared = ChunkQueue(divided.shared)
         own = ChunkQueue(divided.own, len(shared.tests))
         every = [ReceivedReports(shared), ReceivedReports(own)]
-        forks = Forks(session, server, [(own, shared), *[(shared,)] * (self._forks - 1)])
+        forks = Forks(session, server, queues_of_forks(own, shared, self._forks))
         try:
             for first, chunk in own.taken():
                 every[1].done.update(range(first - own.first, first - own.first + len(chunk)))

@@ -7,7 +7,15 @@ from typing import Any, Literal
 
 import pytest
 
-from vllm_harness.testing.at_once import CHUNK, OWN_CHUNK, WORTH, ReceivedReports, chunks, fork_plan
+from vllm_harness.testing.at_once import (
+    CHUNK,
+    OWN_CHUNK,
+    WORTH,
+    ReceivedReports,
+    chunks,
+    fork_plan,
+    queues_of_forks,
+)
 from vllm_harness.testing.fork import ChunkQueue, ForkMessage
 
 FIRST = 10
@@ -72,6 +80,14 @@ def test_own_servers_are_not_kept_for_long() -> None:
     divided = fork_plan([*items(WORTH), *items(OWN_CHUNK + 1, "b.py", 2)])
     assert divided is not None
     assert [len(chunk) for chunk in divided.own] == [OWN_CHUNK, 1]
+
+
+def test_every_fork_ends_with_what_others_have_left() -> None:
+    """None of them idles while there are tests, wherever these have their servers from."""
+    names: list[Any] = []
+    own, shared = ChunkQueue(names), ChunkQueue(names)
+    assert queues_of_forks(own, shared, 3) == [(own, shared), (shared, own), (shared, own)]
+    assert queues_of_forks(own, shared, 1) == [(own, shared)]
 
 
 def test_each_turn_is_taken_once() -> None:
