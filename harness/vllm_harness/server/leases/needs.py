@@ -50,7 +50,7 @@ class Start:
     def key(self) -> str:
         """The key of a measurement: servers of the same key take the same memory.
 
-        One that runs a file first, as for a mutant, serves few tests: its KV cache fills less than that of others.
+        One that runs a file first, as for a mutant, serves few tests, and its KV cache fills less.
         """
         launch, start = self.launch, "forked" if self.forked else "cold"
         version = launch.environment.vllm_version
