@@ -239,3 +239,24 @@ def test_removed_fields_are_not_ignored(name: str, chat: Chat) -> None:
     answer = chat.post("/invocations", {**body, "max_tokens": 3, "temperature": 0})
     assert answer.status_code == 400, answer.text
     assert "no script matches" not in answer.text, "the request was taken"
+
+
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
+@pytest.mark.covers("VC-007")
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_follows_the_end_of_a_grammar_is_free(stream: bool, chat: Chat, script: ScriptWriter) -> None:
+    """`ignore_eos` has the model go on after an answer that its grammar has ended."""
+    script(Raw("yes<|im_end|>and so on, and so on, and so on"), expect="cut")
+    request = {
+        "structured_outputs": {"choice": ["yes", "no"]},
+        "chat_template_kwargs": {"enable_thinking": False},
+        "ignore_eos": True,
+        "max_tokens": 8,
+    }
+    if stream:
+        *_, last = [choice for chunk in chat.stream(**request) for choice in chunk.choices]
+    else:
+        (last,) = chat.body(**request).choices
+    assert last.finish_reason == "length"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+from uuid import uuid4
+
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
@@ -121,3 +124,25 @@ def test_unknown_response_is_not_found(openai_client: OpenAI, check_body: Check)
     with pytest.raises(openai.NotFoundError) as caught:
         openai_client.responses.retrieve("resp_does_not_exist")
     check_body(caught.value.response.json())
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_a_cold_prompt_writes_a_warm_one_reads(
+    stream: bool, responses: Responses, script: ScriptWriter
+) -> None:
+    """The cache's tokens in the usage, of a prompt that nobody has asked before and of the same again."""
+    script("Fine.", times=2)
+    more: dict[str, Any] = {"extra_body": {"cache_salt": uuid4().hex}}
+    asked = f"{'word ' * 200}and an end."
+    cold, warm = (
+        (responses.stream(asked, **more).terminal if stream else responses.create(asked, **more)).usage
+        for _ in range(2)
+    )
+    assert cold is not None
+    assert warm is not None
+    written, read = cold.input_tokens_details.to_dict(), warm.input_tokens_details.to_dict()
+    assert written["cached_tokens"] == 0
+    assert 0 < written["cache_write_tokens"] <= cold.input_tokens
+    assert read["cached_tokens"] == written["cache_write_tokens"]
+    assert read["cache_write_tokens"] == 0

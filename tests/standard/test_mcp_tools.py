@@ -89,8 +89,9 @@ def test_code_interpreter_with_the_parser_context(
         single = api.create("Once?", tools=[INTERPRETER], parallel_tool_calls=False)
         assert len(tools.journal("python")) == 1
     for each in (response, thought, hidden, single):
-        calls = [item for item in each.output if item.type == "mcp_call"]
-        assert [(call.name, call.output) for call in calls] == [("code_interpreter", "42\n")]
+        calls = [item for item in each.output if item.type not in ("reasoning", "message")]
+        assert [(call.type, call.name) for call in calls] == [("mcp_call", "code_interpreter")]
+        assert calls[0].output == "42\n"
         assert each.output_text.strip() == "It is 42."
     assert THOUGHTS in str(thought.output)
     assert THOUGHTS not in str(hidden.output)
