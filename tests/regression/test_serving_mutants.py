@@ -11,7 +11,7 @@ from tests.regression.conftest import VLLM
 from vllm_harness.mutants.coverage import Coverage, TestLines
 from vllm_harness.mutants.importers import all_importers, direct_importers, importers_of
 from vllm_harness.mutants.judge import Judge, MutantFate, Trial
-from vllm_harness.mutants.measure import measure
+from vllm_harness.mutants.measure import measure, texts_of
 from vllm_harness.mutants.mutant import HandMutant, ServingMutant, applied, load_by_hand
 from vllm_harness.mutants.suites import Suites
 from vllm_harness.regression.mutation.mutants import module_of
@@ -26,6 +26,14 @@ def test_each_mutant_fits_the_release_once(package: Path) -> None:
     assert [id_ for id_, mutant in found.items() if mutant is None] == []
     codes = [mutant.code for mutant in found.values() if mutant]
     assert len(set(codes)) == len(codes)
+
+
+def test_texts_of_tests_are_their_code_and_case() -> None:
+    texts = texts_of(Suites(VLLM, ("qwen3",), ("tests/behaviours/test_sampling.py",)))
+    told = "tests/behaviours/test_sampling.py::test_engine_is_told[scripted-qwen3-responses-body]"
+    assert "def test_engine_is_told(" in texts[told]
+    assert "'min_p': 0.05" in texts[told]
+    assert "vocab_size" not in texts[told]  # the target is the same for all
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from vllm_harness.files.paths import state_dir
 from vllm_harness.mutants.coverage import Coverage, kept_lines, read_coverage
 from vllm_harness.mutants.importers import Importers, importers_of
 from vllm_harness.mutants.judge import Judge, MutantFate, read_fates
-from vllm_harness.mutants.measure import measure
+from vllm_harness.mutants.measure import measure, texts_of
 from vllm_harness.mutants.mutant import ServingMutant, applied, load_by_hand, of_library, serving_files
 from vllm_harness.mutants.shards import Judging
 from vllm_harness.mutants.suites import Suites
@@ -88,7 +88,7 @@ def mutants(
     path.parent.mkdir(parents=True, exist_ok=True)
     known = _known(read_fates(path), every, again=again)
     left = [mutant for mutant in every if mutant.id not in known]
-    judge = Judge(run.suites, coverage, run.importers(), most)
+    judge = Judge(run.suites, coverage, run.importers(), most, texts_of(run.suites) if left else {})
     judge.learn(known.values())
     fates = dict(known)
     with (

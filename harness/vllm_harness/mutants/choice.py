@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import chain, zip_longest
 
 from vllm_harness.mutants.coverage import TestLines
@@ -20,13 +21,14 @@ def choose(
     kills: Mapping[str, int] | None = None,
     depth: Callable[[TestLines], int] = lambda _: 0,
     about: str = "",
+    texts: Mapping[str, str] | None = None,
 ) -> list[TestLines]:
     """The tests in the order in which they run; those of one target stay together.
 
     First those that have killed mutants of the same file. Then, by turns, those whose names have most words
-    in common with the change, and those that run most of what is changed: of these one case of every test, a
-    second of every test, and so on, where there is a choice on the model with the most of them. The slow ones
-    come last, module by module.
+    in common with the change, those whose texts have, and those that run most of what is changed: of these
+    one case of every test, a second of every test, and so on, where there is a choice on the model with the
+    most of them. The slow ones come last, module by module.
 
     Args:
         tests: those that run what the mutant changes.
@@ -34,8 +36,9 @@ def choose(
         kills: how many mutants of the same file each test has killed.
         depth: how many of the lines that the mutant changes a test runs.
         about: the change in words: its text, what it does, the functions that it is in.
+        texts: of each test, the code of its function and the values of its case.
     """
-    kills = kills or {}
+    kills, texts = kills or {}, texts or {}
     of_target = Counter(test.target for test in tests)
     rounds = _rounds(tests, lambda test: (-depth(test), -of_target[test.target], test.seconds))
 
@@ -43,9 +46,10 @@ def choose(
         return -depth(test), rounds[test.test], -of_target[test.target], test.seconds, test.test
 
     spread = sorted(tests, key=by_rounds)
-    common = _common_words(tests, about)
-    named = sorted((test for test in spread if common[test.test]), key=lambda test: -common[test.test])
-    turns = chain.from_iterable(zip_longest(named, spread))
+    names = {test.test: test.test for test in tests}
+    both = {test: f"{test.rpartition('::')[2]} {texts[test]}" for test in names if test in texts}
+    named, saying = (_by_words(spread, _common_words(each, about)) for each in (names, both))
+    turns = chain.from_iterable(zip_longest(named, saying, spread))
     places = {test.test: place for place, test in reversed([*enumerate(filter(None, turns))])}
 
     def rank(test: TestLines) -> tuple[bool, str, int, int]:
@@ -70,17 +74,25 @@ def _rounds(
     return rounds
 
 
-def _common_words(tests: Sequence[TestLines], about: str) -> dict[str, float]:
-    """What each test's name has in common with the change: a word counts more, the fewer tests have it."""
+def _by_words(tests: Sequence[TestLines], common: Mapping[str, float]) -> list[TestLines]:
+    """The tests that have words in common with the change, those with most of them first."""
+    having = [test for test in tests if common.get(test.test)]
+    return sorted(having, key=lambda test: -common[test.test])
+
+
+def _common_words(texts: Mapping[str, str], about: str) -> dict[str, float]:
+    """What each test's text has in common with the change: a word counts more, the fewer tests have it."""
     words = _words(about)
-    names = {test.test: _words(test.test) & words for test in tests}
-    having = Counter(chain.from_iterable(names.values()))
+    found = {test: _words(text) & words for test, text in texts.items()}
+    having = Counter(chain.from_iterable(found.values()))
     return {
-        test: sum(math.log(len(names) / having[word]) for word in common) for test, common in names.items()
+        test: sum(math.log(len(found) / having[word]) for word in common) for test, common in found.items()
     }
 
 
-def _words(text: str) -> set[str]:
-    """The words of a text or of names in it, a plural as its singular."""
+@cache
+def _words(text: str) -> frozenset[str]:
+    """The names in a text, and the words of which they and the text are made, a plural as its singular."""
     apart = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", text)
-    return {word.lower().removesuffix("s") for word in re.findall(r"[A-Za-z]{3,}", apart)}
+    words = {word.lower().removesuffix("s") for word in re.findall(r"[A-Za-z]{3,}", apart)}
+    return frozenset(words | {name.lower() for name in re.findall(r"[A-Za-z]+_\w+", text)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -134,12 +134,14 @@ class Judge:
         coverage: what each of them runs.
         importers: of vLLM's modules.
         most: tests for a mutant at most; 0: all.
+        texts: what each test says.
     """
 
     suites: Suites
     coverage: Coverage
     importers: Importers
     most: int = 0
+    texts: Mapping[str, str] = field(default_factory=dict)
     _kills: dict[str, Counter[str]] = field(default_factory=dict)
 
     def learn(self, fates: Iterable[MutantFate]) -> None:
@@ -153,7 +155,7 @@ class Judge:
         running = self.coverage.running(mutant.file, mutant.span)
         depth = partial(lines_run, file=mutant.file, span=mutant.span)
         about = f"{mutant.change} {mutant.what}"
-        chosen = choose(running, self.most, self._kills.get(mutant.file), depth, about)
+        chosen = choose(running, self.most, self._kills.get(mutant.file), depth, about, self.texts)
         module = module_of(mutant.file).removesuffix(".__init__")
         importers = all_importers(module, self.importers)
         return Trial(mutant, tuple(chosen), len(running), tuple(importers), self.suites)

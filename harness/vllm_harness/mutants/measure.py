@@ -1,4 +1,4 @@
-"""Measures once for a vLLM which lines of its serving code each test runs."""
+"""What is known of the tests: the lines of vLLM that each runs, measured once for a vLLM, and its text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from vllm_harness.errors import HarnessError
 from vllm_harness.mutants.coverage import Coverage, read_coverage
 from vllm_harness.mutants.first_files import write_watched
 from vllm_harness.mutants.mutant import serving_files
-from vllm_harness.mutants.plans import WATCHING, WATCHING_PLAN, WatchingPlan
+from vllm_harness.mutants.plans import (
+    COLLECTED,
+    COLLECTING,
+    WATCHING,
+    WATCHING_PLAN,
+    TestText,
+    WatchingPlan,
+)
 from vllm_harness.mutants.suites import ENDED, Suites
 from vllm_harness.server.leases.side_by_side import side_by_side
 
@@ -44,11 +51,29 @@ def measure(
     return read_coverage(kept)
 
 
+def texts_of(suites: Suites) -> dict[str, str]:
+    """The code of each test's function and the values of its case; no test runs.
+
+    Raises:
+        HarnessError: pytest could not collect them.
+    """
+    with tempfile.TemporaryDirectory(prefix="vllm-harness-texts-") as name:
+        texts, log = Path(name) / "texts", Path(name) / "log"
+        code = suites.run(COLLECTING, Path(name), {COLLECTED: str(texts)}, log)
+        _check(code, log, "the tests were not collected")
+        found = map(TestText.model_validate_json, texts.read_text().splitlines())
+        return {test.test: test.text for test in found}
+
+
 def _of_model(folder: Path, package: Path, files: Sequence[str], suites: Suites, kept: Path) -> None:
     first, memory, starts = write_watched(folder, package, files)
     plan, log = folder / "plan.json", folder / "log"
     plan.write_text(WatchingPlan(memory=memory, starts=dict(starts), kept=kept).model_dump_json())
     code = suites.run(WATCHING, first, {WATCHING_PLAN: str(plan)}, log)
+    _check(code, log, f"the suites did not run on {suites.models[0]}")
+
+
+def _check(code: int | None, log: Path, what: str) -> None:
     if code not in ENDED:
         last = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
-        raise HarnessError(f"the suites did not run on {suites.models[0]}:\n{last}")
+        raise HarnessError(f"{what}:\n{last}")

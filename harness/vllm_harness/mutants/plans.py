@@ -8,9 +8,12 @@ from vllm_harness.files.strict import StrictModel
 from vllm_harness.mutants.coverage import Outcome
 
 JUDGING, WATCHING = "vllm_harness.mutants.judging", "vllm_harness.mutants.watching"
+COLLECTING = "vllm_harness.mutants.collecting"
 """The plugins, by their modules."""
 JUDGING_PLAN, WATCHING_PLAN = "VLLM_HARNESS_JUDGING", "VLLM_HARNESS_WATCHING"
 """Variables with the files of their plans."""
+COLLECTED = "VLLM_HARNESS_COLLECTED"
+"""The variable with the file that gets a `TestText` a line."""
 
 
 class JudgingPlan(StrictModel):
@@ -33,6 +36,15 @@ class TestOutcome(StrictModel):
     test: str
     outcome: Outcome
     why: str = ""
+
+
+class TestText(StrictModel):
+    """What a test says: the code of its function, and the values of its case."""
+
+    __test__ = False
+
+    test: str
+    text: str
 
 
 class WatchingPlan(StrictModel):

@@ -96,6 +96,16 @@ def test_what_has_words_of_the_change_takes_turns_with_what_runs_most_of_it() ->
     ]
 
 
+def test_what_says_a_name_of_the_change_takes_its_turn() -> None:
+    tests = [*(ran(f"t.py::other_{letter}", "1-2") for letter in "abcd"), ran("t.py::told[all]", "1")]
+    texts = {test.test: "def test(): ask(top_p=0.5)" for test in tests} | {
+        "t.py::told[all]": "{'min_p': 0.05}"
+    }
+    depth = partial(lines_run, file=FILE, span=(1, 2))
+    chosen = names(choose(tests, depth=depth, about="- min_p=self.min_p,", texts=texts))
+    assert chosen[:2] == ["t.py::told[all]", "t.py::other_a"]
+
+
 def test_a_model_is_served_once_and_only_where_it_is_needed() -> None:
     tests = [
         ran("t.py::a[qwen3]", seconds=0.2),
