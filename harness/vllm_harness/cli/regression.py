@@ -128,7 +128,7 @@ def regression(
             }
         )
     known = _baseline(baseline, engine)
-    families = tuple(on_tokenizers(select_families(parsers, models, engine), tokenizers))
+    families = tuple(on_tokenizers(select_families(parsers, models), tokenizers))
     generation = Generation(budget, seed)
     chosen = groups_of_a_change(groups) if changed else select_groups(groups)
     selection = Selection(
@@ -264,7 +264,7 @@ def cases(
     as_json: AS_JSON = False,
 ) -> None:
     """List the test cases of families, without running them."""
-    chosen = tuple(select_families(parsers, "", engine))
+    chosen = tuple(select_families(parsers, ""))
     selection = Selection(chosen, select_groups(groups), engine, meanings=meanings)
     case_sets = selection.case_sets()
     if as_json:

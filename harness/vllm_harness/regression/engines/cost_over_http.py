@@ -15,8 +15,8 @@ from vllm_harness.environments.spec import Environment
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Api, Delivery
 from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve
-from vllm_harness.regression.engines.over_http import Client, entry_of
-from vllm_harness.scripted.families import Family
+from vllm_harness.regression.engines.over_http import Client
+from vllm_harness.scripted.families import Family, entry_of
 from vllm_harness.server.remote import RemoteServer
 
 LONGEST = 4400
