@@ -22,6 +22,7 @@ from vllm_harness.cli.regression_options import (
     BUDGET_OF_MEANINGS,
     CHANGED,
     COVERAGE,
+    CPU_S,
     DEFAULT_APIS,
     ENGINE,
     ENVIRONMENTS,
@@ -94,6 +95,7 @@ def regression(
     only: ONLY = None,
     budget: BUDGET_OF_MEANINGS = BUDGET,
     seed: SEED = 0,
+    cpu_s: CPU_S = None,
     meanings: MEANINGS_FILE = MEANINGS,
     tokenizers: TOKENIZERS = "synthetic",
     engine: ENGINE = "in-process",
@@ -132,7 +134,7 @@ def regression(
     generation = Generation(budget, seed)
     chosen = groups_of_a_change(groups) if changed else select_groups(groups)
     selection = Selection(
-        families, chosen, engine, tuple(only or ()), meanings, generation, select_apis(apis)
+        families, chosen, engine, tuple(only or ()), meanings, generation, select_apis(apis), cpu_s
     )
     if changed:
         raise typer.Exit(run_changed(vllm, changed_from, selection, parallel or interpreters()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
@@ -31,6 +31,7 @@ class Selection:
         meanings: the file of meanings.
         generation: of the group `properties`.
         apis: over which servers are requested.
+        cpu_s: CPU time for the cost of one answer in one delivery; None: the engine's own.
     """
 
     families: tuple[Family, ...]
@@ -40,6 +41,7 @@ class Selection:
     meanings: Path = MEANINGS
     generation: Generation = field(default_factory=Generation)
     apis: tuple[Api, ...] = DEFAULT_APIS
+    cpu_s: float | None = None
 
     def case_sets(self) -> list[CaseSet]:
         """The cases of each group for each family."""
@@ -49,7 +51,14 @@ class Selection:
             for group in self.groups
             for family in self.families
         )
-        return [planned(cases, self.engine, self.apis).only(self.only) for cases in made]
+        return [self._within_cpu(planned(cases, self.engine, self.apis).only(self.only)) for cases in made]
+
+    def _within_cpu(self, cases: CaseSet) -> CaseSet:
+        if self.cpu_s is None or cases.group != "cost":
+            return cases
+        limit = {"cpu_s": self.cpu_s}
+        limited = (replace(case, input=case.input.model_copy(update=limit)) for case in cases.cases)
+        return replace(cases, cases=tuple(limited))
 
 
 def select_families(parsers: str, models: str) -> list[Family]:

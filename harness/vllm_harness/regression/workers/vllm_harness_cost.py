@@ -1,8 +1,8 @@
 """Measures what vLLM's parsers take over answers that grow. Run by a server's interpreter.
 
 Standard input has one JSON object: `families`, as for `vllm_harness_parse`, whose cases have their lengths in
-`grown`, and `deadline_s`, the CPU time that a case may take in one delivery. Standard output gets one JSON
-object a case and delivery, with the curve of its cost.
+`grown`, and `deadline_s`, the CPU time that a case without its own (`cpu_s`) may take in one delivery. Standard
+output gets one JSON object a case and delivery, with the curve of its cost.
 """
 
 import gc
@@ -156,8 +156,9 @@ def _answers(number: int, family: dict[str, Any], deadline_s: float) -> Iterator
     for case in family["cases"]:
         for delivery in case["deliveries"]:
             answer = {**place, "case": case["name"], "delivery": delivery["code"]}
+            streamed, most_s = delivery["shape"] != "whole", case["cpu_s"] or deadline_s
             try:
-                yield {**answer, "curve": _curve(parsers, case, delivery["shape"] != "whole", deadline_s)}
+                yield {**answer, "curve": _curve(parsers, case, streamed, most_s)}
             except Exception as error:
                 yield {**answer, "error": parse._error(error)}
 

@@ -209,6 +209,10 @@ class _Family:
         if family["plugin"]:
             ToolParserManager.import_tool_parser(family["plugin"])
         os.environ.update(family["env"])
+        if family["harmony"]:
+            from vllm.entrypoints.openai.parser.harmony_utils import get_encoding
+
+            get_encoding()  # a server has read it when it is ready
         self.number = number
         self.family = family
         self.tokenizer = tokenizer_of(family["tokenizer"])
