@@ -33,8 +33,6 @@ _PROPERTY = {
     "description": "What the function is told about one of the things that it works on, in a sentence.",
     "properties": {"kind": {"type": "string", "enum": ["one", "another", "none"]}, "n": {"type": "integer"}},
 }
-_PROPERTIES = 12
-"""Of each tool where the tools are what grows."""
 
 
 class Growing(StrEnum):
@@ -61,6 +59,7 @@ class GrowingAnswer(StrictModel):
     after: str = ""
     cut: bool = False
     most: int | None = None
+    properties: int = 12
     tool_parsers: tuple[str, ...] = ()
     served: bool = False
 
@@ -111,7 +110,9 @@ def cost_cases(family: Family, meanings: Meanings) -> CaseSet:
         except DialectError as error:
             left_out[answer.name] = error.message
             continue
-        many = tuple(_many_tools(answer.most or 0)) if answer.grows is Growing.TOOLS else ()
+        many = (
+            tuple(_many_tools(answer.most or 0, answer.properties)) if answer.grows is Growing.TOOLS else ()
+        )
         tools = (*meanings.tools_offered(), *many) if family.tool_parser else ()
         for name, grown in lengths:
             input_ = CaseInput(name=name, text=grown[0].text, tools=tools, grown=grown)
@@ -242,8 +243,10 @@ def _nested(depth: int) -> list[Any]:
     return value
 
 
-def _many_tools(count: int) -> Iterator[dict[str, Any]]:
-    properties = {f"property_{number}": _PROPERTY for number in range(_PROPERTIES)}
+def _many_tools(count: int, each: int) -> Iterator[dict[str, Any]]:
+    properties = {f"property_{number}": _PROPERTY for number in range(each)}
+    if each == 1:
+        properties = {"n": {"type": "integer"}}
     schema = {"type": "object", "properties": properties, "required": sorted(properties)}
     for number in range(count):
         yield {"type": "function", "function": {"name": f"function_{number}", "parameters": schema}}

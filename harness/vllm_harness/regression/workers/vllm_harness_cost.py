@@ -1,7 +1,7 @@
 """Measures what vLLM's parsers take over answers that grow. Run by a server's interpreter.
 
 Standard input has one JSON object: `families`, as for `vllm_harness_parse`, whose cases have their lengths in
-`grown`, and `deadline_s`, the CPU time that a case without its own (`cpu_s`) may take in one delivery. Standard
+`grown`, and `deadline_s`, the CPU time that a case without its own may take in one delivery. Standard
 output gets one JSON object a case and delivery, with the curve of its cost.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,7 +15,7 @@ from filelock import FileLock
 
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import state_dir
-from vllm_harness.server.fork_server import templates
+from vllm_harness.server.fork_server import FIRST, templates
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.process_tree import tree_pids
 from vllm_harness.server.records import running
@@ -47,10 +48,15 @@ class Start:
 
     @property
     def key(self) -> str:
-        """The key of a measurement: servers of the same key take the same memory."""
+        """The key of a measurement: servers of the same key take the same memory.
+
+        One that runs a file first, as for a mutant, imports vLLM's modules anew, and takes more than others.
+        """
         launch, start = self.launch, "forked" if self.forked else "cold"
         version = launch.environment.vllm_version
-        return f"{launch.entry.name} {launch.lane} {start} {version} {launch.frontend} {self.cache_gib:g}"
+        first = " first" if os.environ.get(FIRST) else ""
+        kind = f"{start} {version} {launch.frontend} {self.cache_gib:g}{first}"
+        return f"{launch.entry.name} {launch.lane} {kind}"
 
     def need_gib(self) -> float:
         """The memory it needs: as measured, with a margin, or a guess."""
