@@ -34,6 +34,9 @@ _PROPERTY = {
     "properties": {"kind": {"type": "string", "enum": ["one", "another", "none"]}, "n": {"type": "integer"}},
 }
 
+_PROPERTIES = 12
+"""Of each tool that is not small, where the tools are what grows."""
+
 
 class Growing(StrEnum):
     """What of a request or of its answer grows."""
@@ -59,7 +62,7 @@ class GrowingAnswer(StrictModel):
     after: str = ""
     cut: bool = False
     most: int | None = None
-    properties: int = 12
+    small: bool = False
     tool_parsers: tuple[str, ...] = ()
     served: bool = False
 
@@ -111,7 +114,7 @@ def cost_cases(family: Family, meanings: Meanings) -> CaseSet:
             left_out[answer.name] = error.message
             continue
         many = (
-            tuple(_many_tools(answer.most or 0, answer.properties)) if answer.grows is Growing.TOOLS else ()
+            tuple(_many_tools(answer.most or 0, small=answer.small)) if answer.grows is Growing.TOOLS else ()
         )
         tools = (*meanings.tools_offered(), *many) if family.tool_parser else ()
         for name, grown in lengths:
@@ -243,9 +246,9 @@ def _nested(depth: int) -> list[Any]:
     return value
 
 
-def _many_tools(count: int, each: int) -> Iterator[dict[str, Any]]:
-    properties = {f"property_{number}": _PROPERTY for number in range(each)}
-    if each == 1:
+def _many_tools(count: int, *, small: bool) -> Iterator[dict[str, Any]]:
+    properties = {f"property_{number}": _PROPERTY for number in range(_PROPERTIES)}
+    if small:
         properties = {"n": {"type": "integer"}}
     schema = {"type": "object", "properties": properties, "required": sorted(properties)}
     for number in range(count):
