@@ -29,6 +29,8 @@ CONTEXT = 24_576
 """Tokens of a prompt with many tools, or of an answer."""
 ARGS = ("--max-model-len", str(CONTEXT), "--num-gpu-blocks-override", "2048")
 OVERRIDES = json.dumps({"max_position_embeddings": CONTEXT})
+TOLD_S = 0.1
+"""CPU time, ten ticks of the clock that counts it, below which the figure of a process tells nothing: it is 0."""
 PAUSE_S = 0.01
 """Between two requests of the other client."""
 REQUEST_S = 120.0
@@ -140,5 +142,7 @@ def _measured(
         if answer.error is not None:
             return {"error": answer.error}
         taken = cpu_s(process) - computed
-        points.append(CostPoint(size=size, cpu_s=taken, longest_s=other.longest_s))
+        points.append(
+            CostPoint(size=size, cpu_s=taken if taken >= TOLD_S else 0.0, longest_s=other.longest_s)
+        )
     return {"curve": Curve(points=tuple(points))}
