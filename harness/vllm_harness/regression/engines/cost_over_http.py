@@ -30,7 +30,7 @@ CONTEXT = 24_576
 ARGS = ("--max-model-len", str(CONTEXT), "--num-gpu-blocks-override", "2048")
 OVERRIDES = json.dumps({"max_position_embeddings": CONTEXT})
 TOLD_S = 0.1
-"""CPU time, ten ticks of the clock that counts it, below which the figure of a process tells nothing: it is 0."""
+"""CPU time, ten ticks of its clock, below which the figure of a process tells nothing: it counts as 0."""
 PAUSE_S = 0.01
 """Between two requests of the other client."""
 REQUEST_S = 120.0

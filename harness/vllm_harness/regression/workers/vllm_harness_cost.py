@@ -21,7 +21,8 @@ import vllm_harness_parse as parse
 FEWEST = 4
 """Lengths that tell how a curve grows: before there are so many, only the last resort ends it."""
 RESORT = 4
-"""How many times its deadline one length may take at most."""
+"""How many times the deadline of all cases one length may take at most, whatever its own: a curve that is ended
+before it has enough lengths counts as steep."""
 REPEATED_S = 0.05
 """What takes less is measured again, and the least counts."""
 REPEATS = 2
@@ -117,13 +118,15 @@ def _point(answer: _Answer) -> dict[str, Any]:
     return {"size": answer.size, "cpu_s": total, "longest_s": longest, "peak_bytes": peak}
 
 
-def _curve(parsers: Any, case: dict[str, Any], streamed: bool, deadline_s: float) -> dict[str, Any]:
+def _curve(
+    parsers: Any, case: dict[str, Any], streamed: bool, deadline_s: float, resort_s: float
+) -> dict[str, Any]:
     points: list[dict[str, Any]] = []
     for grown in case["grown"]:
         answer = _Answer(parsers, case, grown, streamed)
         gc.collect()
         gc.disable()
-        signal.setitimer(signal.ITIMER_PROF, RESORT * deadline_s, deadline_s)
+        signal.setitimer(signal.ITIMER_PROF, resort_s, deadline_s)
         try:
             points.append(_point(answer))
         except _Late:
@@ -158,7 +161,7 @@ def _answers(number: int, family: dict[str, Any], deadline_s: float) -> Iterator
             answer = {**place, "case": case["name"], "delivery": delivery["code"]}
             streamed, most_s = delivery["shape"] != "whole", case["cpu_s"] or deadline_s
             try:
-                yield {**answer, "curve": _curve(parsers, case, streamed, most_s)}
+                yield {**answer, "curve": _curve(parsers, case, streamed, most_s, RESORT * deadline_s)}
             except Exception as error:
                 yield {**answer, "error": parse._error(error)}
 
