@@ -21,8 +21,10 @@ import vllm_harness_parse as parse
 FEWEST = 4
 """Lengths that tell how a curve grows: before there are so many, only the last resort ends it."""
 RESORT = 4
-"""How many times the deadline of all cases one length may take at most, whatever its own: a curve that is ended
-before it has enough lengths counts as steep."""
+"""How many times the deadline of all cases one length may take at most, whatever its own deadline.
+
+A curve that is ended before it has enough lengths counts as steep.
+"""
 REPEATED_S = 0.05
 """What takes less is measured again, and the least counts."""
 REPEATS = 2
