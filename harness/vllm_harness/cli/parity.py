@@ -17,7 +17,6 @@ from vllm_harness.defects.registry import load_defects
 from vllm_harness.errors import UsageError
 from vllm_harness.regression.cases.case import GROUPS, CaseSet
 from vllm_harness.regression.cases.delivery import Api
-from vllm_harness.regression.engines.over_http import entry_of
 from vllm_harness.regression.results.cells import RegressionRun
 from vllm_harness.regression.results.explained import WITH_RUST, parser_defects
 from vllm_harness.regression.results.parity import parity
@@ -29,7 +28,7 @@ from vllm_harness.regression.selection import (
     select_groups,
     split_names,
 )
-from vllm_harness.scripted.families import Family
+from vllm_harness.scripted.families import Family, entry_of
 from vllm_harness.server.leases.allocation import interpreters
 from vllm_harness.server.model_check import names_of, unknown_names
 
@@ -53,7 +52,7 @@ def parity_(
     if len(split_names(vllm)) != 1:
         raise UsageError("parity compares two front ends of one vLLM", hint="give one environment to --vllm")
     sides = select_environments(vllm, "python,rust", "http", notes.print)
-    named = select_families(parsers, "", "http")
+    named = select_families(parsers, "")
     lacking = {name: reason for side in sides for name, reason in _lacking(side, named).items()}
     families = tuple(family for family in named if family.name not in lacking)
     selection = Selection(families, select_groups(groups), "http", tuple(only or ()))

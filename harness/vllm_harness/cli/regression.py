@@ -22,6 +22,7 @@ from vllm_harness.cli.regression_options import (
     BUDGET_OF_MEANINGS,
     CHANGED,
     COVERAGE,
+    CPU_S,
     DEFAULT_APIS,
     ENGINE,
     ENVIRONMENTS,
@@ -94,6 +95,7 @@ def regression(
     only: ONLY = None,
     budget: BUDGET_OF_MEANINGS = BUDGET,
     seed: SEED = 0,
+    cpu_s: CPU_S = None,
     meanings: MEANINGS_FILE = MEANINGS,
     tokenizers: TOKENIZERS = "synthetic",
     engine: ENGINE = "in-process",
@@ -128,11 +130,11 @@ def regression(
             }
         )
     known = _baseline(baseline, engine)
-    families = tuple(on_tokenizers(select_families(parsers, models, engine), tokenizers))
+    families = tuple(on_tokenizers(select_families(parsers, models), tokenizers))
     generation = Generation(budget, seed)
     chosen = groups_of_a_change(groups) if changed else select_groups(groups)
     selection = Selection(
-        families, chosen, engine, tuple(only or ()), meanings, generation, select_apis(apis)
+        families, chosen, engine, tuple(only or ()), meanings, generation, select_apis(apis), cpu_s
     )
     if changed:
         raise typer.Exit(run_changed(vllm, changed_from, selection, parallel or interpreters()))
@@ -264,7 +266,7 @@ def cases(
     as_json: AS_JSON = False,
 ) -> None:
     """List the test cases of families, without running them."""
-    chosen = tuple(select_families(parsers, "", engine))
+    chosen = tuple(select_families(parsers, ""))
     selection = Selection(chosen, select_groups(groups), engine, meanings=meanings)
     case_sets = selection.case_sets()
     if as_json:

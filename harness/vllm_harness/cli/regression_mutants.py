@@ -44,7 +44,7 @@ class _Judging:
     parallel: int
 
     def case_sets(self, engine: Engine) -> list[CaseSet]:
-        families = tuple(select_families(self.parsers, "", "in-process"))
+        families = tuple(select_families(self.parsers, ""))
         selection = Selection(families, select_groups(self.groups), engine)
         return [cases for cases in selection.case_sets() if cases.cases]
 

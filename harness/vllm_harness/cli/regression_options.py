@@ -35,6 +35,14 @@ BUDGET_OF_MEANINGS = Annotated[
     int, typer.Option("--budget", help="Meanings to generate for a family (properties).", min=1)
 ]
 SEED = Annotated[int, typer.Option(help="What they are generated from.")]
+CPU_S = Annotated[
+    float | None,
+    typer.Option(
+        "--cpu-s",
+        help="CPU seconds for each growing answer in each delivery (cost, in process); default 1.",
+        min=0.01,
+    ),
+]
 MEANINGS_FILE = Annotated[Path, typer.Option(help="A file of meanings, such as properties keep.")]
 TOKENIZERS = Annotated[
     str, typer.Option(help="synthetic, and real for the families whose own can be had, by commas.")

@@ -19,7 +19,7 @@ def family_record(family: Family) -> dict[str, Any]:
         "dialect": family.dialect,
         "source": find_dialect(family.dialect).source,
         "model": family.model,
-        "engines": ["http"] if family.form is None else ["in-process", "http"],
+        "engines": ["in-process", "http"],
     }
 
 

@@ -25,7 +25,6 @@ from vllm_harness.regression.engines.cost_over_http import measure_served
 from vllm_harness.regression.engines.in_process import parse_all
 from vllm_harness.regression.engines.over_http import (
     ServedAnswers,
-    entry_of,
     request_all,
     request_under_load,
 )
@@ -33,7 +32,7 @@ from vllm_harness.regression.engines.plan import Engine
 from vllm_harness.regression.results.cells import CaseResult, Cell, RegressionRun
 from vllm_harness.regression.results.judge import judge, meaning_mismatches
 from vllm_harness.regression.results.mismatches import Mismatch
-from vllm_harness.scripted.families import Family
+from vllm_harness.scripted.families import Family, entry_of
 from vllm_harness.server.leases.allocation import INTERPRETER_GIB, expected_needs
 from vllm_harness.server.leases.ending import go_on
 from vllm_harness.server.leases.side_by_side import side_by_side

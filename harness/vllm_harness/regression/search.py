@@ -70,11 +70,11 @@ def search(
                 write_failures(environment, family, found, generation, folder / family.name)
                 done(family)
 
-    searchable = [family for family in families if family.form]
-    left = [family for family in searchable if not (folder / family.name).is_dir()]
+    searched = list(families)
+    left = [family for family in searched if not (folder / family.name).is_dir()]
     with ThreadPoolExecutor(parallel) as pool:
         list(pool.map(search_share, shares(left, parallel)))
-    return [failure for family in searchable for failure in read_failures(family, folder / family.name)]
+    return [failure for family in searched for failure in read_failures(family, folder / family.name)]
 
 
 def _search_family(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
@@ -31,6 +31,7 @@ class Selection:
         meanings: the file of meanings.
         generation: of the group `properties`.
         apis: over which servers are requested.
+        cpu_s: CPU time for the cost of one answer in one delivery; None: the engine's own.
     """
 
     families: tuple[Family, ...]
@@ -40,6 +41,7 @@ class Selection:
     meanings: Path = MEANINGS
     generation: Generation = field(default_factory=Generation)
     apis: tuple[Api, ...] = DEFAULT_APIS
+    cpu_s: float | None = None
 
     def case_sets(self) -> list[CaseSet]:
         """The cases of each group for each family."""
@@ -49,26 +51,32 @@ class Selection:
             for group in self.groups
             for family in self.families
         )
-        return [planned(cases, self.engine, self.apis).only(self.only) for cases in made]
+        return [self._within_cpu(planned(cases, self.engine, self.apis).only(self.only)) for cases in made]
+
+    def _within_cpu(self, cases: CaseSet) -> CaseSet:
+        if self.cpu_s is None or cases.group != "cost":
+            return cases
+        limit = {"cpu_s": self.cpu_s}
+        limited = (replace(case, input=case.input.model_copy(update=limit)) for case in cases.cases)
+        return replace(cases, cases=tuple(limited))
 
 
-def select_families(parsers: str, models: str, engine: Engine) -> list[Family]:
+def select_families(parsers: str, models: str) -> list[Family]:
     """The families of these parsers and of these models' parsers; all where neither is given.
 
     Args:
         parsers: names of families or of vLLM's parsers, by commas.
         models: names of model entries, by commas.
-        engine: that runs them.
 
     Raises:
-        UsageError: a name is unknown, or the engine cannot run what it names.
+        UsageError: a name is unknown, or no family has the parsers of a model.
     """
-    named = _families_of_parsers(parsers, engine) if parsers or not models else []
-    of_models = (family for model in split_names(models) for family in _families_of_model(model, engine))
+    named = _families_of_parsers(parsers) if parsers or not models else []
+    of_models = (family for model in split_names(models) for family in _families_of_model(model))
     return list({family.name: family for family in (*named, *of_models)}.values())
 
 
-def _families_of_model(model: str, engine: Engine) -> list[Family]:
+def _families_of_model(model: str) -> tuple[Family, ...]:
     entry = load_models().get(model)
     families = families_of_model(entry)
     if not families:
@@ -76,25 +84,19 @@ def _families_of_model(model: str, engine: Engine) -> list[Family]:
             f"no family has the parsers of {model}: {entry.tool_call_parser} and {entry.reasoning_parser}",
             hint="name families or parsers with --parsers",
         )
-    if not (runnable := [family for family in families if _can_run(family, engine)]):
-        raise UsageError(f"{model} is not driven in process: its format is code", hint="add --engine http")
-    return runnable
+    return families
 
 
-def _can_run(family: Family, engine: Engine) -> bool:
-    return family.form is not None or engine == "http"
-
-
-def _families_of_parsers(parsers: str, engine: Engine) -> list[Family]:
-    runnable = [family for family in load_families().values() if _can_run(family, engine)]
+def _families_of_parsers(parsers: str) -> list[Family]:
+    known = list(load_families().values())
     wanted = set(split_names(parsers))
     if not wanted:
-        return runnable
-    chosen = [family for family in runnable if wanted & _names(family)]
+        return known
+    chosen = [family for family in known if wanted & _names(family)]
     if unknown := wanted - {name for family in chosen for name in _names(family)}:
         raise UsageError(
             f"no family has a parser {min(unknown)!r}",
-            hint=f"the families are {', '.join(family.name for family in runnable)}",
+            hint=f"the families are {', '.join(family.name for family in known)}",
         )
     return chosen
 

@@ -13,13 +13,12 @@ from vllm_harness.endpoint import Endpoint
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.protocol.core.events import Json
-from vllm_harness.regression.engines.over_http import entry_of
 from vllm_harness.regression.results.explained import parser_defects
 from vllm_harness.repro.parser_cases import ServedCase, reproduce_on, served_case
 from vllm_harness.repro.send import answers_to
 from vllm_harness.repro.verdict import Reproduction, Verdict
 from vllm_harness.scripted.book import BookError
-from vllm_harness.scripted.families import load_families
+from vllm_harness.scripted.families import entry_of, load_families
 from vllm_harness.server.errors import StartupError, UnknownFlag, UnknownParser, UnsupportedArchitecture
 from vllm_harness.server.progress import StartProgress
 from vllm_harness.server.remote import RemoteServer

@@ -13,13 +13,14 @@ from vllm_harness.configuration.model_entries import Frontend, ModelEntry
 from vllm_harness.defects.entry import Defect, Step
 from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.engines.exchanges import exchange_of
-from vllm_harness.regression.engines.over_http import entry_of, server_args
+from vllm_harness.regression.engines.over_http import server_args
 from vllm_harness.repro.parser_cases import ServedCase
 from vllm_harness.repro.run import entry_served
 from vllm_harness.repro.verdict import Reproduction
 from vllm_harness.scripted.book import Plain, Raw
 from vllm_harness.scripted.book_file import take_of
 from vllm_harness.scripted.dialects import load_forms, render
+from vllm_harness.scripted.families import entry_of
 from vllm_harness.scripted.meaning import Meaning
 from vllm_harness.scripted.standin import SERVER_ENV, TOKENIZER_FILES, stand_in_args
 from vllm_harness.scripted.synthetic import stops_of

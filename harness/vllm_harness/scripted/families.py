@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from vllm_harness.configuration.model_entries import Capability, Hub, ModelEntry, StandIn
+from vllm_harness.configuration.model_entries import Capability, Hub, ModelEntry, StandIn, load_models
 from vllm_harness.environments import assets
 from vllm_harness.files.paths import cache_dir
 from vllm_harness.files.strict import StrictModel
@@ -148,6 +148,14 @@ def on_real_tokenizer(family: Family) -> Family | None:
     if family.form is None or family.tokenizer is None:
         return None
     return replace(family, name=f"{family.name}{REAL}", real=True)
+
+
+def entry_of(family: Family) -> ModelEntry:
+    """What is served: its stand-in with a synthetic tokenizer, or where its format is code, its own."""
+    if family.form is None:
+        assert family.entry is not None
+        return load_models().get(family.entry)
+    return family_entry(family)
 
 
 def family_entry(family: Family, *, real: Path | None = None, into: Path | None = None) -> ModelEntry:

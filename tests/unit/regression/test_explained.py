@@ -16,7 +16,7 @@ from vllm_harness.defects.registry import DefectsError, load_defects
 from vllm_harness.regression.cases.case import Group
 from vllm_harness.regression.cases.groups import case_set
 from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.engines.plan import planned
+from vllm_harness.regression.engines.plan import Engine, planned
 from vllm_harness.regression.results.cells import CaseResult, Cell
 from vllm_harness.regression.results.explained import ParserDefect, explain, known_elsewhere, parser_defects
 from vllm_harness.scripted.families import load_families
@@ -117,15 +117,16 @@ def test_entries_name_families_and_cases_that_there_are() -> None:
     meanings = load_meanings()
 
     @cache
-    def cases_of(group: Group, family: str) -> set[str]:
-        cases = planned(case_set(group, load_families()[family], meanings), "in-process")
+    def cases_of(group: Group, family: str, engine: Engine) -> set[str]:
+        cases = planned(case_set(group, load_families()[family], meanings), engine)
         return {case.name for case in cases.cases}
 
     for each in parser_defects(load_defects()):
         for selection in each.selections:
+            engine: Engine = "http" if selection.served else "in-process"
             for family in selection.families:
-                assert cases_of(selection.groups[0], family), each.id
-            assert selection.case in cases_of(selection.groups[0], selection.families[0]), each.id
+                assert cases_of(selection.groups[0], family, engine), each.id
+            assert selection.case in cases_of(selection.groups[0], selection.families[0], engine), each.id
 
 
 def test_no_entry_explains_whatever_goes_wrong_in_its_cases() -> None:

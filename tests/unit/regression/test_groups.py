@@ -210,7 +210,7 @@ def test_families_and_cases_are_listed_as_json() -> None:
     records = {record["name"]: record for record in json.loads(listed.stdout)}
     assert records.keys() == load_families().keys()
     assert records["qwen3_json"]["reasoning_parser"] == "qwen3"
-    assert records["openai"]["engines"] == ["http"]
+    assert records["openai"]["engines"] == ["in-process", "http"]
     assert all(record["source"] for record in records.values())
     command = ["regression", "cases", "--parsers", "kimi_k2_instruct", "--cases", "canonical", "--json"]
     cases = {case["name"]: case for case in json.loads(CliRunner().invoke(app, command).stdout)}

@@ -145,28 +145,21 @@ def test_diff_exits_by_what_regressed(tmp_path: Path) -> None:
     assert fixed.exit_code == 0
 
 
-@pytest.mark.parametrize(
-    ("models", "message"),
-    [
-        ("no-such-model", "unknown model"),
-        ("gpt-oss", "not driven in process"),
-    ],
-)
-def test_a_model_that_cannot_be_run_is_a_wrong_use(models: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        select_families("", models, "in-process")
+def test_an_unknown_model_is_a_wrong_use() -> None:
+    with pytest.raises(UsageError, match="unknown model"):
+        select_families("", "no-such-model")
 
 
 def test_models_are_run_through_the_families_with_their_parsers() -> None:
-    assert [family.name for family in select_families("", "qwen3", "in-process")] == ["qwen3_thinking"]
-    assert [family.name for family in select_families("", "gpt-oss,llama3.1", "http")] == [
+    assert [family.name for family in select_families("", "qwen3")] == ["qwen3_thinking"]
+    assert [family.name for family in select_families("", "gpt-oss,llama3.1")] == [
         "openai",
         "llama3_json",
     ]
-    both = select_families("hermes,longcat", "hermes3,qwen3", "http")
+    both = select_families("hermes,longcat", "hermes3,qwen3")
     assert len(both) == len({family.name for family in both})
     assert {"hermes", "hermes_special", "longcat", "qwen3_thinking"} <= {family.name for family in both}
-    assert [family.name for family in select_families("", "", "http")] == list(load_families())
+    assert [family.name for family in select_families("", "")] == list(load_families())
 
 
 def test_every_family_renders_meanings_and_gives_reasons_for_the_others() -> None:

@@ -86,6 +86,7 @@ class CaseInput(StrictModel):
         truncated: whether it is parsed truncated after each of its tokens, in place of once to its end.
         call_ids: what its calls are identified by, where the text says it.
         max_tokens: of a request for it; None: no limit.
+        cpu_s: CPU time that measuring its cost may take in one delivery; None: the engine's own.
         grown: the lengths of an answer that grows, the shortest first: its cost is measured, not its answer.
     """
 
@@ -101,6 +102,7 @@ class CaseInput(StrictModel):
     truncated: bool = False
     call_ids: tuple[str, ...] = ()
     max_tokens: int | None = None
+    cpu_s: float | None = None
     grown: tuple[Grown, ...] = ()
 
     @property
@@ -161,7 +163,8 @@ class Case:
         expected = self.expected
         rules = {"refused": expected.refused, "calls_allowed": expected.calls_allowed}
         sets = [sorted(names) for names in (expected.functions, expected.words, expected.values)]
-        return [self.input.model_dump(exclude={"max_tokens"}), repr(expected.meaning), rules, *sets]
+        excluded = {"max_tokens"} if self.input.cpu_s else {"max_tokens", "cpu_s"}
+        return [self.input.model_dump(exclude=excluded), repr(expected.meaning), rules, *sets]
 
 
 @dataclass(frozen=True)

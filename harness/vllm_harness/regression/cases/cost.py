@@ -15,8 +15,8 @@ import yaml
 
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.regression.cases.case import Case, CaseInput, CaseSet, Expected, Grown, Run, Topic
-from vllm_harness.regression.cases.meanings import Meanings, marker_tokens, markers
-from vllm_harness.scripted.dialects import DialectError, render
+from vllm_harness.regression.cases.meanings import Meanings
+from vllm_harness.scripted.dialects import DialectError, find_dialect, render
 from vllm_harness.scripted.families import Family
 from vllm_harness.scripted.meaning import Meaning, ToolCall
 
@@ -33,8 +33,9 @@ _PROPERTY = {
     "description": "What the function is told about one of the things that it works on, in a sentence.",
     "properties": {"kind": {"type": "string", "enum": ["one", "another", "none"]}, "n": {"type": "integer"}},
 }
+
 _PROPERTIES = 12
-"""Of each tool where the tools are what grows."""
+"""Of each tool that is not small, where the tools are what grows."""
 
 
 class Growing(StrEnum):
@@ -61,6 +62,7 @@ class GrowingAnswer(StrictModel):
     after: str = ""
     cut: bool = False
     most: int | None = None
+    small: bool = False
     tool_parsers: tuple[str, ...] = ()
     served: bool = False
 
@@ -111,7 +113,9 @@ def cost_cases(family: Family, meanings: Meanings) -> CaseSet:
         except DialectError as error:
             left_out[answer.name] = error.message
             continue
-        many = tuple(_many_tools(answer.most or 0)) if answer.grows is Growing.TOOLS else ()
+        many = (
+            tuple(_many_tools(answer.most or 0, small=answer.small)) if answer.grows is Growing.TOOLS else ()
+        )
         tools = (*meanings.tools_offered(), *many) if family.tool_parser else ()
         for name, grown in lengths:
             input_ = CaseInput(name=name, text=grown[0].text, tools=tools, grown=grown)
@@ -121,8 +125,6 @@ def cost_cases(family: Family, meanings: Meanings) -> CaseSet:
 
 def _lengths(family: Family, answer: GrowingAnswer) -> Iterator[tuple[str, tuple[Grown, ...]]]:
     """The names of the cases of an answer, each with its lengths."""
-    if family.form is None:
-        raise DialectError("the family's format is code", hint="there are no pieces of it to repeat")
     if answer.grows is Growing.REASONING and family.reasoning_parser is None:
         raise DialectError("the family has no reasoning parser", hint="leave the reasoning out")
     if answer.grows not in (Growing.TEXT, Growing.REASONING) and family.tool_parser is None:
@@ -153,7 +155,7 @@ def _halves(most: int) -> list[int]:
 
 def _tokens(family: Family, text: str) -> int:
     """How many tokens a text is where each marker is one, and each other byte."""
-    for token in sorted(marker_tokens(family), key=len, reverse=True):
+    for token in sorted(find_dialect(family.dialect).tokens, key=len, reverse=True):
         text = text.replace(token, "\0")
     return max(1, len(text.encode()))
 
@@ -190,7 +192,9 @@ def _raw(family: Family, answer: GrowingAnswer) -> Iterator[tuple[str, str, str,
     parts = (answer.before, answer.raw, answer.after)
     wanted = {*Template("".join(parts)).get_identifiers()}
     pieces = _pieces(family, wanted)
-    every = dict.fromkeys((*markers(family), *marker_tokens(family))) if "marker" in wanted else ("",)
+    dialect = find_dialect(family.dialect)
+    own = dialect.calls if family.tool_parser else ()
+    every = dict.fromkeys((*own, *dialect.tokens)) if "marker" in wanted else ("",)
     for marker in every:
         start, unit, rest = (Template(part).substitute(pieces, marker=marker) for part in parts)
         if not unit:
@@ -200,17 +204,16 @@ def _raw(family: Family, answer: GrowingAnswer) -> Iterator[tuple[str, str, str,
 
 def _pieces(family: Family, wanted: set[str]) -> dict[str, str]:
     """The pieces of a family's format that raw text names."""
-    assert family.form is not None
+    dialect = find_dialect(family.dialect)
     pieces: dict[str, str] = {}
     if "think" in wanted:
-        thoughts = family.form.thoughts
-        pieces["think"] = (thoughts.open or thoughts.tail).strip() if thoughts else ""
+        pieces["think"] = dialect.thoughts[0] if dialect.thoughts else ""
     if not wanted - {"think"}:
         return pieces
     if family.tool_parser is None:
         raise DialectError("the family has no tool parser", hint="leave the calls out")
     call = _body(family, Meaning.of(calls=(_CALL,)))
-    own = markers(family) or (call[:1],)
+    own = dialect.calls or (call[:1],)
     opened = min((marker for marker in own if marker in call), key=call.find, default=call[:1])
     to_value = call.partition(_PLACE)[0]
     return {
@@ -233,9 +236,7 @@ def _body(family: Family, meaning: Meaning) -> str:
 
 def _end(family: Family, text: str) -> str:
     """What ends the turn of a text."""
-    assert family.form is not None
-    frame = family.form.frame
-    return next(end for end in (frame.end_after_calls or frame.end, frame.end) if text.endswith(end))
+    return next(end for end in find_dialect(family.dialect).ends if text.endswith(end))
 
 
 def _nested(depth: int) -> list[Any]:
@@ -245,8 +246,10 @@ def _nested(depth: int) -> list[Any]:
     return value
 
 
-def _many_tools(count: int) -> Iterator[dict[str, Any]]:
+def _many_tools(count: int, *, small: bool) -> Iterator[dict[str, Any]]:
     properties = {f"property_{number}": _PROPERTY for number in range(_PROPERTIES)}
+    if small:
+        properties = {"n": {"type": "integer"}}
     schema = {"type": "object", "properties": properties, "required": sorted(properties)}
     for number in range(count):
         yield {"type": "function", "function": {"name": f"function_{number}", "parameters": schema}}

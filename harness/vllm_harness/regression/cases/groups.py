@@ -280,7 +280,7 @@ def _look_alikes(family: Family, meanings: Meanings) -> CaseSet:
 
 
 def _properties(family: Family, generation: Generation) -> CaseSet:
-    found = generate(family, generation.budget, generation.seed) if family.form else []
+    found = generate(family, generation.budget, generation.seed)
     cases = [
         generated_case(family, generated, f"property {number}") for number, generated in enumerate(found)
     ]

@@ -12,8 +12,7 @@ import yaml
 from pydantic import Field
 
 from vllm_harness.files.strict import StrictModel
-from vllm_harness.scripted.dialects import DialectError, render
-from vllm_harness.scripted.dialects.form import Form
+from vllm_harness.scripted.dialects import Dialect, DialectError, find_dialect, render
 from vllm_harness.scripted.families import Family
 from vllm_harness.scripted.meaning import Meaning, ToolCall
 
@@ -103,11 +102,9 @@ class MalformedText(NamedTuple):
 
 def malformed_texts(family: Family) -> Iterator[MalformedText]:
     """The malformed texts of a family."""
-    form = family.form
-    if form is None or family.tool_parser is None:
+    if family.tool_parser is None:
         return
-    table = load_malformed()
-    ends = (form.frame.end_after_calls or form.frame.end, form.frame.end)
+    dialect, table = find_dialect(family.dialect), load_malformed()
     for base in table.texts:
         if base.reasoning is not None and family.reasoning_parser is None:
             continue
@@ -116,14 +113,14 @@ def malformed_texts(family: Family) -> Iterator[MalformedText]:
         try:
             text = render(family.dialect, base.meaning)
         except DialectError:
-            yield from _beyond(form, base, called)
+            yield from _beyond(dialect, base, called)
             continue
         if base.name in table.truncated:
             yield MalformedText(f"{base.name}, cut off", text, truncated=True, functions=called)
-        end = next(end for end in ends if text.endswith(end))
+        end = next(end for end in dialect.ends if text.endswith(end))
         body = text.removesuffix(end)
         for change in table.changes:
-            changed = change.apply(body, form.thoughts.close if form.thoughts else "")
+            changed = change.apply(body, dialect.thoughts[1] if dialect.thoughts else "")
             if changed != body:
                 yield MalformedText(
                     f"{base.name}, {change.name}",
@@ -135,10 +132,12 @@ def malformed_texts(family: Family) -> Iterator[MalformedText]:
                 )
 
 
-def _beyond(form: Form, base: BaseText, called: frozenset[str]) -> Iterator[MalformedText]:
+def _beyond(dialect: Dialect, base: BaseText, called: frozenset[str]) -> Iterator[MalformedText]:
     """A text that the format has no place for, though its parser may take it: none of it may be lost."""
+    if dialect.render_anyway is None:
+        return
     try:
-        text = form.render_anyway(base.meaning)
+        text = dialect.render_anyway(base.meaning)
     except DialectError:
         return
     cities = {str(arguments["city"]) for call in base.calls for arguments in call.values()}

@@ -23,7 +23,7 @@ def measure_all(
 
     Args:
         environment: whose vLLM parses.
-        case_sets: families whose dialect is data, with the inputs of cases.
+        case_sets: families, with the inputs of cases.
 
     Raises:
         InProcessError: vLLM does not import, or takes several times longer than its deadlines allow.

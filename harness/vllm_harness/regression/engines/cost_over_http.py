@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,11 +16,20 @@ from vllm_harness.environments.spec import Environment
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Api, Delivery
 from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve
-from vllm_harness.regression.engines.over_http import Client, entry_of, served_by
-from vllm_harness.scripted.families import Family
+from vllm_harness.regression.engines.over_http import Client, served_by
+from vllm_harness.scripted.families import Family, entry_of
 
-LONGEST = 4400
-"""Characters of the longest answer, about: a stand-in generates some hundred tokens a second."""
+LONGEST, LONGEST_OF_CHAT = 4400, 17_000
+"""Characters of the longest answer, about: a stand-in generates some hundred tokens a second.
+
+Chat Completions show what the parsers take, the other APIs what they add to it.
+"""
+CONTEXT = 24_576
+"""Tokens of a prompt with many tools, or of an answer."""
+ARGS = ("--max-model-len", str(CONTEXT), "--num-gpu-blocks-override", "2048")
+OVERRIDES = json.dumps({"max_position_embeddings": CONTEXT})
+TOLD_S = 0.1
+"""CPU time, ten ticks of its clock, below which the figure of a process tells nothing: it counts as 0."""
 PAUSE_S = 0.01
 """Between two requests of the other client."""
 REQUEST_S = 120.0
@@ -87,42 +97,49 @@ def measure_served(
         StartupError: the server does not start.
     """
     entry = entry_of(family)
-    with served_by(entry, lane="scripted", vllm=environment, frontend=frontend) as server:
+    args = ARGS if family.form is None else (*ARGS, "--hf-overrides", OVERRIDES)
+    env = {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}  # its tokenizer says less
+    with served_by(entry, lane="scripted", vllm=environment, args=args, env=env, frontend=frontend) as server:
         process = psutil.Process(server.pid)
         other = WaitingClient(server.url_for("/version"), process)
         for input_ in inputs:
             lengths = list(_lengths(input_))
-            client = Client(server, family, lengths)
+            client = Client(server, family, [length for _, length in lengths])
             for delivery in input_.deliveries:
                 if frontend == "python" or delivery.api is not Api.RESPONSES:
-                    measured = _measured(client, other, process, lengths, delivery)
+                    most = LONGEST_OF_CHAT if delivery.api is Api.CHAT else LONGEST
+                    chosen = [each for each in lengths if len(each[1].text) <= most]
+                    measured = _measured(client, other, process, chosen, delivery)
                     place = {"family": family.name, "case": input_.name, "delivery": delivery}
                     yield Answer.model_validate({**place, **measured})
 
 
-def _lengths(input_: CaseInput) -> Iterator[CaseInput]:
-    """The lengths of a growing answer that a server generates in time, as inputs of their own."""
+def _lengths(input_: CaseInput) -> Iterator[tuple[int, CaseInput]]:
+    """The lengths of a growing answer that a server generates in time: its size, and an input of its own."""
     for number, grown in enumerate(input_.grown):
-        if len(grown.text) <= LONGEST:
-            own = {"name": f"{input_.name}, length {number}", "text": grown.text, "grown": ()}
-            yield input_.model_copy(update=own)
+        if len(grown.text) <= LONGEST_OF_CHAT:
+            name, tools = f"{input_.name}, length {number}", input_.tools[: grown.tools]
+            own = {"name": name, "text": grown.text, "tools": tools, "grown": ()}
+            yield grown.tools or len(grown.text), input_.model_copy(update=own)
 
 
 def _measured(
     client: Client,
     other: WaitingClient,
     process: psutil.Process,
-    lengths: Sequence[CaseInput],
+    lengths: Sequence[tuple[int, CaseInput]],
     delivery: Delivery,
 ) -> dict[str, Curve | AnswerError]:
     """The curve of one answer in one delivery, or the error that ended it."""
     points = []
-    for input_ in lengths:
+    for size, input_ in lengths:
         computed = cpu_s(process)
         with other.waiting():
             answer = client.answer(input_, delivery)
         if answer.error is not None:
             return {"error": answer.error}
         taken = cpu_s(process) - computed
-        points.append(CostPoint(size=len(input_.text), cpu_s=taken, longest_s=other.longest_s))
+        points.append(
+            CostPoint(size=size, cpu_s=taken if taken >= TOLD_S else 0.0, longest_s=other.longest_s)
+        )
     return {"curve": Curve(points=tuple(points))}

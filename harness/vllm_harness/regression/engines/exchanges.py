@@ -76,6 +76,10 @@ def _chat_with_stop(input_: CaseInput, name: str) -> dict[str, Any]:
     return {**_chat(input_, name, stream=True), "stop": [STOP_STRING]}
 
 
+def _messages_with_stop(input_: CaseInput, name: str) -> dict[str, Any]:
+    return {**_messages(input_, name, stream=True), "stop_sequences": [STOP_STRING]}
+
+
 def _user_message(input_: CaseInput, name: str) -> str:
     """Its first line is the name that selects the script."""
     return f"{name}\n{input_.user_message}" if input_.user_message else name
@@ -240,6 +244,7 @@ _EXCHANGES: Mapping[tuple[Api, Shape], Exchange] = {
         _RESPONSES_PATH, partial(_responses, stream=False), _read_responses
     ),
     (Api.MESSAGES, Shape.WHOLE): Exchange(_MESSAGES_PATH, partial(_messages, stream=False), _read_messages),
+    (Api.MESSAGES, Shape.HELD_BACK): Exchange(_MESSAGES_PATH, _messages_with_stop, _read_messages_stream),
 }
 
 

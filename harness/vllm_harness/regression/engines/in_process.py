@@ -22,9 +22,10 @@ from vllm_harness.errors import HarnessError
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.engines.answer import Answer
-from vllm_harness.scripted.families import Family, family_entry
-from vllm_harness.scripted.standin import build_stand_in
+from vllm_harness.scripted.families import Family, entry_of
+from vllm_harness.server.launch import fetched_stand_in
 from vllm_harness.server.leases.ending import ended_by
+from vllm_harness.terminal.status import quiet
 
 WORKERS = Path(__file__).parents[1] / "workers"
 _SCRIPT = WORKERS / "vllm_harness_parse.py"
@@ -58,7 +59,7 @@ def parse_all(
 
     Args:
         environment: whose vLLM parses.
-        case_sets: families whose dialect is data, with the inputs of cases.
+        case_sets: families, with the inputs of cases.
         limit_s: for all of them.
         coverage: measures what of vLLM's parsers runs.
 
@@ -198,14 +199,21 @@ def by_case_set(lines: Iterable[str]) -> Iterator[list[Answer]]:
 
 def worker_family(family: Family, inputs: Sequence[CaseInput]) -> dict[str, Any]:
     """A family and its cases as the script in vLLM's interpreter reads them."""
-    entry = family_entry(family)
-    assert entry.stand_in is not None
+    missing, tokenizer = "", ""
+    env: dict[str, str] = {}
+    try:
+        tokenizer, _, env = fetched_stand_in(entry_of(family), quiet)
+    except HarnessError as error:  # of one family, which keeps the others from nothing
+        missing = error.message
     return {
         "name": family.name,
         "tool_parser": family.tool_parser,
         "reasoning_parser": family.reasoning_parser,
         "plugin": family.plugin,
-        "tokenizer": str(build_stand_in(entry, Path(entry.stand_in.tokenizer))),
+        "missing": missing,
+        "tokenizer": tokenizer,
+        "env": env,
+        "harmony": family.form is None,
         "request": family.request,
         "cases": [_worker_case(input_) for input_ in inputs],
     }

@@ -18,14 +18,14 @@ from typing import Any
 
 import requests
 
-from vllm_harness.configuration.model_entries import Frontend, ModelEntry, load_models
+from vllm_harness.configuration.model_entries import Frontend, ModelEntry
 from vllm_harness.environments.spec import Environment
 from vllm_harness.regression.cases.case import CaseInput
-from vllm_harness.regression.cases.delivery import Api, Delivery, Load, Shape, deliveries
+from vllm_harness.regression.cases.delivery import Api, Delivery, Load, Shape
 from vllm_harness.regression.engines.answer import Answer, AnswerError
 from vllm_harness.regression.engines.exchanges import exchange_of, http_error
 from vllm_harness.scripted.book import BookRule, Raw, When
-from vllm_harness.scripted.families import Family, family_entry
+from vllm_harness.scripted.families import Family, entry_of
 from vllm_harness.server.leases.ending import ended_by
 from vllm_harness.server.remote import RemoteServer
 
@@ -35,7 +35,6 @@ WHOLE_ANSWER = 1000
 REQUEST_S = 120.0
 _NO_MARKER = str.maketrans("<>[]|｜", "()()!!")
 """A case's name is the user message, and its markers would stand in the prompt."""
-_LOAD_DELIVERIES = deliveries("chat:whole chat:tokens_1")
 Mismatches = Callable[[Answer], bool]
 
 
@@ -120,21 +119,13 @@ def request_under_load(
     entry = entry_of(family)
     with served_by(entry, lane="scripted", vllm=environment, frontend=frontend) as server:
         client = Client(server, family, inputs)
-        for delivery in _LOAD_DELIVERIES:
+        for delivery in dict.fromkeys(delivery for input_ in inputs for delivery in input_.deliveries):
             alone = [client.answer(input_, delivery) for input_ in inputs]
             with ThreadPoolExecutor(len(inputs)) as pool:
                 together = list(pool.map(client.answer, inputs, [delivery] * len(inputs)))
             for pair in zip(alone, together, strict=True):
                 for answer, load in zip(pair, (Load.ALONE, Load.TOGETHER), strict=True):
                     yield answer.model_copy(update={"delivery": replace(delivery, load=load)})
-
-
-def entry_of(family: Family) -> ModelEntry:
-    """What is served: its stand-in with a synthetic tokenizer, or where its format is code, its own."""
-    if family.form is None:
-        assert family.entry is not None
-        return load_models().get(family.entry)
-    return family_entry(family)
 
 
 def _servers(

@@ -1,8 +1,8 @@
 """Measures what vLLM's parsers take over answers that grow. Run by a server's interpreter.
 
 Standard input has one JSON object: `families`, as for `vllm_harness_parse`, whose cases have their lengths in
-`grown`, and `deadline_s`, the CPU time that a case may take in one delivery. Standard output gets one JSON
-object a case and delivery, with the curve of its cost.
+`grown`, and `deadline_s`, the CPU time that a case without its own may take in one delivery. Standard
+output gets one JSON object a case and delivery, with the curve of its cost.
 """
 
 import gc
@@ -21,7 +21,10 @@ import vllm_harness_parse as parse
 FEWEST = 4
 """Lengths that tell how a curve grows: before there are so many, only the last resort ends it."""
 RESORT = 4
-"""How many times its deadline one length may take at most."""
+"""How many times the deadline of all cases one length may take at most, whatever its own deadline.
+
+A curve that is ended before it has enough lengths counts as steep.
+"""
 REPEATED_S = 0.05
 """What takes less is measured again, and the least counts."""
 REPEATS = 2
@@ -117,13 +120,15 @@ def _point(answer: _Answer) -> dict[str, Any]:
     return {"size": answer.size, "cpu_s": total, "longest_s": longest, "peak_bytes": peak}
 
 
-def _curve(parsers: Any, case: dict[str, Any], streamed: bool, deadline_s: float) -> dict[str, Any]:
+def _curve(
+    parsers: Any, case: dict[str, Any], streamed: bool, deadline_s: float, resort_s: float
+) -> dict[str, Any]:
     points: list[dict[str, Any]] = []
     for grown in case["grown"]:
         answer = _Answer(parsers, case, grown, streamed)
         gc.collect()
         gc.disable()
-        signal.setitimer(signal.ITIMER_PROF, RESORT * deadline_s, deadline_s)
+        signal.setitimer(signal.ITIMER_PROF, resort_s, deadline_s)
         try:
             points.append(_point(answer))
         except _Late:
@@ -156,8 +161,9 @@ def _answers(number: int, family: dict[str, Any], deadline_s: float) -> Iterator
     for case in family["cases"]:
         for delivery in case["deliveries"]:
             answer = {**place, "case": case["name"], "delivery": delivery["code"]}
+            streamed, most_s = delivery["shape"] != "whole", case["cpu_s"] or deadline_s
             try:
-                yield {**answer, "curve": _curve(parsers, case, delivery["shape"] != "whole", deadline_s)}
+                yield {**answer, "curve": _curve(parsers, case, streamed, most_s, RESORT * deadline_s)}
             except Exception as error:
                 yield {**answer, "error": parse._error(error)}
 

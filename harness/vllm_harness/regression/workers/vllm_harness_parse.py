@@ -204,8 +204,15 @@ class _Family:
     def __init__(self, number: int, family: dict[str, Any]) -> None:
         if "coverage" in sys.modules:
             sys.modules["coverage"].Coverage.current().switch_context(family["name"])
+        if family["missing"]:
+            raise FileNotFoundError(family["missing"])
         if family["plugin"]:
             ToolParserManager.import_tool_parser(family["plugin"])
+        os.environ.update(family["env"])
+        if family["harmony"]:
+            from vllm.entrypoints.openai.parser.harmony_utils import get_encoding
+
+            get_encoding()  # a server has read it when it is ready
         self.number = number
         self.family = family
         self.tokenizer = tokenizer_of(family["tokenizer"])
@@ -215,6 +222,7 @@ class _Family:
             reasoning_parser_name=family["reasoning_parser"],
             enable_auto_tools=family["tool_parser"] is not None,
             model_name="m",
+            **({"is_harmony": True} if family["harmony"] else {}),
         )
 
     @cached_property
@@ -285,6 +293,8 @@ class _Family:
         return len(ids)
 
     def _prompt(self, case: dict[str, Any]) -> list[int]:
+        if self.family["harmony"]:  # vLLM writes the rest without the tokenizer; its parser does not read it
+            return list(self.tokenizer.encode("<|start|>assistant", add_special_tokens=False))
         prompt: list[int] = self.tokenizer.apply_chat_template(
             [{"role": "user", "content": case["user_message"] or "Hi."}],
             tools=case["tools"] or None,

@@ -7,6 +7,7 @@ from functools import cache
 
 from vllm_harness.scripted.dialects import harmony
 from vllm_harness.scripted.dialects.dialect import Dialect, DialectError
+from vllm_harness.scripted.dialects.form import Form
 from vllm_harness.scripted.dialects.forms import load_forms
 from vllm_harness.scripted.meaning import Meaning
 
@@ -17,9 +18,25 @@ __all__ = ["Dialect", "DialectError", "find_dialect", "load_dialects", "load_for
 def load_dialects() -> dict[str, Dialect]:
     """All dialects by name: Harmony, which is code, and those that are data."""
     return {harmony.DIALECT.name: harmony.DIALECT} | {
-        form.name: Dialect(form.name, form.source, form.render, form.render_constrained, form.markers)
-        for form in load_forms().values()
+        form.name: _of_form(form) for form in load_forms().values()
     }
+
+
+def _of_form(form: Form) -> Dialect:
+    thoughts, calls, frame = form.thoughts, form.calls, form.frame
+    around_calls = calls.tokens or (calls.open.strip(), calls.marker.strip(), calls.close.strip())
+    return Dialect(
+        form.name,
+        form.source,
+        form.render,
+        form.render_constrained,
+        form.markers,
+        ends=(frame.end_after_calls or frame.end, frame.end),
+        thoughts=((thoughts.open or thoughts.tail).strip(), thoughts.close) if thoughts else None,
+        calls=tuple(dict.fromkeys(filter(None, around_calls))),
+        tokens=(*calls.tokens, *(thoughts.tokens if thoughts else ())),
+        render_anyway=form.render_anyway,
+    )
 
 
 def find_dialect(name: str) -> Dialect:

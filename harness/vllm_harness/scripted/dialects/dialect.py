@@ -27,6 +27,11 @@ class Dialect:
         render_constrained: the same under a grammar (structured output, required or named tools), which
             leaves no room for blanks that the model likes to write; by default as `render`.
         markers: what has a meaning of its own in the format, and so stands in no text.
+        ends: what the model generates to end a turn, that with calls first.
+        thoughts: what stands before and after thoughts; None: the format has none.
+        calls: what stands before and after calls.
+        tokens: the markers of calls and thoughts that are one token each.
+        render_anyway: the turn of a model that keeps to no order and number of parts; None: there is none.
     """
 
     name: str
@@ -34,6 +39,11 @@ class Dialect:
     render: Callable[[Meaning], str]
     render_constrained: Callable[[Meaning], str] | None = None
     markers: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    thoughts: tuple[str, str] | None = None
+    calls: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
+    render_anyway: Callable[[Meaning], str] | None = None
 
 
 def refuse_markers(text: str, markers: Iterable[str], dialect: str) -> None:

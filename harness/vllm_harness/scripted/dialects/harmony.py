@@ -79,5 +79,13 @@ def _plain(text: str) -> str:
 
 
 DIALECT = Dialect(
-    _NAME, "https://github.com/openai/harmony/blob/main/docs/format.md", render, render_constrained, _MARKERS
+    _NAME,
+    "https://github.com/openai/harmony/blob/main/docs/format.md",
+    render,
+    render_constrained,
+    _MARKERS,
+    ends=("<|call|>", "<|return|>"),
+    thoughts=("<|channel|>analysis<|message|>", "<|end|>"),
+    calls=("<|channel|>", "<|constrain|>", "<|message|>"),
+    tokens=_MARKERS,
 )
