@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
@@ -121,3 +123,22 @@ def test_unknown_response_is_not_found(openai_client: OpenAI, check_body: Check)
     with pytest.raises(openai.NotFoundError) as caught:
         openai_client.responses.retrieve("resp_does_not_exist")
     check_body(caught.value.response.json())
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.covers("VC-025")
+def test_prompt_is_found_in_the_cache_under_its_salt_alone(
+    responses: Responses, script: ScriptWriter
+) -> None:
+    """The usage tells it, streamed and not. The salts are new, as the server's cache outlives a test."""
+    script("Yes.", times=4)
+    salts = [uuid4().hex, uuid4().hex]
+    long = "This is a long prompt that fills several blocks of the cache. " * 40
+    cached = []
+    for salt, stream in ((salts[0], False), (salts[1], False), (salts[0], False), (salts[0], True)):
+        more = {"extra_body": {"cache_salt": salt}}
+        answer = responses.stream(long, **more).terminal if stream else responses.create(long, **more)
+        assert answer.usage is not None
+        cached.append(answer.usage.input_tokens_details.cached_tokens)
+    assert cached[:2] == [0, 0]
+    assert cached[2] == cached[3] > answer.usage.input_tokens // 2
