@@ -411,7 +411,8 @@ def _for_messages(step: Step) -> Json:
     elif step.effort:
         request["output_config"] = {"effort": step.effort}
     if step.format:
-        request["output_config"] = {"format": {"type": "json_schema", "schema": FORMAT}}
+        config = request.setdefault("output_config", {})
+        config["format"] = {"type": "json_schema", "schema": FORMAT}
     return request
 
 

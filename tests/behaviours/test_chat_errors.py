@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import openai
@@ -75,6 +76,29 @@ def test_wrong_part(role: str, part: dict[str, Any], words: str, param: str | No
 def test_number_that_is_none_or_infinite(name: str, number: str, chat: Chat) -> None:
     request = json.dumps({"model": chat.server.model, "messages": ASK, "max_tokens": 5, name: 0})
     chat.refused(request.replace(f'"{name}": 0', f'"{name}": {number}').encode(), f"{name} must be")
+
+
+@pytest.mark.covers("VC-029", "VC-035")
+@pytest.mark.parametrize("name", ["logit_bias", "stop_token_ids", "allowed_token_ids"])
+def test_token_that_there_is_not(name: str, chat: Chat) -> None:
+    """Refused by its name, from the first id beyond the vocabulary on, whose size the refusal tells."""
+    far = chat.refused({"logit_bias": {"100000000": 1}}, "logit_bias")
+    size = re.search(r"ocabulary size: (\d+)", far["message"])
+    assert size is not None, far["message"]
+    for token in (int(size[1]), -1):
+        error = chat.refused({name: {str(token): 1} if name == "logit_bias" else [token]}, name)
+        assert error["param"] == name
+
+
+@pytest.mark.covers("VC-037")
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON;charset=UTF-8"])
+def test_json_by_each_of_its_names(kind: str, chat: Chat, script: ScriptWriter) -> None:
+    """A media type may have parameters, and case does not matter in it (RFC 9110, 8.3.1)."""
+    script("Served.")
+    request = {"model": chat.server.model, "messages": ASK, "max_tokens": 20 if script.exact else 1}
+    answer = chat.post("/v1/chat/completions", request, **{"Content-Type": kind})
+    assert answer.status_code == 200, answer.text
+    chat.check("check_body")(answer.json())
 
 
 @pytest.mark.covers("VC-029", "VC-037")

@@ -75,6 +75,8 @@ def test_streamed_logprobs_equal_the_body(tokens: int, chat: Chat, script: Scrip
     for entry, other in zip(got, expected, strict=True):
         assert entry.logprob == pytest.approx(other.logprob, abs=0.05)
         assert {top.token for top in entry.top_logprobs} == {top.token for top in other.top_logprobs}
+        assert all(top.bytes == entry.bytes for top in entry.top_logprobs if top.token == entry.token)
+        assert any(top.token == entry.token for top in entry.top_logprobs)
 
 
 @pytest.mark.vllm_scripted

@@ -143,8 +143,12 @@ def test_reasoning_of_a_finished_turn_is_dropped(chat: Chat, script: ScriptWrite
 @pytest.mark.covers("VT-016", "VC-014")
 @pytest.mark.parametrize(
     "off",
-    [{"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning_effort": "none"}],
-    ids=["template", "effort"],
+    [
+        {"chat_template_kwargs": {"enable_thinking": False}},
+        {"reasoning_effort": "none"},
+        {"reasoning_effort": "high", "chat_template_kwargs": {"enable_thinking": False}},
+    ],
+    ids=["template", "effort", "template beats effort"],
 )
 def test_reasoning_switched_off(off: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
     """vllm#40466: the whole stream came as reasoning. The prompt closes the thoughts by itself."""

@@ -13,7 +13,7 @@ from vllm_harness.server.remote import RemoteServer
 
 pytestmark = [
     pytest.mark.vllm_scripted,
-    pytest.mark.vllm_model("qwen3"),
+    pytest.mark.vllm_model("qwen3", "gpt-oss"),
     pytest.mark.vllm_needs("messages"),
     pytest.mark.timeout(400),
 ]

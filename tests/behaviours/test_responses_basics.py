@@ -146,3 +146,22 @@ def test_what_a_cold_prompt_writes_a_warm_one_reads(
     assert 0 < written["cache_write_tokens"] <= cold.input_tokens
     assert read["cached_tokens"] == written["cache_write_tokens"]
     assert read["cache_write_tokens"] == 0
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.covers("VC-025")
+def test_prompt_is_found_in_the_cache_under_its_salt_alone(
+    responses: Responses, script: ScriptWriter
+) -> None:
+    """The usage tells it, streamed and not. The salts are new, as the server's cache outlives a test."""
+    script("Yes.", times=4)
+    salts = [uuid4().hex, uuid4().hex]
+    long = "This is a long prompt that fills several blocks of the cache. " * 40
+    cached = []
+    for salt, stream in ((salts[0], False), (salts[1], False), (salts[0], False), (salts[0], True)):
+        more = {"extra_body": {"cache_salt": salt}}
+        answer = responses.stream(long, **more).terminal if stream else responses.create(long, **more)
+        assert answer.usage is not None
+        cached.append(answer.usage.input_tokens_details.cached_tokens)
+    assert cached[:2] == [0, 0]
+    assert cached[2] == cached[3] > answer.usage.input_tokens // 2

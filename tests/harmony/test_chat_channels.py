@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import openai
@@ -29,6 +30,19 @@ def test_output(case: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
     calls = [[name, arguments] for name, arguments in answers.output.calls]
     assert (answers.output.content, answers.output.reasoning, calls) == expected
     assert answers.output.finish == ("tool_calls" if calls else "stop")
+
+
+@pytest.mark.covers("VT-015", "VC-020")
+@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+def test_no_message_of_several_is_lost(stream: bool, chat: Chat, script: ScriptWriter) -> None:
+    """All are there in their order, whatever joins them."""
+    said = (("analysis", "Clouds."), ("commentary", "First."), ("analysis", "Wind."), ("final", "Then."))
+    script(
+        Raw(f"<|end|>{NEXT}".join(f"<|channel|>{where}<|message|>{text}" for where, text in said) + ENDS[0])
+    )
+    output = streamed(chat.stream()) if stream else output_of(chat.body())
+    assert re.fullmatch(r"First\.\s*Then\.", output.content)
+    assert re.fullmatch(r"Clouds\.\s*Wind\.", output.reasoning)
 
 
 @pytest.mark.parametrize("case", cases("chat_harmony_broken"))

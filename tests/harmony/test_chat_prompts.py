@@ -116,8 +116,10 @@ def test_finished_thoughts_are_dropped_running_ones_kept(chat: Chat, script: Scr
     """Harmony drops analysis once a final answer follows it, and keeps that of the running turn."""
     messages = [
         *ASK,
-        {"role": "assistant", "reasoning": "finished thought", "content": "Sun."},
+        {"role": "assistant", "reasoning": "finished thought 1", "content": "Sun."},
         {"role": "user", "content": "And now?"},
+        {"role": "assistant", "reasoning": "finished thought 2", "content": "Wind."},
+        {"role": "user", "content": "And then?"},
         {**HISTORY[1], "reasoning": "running thought"},
         HISTORY[2],
     ]

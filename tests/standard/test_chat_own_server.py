@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import requests
 from openai import OpenAI
 
-from tests.chat_api import ASK, FREE, named, output_of, streamed
+from tests.chat_api import ASK, FREE, HISTORY, named, output_of, streamed
 from tests.own_server import OwnServer
 from vllm_harness.protocol import validate_body, validate_stream
 from vllm_harness.scripted.book import Raw, ScriptBook
@@ -20,8 +21,10 @@ from vllm_harness.server.remote import RemoteServer
 pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
 
 KEY = "token-of-the-test"
+OTHER_KEY = "token-of-another-client"
+ALIAS = "the-same-by-another-name"
 FLAGS = (
-    *("--api-key", KEY, "--enable-request-id-headers", "--enable-force-include-usage"),
+    *("--api-key", KEY, OTHER_KEY, "--enable-request-id-headers", "--enable-force-include-usage"),
     *("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--max-logprobs", "3"),
     *("--return-tokens-as-token-ids", "--fingerprint-mode", "custom", "--fingerprint-value", "ours"),
     *("--exclude-tools-when-tool-choice-none", "--trust-request-chat-template"),
@@ -31,9 +34,9 @@ FLAGS = (
 
 @pytest.fixture
 def server(_vllm_target_server: RemoteServer, own_server: OwnServer) -> RemoteServer:
-    """A server of the same entry without parsers and with FLAGS."""
+    """A server of the same entry without parsers, with FLAGS and under two names."""
     bare = _vllm_target_server.entry.model_copy(update={"tool_call_parser": None, "reasoning_parser": None})
-    return own_server(FLAGS, entry=bare)
+    return own_server([*FLAGS, "--served-model-name", bare.name, ALIAS], entry=bare)
 
 
 @pytest.fixture
@@ -80,6 +83,14 @@ def test_no_entry_without_the_key(path: str, header: str | None, server: RemoteS
 
 
 @pytest.mark.covers("VC-030")
+@pytest.mark.parametrize("header", [f"bearer {KEY}", f"BEARER {KEY}", f"Bearer {OTHER_KEY}"])
+def test_entry_with_each_key_and_spelling(header: str, server: RemoteServer) -> None:
+    """Case does not matter in the name of a scheme (RFC 9110, 11.1); of several keys, each opens."""
+    answer = requests.get(server.url_for("/v1/models"), headers={"Authorization": header}, timeout=30)
+    assert answer.status_code == 200
+
+
+@pytest.mark.covers("VC-030")
 @pytest.mark.vllm_known_defect("401-without-error-object")
 def test_refused_entry_says_so_as_openai_does(server: RemoteServer) -> None:
     answer = requests.get(server.url_for("/v1/models"), timeout=30)
@@ -98,6 +109,15 @@ def test_entry_with_the_key(client: OpenAI, server: RemoteServer, book: ScriptBo
     book.script(Raw("Rain.<|im_end|>"))
     assert output_of(ask(client, server)).content == "Rain."
     assert client.models.list().data[0].id == server.model
+
+
+@pytest.mark.covers("VC-037")
+def test_model_under_each_of_its_names(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
+    names = (server.model, ALIAS)
+    assert tuple(model.id for model in client.models.list()) == names
+    book.script(Raw("Rain.<|im_end|>"), times=2)
+    for name in names:
+        assert output_of(ask(client, server, model=name)).content == "Rain."
 
 
 @pytest.mark.covers("VC-030")
@@ -249,3 +269,30 @@ def test_template_of_a_trusted_client(client: OpenAI, server: RemoteServer, book
     extra = {"chat_template": "<<{{ messages[0].content }}>>", "return_prompt_text": True}
     answer = ask(client, server, extra_body=extra)
     assert answer.prompt_text == "<<What is the weather in Paris?>>"
+
+
+@pytest.mark.covers("VC-027")
+def test_conversation_that_the_template_refuses(client: OpenAI, server: RemoteServer) -> None:
+    """The client's fault, told in the template's own words."""
+    extra = {"chat_template": "{{ raise_exception('roles must take turns') }}"}
+    with pytest.raises(openai.BadRequestError, match="roles must take turns"):
+        ask(client, server, extra_body=extra)
+
+
+PARTS = """
+{%- for message in messages %}
+{%- if message['content'] is string %}<{{ message['content'] }}>
+{%- else %}{% for part in message['content'] %}({{ part['text'] }}){% endfor %}
+{%- endif %}
+{%- endfor %}"""
+
+
+@pytest.mark.covers("VT-002")
+def test_output_of_several_parts_is_one_text(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
+    """Also where the template takes the parts of messages one by one; no part of it is lost."""
+    book.script(Raw("Rain.<|im_end|>"))
+    output = {**HISTORY[-1], "content": [{"type": "text", "text": text} for text in ("rain", "98 percent")]}
+    extra = {"chat_template": PARTS, "return_prompt_text": True}
+    answer = ask(client, server, messages=[*HISTORY[:-1], output], extra_body=extra)
+    assert "(What is the weather in Paris?)" in answer.prompt_text
+    assert re.search(r"<rain\s98 percent>$", answer.prompt_text), answer.prompt_text

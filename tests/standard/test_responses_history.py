@@ -116,9 +116,14 @@ def test_unfinished_message_is_continued(status: str, responses: Responses, scri
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VR-062")
-def test_finished_message_is_not_continued(responses: Responses, script: ScriptWriter) -> None:
+@pytest.mark.parametrize("without", [(), ("status", "id")], ids=["whole", "no status"])
+def test_finished_message_is_not_continued(
+    without: tuple[str, ...], responses: Responses, script: ScriptWriter
+) -> None:
+    """It is finished as well where nothing is said of it."""
     script("Oslo is wet.")
-    (prompt,) = messages_of(responses.create([QUESTION, WORDS], extra_body=SHOW))
+    finished = {key: value for key, value in WORDS.items() if key not in without}
+    (prompt,) = messages_of(responses.create([QUESTION, finished], extra_body=SHOW))
     assert prompt["message"].endswith(TURN)
     assert "Let me look.<|im_end|>" in prompt["message"]
 
