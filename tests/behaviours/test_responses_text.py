@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.behaviours.tools import CALL, RESPONSES_TOOL, WEATHER
 from tests.case_files import cases
 from tests.responses_api import IDS_MADE_AGAIN, Responses, expect_shape, items
 from vllm_harness.protocol.responses.schema import RESPONSE_FIELDS
@@ -154,3 +155,18 @@ def test_sampling_parameters_take_effect(responses: Responses) -> None:
         poem, max_output_tokens=24, extra_body={"repetition_penalty": 1.8}
     ).output_text
     assert repeated != greedy
+
+
+PREFIXES = {"message": "msg_", "reasoning": "rs_", "function_call": "fc_"}
+
+
+@pytest.mark.vllm_needs("tools")
+@pytest.mark.covers("VR-006", "VR-015")
+def test_id_of_an_item_says_its_kind(responses: Responses, script: ScriptWriter) -> None:
+    """As all ids of OpenAI's do, in a stream as in a body."""
+    script("It is Paris.", reasoning="A capital.", times=2)
+    script(calls=[CALL], times=2)
+    for more in ({}, {"tools": [RESPONSES_TOOL]}):
+        body, stream = responses.create(WEATHER, **more), responses.stream(WEATHER, **more)
+        for item in (*body.output, *(event.item for event in stream.of("output_item.added"))):
+            assert (item.id or "").startswith(PREFIXES[item.type]), item

@@ -246,6 +246,15 @@ def test_calls_one_after_the_other(talk: Talk, tools: Tools) -> None:
     assert len(of_usage(stream.terminal)["tool_output_tokens_per_turn"]) == 4
 
 
+@pytest.mark.covers("VM-010", "VR-013")
+def test_limit_holds_after_a_tool_has_run(talk: Talk) -> None:
+    talk.script_if_reached(runs("print(1)"), "word " * 100)
+    response = talk.api.create("Go", tools=[INTERPRETER], max_output_tokens=40)
+    assert response.status == "incomplete"
+    assert response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens"
+
+
 @pytest.mark.covers("VM-010", "LS-025", "VR-075")
 @pytest.mark.vllm_known_defect("max-tool-calls-is-ignored")
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])

@@ -133,6 +133,20 @@ def test_required_refuses(
         body(client, server, tools=[NOW, FREE], tool_choice="required", **more)
 
 
+@pytest.mark.covers("VR-067", "LS-013")
+@pytest.mark.parametrize("stream", [False, True])
+def test_one_call_at_most_over_responses(
+    stream: bool, client: OpenAI, server: RemoteServer, book: ScriptBook
+) -> None:
+    """Nothing keeps the model from a second call: the server leaves it out."""
+    book.script(Raw(native("1") + native("2") + END))
+    tool = {"type": "function", **SET["function"]}
+    request: Any = {"model": server.model, "input": "Set it.", "tools": [tool], "parallel_tool_calls": False}
+    answer: Any = client.responses.create(**request, stream=stream)
+    response = list(answer)[-1].response if stream else answer
+    assert [item.name for item in response.output if item.type == "function_call"] == ["set"]
+
+
 @pytest.mark.covers("VC-015", "VC-017")
 def test_named_call(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     """The arguments alone are said, in the one way and the other."""

@@ -100,7 +100,13 @@ def test_thoughts_may_be_hidden(stream: bool, responses: Responses, script: Scri
     """vLLM's own `include_reasoning: false`: no item and no event, but the tokens count."""
     script("It is Paris.", reasoning="A capital.")
     hidden = {"extra_body": {"include_reasoning": False}}
-    response = responses.stream(ASK, **hidden).terminal if stream else responses.create(ASK, **hidden)
+    if stream:
+        answer = responses.stream(ASK, **hidden, include=["message.output_text.logprobs"])
+        told = [entry.token for event in answer.of("output_text.delta") for entry in event.logprobs]
+        assert "capital" not in "".join(told)
+        response = answer.terminal
+    else:
+        response = responses.create(ASK, **hidden)
     assert [item.type for item in response.output] == ["message"]
     assert response.output_text.strip() == "It is Paris."
     assert response.usage is not None
