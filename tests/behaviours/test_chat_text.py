@@ -8,7 +8,8 @@ import openai
 import pytest
 
 from tests.case_files import cases
-from tests.chat_api import ASK, Chat
+from tests.chat_api import ASK, Chat, streamed
+from vllm_harness.scripted.book import Raw
 from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
 
@@ -190,3 +191,21 @@ def test_sampling_parameters_are_taken(chat: Chat, script: ScriptWriter) -> None
         min_tokens=1,
     )
     assert answers.output.content.strip() == "Good."
+
+
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_scripted
+@pytest.mark.parametrize("stream", [False, True])
+def test_echo_begins_with_the_last_message(stream: bool, chat: Chat, script: ScriptWriter) -> None:
+    """vLLM's own `echo`, of an answer that the model goes on with."""
+    script(Raw(" is blue.<|im_end|>"))
+    messages = [{"role": "user", "content": "The sky?"}, {"role": "assistant", "content": "The sky"}]
+    request: dict[str, Any] = {
+        **{"echo": True, "add_generation_prompt": False, "continue_final_message": True},
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+    if stream:
+        content = streamed(chat.stream(messages, **request)).content
+    else:
+        content = chat.body(messages, **request).choices[0].message.content or ""
+    assert content == "The sky is blue."
