@@ -81,7 +81,7 @@ def _image(api: Api, data: str) -> Json:
     url = f"data:image/png;base64,{data}"
     match api:
         case "responses":
-            return {"type": "input_image", "image_url": url, "detail": "auto"}
+            return {"type": "input_image", "image_url": url}  # without `detail`, which has a default
         case "chat":
             return {"type": "image_url", "image_url": {"url": url}}
         case _:

@@ -147,6 +147,21 @@ def test_one_call_at_most_over_responses(
     assert [item.name for item in response.output if item.type == "function_call"] == ["set"]
 
 
+@pytest.mark.covers("VR-006")
+@pytest.mark.parametrize("text", ["It is 3 <", "It is 3 <seed:tool_call"])
+def test_text_like_a_marker_ends_a_response(
+    text: str, client: OpenAI, server: RemoteServer, book: ScriptBook
+) -> None:
+    """What the parser keeps back until it knows more is there at the end of the stream."""
+    book.script(Raw(text + END))
+    tool: Any = {"type": "function", **SET["function"]}
+    events: Any = list(
+        client.responses.create(model=server.model, input="How many?", tools=[tool], stream=True)
+    )
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == text
+    assert events[-1].response.output_text == text
+
+
 @pytest.mark.covers("VC-015", "VC-017")
 def test_named_call(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     """The arguments alone are said, in the one way and the other."""
