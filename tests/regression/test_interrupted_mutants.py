@@ -99,6 +99,7 @@ def test_mutants_end_at_once(release: Environment, variables: dict[str, str], tm
     wait_for_none(variables)
 
 
+@pytest.mark.vllm_slow
 @pytest.mark.usefixtures("release")
 def test_mutants_of_a_parser_end_at_once(variables: dict[str, str], tmp_path: Path) -> None:
     kept = tmp_path / "fates.jsonl"
