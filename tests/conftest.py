@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import importlib
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +43,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the markers of this project's own tests."""
+    """Registers the markers of this project's own tests, and has Ctrl-C reach them where they send it.
+
+    A shell has what it starts in the background ignore it, with all that this starts.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "gpu: the test runs on CUDA (set where the plugin sets vllm_gpu)")
     drawn = "drawn(group, most): of the tests of a group so many run, drawn each day; --vllm-slow: all"
     config.addinivalue_line("markers", drawn)
