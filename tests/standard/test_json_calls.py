@@ -147,6 +147,22 @@ def test_one_call_at_most_over_responses(
     assert [item.name for item in response.output if item.type == "function_call"] == ["set"]
 
 
+@pytest.mark.covers("VT-007")
+@pytest.mark.parametrize("stream", [False, True])
+def test_one_call_at_most_over_chat(
+    stream: bool, client: OpenAI, server: RemoteServer, book: ScriptBook
+) -> None:
+    """The first call stays, and no other."""
+    book.script(Raw(native("1") + native("2") + END))
+    request: Any = {"tools": [SET], "parallel_tool_calls": False}
+    if stream:
+        chunks: Any = client.chat.completions.create(model=server.model, messages=ASK, stream=True, **request)
+        output = streamed(list(chunks))
+    else:
+        output = body(client, server, **request)
+    assert output.arguments == [{"x": 1, "name": "Zürich"}]
+
+
 @pytest.mark.covers("VR-006")
 @pytest.mark.parametrize("text", ["It is 3 <", "It is 3 <seed:tool_call"])
 def test_text_like_a_marker_ends_a_response(
