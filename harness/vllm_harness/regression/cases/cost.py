@@ -33,7 +33,6 @@ _PROPERTY = {
     "description": "What the function is told about one of the things that it works on, in a sentence.",
     "properties": {"kind": {"type": "string", "enum": ["one", "another", "none"]}, "n": {"type": "integer"}},
 }
-
 _PROPERTIES = 12
 """Of each tool that is not small, where the tools are what grows."""
 

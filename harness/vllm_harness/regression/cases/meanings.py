@@ -14,7 +14,7 @@ from vllm_harness.errors import UsageError
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.regression.cases.case import CaseInput, Topic
 from vllm_harness.regression.cases.delivery import DeliveryField
-from vllm_harness.scripted.dialects import DialectError, render
+from vllm_harness.scripted.dialects import DialectError, find_dialect, render
 from vllm_harness.scripted.families import Family
 from vllm_harness.scripted.meaning import Meaning, Part, Reasoning, Text, ToolCall
 
@@ -140,17 +140,12 @@ def markers(family: Family) -> tuple[str, ...]:
     """What a family's calls begin and end with, one token or several."""
     if family.form is None or family.tool_parser is None:
         return ()
-    calls = family.form.calls
-    spelled = (calls.open.strip(), calls.marker.strip(), calls.close.strip())
-    return tuple(dict.fromkeys(filter(None, calls.tokens or spelled)))
+    return find_dialect(family.dialect).calls
 
 
 def marker_tokens(family: Family) -> tuple[str, ...]:
     """The markers of its calls and thoughts that are one token each."""
-    form = family.form
-    if form is None:
-        return ()
-    return (*form.calls.tokens, *(form.thoughts.tokens if form.thoughts else ()))
+    return find_dialect(family.dialect).tokens if family.form else ()
 
 
 def marker_spans(family: Family, meaning: Meaning) -> tuple[tuple[int, int], ...]:
