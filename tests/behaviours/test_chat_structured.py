@@ -260,3 +260,25 @@ def test_what_follows_the_end_of_a_grammar_is_free(stream: bool, chat: Chat, scr
     else:
         (last,) = chat.body(**request).choices
     assert last.finish_reason == "length"
+
+
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
+@pytest.mark.covers("VC-007")
+@pytest.mark.parametrize("stream", [False, True])
+def test_format_holds_where_the_thoughts_are_behind(stream: bool, chat: Chat, script: ScriptWriter) -> None:
+    """A message that the model goes on with ends its thoughts: the format holds from the first token."""
+    begun = {"role": "assistant", "reasoning": "Hm.", "content": "The trip:"}
+    request = {
+        "model": chat.server.model,
+        "messages": [{"role": "user", "content": "A trip?"}, begun],
+        "response_format": BY_SCHEMA,
+        "stream": stream,
+        **{"add_generation_prompt": False, "continue_final_message": True},
+    }
+    script(Raw(TRIP))
+    script(Raw("Rome, three days."), expect="refused")
+    allowed, forbidden = (chat.post("/v1/chat/completions", request).text for _ in range(2))
+    assert "was refused at token 0 of" not in allowed
+    assert "was refused at token 0 of" in forbidden

@@ -95,6 +95,15 @@ def test_refusal_of_many_faults_stays_small(responses: Responses, script: Script
     check_serves(responses, script)
 
 
+@pytest.mark.covers("VR-062", "LS-032")
+def test_refusal_shows_what_was_sent(responses: Responses) -> None:
+    """vLLM fills a message of the assistant before it reads it; what it refuses is shown as it came."""
+    broken = {"type": "message", "role": "assistant", "content": [{"type": "output_text"}]}
+    answer = responses.post({"model": responses.model, "input": [broken]})
+    check_refused(responses, answer, 400, ["text"])
+    assert "annotations" not in answer.text
+
+
 @pytest.mark.covers("LS-032")
 @pytest.mark.vllm_known_defect("vllm-39624")
 @pytest.mark.vllm_needs("store")

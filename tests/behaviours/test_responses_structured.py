@@ -186,3 +186,26 @@ def test_two_grammars_are_refused(responses: Responses) -> None:
     )
     assert answer.status_code == 400
     assert "Cannot specify both structured_outputs and text.format" in answer.json()["error"]["message"]
+
+
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
+@pytest.mark.covers("VR-024", "VR-062")
+@pytest.mark.parametrize("stream", [False, True])
+def test_format_holds_where_a_message_goes_on(
+    stream: bool, responses: Responses, script: ScriptWriter
+) -> None:
+    """Its thoughts are behind: the format holds from the first token."""
+    text = {"type": "output_text", "text": "The trip:", "annotations": []}
+    begun = {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "status": "in_progress",
+        "content": [text],
+    }
+    asked = {"input": [{"role": "user", "content": "A trip?"}, begun], "text": schema_format({"enum": [7]})}
+    script(Raw("Rome, three days."), expect="refused")
+    answer = responses.post({"model": responses.model, "stream": stream, **asked})
+    assert "was refused at token 0 of" in answer.text

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from tests.chat_api import ASK, FREE, HISTORY, Chat
+from tests.own_server import OwnServer
+from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [pytest.mark.vllm_harmony, pytest.mark.vllm_needs("chat")]
@@ -79,6 +82,19 @@ def test_commentary_is_named_without_tools_too(chat: Chat, script: ScriptWriter)
     prompt = chat.prompt(ASK, **enough(script))
     assert "# Valid channels: analysis, commentary, final. Channel must be included" in prompt
     assert "<|start|>developer" not in prompt
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.covers("VC-022", "VR-043")
+@pytest.mark.parametrize(("flags", "shown"), [([], True), (["--exclude-tools-when-tool-choice-none"], False)])
+def test_tools_where_none_may_be_called(flags: list[str], shown: bool, own_server: OwnServer) -> None:
+    """By a flag of vLLM's they stay out of the prompt."""
+    server = own_server(flags)
+    with closing(ScriptBook(server.endpoint, server.entry)) as book, book.client() as client:
+        told = book.script("Rain.", keep_prompt=True)
+        client.chat.completions.create(model=server.model, messages=ASK, tools=[FREE], tool_choice="none")
+        (prompt,) = map(book.decode, book.prompts(told.name))
+    assert ("get_weather" in prompt) is shown
 
 
 @pytest.mark.covers("VC-022", "VC-020")

@@ -70,15 +70,16 @@ def test_code_interpreter_with_the_parser_context(
 ) -> None:
     """With its experimental parser context vLLM runs the call and goes on; the call keeps its output.
 
-    Thoughts are counted and can be left out, and one call at most is one.
+    Instructions are there once, thoughts are counted and can be left out, and one call at most is one.
     """
     with ToolServer("python", tmp_path) as tools:
         server = own_server(["--tool-server", tools.address], {"VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT": "1"})
         book = ScriptBook(server.endpoint, server.entry)
         api = Responses(book.client(timeout=60), server.model, request.getfixturevalue)
-        book.script(turns=[CALL, "It is 42."])
-        response = api.create("Six times seven?", tools=[INTERPRETER])
+        told = book.script(turns=[CALL, "It is 42."], keep_prompt=True)
+        response = api.create("Six times seven?", tools=[INTERPRETER], instructions="Be brief.")
         assert [call["code"] for call in tools.journal("python")] == [CODE]
+        assert [book.decode(ids).count("Be brief.") for ids in book.prompts(told.name)] == [1, 1]
         book.script(turns=[Meaning.of(reasoning=THOUGHTS, calls=CALL.calls), "It is 42."], times=2)
         thought, hidden = (
             api.create("Again?", tools=[INTERPRETER], extra_body={"include_reasoning": shown})

@@ -53,6 +53,8 @@ def test_debug_logging_leaves_the_calls(own_server: OwnServer) -> None:
     asked = [(api, row) for api, row in of_entry(server) if any(turn[0] == "call" for turn in row.turns)]
     assert {api for api, _ in asked} == {"responses", "chat", "messages"}
     prompts(server).check(asked)
+    assert server.log_path is not None
+    assert " DEBUG " in server.log_path.read_text(errors="replace")
 
 
 @QWEN3

@@ -106,11 +106,13 @@ def test_summary_stands_in_for_missing_thoughts(responses: Responses, script: Sc
 @pytest.mark.covers("VR-062")
 @pytest.mark.parametrize("status", ["in_progress", "incomplete"])
 def test_unfinished_message_is_continued(status: str, responses: Responses, script: ScriptWriter) -> None:
-    """The prompt ends within the message, and the model goes on from there."""
-    script("Oslo is wet.")
-    unfinished = {**WORDS, "status": status}
-    (prompt,) = messages_of(responses.create([QUESTION, unfinished], extra_body=SHOW))
-    assert prompt["message"].endswith("Let me look.")
+    """The prompt ends within the message, and the model goes on from there, whether it is parts or a text."""
+    script("Oslo is wet.", times=2)
+    in_parts = {**WORDS, "status": status}
+    as_text = {"role": "assistant", "content": "Let me look.", "status": status}
+    for unfinished in (in_parts, as_text):
+        (prompt,) = messages_of(responses.create([QUESTION, unfinished], extra_body=SHOW))
+        assert prompt["message"].endswith("Let me look.")
 
 
 @pytest.mark.vllm_scripted

@@ -30,6 +30,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import logging
 import multiprocessing
 import os
 import pickle
@@ -325,6 +326,7 @@ def _serve(config: Any) -> int:
     """Becomes `vllm serve`."""
     os.environ.clear()
     os.environ.update(config.env)
+    _set_log_level()
     _find_further_packages()
     tempfile.tempdir = None
     importlib.import_module("vllm_harness_shm").name_blocks(config.server_id)
@@ -335,6 +337,14 @@ def _serve(config: Any) -> int:
         sys.argv += ["--uds", _fork_proxy(int(config.argv[2]))]
     entry = importlib.import_module("vllm.entrypoints.cli.main")
     return entry.main() or 0
+
+
+def _set_log_level() -> None:
+    """Gives vLLM's logger this server's level: it took its template's, unless a file configures it."""
+    logger = logging.getLogger("vllm")
+    if logger.handlers and not os.environ.get("VLLM_LOGGING_CONFIG_PATH"):
+        for each in (logger, *logger.handlers):
+            each.setLevel(os.environ.get("VLLM_LOGGING_LEVEL", "INFO").upper())
 
 
 def _fork_proxy(port: int) -> str:

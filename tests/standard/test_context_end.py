@@ -1,0 +1,65 @@
+"""A prompt that fills the context leaves no room for an answer; with one token less there is room for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from tests.apis import APIS, PATHS, Api
+from tests.own_server import OwnServer
+from vllm_harness.scripted.book import ScriptBook
+from vllm_harness.server.remote import RemoteServer
+
+pytestmark = [
+    pytest.mark.vllm_standard,
+    pytest.mark.vllm_scripted,
+    pytest.mark.vllm_model("qwen3"),
+]
+
+CONTEXT = 256
+
+
+@pytest.fixture
+def server(own_server: OwnServer) -> RemoteServer:
+    """A server of the same entry with a short context."""
+    return own_server(["--max-model-len", str(CONTEXT)])
+
+
+@pytest.fixture
+def book(server: RemoteServer) -> Iterator[ScriptBook]:
+    """A book on it."""
+    book = ScriptBook(server.endpoint, server.entry)
+    yield book
+    book.close()
+
+
+def status_of(book: ScriptBook, model: str, api: Api, words: int) -> int:
+    """What answers a prompt that grows by a token with each word, with no limit but the context's."""
+    text = " the" * words
+    request: dict[str, Any] = {"model": model}
+    if api == "responses":
+        request |= {"input": text}
+    else:
+        request |= {"messages": [{"role": "user", "content": text}]}
+    if api == "messages":
+        request |= {"max_tokens": 1}
+    with book.client(max_retries=0) as client:
+        try:
+            client.post(PATHS[api].removeprefix("/v1"), body=request, cast_to=object)
+        except openai.APIStatusError as error:
+            return error.status_code
+    return 200
+
+
+@pytest.mark.covers("VR-074")
+@pytest.mark.parametrize("api", APIS)
+def test_last_token_of_the_context(api: Api, server: RemoteServer, book: ScriptBook) -> None:
+    told = book.script("Rain and more rain.", times=3, keep_prompt=True)
+    assert status_of(book, server.model, api, 8) == 200
+    (short,) = book.prompts(told.name)
+    words = 8 + CONTEXT - len(short)
+    assert [status_of(book, server.model, api, words - few) for few in (0, 1)] == [400, 200]
+    assert [len(prompt) for prompt in book.prompts(told.name)] == [len(short), CONTEXT - 1]
