@@ -258,6 +258,16 @@ def test_bias_forbids_a_token(chat: Chat, script: ScriptWriter) -> None:
         chat.body(allowed_token_ids=[11])
 
 
+@pytest.mark.vllm_scripted
+@pytest.mark.covers("VC-031")
+@pytest.mark.parametrize(("text", "place"), [("Rain comes.", 0), ("Then Rain comes.", 1)])
+def test_bad_word_is_forbidden(text: str, place: int, chat: Chat, script: ScriptWriter) -> None:
+    """At the beginning of a text, and behind a blank."""
+    script(chat.tokens(text), expect="refused")
+    with pytest.raises(openai.APIError, match=f"was refused at token {place}"):
+        chat.body(bad_words=["Rain"])
+
+
 @pytest.mark.covers("VC-032")
 def test_token_ids(chat: Chat, script: ScriptWriter) -> None:
     """Prompt ids in the first chunk only; the deltas' ids join to the body's; both decode to the text."""

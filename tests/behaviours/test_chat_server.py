@@ -112,7 +112,7 @@ def test_fingerprint(chat: Chat, script: ScriptWriter) -> None:
 @pytest.mark.covers("VC-028")
 def test_batch_of_conversations(chat: Chat, script: ScriptWriter) -> None:
     """One choice a conversation."""
-    script("One, two, three, four, five, six, seven, eight, nine, ten.", expect="cut")
+    script("One, two, three, four, five, six, seven, eight, nine, ten.", expect="cut", times=4)
     conversations = [ASK, [{"role": "user", "content": "Count to three."}], ASK]
     answer = chat.post(
         "/v1/chat/completions/batch",
@@ -130,6 +130,11 @@ def test_batch_of_conversations(chat: Chat, script: ScriptWriter) -> None:
     chat.check("check_body")(body, request={"n": 3})
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
     assert body["usage"]["completion_tokens"] == 24
+    alone = [
+        chat.post("/v1/chat/completions", {"model": chat.server.model, "messages": each, "max_tokens": 1})
+        for each in conversations
+    ]
+    assert body["usage"]["prompt_tokens"] == sum(each.json()["usage"]["prompt_tokens"] for each in alone)
     assert all(0 < len(choice["logprobs"]["content"]) <= 8 for choice in body["choices"])
     assert body["choices"][0]["message"] == body["choices"][2]["message"]
 

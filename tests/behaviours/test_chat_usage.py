@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.chat_api import ASK, Chat
+from tests.chat_api import ASK, FREE, HISTORY, Chat
 from vllm_harness.testing.fixtures import ScriptWriter
 
 TEXT = "one two three four five six seven eight nine ten"
@@ -92,6 +92,30 @@ def test_prompt_tokens_are_those_of_the_prompt(chat: Chat, script: ScriptWriter)
         counted = chat.post("/tokenize", {"model": chat.server.model, "messages": ASK}).json()
         assert counted["count"] == len(counted["tokens"]) == body.usage.prompt_tokens
         assert counted["tokens"] == body.prompt_token_ids  # type: ignore[attr-defined]
+
+
+@pytest.mark.vllm_standard
+@pytest.mark.covers("VC-042", "VC-025")
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"tools": [FREE]},
+        {"messages": HISTORY, "tools": [FREE]},
+        {"chat_template_kwargs": {"enable_thinking": False}},
+        {
+            "messages": [*ASK, {"role": "assistant", "content": "It"}],
+            **{"add_generation_prompt": False, "continue_final_message": True},
+        },
+    ],
+    ids=["tools", "history", "template's arguments", "goes on"],
+)
+def test_tokens_of_a_chat_are_its_prompt(more: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
+    """/tokenize makes of messages, tools and the template's arguments what a request's prompt is."""
+    script("Rain.")
+    request = {"messages": ASK, **more}
+    body = chat.body(return_token_ids=True, max_tokens=20, **request)
+    counted = chat.post("/tokenize", {"model": chat.server.model, **request}).json()
+    assert counted["tokens"] == body.prompt_token_ids  # type: ignore[attr-defined]
 
 
 @pytest.mark.vllm_scripted

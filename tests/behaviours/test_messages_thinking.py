@@ -89,6 +89,27 @@ def test_thinking_disabled_is_counted(messages: Messages, script: ScriptWriter) 
 
 
 @pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("reasoning")
+@pytest.mark.vllm_model("qwen3")
+@pytest.mark.covers("VA-021")
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"thinking": {"type": "disabled"}, "output_config": {"effort": "high"}},
+        {"chat_template_kwargs": {"enable_thinking": False}},
+    ],
+    ids=["disabled beside an effort", "template's arguments"],
+)
+def test_thinking_is_off_and_counted(more: dict[str, Any], messages: Messages, script: ScriptWriter) -> None:
+    """The prompt closes the thoughts, also for count_tokens."""
+    script(Raw(f"{PARIS}<|im_end|>"))
+    message = messages.create(FRANCE, **more)
+    assert kinds(message) == ["text"]
+    off = messages.count(FRANCE, thinking={"type": "disabled"})
+    assert message.usage.input_tokens == off == messages.count(FRANCE, **more) > messages.count(FRANCE)
+
+
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VA-021")
 @pytest.mark.parametrize("effort", ["low", "medium", "high"])
 def test_effort_is_taken(effort: str, messages: Messages, script: ScriptWriter) -> None:

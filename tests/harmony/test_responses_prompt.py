@@ -239,6 +239,21 @@ def test_output_belongs_to_the_latest_call_of_its_id(responses: Responses, scrip
     assert output.get("author", output)["name"] == "functions.get_tides"
 
 
+@pytest.mark.covers("VR-062", "VR-061")
+def test_each_part_of_the_thoughts_reaches_the_prompt(responses: Responses, script: ScriptWriter) -> None:
+    script("Sunny.")
+    parts = [{"type": "reasoning_text", "text": text} for text in ("I need the weather.", "So I look.")]
+    input_items = [
+        {"role": "user", "content": ASK},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": parts},
+        {"type": "function_call", "call_id": "c1", "name": CALL.name, "arguments": CALL.arguments_json},
+        {"type": "function_call_output", "call_id": "c1", "output": "sunny"},
+    ]
+    prompt = prompt_of(responses.create(input_items, tools=[RESPONSES_TOOL], extra_body=SHOW))
+    assert "I need the weather." in prompt
+    assert "So I look." in prompt
+
+
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-038", "VR-048", "VR-008")
 def test_output_messages_are_harmony(harmony: Any, responses: Responses, script: ScriptWriter) -> None:
