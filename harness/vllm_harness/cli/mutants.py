@@ -137,7 +137,7 @@ class _Run:
         kept.parent.mkdir(parents=True, exist_ok=True)
         found = read_coverage(kept)
         if measure_only or not len(found):
-            note("the lines that each test runs are measured once, which takes an hour of one core")
+            note("the lines that each test runs are measured once: twenty minutes of one core")
             with kept_at(kept, GOES_ON):
                 found = measure(self.package, self.suites, kept, note, parallel=self.parallel)
         notes.print(f"the lines of {len(found)} tests are known: {kept}")
