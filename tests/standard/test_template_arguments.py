@@ -1,0 +1,180 @@
+"""What the chat template is given, over each API, shown by a template that writes it down as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.apis import APIS, PATHS, Api, Json
+from tests.own_server import OwnServer
+from vllm_harness.scripted.book import ScriptBook
+
+pytestmark = [
+    pytest.mark.vllm_standard,
+    pytest.mark.vllm_scripted,
+    pytest.mark.vllm_model("qwen3"),
+    pytest.mark.vllm_needs("tools", "reasoning"),
+]
+
+NAMES = ("tools", "documents", "add_generation_prompt", "reasoning_effort", "enable_thinking", "word")
+SHOWN = ", ".join(f'"{name}": {name} | default(none)' for name in NAMES)
+TEMPLATE = '{{ {"messages": messages, ' + SHOWN + "} | tojson }}"
+PARAMETERS: Json = {"type": "object", "properties": {"city": {"type": "string"}}}
+TOOL: Json = {"name": "get_weather", "description": "Tells the weather.", "parameters": PARAMETERS}
+PARIS = '{"city": "Paris"}'
+
+HISTORIES: dict[Api, Json] = {
+    "chat": {
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Weather and tides?"},
+            {
+                "role": "assistant",
+                "reasoning": "Two questions.",
+                "content": "Let me look.",
+                "tool_calls": [
+                    {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": PARIS}},
+                    {"id": "c2", "type": "function", "function": {"name": "get_tides", "arguments": "{}"}},
+                ],
+            },
+            {"role": "tool", "tool_call_id": "c2", "content": "high"},
+            {"role": "tool", "tool_call_id": "c1", "content": "rain"},
+        ],
+        "tools": [{"type": "function", "function": TOOL}],
+    },
+    "responses": {
+        "instructions": "Be brief.",
+        "input": [
+            {"role": "user", "content": "Weather and tides?"},
+            {
+                "type": "reasoning",
+                "summary": [],
+                "content": [{"type": "reasoning_text", "text": "Two questions."}],
+            },
+            {
+                "type": "message",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": "Let me look."}],
+            },
+            {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": PARIS},
+            {"type": "function_call", "call_id": "c2", "name": "get_tides", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c2", "output": "high"},
+            {"type": "function_call_output", "call_id": "c1", "output": "rain"},
+        ],
+        "tools": [{"type": "function", **TOOL}],
+    },
+    "messages": {
+        "system": "Be brief.",
+        "max_tokens": 64,
+        "messages": [
+            {"role": "user", "content": "Weather and tides?"},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "Two questions.", "signature": "c2ln"},
+                    {"type": "text", "text": "Let me look."},
+                    {"type": "tool_use", "id": "c1", "name": "get_weather", "input": {"city": "Paris"}},
+                    {"type": "tool_use", "id": "c2", "name": "get_tides", "input": {}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "c2", "content": "high"},
+                    {"type": "tool_result", "tool_use_id": "c1", "content": "rain"},
+                ],
+            },
+        ],
+        "tools": [{"name": TOOL["name"], "description": TOOL["description"], "input_schema": PARAMETERS}],
+    },
+}
+"""One conversation: an item of the assistant's has no id, as clients that keep nothing send them."""
+QUESTIONS: dict[Api, Json] = {
+    "chat": {"messages": [{"role": "user", "content": "Hello."}]},
+    "responses": {"input": "Hello."},
+    "messages": {"messages": [{"role": "user", "content": "Hello."}], "max_tokens": 64},
+}
+
+
+def called(id: str, name: str, arguments: Json) -> Json:
+    """A call as templates have it: the arguments are an object."""
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def effort(api: Api, level: str) -> Json:
+    """The option that asks for it."""
+    options: dict[Api, Json] = {
+        "chat": {"reasoning_effort": level},
+        "responses": {"reasoning": {"effort": level}},
+        "messages": {"output_config": {"effort": level}},
+    }
+    return options[api]
+
+
+@pytest.fixture
+def book(own_server: OwnServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptBook]:
+    """A book on a server with the template."""
+    template = Path(tmp_path_factory.getbasetemp()) / "shows-its-arguments.jinja"
+    template.write_text(TEMPLATE)
+    server = own_server(["--chat-template", str(template)])
+    with closing(ScriptBook(server.endpoint, server.entry)) as book:
+        yield book
+
+
+def given(book: ScriptBook, api: Api, request: Json) -> Json:
+    """What the template was given of a request."""
+    told = book.script("Rain.", keep_prompt=True)
+    with book.client() as client:
+        path = PATHS[api].removeprefix("/v1")
+        client.post(path, body={"model": book.entry.name, **request}, cast_to=object)
+    (prompt,) = book.prompts(told.name)
+    shown: Json = json.loads(book.decode(prompt))
+    return shown
+
+
+@pytest.mark.covers("VR-062", "VC-020", "VA-010", "VA-017")
+@pytest.mark.parametrize("api", APIS)
+def test_history_options_and_tools(api: Api, book: ScriptBook) -> None:
+    """Each API gives the same: ids of calls and outputs, thoughts, tools, effort, further arguments."""
+    options: Json = {"chat_template_kwargs": {"word": "x"}, **effort(api, "low")}
+    shown = given(book, api, {**HISTORIES[api], **options})
+    turn = shown["messages"][2]
+    assert turn.pop("reasoning_content", "Two questions.") == turn.pop("reasoning") == "Two questions."
+    assert turn == {
+        "role": "assistant",
+        "content": "Let me look.",
+        "tool_calls": [called("c1", "get_weather", {"city": "Paris"}), called("c2", "get_tides", {})],
+    }
+    assert [shown["messages"][place] for place in (0, 1, 3, 4)] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Weather and tides?"},
+        {"role": "tool", "content": "high", "tool_call_id": "c2"},
+        {"role": "tool", "content": "rain", "tool_call_id": "c1"},
+    ]
+    assert shown["tools"] == [{"type": "function", "function": TOOL}]
+    assert [shown[name] for name in NAMES[2:]] == [True, "low", True, "x"]
+
+
+@pytest.mark.covers("VR-032", "VC-022", "VA-021")
+@pytest.mark.parametrize("api", APIS)
+def test_nothing_that_was_not_said(api: Api, book: ScriptBook) -> None:
+    shown = given(book, api, QUESTIONS[api])
+    assert shown["messages"] == [{"role": "user", "content": "Hello."}]
+    assert {name: shown[name] for name in NAMES if shown[name] is not None} == {"add_generation_prompt": True}
+
+
+@pytest.mark.covers("VR-032", "VC-022", "VA-021")
+@pytest.mark.parametrize(
+    ("api", "level", "thinks"),
+    [(api, level, level != "none") for api in APIS for level in ("none", "medium", "high")],
+)
+def test_effort(api: Api, level: str, thinks: bool, book: ScriptBook) -> None:
+    """It is given as it was said, and thinking is off where it is none."""
+    asked = {"thinking": {"type": "disabled"}} if (api, level) == ("messages", "none") else effort(api, level)
+    shown = given(book, api, {**QUESTIONS[api], **asked})
+    assert shown["reasoning_effort"] == level
+    assert shown["enable_thinking"] is thinks
