@@ -239,6 +239,24 @@ def test_output_belongs_to_the_latest_call_of_its_id(responses: Responses, scrip
     assert output.get("author", output)["name"] == "functions.get_tides"
 
 
+@pytest.mark.covers("VR-061")
+def test_outputs_belong_to_the_calls_of_their_ids(responses: Responses, script: ScriptWriter) -> None:
+    """Whatever their order."""
+    other = {**RESPONSES_TOOL, "name": "get_tides"}
+    input_items = [
+        {"role": "user", "content": ASK},
+        {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": "{}"},
+        {"type": "function_call", "call_id": "call_2", "name": "get_tides", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_1", "output": "sunny"},
+        {"type": "function_call_output", "call_id": "call_2", "output": "high"},
+    ]
+    script("High.")
+    response = responses.create(input_items, tools=[RESPONSES_TOOL, other], extra_body=SHOW)
+    outputs = messages_of(response)[-2:]
+    names = [output.get("author", output)["name"] for output in outputs]
+    assert names == ["functions.get_weather", "functions.get_tides"]
+
+
 @pytest.mark.covers("VR-062", "VR-061")
 def test_each_part_of_the_thoughts_reaches_the_prompt(responses: Responses, script: ScriptWriter) -> None:
     script("Sunny.")

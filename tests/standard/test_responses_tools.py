@@ -9,6 +9,7 @@ import pytest
 
 from tests.behaviours.tools import PARAMETERS
 from tests.responses_api import SHOW, Responses, items, prompt_of
+from vllm_harness.scripted.book import Raw
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
@@ -114,3 +115,21 @@ def test_custom_tool_call_goes_back(responses: Responses, script: ScriptWriter) 
     assert prompt.count("print(7 * 6)") == 1
     assert prompt.count("forty-two") == 1
     assert second.output_text.strip() == "It printed 42."
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
+@pytest.mark.covers("VR-060", "VR-043")
+@pytest.mark.parametrize(
+    "request_", [{"tools": [CUSTOM], "tool_choice": "none"}, {}], ids=["none", "no tools"]
+)
+def test_call_where_none_may_be_is_text(
+    more: dict[str, Any], responses: Responses, script: ScriptWriter
+) -> None:
+    """Without tools as with none to choose, what looks like a call is what the model says (vllm#40314)."""
+    text = '<tool_call>\n{"name": "look", "arguments": {"city": "Paris"}}\n</tool_call>'
+    script(Raw(f"<think>\n\n</think>\n\n{text}<|im_end|>"), times=2)
+    body, stream = responses.both("Weather in Paris?", **more)
+    for response in (body, stream.terminal):
+        assert [item.type for item in response.output if item.type != "reasoning"] == ["message"]
+        assert response.output_text.strip() == text
