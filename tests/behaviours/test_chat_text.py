@@ -195,6 +195,16 @@ def test_sampling_parameters_are_taken(chat: Chat, script: ScriptWriter) -> None
 
 @pytest.mark.vllm_standard
 @pytest.mark.vllm_scripted
+@pytest.mark.covers("VC-025")
+def test_echo_is_of_the_same_role(chat: Chat, script: ScriptWriter) -> None:
+    """What the user said last is no beginning of the answer."""
+    script("Rain.", times=2)
+    content = chat.body(echo=True).choices[0].message.content or ""
+    assert content.strip() == streamed(chat.stream(echo=True)).content.strip() == "Rain."
+
+
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_scripted
 @pytest.mark.parametrize("stream", [False, True])
 def test_echo_begins_with_the_last_message(stream: bool, chat: Chat, script: ScriptWriter) -> None:
     """vLLM's own `echo`, of an answer that the model goes on with."""

@@ -126,6 +126,18 @@ def test_sampling_parameters_are_taken(messages: Messages, script: ScriptWriter)
 
 
 @pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
+@pytest.mark.covers("VA-016", "VA-021")
+def test_answer_that_is_cut_before_its_first_word_has_an_empty_text(
+    messages: Messages, script: ScriptWriter
+) -> None:
+    script(PARIS, reasoning="Hm.", expect="cut")
+    message = messages.create(FRANCE, max_tokens=1)
+    assert [(block.type, getattr(block, "text", None)) for block in message.content] == [("text", "")]
+    assert message.stop_reason == "max_tokens"
+
+
+@pytest.mark.vllm_scripted
 @pytest.mark.vllm_model("gpt-oss", "llama3.1")
 @pytest.mark.covers("VA-016")
 def test_empty_answer_has_an_empty_text(messages: Messages, script: ScriptWriter) -> None:

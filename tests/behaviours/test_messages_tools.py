@@ -88,6 +88,17 @@ def test_no_call_where_none_is_allowed(messages: Messages, script: ScriptWriter)
     assert body.stop_reason in ("end_turn", "max_tokens")
 
 
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_scripted
+@pytest.mark.covers("LS-041")
+def test_call_where_none_is_allowed_is_none(messages: Messages, script: ScriptWriter) -> None:
+    """The model calls all the same."""
+    script(calls=[CALL], times=2)
+    body, _ = messages.both(WEATHER, tools=[FREE], tool_choice={"type": "none"})
+    assert "tool_use" not in kinds(body)
+    assert body.stop_reason == "end_turn"
+
+
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("parallel_tools")
 @pytest.mark.covers("VA-003", "VA-024")
@@ -270,7 +281,7 @@ def test_round_trip(vllm_server: Server, messages: Messages, script: ScriptWrite
 @pytest.mark.covers("VA-022")
 def test_tools_come_and_go_with_system_messages(messages: Messages, script: ScriptWriter) -> None:
     """Added by value, added by reference, removed: the prompt has the tools in effect at the end."""
-    script("Fine.", times=3)
+    script("Fine.", times=4)
 
     def changed(*blocks: Any) -> list[Any]:
         return [{"role": "user", "content": "Hi"}, {"role": "system", "content": list(blocks)}]
@@ -284,5 +295,7 @@ def test_tools_come_and_go_with_system_messages(messages: Messages, script: Scri
     assert input_tokens(changed({"type": "tool_addition", "tool": definition}), TOOL) == both
     deferred = {**NOW, "defer_loading": True}
     assert input_tokens(changed({"type": "tool_addition", "tool": reference}), TOOL, deferred) == both
-    removed = input_tokens(changed({"type": "tool_removal", "tool": reference}), TOOL, NOW)
-    assert removed == messages.count("Hi", tools=[TOOL])
+    removal = {"type": "tool_removal", "tool": reference}
+    assert input_tokens(changed(removal), TOOL, NOW) == messages.count("Hi", tools=[TOOL])
+    again = changed(removal, {"type": "tool_addition", "tool": reference})
+    assert input_tokens(again, TOOL, NOW) == both

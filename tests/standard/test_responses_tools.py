@@ -120,9 +120,7 @@ def test_custom_tool_call_goes_back(responses: Responses, script: ScriptWriter) 
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VR-060", "VR-043")
-@pytest.mark.parametrize(
-    "request_", [{"tools": [CUSTOM], "tool_choice": "none"}, {}], ids=["none", "no tools"]
-)
+@pytest.mark.parametrize("more", [{"tools": [CUSTOM], "tool_choice": "none"}, {}], ids=["none", "no tools"])
 def test_call_where_none_may_be_is_text(
     more: dict[str, Any], responses: Responses, script: ScriptWriter
 ) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -157,6 +158,26 @@ def test_history_options_and_tools(api: Api, book: ScriptBook) -> None:
     ]
     assert shown["tools"] == [{"type": "function", "function": TOOL}]
     assert [shown[name] for name in NAMES[2:]] == [True, "low", True, "x"]
+
+
+@pytest.mark.covers("VC-022", "VC-020")
+@pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
+def test_thoughts_by_each_of_their_names(key: str, book: ScriptBook) -> None:
+    """Also where the other is null."""
+    history = HISTORIES["chat"]
+    turn = {**history["messages"][2], "reasoning": None, "reasoning_content": None, key: "Two questions."}
+    messages = [*history["messages"][:2], turn, *history["messages"][3:]]
+    shown = given(book, "chat", {**history, "messages": messages})
+    assert shown["messages"][2]["reasoning"] == "Two questions."
+
+
+@pytest.mark.covers("VR-043", "VC-022", "VA-017")
+@pytest.mark.parametrize("api", APIS)
+def test_tools_where_none_may_be_called(api: Api, book: ScriptBook) -> None:
+    """They are there, unless a flag of vLLM's keeps them out."""
+    choice: dict[Api, Any] = {"chat": "none", "responses": "none", "messages": {"type": "none"}}
+    shown = given(book, api, {**HISTORIES[api], "tool_choice": choice[api]})
+    assert shown["tools"] == [{"type": "function", "function": TOOL}]
 
 
 @pytest.mark.covers("VR-032", "VC-022", "VA-021")
