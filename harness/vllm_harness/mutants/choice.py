@@ -28,7 +28,7 @@ def choose(
     First those that have killed mutants of the same file. Then, by turns, those whose names have most words
     in common with the change, those whose texts have, and those that run most of what is changed: of these
     one case of every test, a second of every test, and so on, where there is a choice on the model with the
-    most of them. The slow ones come last, module by module.
+    most of them. Of those that are kept, the slow ones come last, module by module.
 
     Args:
         tests: those that run what the mutant changes.
@@ -52,12 +52,15 @@ def choose(
     turns = chain.from_iterable(zip_longest(named, saying, spread))
     places = {test.test: place for place, test in reversed([*enumerate(filter(None, turns))])}
 
+    def promise(test: TestLines) -> tuple[int, int]:
+        return -kills.get(test.test, 0), places[test.test]
+
     def rank(test: TestLines) -> tuple[bool, str, int, int]:
         slow = test.seconds >= SLOW_S
         module = test.test.partition("::")[0] if slow else ""
-        return slow, module, -kills.get(test.test, 0), places[test.test]
+        return slow, module, *promise(test)
 
-    kept = sorted(tests, key=rank)[: most or None]
+    kept = sorted(sorted(tests, key=promise)[: most or None], key=rank)
     targets = list(dict.fromkeys(test.target for test in kept))
     return sorted(kept, key=lambda test: targets.index(test.target))
 
