@@ -93,7 +93,7 @@ HISTORIES: dict[Api, Json] = {
         "tools": [{"name": TOOL["name"], "description": TOOL["description"], "input_schema": PARAMETERS}],
     },
 }
-"""One conversation: an item of the assistant's has no id, as clients that keep nothing send them."""
+"""One conversation; its items have no ids, as clients that keep nothing send them."""
 QUESTIONS: dict[Api, Json] = {
     "chat": {"messages": [{"role": "user", "content": "Hello."}]},
     "responses": {"input": "Hello."},
