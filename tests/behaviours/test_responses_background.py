@@ -26,7 +26,7 @@ pytestmark = [
 
 STORY = "Tell me a long story about a dragon."
 LONG = " ".join(f"word{number}" for number in range(900))
-SHORTER = " ".join(f"word{number}" for number in range(20))
+SHORTER = " ".join(f"word{number}" for number in range(70))
 
 
 def wait_for(

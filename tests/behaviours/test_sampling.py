@@ -5,12 +5,13 @@ A script is said whatever they are, so that nothing else tells whether they have
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.apis import PATHS
+from tests.apis import PATHS, Api
 from tests.case_files import cases
 from vllm_harness.testing.fixtures import ScriptWriter
 from vllm_harness.testing.session import Server
@@ -42,6 +43,19 @@ def test_engine_is_told(
     assert {name: told[name] for name in expected} == expected
     assert stops <= set(told["stop_token_ids"]), "the model's own end stands beside them"
     assert len(told["stop_token_ids"]) == len(set(told["stop_token_ids"]))
+
+
+@pytest.mark.covers("VC-037", "LS-012")
+@pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_model_may_be_left_out(
+    api: Api, stream: bool, vllm_server: Server, http: httpx.Client, script: ScriptWriter
+) -> None:
+    """A server has one, and says it."""
+    script("Rain.")
+    answer = http.post(PATHS[api], json={**ASKED[api], "stream": stream})
+    assert answer.status_code == 200, answer.text
+    assert re.search(f'"model": ?"{vllm_server.model}"', answer.text)
 
 
 @pytest.mark.covers("VC-025", "LS-010")

@@ -363,6 +363,15 @@ def test_built_in_tool_beside_a_function(talk: Talk, tools: Tools) -> None:
     assert len(tools.python.journal("python")) == 1
 
 
+@pytest.mark.covers("VM-010", "VM-006")
+def test_both_built_in_tools_of_one_request(talk: Talk, tools: Tools) -> None:
+    talk.script_turns(calls("browser.search", '{"query": "Paris"}'), runs(CODE), ANSWER)
+    response = talk.api.create("Go", tools=[SEARCH, INTERPRETER])
+    assert [call["query"] for call in tools.browser.journal("search")] == ["Paris"]
+    assert [call["code"] for call in tools.python.journal("python")] == [CODE]
+    assert response.output_text == ANSWER
+
+
 @pytest.mark.covers("VM-008", "VM-001")
 def test_tool_that_was_not_asked_for_is_not_run(talk: Talk, tools: Tools) -> None:
     """The model may call it all the same."""
@@ -425,6 +434,24 @@ def test_search_within_a_page(talk: Talk, tools: Tools) -> None:
     assert response.output[0].action.type == "find_in_page"
     assert response.output[0].action.pattern == "Seine"
     assert response.output_text == "It is there."
+
+
+@pytest.mark.covers("VR-039")
+@pytest.mark.parametrize("where", [{"id": 1}, {"id": 1, "cursor": 0}, {"url": "paris.example"}], ids=str)
+def test_page_is_opened(where: dict[str, Any], talk: Talk, tools: Tools) -> None:
+    """By its number among what was found, with or without the search that found it, or by its address."""
+    talk.script_turns(calls("browser.open", json.dumps(where)), "It is there.", times=2)
+    body = talk.api.create("Open", tools=[SEARCH])
+    with talk.api.client.responses.create(
+        **talk.api.request("Open", {"stream": True, "tools": [SEARCH]})
+    ) as stream:
+        last: Any = list(stream)[-1]
+    opened = [{key: call[key] for key in where} for call in tools.browser.journal("open")]
+    assert opened == [where, where]
+    for response in (body, last.response):
+        assert response.output[0].type == "web_search_call"
+        assert response.output[0].action.type == "open_page"
+        assert response.output_text == "It is there."
 
 
 @pytest.mark.covers("VR-038", "VM-005", "VM-006")

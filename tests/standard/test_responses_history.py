@@ -147,6 +147,7 @@ def test_instructions_do_not_outlive_their_request(responses: Responses, script:
     script("Three.")
     third = responses.create("Third?", previous_response_id=second.id, max_output_tokens=16, extra_body=SHOW)
     assert [text in prompt_of(second) for text in ("rivers", "lakes", "First?")] == [False, True, True]
+    assert prompt_of(second).index("lakes") < prompt_of(second).index("First?")
     assert [text in prompt_of(third) for text in ("rivers", "lakes", "First?", "Second?")] == [
         False,
         False,

@@ -86,12 +86,13 @@ def test_ambiguous_name_is_refused(responses: Responses) -> None:
 
 @pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-071", "LS-022")
-def test_custom_tool(responses: Responses, script: ScriptWriter) -> None:
+@pytest.mark.parametrize("more", [{}, {"format": {"type": "text"}}], ids=["no format", "text"])
+def test_custom_tool(more: dict[str, Any], responses: Responses, script: ScriptWriter) -> None:
     """Free text in, a custom_tool_call out; its stream never shows the JSON that wraps the text."""
     code = 'print("Zürich")\nfor i in range(3):\n    print(i)'
     call = ToolCall("run_code", {"input": code})
     script(calls=[call], constrained=True, times=2)
-    body, stream = responses.both("Print something.", tools=[CUSTOM])
+    body, stream = responses.both("Print something.", tools=[{**CUSTOM, **more}])
     for response in (body, stream.terminal):
         (made,) = items(response, "custom_tool_call")
         assert (made.name, made.input) == ("run_code", code)

@@ -68,6 +68,11 @@ def browser_server(journal: Journal) -> MCPServer:
         found = [text for key, text in PAGES.items() if key in query.lower()]
         return "\n".join(found) or "nothing found"
 
+    @server.tool(name="open", description="Opens a page")
+    def open_page(id: int | None = None, cursor: int | None = None, url: str = "") -> str:
+        journal.write("open", id=id, cursor=cursor, url=url)
+        return next(iter(PAGES.values()))
+
     @server.tool(name="find", description="Finds a text in a page")
     def find(pattern: str, url: str) -> str:
         journal.write("find", pattern=pattern, url=url)
