@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.chat_api import ASK, Chat
+from vllm_harness.scripted.book import Raw
 from vllm_harness.testing.fixtures import ScriptWriter
 
 
@@ -137,6 +138,30 @@ def test_batch_of_conversations(chat: Chat, script: ScriptWriter) -> None:
     assert body["usage"]["prompt_tokens"] == sum(each.json()["usage"]["prompt_tokens"] for each in alone)
     assert all(0 < len(choice["logprobs"]["content"]) <= 8 for choice in body["choices"])
     assert body["choices"][0]["message"] == body["choices"][2]["message"]
+    tokens = [token for choice in body["choices"] for token in choice["logprobs"]["content"]]
+    assert {len(token["top_logprobs"]) for token in tokens} == {2}
+
+
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
+@pytest.mark.covers("VC-028")
+def test_options_of_a_batch(chat: Chat, script: ScriptWriter) -> None:
+    """The limit by its new name, and arguments of the template, after which a text is no thought."""
+    script(Raw("One, two, three, four, five, six."), expect="cut")
+    answer = chat.post(
+        "/v1/chat/completions/batch",
+        {
+            "model": chat.server.model,
+            "messages": [ASK, ASK],
+            "max_completion_tokens": 5,
+            "chat_template_kwargs": {"enable_thinking": False},
+        },
+    )
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert body["usage"]["completion_tokens"] == 10
+    assert [choice["message"]["content"] for choice in body["choices"]] == ["One, two, three"] * 2
 
 
 @pytest.mark.covers("VC-028")

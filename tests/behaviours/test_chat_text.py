@@ -199,7 +199,9 @@ def test_sampling_parameters_are_taken(chat: Chat, script: ScriptWriter) -> None
 def test_echo_is_of_the_same_role(chat: Chat, script: ScriptWriter) -> None:
     """What the user said last is no beginning of the answer."""
     script("Rain.", times=2)
-    content = chat.body(echo=True).choices[0].message.content or ""
+    body = chat.body(echo=True, logprobs=True, top_logprobs=1)
+    content = body.choices[0].message.content or ""
+    assert len(body.prompt_logprobs) == body.usage.prompt_tokens  # type: ignore[attr-defined, union-attr]
     assert content.strip() == streamed(chat.stream(echo=True)).content.strip() == "Rain."
 
 

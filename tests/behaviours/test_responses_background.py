@@ -56,6 +56,7 @@ def replay(
         "GET", url, params=params, headers=responses.headers, timeout=read_s, verify=tls()
     ) as answer:
         assert answer.status_code == 200
+        assert answer.headers["content-type"].partition(";")[0] == "text/event-stream"
         text = "".join(answer.iter_text())
     lines = [line for line in text.splitlines() if line.startswith("data: ")]
     return [json.loads(line.removeprefix("data: ")) for line in lines]

@@ -188,6 +188,7 @@ def test_tokens_of_the_tools_output(talk: Talk) -> None:
         assert len(details["output_tokens_per_turn"]) == 2
         assert response.usage is not None
         assert response.usage.output_tokens == sum(details["output_tokens_per_turn"])
+        assert response.usage.input_tokens == sum(response.usage.input_tokens_details.input_tokens_per_turn)  # type: ignore[attr-defined]
         counted.append(details["tool_output_tokens"])
     assert counted[1] > counted[0] + 40
 

@@ -44,6 +44,8 @@ def test_preamble_and_final_are_two_messages(responses: Responses, script: Scrip
     for response in (body, stream.terminal):
         assert shape(response) == [("message", "Let me think."), ("message", "It is sunny.")]
         assert len({item.id for item in response.output}) == 2
+        assert response.usage is not None
+        assert response.usage.output_tokens_details.reasoning_tokens == 0
 
 
 @pytest.mark.covers("VR-061")

@@ -65,6 +65,17 @@ def test_item_that_is_cut_says_so(header: str, responses: Responses, script: Scr
     assert cut(responses, False, 20).output[-1].status == "incomplete"  # type: ignore[union-attr]
 
 
+@pytest.mark.covers("VR-013", "VR-039")
+def test_cut_search_is_none(responses: Responses, script: ScriptWriter) -> None:
+    """It was not made, and nothing else was said: incomplete, without an item."""
+    header = "<|channel|>commentary to=browser.search <|constrain|>json<|message|>"
+    script(Raw(f'{header}{{"query": "{WORDS}"}}<|call|>'), expect="cut")
+    response = cut(responses, False, 20)
+    assert response.output == []
+    assert response.status == "incomplete"
+    assert response.incomplete_details is not None
+
+
 @HALF_A_HEADER
 @pytest.mark.covers("VR-013", "VR-050")
 @pytest.mark.parametrize("stream", [False, True])

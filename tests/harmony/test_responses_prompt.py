@@ -365,6 +365,15 @@ def _own_form(message: Any) -> dict[str, Any]:
 
 
 @pytest.mark.covers("VR-049")
+def test_previous_message_without_a_role_is_refused(responses: Responses) -> None:
+    answer = responses.post(
+        {"model": responses.model, "input": ASK, "previous_input_messages": [{"content": "Hi."}]}
+    )
+    assert answer.status_code == 400
+    assert "role" in answer.json()["error"]["message"]
+
+
+@pytest.mark.covers("VR-049")
 def test_two_kinds_of_history_are_refused(responses: Responses, script: ScriptWriter) -> None:
     script("Hello.")
     first = responses.create("Hello!", extra_body=SHOW)

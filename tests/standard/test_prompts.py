@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+import requests
 
-from tests.apis import Api
+from tests.apis import APIS, PATHS, Api, Json
 from tests.own_server import OwnServer
 from tests.prompts import Conversation, Prompts, covered, known_prompts, of_entry, of_render_routes
 from tests.standard.conversation import prompt_ids
@@ -43,6 +44,34 @@ def test_prompts_of_responses(vllm_server: RemoteServer) -> None:
 def test_render_routes_give_the_same(own_server: OwnServer) -> None:
     server = own_server(["--enable-scale-out"])
     prompts(server).check_render_routes(of_render_routes(server))
+
+
+@QWEN3
+@pytest.mark.covers("VC-042", "VR-062")
+@pytest.mark.parametrize("api", APIS)
+def test_render_routes_tell_what_goes_with_the_prompt(api: Api, own_server: OwnServer) -> None:
+    """Limits, and what a parser must know of the template's arguments."""
+    server = own_server(["--enable-scale-out"])
+    limit = "max_output_tokens" if api == "responses" else "max_tokens"
+    asked: Json = {limit: 9, "temperature": 0.5, "chat_template_kwargs": {"enable_thinking": False}}
+    asked |= {"input": "Hi"} if api == "responses" else {"messages": [{"role": "user", "content": "Hi"}]}
+    url = server.url_for(f"{PATHS[api]}/render")
+    answer = requests.post(url, json={"model": server.model, **asked}, timeout=60)
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    assert told["model"] == server.model
+    assert (told["sampling_params"]["max_tokens"], told["sampling_params"]["temperature"]) == (9, 0.5)
+    assert told["reasoning_parser_kwargs"]["chat_template_kwargs"]["enable_thinking"] is False
+
+
+@QWEN3
+@pytest.mark.covers("VR-021")
+def test_render_route_knows_no_response(own_server: OwnServer) -> None:
+    server = own_server(["--enable-scale-out"])
+    request = {"model": server.model, "input": "Hi", "previous_response_id": "resp_1"}
+    answer = requests.post(server.url_for("/v1/responses/render"), json=request, timeout=60)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "previous_response_id"
 
 
 @QWEN3
