@@ -59,6 +59,21 @@ def test_usage_is_of_all_choices(many: Chat, script: ScriptWriter) -> None:
 
 
 @pytest.mark.vllm_scripted
+@pytest.mark.covers("VC-010", "VC-004")
+def test_usage_on_the_way_is_of_the_chunk_s_choice(many: Chat, script: ScriptWriter) -> None:
+    """vLLM's own `continuous_usage_stats`."""
+    taken = script(choices=["One.", "Two of them, and longer."])
+    assert taken is not None
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    last: dict[int, int] = {}
+    for chunk in many.stream(n=2, temperature=1, stream_options=options):
+        for choice in chunk.choices:
+            assert chunk.usage is not None
+            last[choice.index] = chunk.usage.completion_tokens
+    assert last == {index: len(take) for index, take in enumerate(taken.takes)}
+
+
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VC-010")
 def test_choices_of_different_length(many: Chat, script: ScriptWriter) -> None:
     """A choice that ends early is over; the others go on, one of them into the limit."""

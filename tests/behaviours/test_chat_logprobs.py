@@ -268,6 +268,19 @@ def test_bad_word_is_forbidden(text: str, place: int, chat: Chat, script: Script
         chat.body(bad_words=["Rain"])
 
 
+@pytest.mark.vllm_standard
+@pytest.mark.covers("VC-032")
+def test_text_of_the_prompt(chat: Chat, script: ScriptWriter) -> None:
+    """vLLM's own `return_prompt_text`: in the body, and in the first chunk."""
+    script(TEXT, times=2)
+    answers = chat.both(return_prompt_text=True, return_token_ids=True, max_tokens=20)
+    text: str = answers.body.prompt_text  # type: ignore[attr-defined]
+    assert chat.text(answers.body.prompt_token_ids) == text  # type: ignore[attr-defined]
+    told = [getattr(chunk, "prompt_text", None) for chunk in answers.chunks]
+    assert told[0] == text
+    assert not any(told[1:])
+
+
 @pytest.mark.covers("VC-032")
 def test_token_ids(chat: Chat, script: ScriptWriter) -> None:
     """Prompt ids in the first chunk only; the deltas' ids join to the body's; both decode to the text."""

@@ -221,3 +221,19 @@ def test_echo_begins_with_the_last_message(stream: bool, chat: Chat, script: Scr
     else:
         content = chat.body(messages, **request).choices[0].message.content or ""
     assert content == "The sky is blue."
+
+
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_scripted
+@pytest.mark.covers("VC-028")
+def test_echo_begins_each_choice(chat: Chat, script: ScriptWriter) -> None:
+    script(Raw(" is blue.<|im_end|>"))
+    messages = [{"role": "user", "content": "The sky?"}, {"role": "assistant", "content": "The sky"}]
+    completion = chat.body(
+        messages,
+        **{"echo": True, "add_generation_prompt": False, "continue_final_message": True},
+        chat_template_kwargs={"enable_thinking": False},
+        n=2,
+        temperature=1,
+    )
+    assert [choice.message.content for choice in completion.choices] == ["The sky is blue."] * 2

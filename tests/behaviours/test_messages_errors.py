@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("messages")]
 
 NAMES = pytest.mark.vllm_known_defect("vllm-57997")
 SHAPE = pytest.mark.vllm_known_defect("messages-validation-errors")
+REMOVAL = {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "nowhere"}}
 
 
 def still_serves(messages: Messages, script: ScriptWriter) -> None:
@@ -92,8 +93,15 @@ def test_prompt_larger_than_the_context(stream: bool, messages: Messages, script
 
 
 @pytest.mark.covers("VA-020")
-def test_count_tokens_refuses_as_messages_does(messages: Messages) -> None:
-    bad = [{"role": "user", "content": [{"type": "sparkle"}]}]
+@pytest.mark.parametrize(
+    "bad",
+    [
+        [{"role": "user", "content": [{"type": "sparkle"}]}],
+        [{"role": "user", "content": "Hi"}, {"role": "system", "content": [REMOVAL]}],
+    ],
+    ids=["unknown part", "removal of no tool"],
+)
+def test_count_tokens_refuses_as_messages_does(bad: Any, messages: Messages) -> None:
     for path in ("", "/count_tokens"):
         answer = messages.post({"model": messages.model, "messages": bad, "max_tokens": 5}, path=path)
         assert answer.status_code == 400, answer.text

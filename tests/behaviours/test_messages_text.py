@@ -107,7 +107,11 @@ def test_usage(messages: Messages, script: ScriptWriter) -> None:
     """What the stream counts at its beginning and its end is what the body and count_tokens say."""
     take = script(PARIS, times=2)
     body, stream = messages.both(FRANCE)
-    start = stream.of("message_start")[0]["message"]["usage"]
+    message = stream.of("message_start")[0]["message"]
+    assert {key: message[key] for key in ("stop_reason", "stop_sequence")} == dict.fromkeys(
+        ("stop_reason", "stop_sequence")
+    )
+    start = message["usage"]
     end = stream.of("message_delta")[0]["usage"]
     assert (
         body.usage.input_tokens == start["input_tokens"] == end["input_tokens"] == messages.count(FRANCE) > 5

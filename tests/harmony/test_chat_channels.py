@@ -94,3 +94,18 @@ def test_role_and_markup_are_in_no_field(chat: Chat, script: ScriptWriter) -> No
     for output in (output_of(answers.body), streamed(answers.chunks)):
         assert "<|" not in output.content + output.reasoning
         assert (output.content, output.reasoning) == ("Rain.", "Clouds.")
+
+
+@pytest.mark.covers("VC-022", "VR-061")
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("budget", [1, 2, 3])
+def test_thoughts_stay_out_of_what_a_cut_header_leaves(
+    budget: int, stream: bool, chat: Chat, script: ScriptWriter
+) -> None:
+    """What is left of a header may come as text; what was thought before it may not."""
+    thoughts = "<|channel|>analysis<|message|>Clouds, so rain.<|end|>"
+    script(Raw(f"{thoughts}{NEXT}<|channel|>final<|message|>Rain.<|return|>"), expect="cut")
+    limit = {"max_tokens": len(chat.tokens(thoughts + NEXT)) + budget}
+    said = streamed(chat.stream(**limit)) if stream else output_of(chat.body(**limit))
+    assert said.reasoning == "Clouds, so rain."
+    assert "Clouds" not in said.content

@@ -171,6 +171,37 @@ def test_thoughts_by_each_of_their_names(key: str, book: ScriptBook) -> None:
     assert shown["messages"][2]["reasoning"] == "Two questions."
 
 
+@pytest.mark.covers("VC-020", "VC-022")
+def test_what_a_turn_of_the_assistant_may_hold(book: ScriptBook) -> None:
+    """A call without arguments has none; a refusal is what was said."""
+    function = {"name": "get_tides", "arguments": ""}
+    turns: list[Json] = [
+        {"role": "user", "content": "Tides?"},
+        {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "function": function}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "high"},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "That I may not say."}]},
+        {"role": "user", "content": "Why?"},
+    ]
+    shown = given(book, "chat", {"messages": turns})["messages"]
+    assert shown[1]["tool_calls"] == [called("c1", "get_tides", {})]
+    assert shown[3]["content"] == "That I may not say."
+
+
+@pytest.mark.covers("VA-010", "VA-022", "VA-017")
+def test_what_messages_may_hold(book: ScriptBook) -> None:
+    """Several thoughts of a turn, a system message on the way, a schema that says no type."""
+    history = HISTORIES["messages"]
+    user, turn, results = history["messages"]
+    thoughts = [{"type": "thinking", "thinking": text, "signature": "c2ln"} for text in ("First.", "Then.")]
+    turns = [user, {**turn, "content": [*thoughts, *turn["content"][2:]]}, results]
+    system = {"role": "system", "content": "Now in French."}
+    tool = {"name": "now", "input_schema": {"properties": {"zone": {"type": "string"}}}}
+    shown = given(book, "messages", {**history, "messages": [*turns, system], "tools": [tool]})
+    assert shown["messages"][2]["reasoning"] == "First.Then."
+    assert shown["messages"][-1] == {"role": "system", "content": "Now in French."}
+    assert shown["tools"][0]["function"]["parameters"]["type"] == "object"
+
+
 @pytest.mark.covers("VR-043", "VC-022", "VA-017")
 @pytest.mark.parametrize("api", APIS)
 def test_tools_where_none_may_be_called(api: Api, book: ScriptBook) -> None:
