@@ -282,3 +282,22 @@ def test_format_holds_where_the_thoughts_are_behind(stream: bool, chat: Chat, sc
     allowed, forbidden = (chat.post("/v1/chat/completions", request).text for _ in range(2))
     assert "was refused at token 0 of" not in allowed
     assert "was refused at token 0 of" in forbidden
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.covers("VC-007")
+@pytest.mark.parametrize("choice", ['C:\\new "folder"', "two\nlines", "a/b | c"])
+def test_choice_is_taken_as_it_is(choice: str, chat: Chat, script: ScriptWriter) -> None:
+    """Whatever its characters mean to a grammar."""
+    holds(script, chat, choice, as_json=False)
+    assert chat.both(structured_outputs={"choice": [choice, "no"]}, max_tokens=40).output.content == choice
+
+
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_scripted
+@pytest.mark.covers("VC-007", "VC-008")
+def test_choice_holds_beside_the_format_text(chat: Chat, script: ScriptWriter) -> None:
+    """Which asks for nothing."""
+    script("perhaps", constrained=True, expect="refused")
+    with pytest.raises(openai.APIStatusError, match="was refused at token"):
+        chat.body(structured_outputs={"choice": ["yes", "no"]}, response_format={"type": "text"})

@@ -164,6 +164,9 @@ def test_load_counts_open_requests(own: Callable[..., Own]) -> None:
         data_lines(lines, 3)
         assert server.http.get("/load").json() == {"server_load": 1}
     assert wait_until(lambda: server.http.get("/load").json() == {"server_load": 0})
+    url = server.http.server.endpoint.url_for(PATHS["chat"])
+    assert httpx.post(url, json={"messages": 7}, timeout=30).status_code == 400
+    assert server.http.get("/load").json() == {"server_load": 0}
 
 
 # clients that leave

@@ -377,9 +377,11 @@ def test_both_built_in_tools_of_one_request(talk: Talk, tools: Tools) -> None:
 def test_tool_that_was_not_asked_for_is_not_run(talk: Talk, tools: Tools) -> None:
     """The model may call it all the same."""
     talk.script(runs(CODE))
-    response = talk.api.create("Go")
+    response = talk.api.create("Go", extra_body=SHOW)
     assert response.status == "completed"
     assert not tools.python.journal("python")
+    assert "python" not in prompt_of(response)
+    assert "browser" not in prompt_of(response)
     talk.still_serves()
 
 

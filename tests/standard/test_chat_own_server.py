@@ -83,6 +83,14 @@ def test_no_entry_without_the_key(path: str, header: str | None, server: RemoteS
 
 
 @pytest.mark.covers("VC-030")
+def test_question_for_options_needs_no_key(server: RemoteServer) -> None:
+    """A browser's preflight request has none (Fetch standard, CORS-preflight fetch)."""
+    answer = requests.options(server.url_for("/v1/chat/completions"), timeout=30)
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "POST"
+
+
+@pytest.mark.covers("VC-030")
 @pytest.mark.parametrize("header", [f"bearer {KEY}", f"BEARER {KEY}", f"Bearer {OTHER_KEY}"])
 def test_entry_with_each_key_and_spelling(header: str, server: RemoteServer) -> None:
     """Case does not matter in the name of a scheme (RFC 9110, 11.1); of several keys, each opens."""
