@@ -343,8 +343,10 @@ def _set_log_level() -> None:
     """Gives vLLM's logger this server's level: it took its template's, unless a file configures it."""
     logger = logging.getLogger("vllm")
     if logger.handlers and not os.environ.get("VLLM_LOGGING_CONFIG_PATH"):
-        for each in (logger, *logger.handlers):
-            each.setLevel(os.environ.get("VLLM_LOGGING_LEVEL", "INFO").upper())
+        level = os.environ.get("VLLM_LOGGING_LEVEL", "INFO").upper()
+        logger.setLevel(level)
+        for handler in logger.handlers:
+            handler.setLevel(level)
 
 
 def _fork_proxy(port: int) -> str:
