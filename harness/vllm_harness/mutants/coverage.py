@@ -59,15 +59,18 @@ class Coverage:
     def __contains__(self, test: str) -> bool:
         return test in self._tests
 
-    def running(self, file: str, span: tuple[int, int] | None) -> list[TestLines]:
-        """The tests that run one of these lines; without a span, any line of the file.
+    def running(self, file: str, span: tuple[int, int] | None, named: str | None = None) -> list[TestLines]:
+        """The tests that run one of these lines, and a named one; without a span, any line of the file.
 
         A test that fails, or is skipped, without a mutant too says nothing about one.
         """
+
+        def runs(test: TestLines) -> bool:
+            lines = test.lines.get(file)
+            return lines is not None if span is None else _meet(lines or "", span)
+
         settled = [test for test in self._tests.values() if test.outcome in ("passed", "known")]
-        if span is None:
-            return [test for test in settled if file in test.lines]
-        return [test for test in settled if _meet(test.lines.get(file, ""), span)]
+        return [test for test in settled if test.test == named or runs(test)]
 
 
 def kept_lines(environment: Environment) -> Path:

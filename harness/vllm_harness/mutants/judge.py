@@ -28,6 +28,8 @@ Fate = Literal["killed", "noticed", "survived", "unreached", "not judged"]
 LIMIT_S = 1800.0
 """Seconds that the tests of one mutant may take."""
 NOT_IMPORTED = "cannot be imported as"
+FIRST = 1_000_000
+"""Kills that a test is taken to have made which is named for a mutant."""
 OUT_OF_TIME = ("Timeout (>", "was not ready after", "timed out", "ReadTimeout")
 
 
@@ -152,10 +154,12 @@ class Judge:
 
     def trial(self, mutant: ServingMutant) -> Trial:
         """A mutant with the tests that judge it, by what is known now."""
-        running = self.coverage.running(mutant.file, mutant.span)
+        running = self.coverage.running(mutant.file, mutant.span, mutant.caught_by)
         depth = partial(lines_run, file=mutant.file, span=mutant.span)
         about = f"{mutant.change} {mutant.what}"
-        chosen = choose(running, self.most, self._kills.get(mutant.file), depth, about, self.texts)
+        first = Counter({mutant.caught_by: FIRST} if mutant.caught_by else {})
+        kills = first + self._kills.get(mutant.file, Counter())
+        chosen = choose(running, self.most, kills, depth, about, self.texts)
         module = module_of(mutant.file).removesuffix(".__init__")
         importers = all_importers(module, self.importers)
         return Trial(mutant, tuple(chosen), len(running), tuple(importers), self.suites)

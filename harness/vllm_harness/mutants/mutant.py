@@ -101,6 +101,7 @@ class ServingMutant:
         what: what it does, of one made by hand.
         span: first and last line of the statements that it changes, where these run in a function.
         equivalent, survives: why it is not killed, where that is known.
+        caught_by: the id of the test that is to kill it, where one is named.
     """
 
     id: str
@@ -112,6 +113,7 @@ class ServingMutant:
     what: str = ""
     equivalent: str | None = None
     survives: str | None = None
+    caught_by: str | None = None
 
     @property
     def digest(self) -> str:
@@ -161,6 +163,7 @@ def applied(mutant: HandMutant, package: Path) -> ServingMutant | None:
         what=mutant.what,
         equivalent=mutant.equivalent,
         survives=mutant.survives,
+        caught_by=mutant.caught_by,
     )
 
 
