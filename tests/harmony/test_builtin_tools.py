@@ -385,6 +385,19 @@ def test_tool_that_was_not_asked_for_is_not_run(talk: Talk, tools: Tools) -> Non
     talk.still_serves()
 
 
+@pytest.mark.covers("VM-008", "VM-001")
+def test_label_that_is_not_listed_turns_no_tool_on(talk_to: Callable[..., Talk], tools: Tools) -> None:
+    """A server whose variable lists no labels: the model is told of no tool, and none is run."""
+    tools.python.forget()
+    talk = talk_to(tools.flag, {})
+    talk.script_if_reached(runs(CODE), ANSWER)
+    answer = talk.api.post({**talk.api.request("Go", {"tools": [mcp()]}), **SHOW})
+    assert answer.status_code in (200, 400)
+    assert not tools.python.journal("python")
+    if answer.status_code == 200:
+        assert "python" not in str(answer.json()["input_messages"])
+
+
 @pytest.mark.covers("VM-008", "VR-060")
 def test_built_in_tool_that_is_required(talk: Talk, tools: Tools) -> None:
     """The grammar lets a call of the tool through, and no answer."""
