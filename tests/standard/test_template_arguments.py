@@ -12,7 +12,9 @@ import pytest
 
 from tests.apis import APIS, PATHS, Api, Json
 from tests.own_server import OwnServer
+from tests.tool_server.running import ToolServer
 from vllm_harness.scripted.book import ScriptBook
+from vllm_harness.scripted.meaning import Meaning, ToolCall
 
 pytestmark = [
     pytest.mark.vllm_standard,
@@ -116,12 +118,18 @@ def effort(api: Api, level: str) -> Json:
     return options[api]
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The file of the template."""
+    file = tmp_path_factory.mktemp("template") / "shows-its-arguments.jinja"
+    file.write_text(TEMPLATE)
+    return str(file)
+
+
 @pytest.fixture
-def book(own_server: OwnServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptBook]:
+def book(own_server: OwnServer, template: str) -> Iterator[ScriptBook]:
     """A book on a server with the template."""
-    template = Path(tmp_path_factory.getbasetemp()) / "shows-its-arguments.jinja"
-    template.write_text(TEMPLATE)
-    server = own_server(["--chat-template", str(template)])
+    server = own_server(["--chat-template", template])
     with closing(ScriptBook(server.endpoint, server.entry)) as book:
         yield book
 
@@ -230,3 +238,33 @@ def test_effort(api: Api, level: str, thinks: bool, book: ScriptBook) -> None:
     shown = given(book, api, {**QUESTIONS[api], **asked})
     assert shown["reasoning_effort"] == level
     assert shown["enable_thinking"] is thinks
+
+
+@pytest.mark.covers("VC-020", "VC-022")
+def test_parts_keep_their_further_fields(own_server: OwnServer, template: str) -> None:
+    """A template that takes parts gets them as they were sent."""
+    server = own_server(["--chat-template", template, "--chat-template-content-format", "openai"])
+    parts = [{"type": "text", "text": "Hello.", "mood": "glad"}, {"type": "text", "text": "Bye."}]
+    with closing(ScriptBook(server.endpoint, server.entry)) as book:
+        shown = given(book, "chat", {"messages": [{"role": "user", "content": parts}]})
+    assert shown["messages"] == [{"role": "user", "content": parts}]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.covers("VM-009")
+def test_output_of_a_built_in_tool_names_its_call(
+    own_server: OwnServer, template: str, tmp_path: Path
+) -> None:
+    """The next turn of vLLM's parser context has the call, and its output by the same id."""
+    call = ToolCall("code_interpreter", {"code": "print(6 * 7)"})
+    with ToolServer("python", tmp_path) as tools:
+        flags = ["--tool-server", tools.address, "--chat-template", template]
+        server = own_server(flags, {"VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT": "1"})
+        with closing(ScriptBook(server.endpoint, server.entry)) as book, book.client() as client:
+            told = book.script(turns=[Meaning.of(calls=(call,)), "It is 42."], keep_prompt=True)
+            tool: Any = {"type": "code_interpreter", "container": {"type": "auto"}}
+            client.responses.create(model=server.model, input="Six times seven?", tools=[tool])
+            _, second = (json.loads(book.decode(ids)) for ids in book.prompts(told.name))
+    *_, turn, output = second["messages"]
+    assert output["content"] == "42\n"
+    assert output["tool_call_id"] == turn["tool_calls"][0]["id"]
