@@ -191,7 +191,7 @@ def test_named_call(client: OpenAI, server: RemoteServer, book: ScriptBook) -> N
 @pytest.mark.covers("VC-019")
 def test_named_call_without_arguments_is_none(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     """Where a stop string ends it at its first letter, nothing is left that could be run."""
-    book.script(Raw('{"city": "Zürich"}' + END), expect="cut")
+    book.script(Raw(f'{{"city": "Zürich{AND_ON}"}}{END}'), expect="cut")
     said = body(client, server, tools=[FREE], tool_choice=named("get_weather"), stop=["{"])
     assert (said.content, said.calls) == ("", ())
 

@@ -43,6 +43,7 @@ _OF_THE_REQUEST = frozenset({"tools", "metadata"})
 _TOKENS = re.compile(r"tokens?(?:_per_turn)?$")
 _SHOWN = 6
 _EVENT = "event "
+_CHUNK = f"{_EVENT}chat.completion.chunk"
 
 
 @dataclass(frozen=True)
@@ -174,12 +175,13 @@ def _take(
     path: str = "",
     within_event: bool = False,
 ) -> None:
+    in_pieces = kind.startswith(_CHUNK)
     for key, each in value.items():
         place = f"{path}.{key}" if path else key
         inner = each if isinstance(each, list) else [each]
         objects = [part for part in inner if isinstance(part, dict)]
         if key in _OF_THE_REQUEST or not objects:
-            found.setdefault(f"{kind}{mark or '.'}{place}", []).append(_form(key, each))
+            found.setdefault(f"{kind}{mark or '.'}{place}", []).append(_form(key, each, in_pieces))
             continue
         if not isinstance(each, list):
             found.setdefault(f"{kind}{mark or '.'}{place}", []).append("an object")
@@ -192,8 +194,11 @@ def _take(
                 _take(part, kind, mark, found, path=place, within_event=within_event)
 
 
-def _form(key: str, value: Any) -> str:
-    """A value, or what it is like where two answers never share it."""
+def _form(key: str, value: Any, in_pieces: bool) -> str:
+    """A value, or what it is like where two answers never share it.
+
+    A text that comes in pieces may begin with an empty one, which a busy server joins with the next.
+    """
     if isinstance(value, bool) or value is None:
         return brief(value)
     if isinstance(value, list) and (key in _OF_THE_REQUEST or len(value)):
@@ -202,7 +207,7 @@ def _form(key: str, value: Any) -> str:
         return "a number" if key in OF_ONE_ANSWER or key in _PLACES else brief(value)
     if isinstance(value, str):
         if key in _WORDS or key in _PLACES:
-            return "a text" if value else '""'
+            return "a text" if value or in_pieces else '""'
         if _KEY_OF_ID.search(key):
             match = _ID.fullmatch(value)
             return f"{match[1]}…" if match else "a text"

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.cassettes.samples import CALL, conversation, exchange, message, of, response, streamed
-from vllm_harness.cassettes.comparing import compare, order_of, without_words
+from vllm_harness.cassettes.comparing import compare, facts, order_of, without_words
 from vllm_harness.cassettes.format import Cassette, Exchange
 from vllm_harness.cassettes.writing import write
 from vllm_harness.cli.main import app
@@ -139,3 +139,15 @@ def test_what_a_chunk_joins_is_what_two_bring() -> None:
     )
     assert apart == joined == ["delta of content", "delta of finish_reason"]
     assert turned != apart
+
+
+def test_an_empty_piece_may_be_joined_with_the_next() -> None:
+    """Of a call in chunks of Chat; the whole text of an event is another matter."""
+
+    def chunk(*arguments: str) -> list[dict[str, Any]]:
+        calls = [{"index": 0, "type": "function", "function": {"arguments": each}} for each in arguments]
+        delta = [{"index": 0, "delta": {"tool_calls": [call]}} for call in calls]
+        return [{"type": "", "object": "chat.completion.chunk", "choices": [each]} for each in delta]
+
+    apart, joined = (facts(streamed("t", {}, events)) for events in (chunk("", "{}"), chunk("{}")))
+    assert apart == joined
