@@ -165,7 +165,8 @@ def test_load_counts_open_requests(own: Callable[..., Own]) -> None:
         assert server.http.get("/load").json() == {"server_load": 1}
     assert wait_until(lambda: server.http.get("/load").json() == {"server_load": 0})
     url = server.http.server.endpoint.url_for(PATHS["chat"])
-    assert httpx.post(url, json={"messages": 7}, timeout=30).status_code == 400
+    too_long = {"messages": [{"role": "user", "content": "word " * 50_000}]}
+    assert httpx.post(url, json=too_long, timeout=30).status_code == 400
     assert server.http.get("/load").json() == {"server_load": 0}
 
 
