@@ -6,7 +6,10 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -57,6 +60,26 @@ def test_an_interrupt_ends_what_the_others_wait_for() -> None:
     with pytest.raises(KeyboardInterrupt):
         side_by_side([wait, wait, wait], 2)
     assert told == ["interrupted"] * 2
+
+
+def test_an_interrupt_while_tasks_are_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first waits already, and is ended as well."""
+    submit, waits = ThreadPoolExecutor.submit, threading.Event()
+
+    def wait() -> None:
+        with subprocess.Popen(["sleep", "600"]) as process, ended_by(process.kill):
+            waits.set()
+            process.wait()
+
+    def hand_out(pool: ThreadPoolExecutor, run: Callable[[int], Any], number: int) -> Any:
+        if number:
+            waits.wait()
+            raise KeyboardInterrupt
+        return submit(pool, run, number)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", hand_out)
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side([wait, wait], 2)
 
 
 def test_what_is_waited_for_after_the_interrupt_ends_at_once() -> None:

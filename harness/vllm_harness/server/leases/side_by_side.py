@@ -32,8 +32,8 @@ def side_by_side(tasks: Sequence[Callable[[], None]], parallel: int) -> list[Har
         return None
 
     with ThreadPoolExecutor(parallel) as pool:
-        futures = [pool.submit(run, number) for number in range(len(tasks))]
         try:
+            futures = [pool.submit(run, number) for number in range(len(tasks))]
             errors = [future.result() for future in as_completed(futures)]
         except BaseException:
             ending.begin()
