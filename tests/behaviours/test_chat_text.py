@@ -205,21 +205,23 @@ def test_echo_is_of_the_same_role(chat: Chat, script: ScriptWriter) -> None:
     assert content.strip() == streamed(chat.stream(echo=True)).content.strip() == "Rain."
 
 
+BEGUN: list[Any] = [{"role": "user", "content": "The sky?"}, {"role": "assistant", "content": "The sky"}]
+GO_ON: dict[str, Any] = {
+    **{"echo": True, "add_generation_prompt": False, "continue_final_message": True},
+    "chat_template_kwargs": {"enable_thinking": False},
+}
+
+
 @pytest.mark.vllm_standard
 @pytest.mark.vllm_scripted
 @pytest.mark.parametrize("stream", [False, True])
 def test_echo_begins_with_the_last_message(stream: bool, chat: Chat, script: ScriptWriter) -> None:
     """vLLM's own `echo`, of an answer that the model goes on with."""
     script(Raw(" is blue.<|im_end|>"))
-    messages = [{"role": "user", "content": "The sky?"}, {"role": "assistant", "content": "The sky"}]
-    request: dict[str, Any] = {
-        **{"echo": True, "add_generation_prompt": False, "continue_final_message": True},
-        "chat_template_kwargs": {"enable_thinking": False},
-    }
     if stream:
-        content = streamed(chat.stream(messages, **request)).content
+        content = streamed(chat.stream(BEGUN, **GO_ON)).content
     else:
-        content = chat.body(messages, **request).choices[0].message.content or ""
+        content = chat.body(BEGUN, **GO_ON).choices[0].message.content or ""
     assert content == "The sky is blue."
 
 
@@ -228,12 +230,5 @@ def test_echo_begins_with_the_last_message(stream: bool, chat: Chat, script: Scr
 @pytest.mark.covers("VC-028")
 def test_echo_begins_each_choice(chat: Chat, script: ScriptWriter) -> None:
     script(Raw(" is blue.<|im_end|>"))
-    messages = [{"role": "user", "content": "The sky?"}, {"role": "assistant", "content": "The sky"}]
-    completion = chat.body(
-        messages,
-        **{"echo": True, "add_generation_prompt": False, "continue_final_message": True},
-        chat_template_kwargs={"enable_thinking": False},
-        n=2,
-        temperature=1,
-    )
+    completion = chat.body(BEGUN, **GO_ON, n=2, temperature=1)
     assert [choice.message.content for choice in completion.choices] == ["The sky is blue."] * 2

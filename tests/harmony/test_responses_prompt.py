@@ -223,38 +223,29 @@ def test_preamble_of_the_history_keeps_its_channel(
 
 
 @pytest.mark.covers("VR-061")
-def test_output_belongs_to_the_latest_call_of_its_id(responses: Responses, script: ScriptWriter) -> None:
-    """Two calls share an id: the output is the later one's."""
+@pytest.mark.parametrize(
+    ("second", "outputs", "names"),
+    [
+        ("call_1", ["call_1"], ["functions.get_tides"]),
+        ("call_2", ["call_1", "call_2"], ["functions.get_weather", "functions.get_tides"]),
+    ],
+    ids=["two calls share an id", "each its own"],
+)
+def test_output_belongs_to_the_latest_call_of_its_id(
+    second: str, outputs: list[str], names: list[str], responses: Responses, script: ScriptWriter
+) -> None:
     other = {**RESPONSES_TOOL, "name": "get_tides"}
     input_items = [
         {"role": "user", "content": ASK},
         {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": "{}"},
-        {"type": "function_call", "call_id": "call_1", "name": "get_tides", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "call_1", "output": "high"},
+        {"type": "function_call", "call_id": second, "name": "get_tides", "arguments": "{}"},
+        *({"type": "function_call_output", "call_id": call_id, "output": "high"} for call_id in outputs),
     ]
     script("High.")
     response = responses.create(input_items, tools=[RESPONSES_TOOL, other], extra_body=SHOW)
-    output = messages_of(response)[-1]
-    assert role_of(output) == "tool"
-    assert output.get("author", output)["name"] == "functions.get_tides"
-
-
-@pytest.mark.covers("VR-061")
-def test_outputs_belong_to_the_calls_of_their_ids(responses: Responses, script: ScriptWriter) -> None:
-    """Whatever their order."""
-    other = {**RESPONSES_TOOL, "name": "get_tides"}
-    input_items = [
-        {"role": "user", "content": ASK},
-        {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": "{}"},
-        {"type": "function_call", "call_id": "call_2", "name": "get_tides", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "call_1", "output": "sunny"},
-        {"type": "function_call_output", "call_id": "call_2", "output": "high"},
-    ]
-    script("High.")
-    response = responses.create(input_items, tools=[RESPONSES_TOOL, other], extra_body=SHOW)
-    outputs = messages_of(response)[-2:]
-    names = [output.get("author", output)["name"] for output in outputs]
-    assert names == ["functions.get_weather", "functions.get_tides"]
+    said = messages_of(response)[-len(outputs) :]
+    assert [role_of(output) for output in said] == ["tool"] * len(outputs)
+    assert [output.get("author", output)["name"] for output in said] == names
 
 
 @pytest.mark.covers("VR-062", "VR-061")

@@ -207,7 +207,8 @@ def _form(key: str, value: Any, in_pieces: bool) -> str:
         return "a number" if key in OF_ONE_ANSWER or key in _PLACES else brief(value)
     if isinstance(value, str):
         if key in _WORDS or key in _PLACES:
-            return "a text" if value or in_pieces else '""'
+            joined = in_pieces and key in _WORDS
+            return "a text" if value or joined else '""'
         if _KEY_OF_ID.search(key):
             match = _ID.fullmatch(value)
             return f"{match[1]}…" if match else "a text"

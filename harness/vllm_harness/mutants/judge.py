@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -28,8 +29,6 @@ Fate = Literal["killed", "noticed", "survived", "unreached", "not judged"]
 LIMIT_S = 1800.0
 """Seconds that the tests of one mutant may take."""
 NOT_IMPORTED = "cannot be imported as"
-FIRST = 1_000_000
-"""Kills that a test is taken to have made which is named for a mutant."""
 OUT_OF_TIME = ("Timeout (>", "was not ready after", "timed out", "ReadTimeout")
 
 
@@ -157,8 +156,9 @@ class Judge:
         running = self.coverage.running(mutant.file, mutant.span, mutant.caught_by)
         depth = partial(lines_run, file=mutant.file, span=mutant.span)
         about = f"{mutant.change} {mutant.what}"
-        first = Counter({mutant.caught_by: FIRST} if mutant.caught_by else {})
-        kills = first + self._kills.get(mutant.file, Counter())
+        kills = dict(self._kills.get(mutant.file, {}))
+        if mutant.caught_by:
+            kills[mutant.caught_by] = sys.maxsize  # it runs first
         chosen = choose(running, self.most, kills, depth, about, self.texts)
         module = module_of(mutant.file).removesuffix(".__init__")
         importers = all_importers(module, self.importers)
