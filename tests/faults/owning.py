@@ -19,6 +19,8 @@ from vllm_harness.server.remote import RemoteServer
 from vllm_harness.server.supervisor import die_with_parent
 
 PR_SET_CHILD_SUBREAPER = 36
+WITH_WORKER = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+"""Has a stand-in's engine start a worker, as servers on several devices do."""
 
 
 def main(vllm: str) -> None:
@@ -50,7 +52,7 @@ def own(request: dict[str, str], vllm: str) -> None:
     if request["do"] == "sweep":
         sweep()
         return
-    with RemoteServer("qwen3", lane="scripted", vllm=vllm) as server:
+    with RemoteServer("qwen3", lane="scripted", vllm=vllm, env=WITH_WORKER) as server:
         server.script("words")
         server.client().responses.create(model=server.model, input="hi")
         half = Path(f"{request['serving']}.half")
