@@ -91,10 +91,13 @@ def test_parallel_turn(case: dict[str, Any], responses: Responses, script: Scrip
 @pytest.mark.covers("VR-012", "VR-066")
 @pytest.mark.vllm_known_defect("partial-characters-are-no-thoughts-in-a-stream")
 def test_split_characters_count_as_thoughts(responses: Responses, script: ScriptWriter) -> None:
-    """Thoughts of characters that take several tokens each cost the same as body and stream."""
-    script(Meaning.of("Yes.", reasoning="Animals: 🦊 🐉 🦩 🦚 🦭 🐙 🦔."), constrained=True, times=2)
-    body, stream = responses.both("Go on.")
-    check_reasoning_tokens(body, stream, thoughtful=True)
+    """Thoughts of characters that take several tokens each cost the same as body and stream.
+
+    Asked three times: a busy server may have all of a character's tokens at once.
+    """
+    for _ in range(3):
+        script(Meaning.of("Yes.", reasoning="Animals: 🦊 🐉 🦩 🦚 🦭 🐙 🦔."), constrained=True, times=2)
+        check_reasoning_tokens(*responses.both("Go on."), thoughtful=True)
 
 
 @pytest.fixture(params=TOKENS_A_STEP, ids=lambda tokens: f"{tokens} tokens a step")

@@ -17,13 +17,15 @@ from tests.apis import PATHS, Api, Json
 from tests.behaviours.tools import RESPONSES_TOOL
 from vllm_harness.endpoint import tls
 from vllm_harness.protocol import SSEEvent, parse_sse, timing_facts
-from vllm_harness.protocol.core.timing import carries_text
+from vllm_harness.protocol.core.timing import TimingFacts, carries_text
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
 from vllm_harness.server.remote import RemoteServer
 
 WORDS = " ".join(f"word {number}" for number in range(40))
+TRIES = 3
+"""How often an answer is timed until it comes in pieces: a server that does much else is late with some."""
 LONG = " ".join(["word"] * 5000)  # takes many times as long as hanging up
 
 
@@ -100,13 +102,20 @@ def test_answer_comes_while_it_is_written(say: Callable[[str], Meaning], vllm_se
         with stream(vllm_server, book, api) as events:
             assert heard(events) >= ENOUGH, f"{api}: too few words"
         book.verify()  # the client left, and that cut the answer: no words had waited for its end
-        book.script(say(WORDS))
-        began = time.monotonic()
-        with stream(vllm_server, book, api) as events:
-            facts = timing_facts((time.monotonic() - began, event) for event in events)
-        assert facts.incremental, f"{api}: {facts}"
+        tries: list[TimingFacts] = []
+        while len(tries) < TRIES and not (tries and tries[-1].incremental):
+            book.script(say(WORDS))
+            tries.append(timed(vllm_server, book, api))
+        assert tries[-1].incremental, f"{api}: {tries}"
         book.verify()
         book.close()
+
+
+def timed(server: RemoteServer, book: ScriptBook, api: Api) -> TimingFacts:
+    """When the events of an answer come."""
+    began = time.monotonic()
+    with stream(server, book, api) as events:
+        return timing_facts((time.monotonic() - began, event) for event in events)
 
 
 def heard(events: Iterator[SSEEvent]) -> int:

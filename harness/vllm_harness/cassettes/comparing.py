@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from vllm_harness.cassettes.answers import answer_of, api_of, body_of, json_events
 from vllm_harness.cassettes.format import Cassette, Exchange
+from vllm_harness.protocol.chat.objects import REASONING_KEYS
 from vllm_harness.protocol.conversation.compare import OF_ONE_ANSWER
 from vllm_harness.protocol.core.differences import differences
 from vllm_harness.protocol.core.events import Json
@@ -41,6 +42,8 @@ _WORDS = frozenset(
 _OF_THE_REQUEST = frozenset({"tools", "metadata"})
 """Keys whose value repeats what was asked for, as one value."""
 _TOKENS = re.compile(r"tokens?(?:_per_turn)?$")
+_BEFORE_WORDS = ("role", *REASONING_KEYS)
+"""What a delta brings before all else, in whatever order its keys are written."""
 _SHOWN = 6
 _EVENT = "event "
 _CHUNK = f"{_EVENT}chat.completion.chunk"
@@ -245,12 +248,16 @@ def order_of(exchange: Exchange) -> list[str]:
 
 
 def _of_chat(chunk: Mapping[str, Any]) -> list[str]:
-    """What a chunk of Chat Completions brings, each key by itself: a busy server joins what comes at once."""
+    """What a chunk of Chat Completions brings, each key by itself: a busy server joins what comes at once.
+
+    The order of keys in an object tells nothing, so thoughts come before the words of the same delta.
+    """
     choices = chunk.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         return ["usage" if chunk.get("usage") else "chunk without choices"]
     delta = choices[0].get("delta")
     brings = [key for key, value in delta.items() if value] if isinstance(delta, dict) else []
+    brings.sort(key=lambda key: key not in _BEFORE_WORDS)
     ends = ["finish_reason"] if choices[0].get("finish_reason") else []
     return [f"delta of {key}" for key in [*brings, *ends] or ["nothing"]]
 

@@ -139,6 +139,8 @@ def test_what_a_chunk_joins_is_what_two_bring() -> None:
     )
     assert apart == joined == ["delta of content", "delta of finish_reason"]
     assert turned != apart
+    thoughts, both = chunk({"reasoning": "Hm."}, None), chunk({"content": "Hi.", "reasoning": "Hm."}, None)
+    assert order_of(streamed("t", {}, [thoughts, words])) == order_of(streamed("t", {}, [both]))
 
 
 def test_an_empty_piece_may_be_joined_with_the_next() -> None:

@@ -33,7 +33,8 @@ FUNCTION_FIELDS: Fields = (("name", STR), ("arguments", STR))
 USAGE_FIELDS: Fields = (("prompt_tokens", INT), ("completion_tokens", INT), ("total_tokens", INT))
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
 REASONING_KEYS = ("reasoning", "reasoning_content")
-TEXT_KEYS = ("content", "refusal", *REASONING_KEYS)
+TEXT_KEYS = (*REASONING_KEYS, "content", "refusal")
+"""In the order in which one delta brings them: keys of an object have none of their own."""
 
 
 def check_completion(report: Report, body: Json, request: Json | None) -> None:
