@@ -20,6 +20,7 @@ import requests
 
 from tests.choice import few, seed_of_today
 from tests.faults.owners import GONE_WITHIN_S, Owner, Owners, wait_for
+from tests.faults.owning import WITH_WORKER
 from vllm_harness.environments.spec import Environment
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOKS_PATH
 from vllm_harness.server import blocks
@@ -180,7 +181,7 @@ def kill_victim(pid: int, victim: Victim, owner: Owner) -> None:
 
 
 def test_killed_supervisor_leaves_nothing(launch: Callable[..., Launch]) -> None:
-    with RemoteServer(launch()) as server:
+    with RemoteServer(launch(env=WITH_WORKER)) as server:  # with whom the engine shares memory
         port = server.port
         folder = Path(psutil.Process(server.pid).cwd())
         server_id = folder.name.removeprefix("vh-")

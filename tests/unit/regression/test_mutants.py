@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from vllm_harness.regression.mutation.mutants import (
     read_results,
     score,
     split_killed,
+    stages_of,
     with_reasons,
 )
 from vllm_harness.regression.mutation.mutants_over_http import sample_survivors
@@ -38,6 +41,23 @@ def test_the_share_leaves_out_what_no_client_could_notice() -> None:
     results = with_reasons([result(change, fate) for change, fate in fates.items()], FILE, REASONS)
     assert [each.reason and each.reason.why for each in results] == ["the same", "no case has it", None, None]
     assert score(results) == (1, 3)
+
+
+def test_few_cases_come_first() -> None:
+    @dataclass
+    class Cases:
+        group: str
+        family: str
+
+    sets = [Cases(group, family) for family in "abc" for group in ("canonical", "chunks", "forced")]
+    stages = stages_of(sets)  # type: ignore[arg-type]
+    assert [len(stage) for stage in stages] == [1, 2, 4, 2]
+    assert [(each.group, each.family) for each in chain(*stages[:3])] == [
+        *(("canonical", family) for family in "abc"),
+        *(("chunks", family) for family in "abc"),
+        ("forced", "a"),
+    ]
+    assert stages_of([]) == []
 
 
 def test_a_mutant_that_is_killed_was_not_equivalent() -> None:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import count, groupby, takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -210,18 +210,17 @@ def judge_mutants(
 ) -> list[MutantResult]:
     """Runs on each mutant, in process, the cases that run the statement it changes, until a case kills it.
 
-    A group of cases is run at a time; each mutant runs in a fork of an interpreter that has vLLM loaded.
+    Most fall to a few cases, so these are tried in stages, each with twice as many sets of cases as the one
+    before; each mutant runs in a fork of an interpreter that has vLLM loaded.
 
     Raises:
         InProcessError: vLLM does not import, or takes longer than an hour a mutant.
     """
-    by_group: dict[str, list[CaseSet]] = {}
-    for cases in case_sets:
-        by_group.setdefault(cases.group, []).append(cases)
     results: dict[int, MutantResult] = {}
     left = list(enumerate(mutants))
-    for number, sets in enumerate(by_group.values(), start=1):
-        is_last = number == len(by_group)
+    stages = stages_of(case_sets)
+    for number, sets in enumerate(stages, start=1):
+        is_last = number == len(stages)
 
         def keep(position: int, result: MutantResult, is_last: bool = is_last) -> None:
             results[position] = _worse_fate(results.get(position), result)
@@ -238,6 +237,14 @@ def judge_mutants(
         results.values(),
         key=lambda result: (result.mutant.line, result.mutant.operator, result.mutant.change),
     )
+
+
+def stages_of(case_sets: Sequence[CaseSet]) -> list[list[CaseSet]]:
+    """One set of cases, then two, four and so on; group by group, the first family first."""
+    groups = list(dict.fromkeys(cases.group for cases in case_sets))
+    by_group = sorted(case_sets, key=lambda cases: groups.index(cases.group))
+    bounds = takewhile(lambda bound: bound < len(by_group), ((1 << power) - 1 for power in count()))
+    return [by_group[bound : 2 * bound + 1] for bound in bounds]
 
 
 def _judge_share(
