@@ -38,6 +38,14 @@ def http(vllm_server: Server, openai_client: OpenAI) -> Iterator[httpx.Client]:
         yield client
 
 
+def question(api: Api, words: str = "Hi") -> Json:
+    """The least that a request says: the user's words, and what its API asks for beside them."""
+    if api == "responses":
+        return {"input": words}
+    limit = {"max_tokens": 64} if api == "messages" else {}
+    return {"messages": [{"role": "user", "content": words}], **limit}
+
+
 def said(api: Api, answer: httpx.Response) -> Said:
     """What an answer says, a body or a whole stream."""
     streamed = answer.headers["content-type"].startswith("text/event-stream")

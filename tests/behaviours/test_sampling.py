@@ -11,19 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.apis import PATHS, Api
+from tests.apis import PATHS, Api, question
 from tests.case_files import cases
 from vllm_harness.testing.fixtures import ScriptWriter
 from vllm_harness.testing.session import Server
 
 pytestmark = pytest.mark.vllm_scripted
-
-ASKED: dict[str, dict[str, Any]] = {
-    "chat": {"messages": [{"role": "user", "content": "Hi"}]},
-    "responses": {"input": "Hi"},
-    "messages": {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 50},
-}
-"""What a request of each API cannot leave out."""
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
@@ -33,7 +26,7 @@ def test_engine_is_told(
 ) -> None:
     api, renamed = case["api"], case.get("renamed", {})
     script("Rain.", name="rain", keep_prompt=True, expect=case.get("expect", "done"))
-    request = {"model": vllm_server.model, **ASKED[api], **case["request"], **case.get("more", {})}
+    request = {"model": vllm_server.model, **question(api), **case["request"], **case.get("more", {})}
     answer = http.post(PATHS[api], json={**request, "stream": stream})
     assert answer.status_code == 200, answer.text
     (told,) = script.sampling("rain")
@@ -53,7 +46,7 @@ def test_model_may_be_left_out(
 ) -> None:
     """A server has one, and says it."""
     script("Rain.")
-    answer = http.post(PATHS[api], json={**ASKED[api], "stream": stream})
+    answer = http.post(PATHS[api], json={**question(api), "stream": stream})
     assert answer.status_code == 200, answer.text
     assert re.search(f'"model": ?"{vllm_server.model}"', answer.text)
 
@@ -67,7 +60,7 @@ def test_answer_may_fill_the_context(
     script("Rain.", name="rain", times=2, keep_prompt=True)
     context = http.get("/v1/models").json()["data"][0]["max_model_len"]
     for more in ({}, {"max_output_tokens": context} if api == "responses" else {}):
-        answer = http.post(PATHS[api], json={"model": vllm_server.model, **ASKED[api], **more})  # type: ignore[index]
+        answer = http.post(PATHS[api], json={"model": vllm_server.model, **question(api), **more})  # type: ignore[index]
         assert answer.status_code == 200, answer.text
     for told, prompt in zip(script.sampling("rain"), script.prompts("rain"), strict=True):
         assert told["max_tokens"] + len(prompt) == context

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import openai
 import pytest
 
-from tests.apis import APIS, PATHS, Api
+from tests.apis import APIS, PATHS, Api, question
 from tests.own_server import OwnServer
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.server.remote import RemoteServer
@@ -39,13 +38,7 @@ def book(server: RemoteServer) -> Iterator[ScriptBook]:
 def status_of(book: ScriptBook, model: str, api: Api, words: int) -> int:
     """What answers a prompt that grows by a token with each word, with no limit but the context's."""
     text = " the" * words
-    request: dict[str, Any] = {"model": model}
-    if api == "responses":
-        request |= {"input": text}
-    else:
-        request |= {"messages": [{"role": "user", "content": text}]}
-    if api == "messages":
-        request |= {"max_tokens": 1}
+    request = {"model": model, **question(api, text), **({"max_tokens": 1} if api == "messages" else {})}
     with book.client(max_retries=0) as client:
         try:
             client.post(PATHS[api].removeprefix("/v1"), body=request, cast_to=object)

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import requests
 
-from tests.apis import APIS, PATHS, Api, Json
+from tests.apis import APIS, PATHS, Api, Json, question
 from tests.own_server import OwnServer
 from tests.prompts import Conversation, Prompts, covered, known_prompts, of_entry, of_render_routes
 from tests.standard.conversation import prompt_ids
@@ -53,8 +53,12 @@ def test_render_routes_tell_what_goes_with_the_prompt(api: Api, own_server: OwnS
     """Limits, and what a parser must know of the template's arguments."""
     server = own_server(["--enable-scale-out"])
     limit = "max_output_tokens" if api == "responses" else "max_tokens"
-    asked: Json = {limit: 9, "temperature": 0.5, "chat_template_kwargs": {"enable_thinking": False}}
-    asked |= {"input": "Hi"} if api == "responses" else {"messages": [{"role": "user", "content": "Hi"}]}
+    asked: Json = {
+        **question(api),
+        limit: 9,
+        "temperature": 0.5,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
     url = server.url_for(f"{PATHS[api]}/render")
     answer = requests.post(url, json={"model": server.model, **asked}, timeout=60)
     assert answer.status_code == 200, answer.text

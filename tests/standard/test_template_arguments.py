@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.apis import APIS, PATHS, Api, Json
+from tests.apis import APIS, PATHS, Api, Json, question
 from tests.own_server import OwnServer
 from tests.tool_server.running import ToolServer
 from vllm_harness.scripted.book import ScriptBook
@@ -96,11 +96,6 @@ HISTORIES: dict[Api, Json] = {
     },
 }
 """One conversation; its items have no ids, as clients that keep nothing send them."""
-QUESTIONS: dict[Api, Json] = {
-    "chat": {"messages": [{"role": "user", "content": "Hello."}]},
-    "responses": {"input": "Hello."},
-    "messages": {"messages": [{"role": "user", "content": "Hello."}], "max_tokens": 64},
-}
 
 
 def called(id: str, name: str, arguments: Json) -> Json:
@@ -222,7 +217,7 @@ def test_tools_where_none_may_be_called(api: Api, book: ScriptBook) -> None:
 @pytest.mark.covers("VR-032", "VC-022", "VA-021")
 @pytest.mark.parametrize("api", APIS)
 def test_nothing_that_was_not_said(api: Api, book: ScriptBook) -> None:
-    shown = given(book, api, QUESTIONS[api])
+    shown = given(book, api, question(api, "Hello."))
     assert shown["messages"] == [{"role": "user", "content": "Hello."}]
     assert {name: shown[name] for name in NAMES if shown[name] is not None} == {"add_generation_prompt": True}
 
@@ -235,7 +230,7 @@ def test_nothing_that_was_not_said(api: Api, book: ScriptBook) -> None:
 def test_effort(api: Api, level: str, thinks: bool, book: ScriptBook) -> None:
     """It is given as it was said, and thinking is off where it is none."""
     asked = {"thinking": {"type": "disabled"}} if (api, level) == ("messages", "none") else effort(api, level)
-    shown = given(book, api, {**QUESTIONS[api], **asked})
+    shown = given(book, api, {**question(api), **asked})
     assert shown["reasoning_effort"] == level
     assert shown["enable_thinking"] is thinks
 
