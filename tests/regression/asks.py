@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -25,6 +25,7 @@ from vllm_harness.protocol import (
 from vllm_harness.protocol.bodies import placed_as_in_stream
 from vllm_harness.protocol.conversation.compare import matters
 from vllm_harness.protocol.core.events import Api
+from vllm_harness.scripted.book import Raw
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.server.remote import RemoteServer
 
@@ -41,8 +42,13 @@ SCRIPTS: Mapping[str, Json] = {
     "choices": {"choices": ["Hello there.", "Good day."]},
     "cut": {"say": "One, two, three, four, five, six.", "expect": "cut"},
     "stopped": {"say": "One, two, three, four, five, six.", "expect": "cut"},
+    "code": {"say": Raw("<|channel|>analysis to=python code<|message|>print(7)<|call|>")},
+    "mcp": {"say": Raw('<|channel|>commentary to=files.list<|message|>{"folder": "/"}<|call|>')},
 }
 """What the model says, by the name of the answer."""
+MODEL = "qwen3"
+MODELS: Mapping[str, str] = {"code": "gpt-oss", "mcp": "gpt-oss"}
+"""Who says it, where that is another model: calls whose progress vLLM streams, whoever runs them."""
 
 _FUNCTION = {"name": "get_weather", "description": "Weather of a city"}
 _PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -82,8 +88,18 @@ class Ask:
             raise ValueError(f"{name!r} cannot be asked")
         return cls(api, answer, way)
 
-    def codes(self, server: RemoteServer) -> list[str]:
-        """Codes of the errors and warnings that the validator finds on a server and that are not known."""
+    @property
+    def model(self) -> str:
+        """The model entry whose server is asked."""
+        return MODELS.get(self.answer, MODEL)
+
+    def codes(self, server: RemoteServer, wanted: Collection[str]) -> list[str]:
+        """Codes of what the validator finds on a server and nobody has declared known.
+
+        Args:
+            server: it is asked once, or once for each side of a comparison.
+            wanted: mere information counts as well where it has one of these codes.
+        """
         name = f"{self.api}-{self.answer}-{self.way}"
         book = server.book(name)
         book.script(**SCRIPTS[self.answer], times=None)
@@ -96,7 +112,8 @@ class Ask:
             findings = self._findings(http, self._request(server.model))
         version = server.environment.vllm_version
         known = apply_known(findings, known_deviations(server.entry.name, version), version)
-        return sorted({finding.code for finding in known if finding.counts})
+        told = [each for each in known if each.counts or (each.code in wanted and not each.known)]
+        return sorted({finding.code for finding in told})
 
     def _request(self, model: str) -> Json:
         request = {"model": model, **_PROMPTS[self.api]}

@@ -22,12 +22,13 @@ class Fault(StrictModel):
 
     Attributes:
         id: of a mutant made by hand, unless the table itself has `file`, `what`, `old` and `new`.
-        fires: name of what is asked -> codes of the rules that this fault breaks there.
+        fires: name of what is asked -> codes of the rules that this fault breaks there; none of a change that
+            breaks no rule by itself, such as one by which a server refuses, and which others then break.
         file, what, old, new: as a mutant made by hand has them.
     """
 
     id: str
-    fires: Mapping[str, tuple[str, ...]]
+    fires: Mapping[str, tuple[str, ...]] = {}
     file: str | None = None
     what: str | None = None
     old: str | None = None
@@ -81,6 +82,17 @@ def fired(faults: Sequence[Fault]) -> dict[str, list[str]]:
     return {ask: sorted(codes) for ask, codes in found.items()}
 
 
+def asked_model(faults: Sequence[Fault]) -> str:
+    """The model entry that faults on one server are asked of."""
+    (model,) = {Ask.named(ask).model for ask in fired(faults)}
+    return model
+
+
+def sound(faults: Sequence[Fault]) -> list[Fault]:
+    """The changes that break no rule by themselves."""
+    return [fault for fault in faults if not fault.fires]
+
+
 def changed_files(faults: Sequence[Fault], package: Path) -> dict[str, str]:
     """Each file that has faults, with all of them. Raises AssertionError where one does not fit."""
     texts: dict[str, str] = {}
@@ -88,6 +100,7 @@ def changed_files(faults: Sequence[Fault], package: Path) -> dict[str, str]:
         before = texts.get(mutant.file) or (package / mutant.file).read_text()
         after = changed_text(mutant, before)
         assert after is not None, f"{mutant.id} does not fit {mutant.file}"
+        assert after.count("\n") == before.count("\n"), f"{mutant.id} moves the functions of {mutant.file}"
         texts[mutant.file] = after
     return texts
 

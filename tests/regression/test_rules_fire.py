@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.choice import few, seed_of_today
 from tests.regression.asks import Ask
-from tests.regression.rule_faults import changed_files, fired, load_faults
+from tests.regression.rule_faults import Fault, asked_model, changed_files, fired, load_faults, sound
 from vllm_harness.environments import Environment
 from vllm_harness.mutants.first_files import write_put
 from vllm_harness.server.fork_server import FIRST
 from vllm_harness.server.remote import RemoteServer
 
-MODEL = "qwen3"
 SERVERS = load_faults().servers
 DRAWN = few(SERVERS, 1, seed_of_today())  # of the faulty ones; a short run starts one
 
 
 @pytest.fixture(scope="module")
-def unfaulted(release: Environment) -> Iterator[RemoteServer]:
-    with RemoteServer(MODEL, lane="scripted", vllm=release) as server:
-        yield server
+def unfaulted(release: Environment) -> Iterator[Callable[[str], RemoteServer]]:
+    """Starts a model's server without faults, once."""
+    with ExitStack() as servers:
+        yield cache(lambda model: servers.enter_context(RemoteServer(model, lane="scripted", vllm=release)))
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -39,14 +41,35 @@ def test_rules_fire(
     name: str,
     release: Environment,
     package: Path,
-    unfaulted: RemoteServer,
+    unfaulted: Callable[[str], RemoteServer],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    first, loaded = write_put(tmp_path, changed_files(SERVERS[name], package))
-    monkeypatch.setenv(FIRST, str(first))
-    wanted = fired(SERVERS[name])
-    with RemoteServer(MODEL, lane="scripted", vllm=release) as faulty:
-        assert loaded.exists()
-        assert {ask: Ask.named(ask).codes(faulty) for ask in wanted} == wanted
-    assert {ask: Ask.named(ask).codes(unfaulted) for ask in wanted} == {ask: [] for ask in wanted}
+    faults = SERVERS[name]
+    wanted, model, alone = fired(faults), asked_model(faults), sound(faults)
+    nothing: dict[str, list[str]] = {ask: [] for ask in wanted}
+    with _changed(model, faults, release, package, tmp_path / "faults") as server:
+        assert _codes(server, wanted) == wanted
+    if not alone:
+        assert _codes(unfaulted(model), wanted) == nothing
+        return
+    with _changed(model, alone, release, package, tmp_path / "sound") as server:
+        assert _codes(server, wanted) == nothing
+
+
+@contextmanager
+def _changed(
+    model: str, faults: Sequence[Fault], release: Environment, package: Path, folder: Path
+) -> Iterator[RemoteServer]:
+    """A server with these changes."""
+    folder.mkdir()
+    first, loaded = write_put(folder, changed_files(faults, package))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FIRST, str(first))
+        with RemoteServer(model, lane="scripted", vllm=release) as server:
+            assert loaded.exists()
+            yield server
+
+
+def _codes(server: RemoteServer, wanted: dict[str, list[str]]) -> dict[str, list[str]]:
+    """What is asked -> the codes that come of it."""
+    return {ask: Ask.named(ask).codes(server, codes) for ask, codes in wanted.items()}
