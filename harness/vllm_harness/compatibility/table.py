@@ -248,7 +248,7 @@ def _judge(
     standing.cases.add(key)
     for mismatch in case.mismatches.get(delivery, ()):
         standing.failed.add(key)
-        failure = Failure(cell.family, cell.group, name, delivery, mismatch, cell.frontend)
+        failure = Failure(cell.family, cell.group, name, delivery, mismatch, cell.frontend, case.text)
         answer = case.examples.get(delivery, "")
         ids = explaining(failure, known)
         for each in ids:

@@ -88,6 +88,8 @@ class FailureSelector(_Entry):
         cases, deliveries, mismatches: which failures, cases by shell patterns, for those of the group forced
             without what the request forces; none: any. A delivery in process stands for the one that is like
             it over HTTP, too.
+        says: regular expression that what the model says in a case must match, as of generated cases, whose
+            names say nothing; empty: any.
         served: whether only servers show it.
     """
 
@@ -97,6 +99,7 @@ class FailureSelector(_Entry):
     cases: tuple[str, ...] = ()
     deliveries: tuple[str, ...] = ()
     mismatches: tuple[str, ...] = ()
+    says: Pattern = ""
     served: bool = False
 
 

@@ -101,7 +101,7 @@ class ServedCase:
 
     def _explains(self, delivery: Delivery, mismatch: Mismatch) -> bool:
         place = (self.family.name, self.group, self.name, delivery)
-        failure = Failure(*place, mismatch, self.selection.frontend)
+        failure = Failure(*place, mismatch, self.selection.frontend, self.cases[0].input.text)
         return any(self.selection.explains(each) for each in failure.alternatives)
 
 

@@ -144,6 +144,16 @@ def test_a_selector_of_one_kind_of_difference_explains_no_other() -> None:
     assert not explain([any_kind], run).unexplained
 
 
+def test_a_selector_of_what_the_model_says_explains_no_case_that_says_otherwise() -> None:
+    run = cell("in-process", {"tokens_1": ("call_lost",)})
+    case = run.cases["call"].model_copy(update={"text": '{"s": "a\n</tool_call> b"}\n</tool_call>'})
+    run = run.model_copy(update={"cases": {"call": case}})
+    in_a_string = known(says='"[^"]*</tool_call>[^"]*"}')
+    assert not explain([in_a_string], [run]).unexplained
+    assert len(explain([known(says='"[^"]*<tool_call>')], [run]).unexplained) == 1
+    assert not explain([known(says="a.</tool_call>")], [run]).unexplained
+
+
 def test_an_unknown_word_of_a_selector_is_named() -> None:
     with pytest.raises(DefectsError, match=r"lost: failures: mismatches\.0: "):
         known(mismatches=("call_gone",))

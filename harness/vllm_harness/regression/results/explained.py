@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ class FailureSelection(StrictModel):
     cases: tuple[str, ...] = ()
     deliveries: tuple[DeliveryField, ...] = ()
     mismatches: tuple[MismatchField, ...] = ()
+    says: str = ""
     served: bool = False
     frontends: tuple[Frontend, ...] = ("python",)
 
@@ -77,6 +79,7 @@ class FailureSelection(StrictModel):
             and (not self.cases or any(fnmatchcase(name, case) for case in self.cases))
             and (not self.deliveries or not {failure.delivery, failure.like}.isdisjoint(self.deliveries))
             and (not self.mismatches or any(each.covers(failure.mismatch) for each in self.mismatches))
+            and (not self.says or re.search(self.says, failure.text, re.DOTALL) is not None)
         )
 
 
@@ -103,7 +106,10 @@ class ParserDefect:
 
 @dataclass(frozen=True)
 class Failure:
-    """One mismatch of one case in one delivery, from one front end; parsers in process are Python's."""
+    """One mismatch of one case in one delivery, from one front end; parsers in process are Python's.
+
+    `text` is what the model says in the case.
+    """
 
     family: str
     group: Group
@@ -111,6 +117,7 @@ class Failure:
     delivery: Delivery
     mismatch: Mismatch
     frontend: Frontend = "python"
+    text: str = field(default="", repr=False, compare=False)
 
     @property
     def plain_family(self) -> str:
@@ -203,6 +210,7 @@ def by_family(known: Iterable[ParserDefect]) -> dict[str, list[ParserDefect]]:
 def failures_of(cell: Cell) -> Iterator[Failure]:
     """The failures of a cell, case by case."""
     for name, case in cell.cases.items():
+        place = (cell.family, cell.group, name)
         for delivery, mismatches in case.mismatches.items():
             for mismatch in mismatches:
-                yield Failure(cell.family, cell.group, name, delivery, mismatch, cell.frontend)
+                yield Failure(*place, delivery, mismatch, cell.frontend, case.text)

@@ -78,7 +78,7 @@ def _findings(
     """A finding for each mismatch in each delivery, and for each defect that explains it."""
     for delivery, mismatches in result.mismatches.items():
         for mismatch in mismatches:
-            failure = Failure(cell.family, cell.group, name, delivery, mismatch, cell.frontend)
+            failure = Failure(cell.family, cell.group, name, delivery, mismatch, cell.frontend, result.text)
             for defect in explaining(failure, known.get(failure.plain_family, ())) or [""]:
                 yield RunFinding(
                     code=str(mismatch),

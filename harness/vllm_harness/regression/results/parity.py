@@ -207,7 +207,10 @@ def _compared(known: Sequence[ParserDefect], cells: tuple[Cell, Cell], name: str
 def _side(known: Sequence[ParserDefect], cell: Cell, name: str, delivery: Delivery) -> Side:
     result = cell.cases[name]
     mismatches = result.mismatches.get(delivery, ())
-    failures = [Failure(cell.family, cell.group, name, delivery, each, cell.frontend) for each in mismatches]
+    failures = [
+        Failure(cell.family, cell.group, name, delivery, each, cell.frontend, result.text)
+        for each in mismatches
+    ]
     ids = {failure.mismatch: explaining(failure, known) for failure in failures}
     return Side(
         mismatches=mismatches,
