@@ -30,6 +30,7 @@ SERVING = (
     *("parser/abstract_parser.py", "parser/harmony.py", "parser/parser_manager.py", "parser/utils.py"),
     *("reasoning/abs_reasoning_parsers.py", "reasoning/gptoss_reasoning_parser.py"),
     *("renderers/base.py", "renderers/chat_utils.py", "renderers/hf.py", "renderers/online_renderer.py"),
+    "renderers/params.py",
     *("tool_parsers/abstract_tool_parser.py", "tool_parsers/structural_tag_registry.py"),
     *("tool_parsers/utils.py", "v1/structured_output/*", "exceptions.py", "sampling_params.py"),
 )
