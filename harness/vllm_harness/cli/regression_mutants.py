@@ -42,6 +42,7 @@ class _Judging:
     parsers: str
     groups: str
     parallel: int
+    most: int
 
     def case_sets(self, engine: Engine) -> list[CaseSet]:
         families = tuple(select_families(self.parsers, ""))
@@ -56,6 +57,10 @@ def mutants(
     groups: GROUPS_OF_CASES = "",
     sample: Annotated[int, typer.Option(help="How many mutants, drawn by the seed; 0: all.", min=0)] = 0,
     seed: Annotated[int, typer.Option(help="What they are drawn by.")] = 0,
+    most: Annotated[
+        int,
+        typer.Option(help="Cases that judge a mutant in a stage at most, evenly spread; 0: all.", min=0),
+    ] = 0,
     parallel: PARALLEL = None,
     least: Annotated[float, typer.Option(help="Percentage killed below which this fails.")] = 0,
     keep: Annotated[
@@ -72,7 +77,7 @@ def mutants(
     """Change one of vLLM's files in every way cosmic-ray knows, and list the changes that no case notices."""
     earlier = read_results(again) if again else []
     environment = resolve(vllm, create=True, progress=notes.print)
-    judging = _Judging(environment, file, parsers, groups, parallel or interpreters())
+    judging = _Judging(environment, file, parsers, groups, parallel or interpreters(), most)
     made = make_mutants(environment, file, note, sample=sample, seed=seed)
     killed, left = split_killed(made, earlier)
     if killed:
@@ -108,7 +113,13 @@ def _judge_in_process(
 
         case_sets = judging.case_sets("in-process")
         return judge_mutants(
-            judging.environment, judging.file, left, case_sets, parallel=judging.parallel, done=done
+            judging.environment,
+            judging.file,
+            left,
+            case_sets,
+            most=judging.most,
+            parallel=judging.parallel,
+            done=done,
         )
 
 

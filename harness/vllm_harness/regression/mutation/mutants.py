@@ -205,6 +205,7 @@ def judge_mutants(
     mutants: Sequence[Mutant],
     case_sets: Sequence[CaseSet],
     *,
+    most: int = 0,
     parallel: int = 1,
     done: Callable[[MutantResult], None] = lambda _: None,
 ) -> list[MutantResult]:
@@ -212,6 +213,15 @@ def judge_mutants(
 
     Most fall to a few cases, so these are tried in stages, each with twice as many sets of cases as the one
     before; each mutant runs in a fork of an interpreter that has vLLM loaded.
+
+    Args:
+        environment: whose vLLM.
+        file: that the mutants change, below vLLM's package.
+        mutants: which.
+        case_sets: whose cases judge.
+        most: cases that judge a mutant in a stage, evenly spread over those that run what it changes; 0: all.
+        parallel: interpreters at a time.
+        done: called with each mutant's fate.
 
     Raises:
         InProcessError: vLLM does not import, or takes longer than an hour a mutant.
@@ -227,9 +237,8 @@ def judge_mutants(
             if is_last or result.fate == "killed":
                 done(results[position])
 
-        tasks = [
-            partial(_judge_share, environment, file, sets, keep, share) for share in shares(left, parallel)
-        ]
+        judge = partial(_judge_share, environment, file, sets, most, keep)
+        tasks = [partial(judge, share) for share in shares(left, parallel)]
         if errors := side_by_side(tasks, parallel):
             raise errors[0]
         left = [(position, mutant) for position, mutant in left if results[position].fate != "killed"]
@@ -251,10 +260,11 @@ def _judge_share(
     environment: Environment,
     file: str,
     case_sets: Sequence[CaseSet],
+    most: int,
     keep: Callable[[int, MutantResult], None],
     share: Sequence[tuple[int, Mutant]],
 ) -> None:
-    results = _judged(environment, file, [mutant for _, mutant in share], case_sets)
+    results = _judged(environment, file, [mutant for _, mutant in share], case_sets, most)
     for (position, _), result in zip(share, results, strict=True):
         keep(position, result)
 
@@ -264,12 +274,12 @@ def _worse_fate(before: MutantResult | None, now: MutantResult) -> MutantResult:
 
 
 def _judged(
-    environment: Environment, file: str, mutants: Sequence[Mutant], case_sets: Sequence[CaseSet]
+    environment: Environment, file: str, mutants: Sequence[Mutant], case_sets: Sequence[CaseSet], most: int
 ) -> Iterator[MutantResult]:
     vllm = VllmUnderTest("any", environment)
     original: dict[CasePlace, list[Answer]] = {}
     before: list[Cell] = []
-    for number, lines in _driven(environment, file, mutants, case_sets):
+    for number, lines in _driven(environment, file, mutants, case_sets, most):
         if number is None:
             original = _by_place(lines)
             before = _cells(vllm, case_sets, original, range(len(case_sets)))
@@ -319,12 +329,12 @@ def _cells(
 
 
 def _driven(
-    environment: Environment, file: str, mutants: Sequence[Mutant], case_sets: Sequence[CaseSet]
+    environment: Environment, file: str, mutants: Sequence[Mutant], case_sets: Sequence[CaseSet], most: int
 ) -> Iterator[tuple[int | None, list[dict[str, Any]]]]:
     """The driver's lines, by mutant."""
     families = [worker_family(cases.family, cases.inputs) for cases in case_sets]
     codes = [mutant.model_dump(include={"code", "statement"}) for mutant in mutants]
-    document = {"families": families, "module": module_of(file), "mutants": codes}
+    document = {"families": families, "module": module_of(file), "mutants": codes, "most": most}
     lines = lines_of(environment, (str(_DRIVER),), document, limit_s=LIMIT_S * (1 + len(mutants)))
     for number, group in groupby(map(json.loads, lines), key=lambda line: line["mutant"]):
         yield number, [_without_mutant(line) for line in group]

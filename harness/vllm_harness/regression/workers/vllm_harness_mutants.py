@@ -1,11 +1,11 @@
 """Drives mutants of one of vLLM's files over given texts. Run by a server's interpreter.
 
 Standard input has one JSON object: `families`, as for `vllm_harness_parse`, `module`, the name of the file's
-module, and `mutants`, the code in its place, one after another: `code`, and `statement`, first and last
-line of what is changed, or none. Each runs in a fork, the file itself first; a mutant runs only the cases
-that run its statement. Standard output gets one JSON object an answer: all of the file itself, of each mutant
-those of the cases whose answers differ, up to `MOST`; then `{"mutant": NUMBER, "error": ...}`, where a
-mutant that hangs ends with an error.
+module, `mutants`, the code in its place, one after another: `code`, and `statement`, first and last line of
+what is changed, or none; and `most`. Each runs in a fork, the file itself first; a mutant runs only the cases
+that run its statement, so many of these, evenly spread, where `most` is not zero. Standard output gets one
+JSON object an answer: all of the file itself, of each mutant those of the cases whose answers differ, up to
+`MOST`; then `{"mutant": NUMBER, "error": ...}`, where a mutant that hangs ends with an error.
 """
 
 import ctypes
@@ -145,7 +145,10 @@ def _mutated(output: IO[str], document: dict[str, Any], path: str, number: int, 
     try:
         _in_place(document["module"], path, mutant["code"])
         different = 0
-        for place, answers in _cases(document["families"], partial(_runs, mutant["statement"], known)):
+        chosen = _spread(
+            [place for place in known if _runs(mutant["statement"], known, place)], document["most"]
+        )
+        for place, answers in _cases(document["families"], chosen.__contains__):
             if answers != known[place][0]:
                 for answer in answers:
                     print(json.dumps({"mutant": number, **answer}), file=output)
@@ -160,6 +163,12 @@ def _mutated(output: IO[str], document: dict[str, Any], path: str, number: int, 
 
 def _hangs(*_: Any) -> None:
     raise _Hung(f"no answer within {HANG_S} s")
+
+
+def _spread(places: list[CasePlace], most: int) -> set[CasePlace]:
+    """So many of them, the first and then at equal distances; all where zero is allowed."""
+    count = min(most, len(places)) if most else len(places)
+    return {places[position * len(places) // count] for position in range(count)}
 
 
 def _runs(statement: list[int] | None, known: Known, place: CasePlace) -> bool:
