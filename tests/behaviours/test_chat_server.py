@@ -33,6 +33,7 @@ def test_tokens_there_and_back(text: str, chat: Chat) -> None:
     request = {"model": chat.server.model, "prompt": text, "add_special_tokens": False}
     answer = chat.post("/tokenize", {**request, "return_token_strs": True}).json()
     assert answer["count"] == len(answer["tokens"]) == len(answer["token_strs"])
+    assert "\ufffd" not in "".join(answer["token_strs"]), "part of a character is lost"
     assert chat.text(answer["tokens"]) == text
 
 
@@ -164,22 +165,45 @@ def test_options_of_a_batch(chat: Chat, script: ScriptWriter) -> None:
     assert [choice["message"]["content"] for choice in body["choices"]] == ["One, two, three"] * 2
 
 
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("reasoning")
+@pytest.mark.covers("VC-028", "VC-020")
+@pytest.mark.parametrize(
+    "shown",
+    [{}, {"include_reasoning": True}, {"include_reasoning": False}],
+    ids=["by default", "shown", "hidden"],
+)
+def test_reasoning_of_a_batch(shown: dict[str, Any], chat: Chat, script: ScriptWriter) -> None:
+    """Each conversation's own, unless it is not wanted."""
+    script("Rain.", reasoning="Clouds.")
+    request = {"model": chat.server.model, "messages": [ASK, ASK], "temperature": 0, **shown}
+    answer = chat.post("/v1/chat/completions/batch", request)
+    assert answer.status_code == 200, answer.text
+    messages = [choice["message"] for choice in answer.json()["choices"]]
+    assert [message["content"].strip() for message in messages] == ["Rain."] * 2
+    thoughts = None if False in shown.values() else "Clouds."
+    assert [(message.get("reasoning") or "").strip() or None for message in messages] == [thoughts] * 2
+
+
 @pytest.mark.covers("VC-028")
 @pytest.mark.parametrize(
-    ("wrong", "expected"),
+    ("wrong", "status", "expected"),
     [
-        ({"n": 2}, "n"),
-        ({"messages": []}, "messages"),
-        ({"messages": ASK}, "messages"),
-        ({"use_beam_search": True}, "beam"),
+        ({"n": 2}, 400, "n"),
+        ({"messages": []}, 400, "messages"),
+        ({"messages": ASK}, 400, "messages"),
+        ({"use_beam_search": True}, 400, "beam"),
+        ({"model": "no-such-model"}, 404, "no-such-model"),
     ],
-    ids=["n", "nothing", "one conversation", "beam search"],
+    ids=["n", "nothing", "one conversation", "beam search", "unknown model"],
 )
-def test_wrong_batch(wrong: dict[str, Any], expected: str, chat: Chat) -> None:
+def test_wrong_batch(wrong: dict[str, Any], status: int, expected: str, chat: Chat) -> None:
     answer = chat.post(
         "/v1/chat/completions/batch",
         {"model": chat.server.model, "messages": [ASK], "max_tokens": 3, **wrong},
     )
-    assert answer.status_code == 400, answer.text
+    assert answer.status_code == status, answer.text
     chat.check("check_body")(answer.json())
-    assert expected in answer.json()["error"]["message"]
+    error = answer.json()["error"]
+    assert expected in error["message"]
+    assert error["code"] == status

@@ -92,10 +92,14 @@ def test_prompt_larger_than_the_context(stream: bool, messages: Messages, script
 
 
 @pytest.mark.covers("VA-020")
-def test_count_tokens_refuses_as_messages_does(messages: Messages) -> None:
-    bad = [{"role": "user", "content": [{"type": "sparkle"}]}]
+@pytest.mark.parametrize(
+    "bad",
+    [{"messages": [{"role": "user", "content": [{"type": "sparkle"}]}]}, {"model": ""}],
+    ids=["block", "empty model"],
+)
+def test_count_tokens_refuses_as_messages_does(bad: dict[str, Any], messages: Messages) -> None:
     for path in ("", "/count_tokens"):
-        answer = messages.post({"model": messages.model, "messages": bad, "max_tokens": 5}, path=path)
+        answer = messages.post(messages.request("Hi", bad), path=path)
         assert answer.status_code == 400, answer.text
 
 

@@ -24,6 +24,12 @@ CITY = {
     "additionalProperties": False,
 }
 BUDGET = {"type": "enabled", "budget_tokens": 1024}
+FIELDS = {
+    "thinking": {"type", "thinking", "signature"},
+    "text": {"type", "text", "citations"},
+    "tool_use": {"type", "id", "name", "input", "caller"},
+}
+"""Those that Anthropic's blocks have."""
 CONFIGS = [None, {"type": "adaptive"}, {"type": "adaptive", "display": "summarized"}]
 
 
@@ -42,6 +48,22 @@ def test_thinking_comes_first(config: Any, messages: Messages, script: ScriptWri
     assert thinking.signature
     assert text_of(body) == PARIS
     assert stream.message["content"][0]["signature"]
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("reasoning", "tools")
+@pytest.mark.covers("VA-010", "VA-024")
+@pytest.mark.parametrize("calls", [[], [CALL]], ids=["text", "call"])
+def test_message_has_no_field_of_vllms(calls: Any, messages: Messages, script: ScriptWriter) -> None:
+    """Nor a block a field of another kind, not as null either."""
+    script(None if calls else PARIS, reasoning=THOUGHT, calls=calls, constrained=bool(calls), times=2)
+    body, stream = messages.both(WEATHER, tools=[{**TOOL, "strict": False}])
+    begun = stream.of("message_start")[0]["message"]
+    assert {*body.to_dict(), *begun} <= type(body).model_fields.keys()
+    blocks = [block.to_dict() for block in body.content]
+    assert len(blocks) == 2
+    for block in [*blocks, *(event["content_block"] for event in stream.of("content_block_start"))]:
+        assert block.keys() <= FIELDS[str(block["type"])]
 
 
 @pytest.mark.vllm_scripted

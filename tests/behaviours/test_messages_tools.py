@@ -299,3 +299,14 @@ def test_tools_come_and_go_with_system_messages(messages: Messages, script: Scri
     assert input_tokens(changed(removal), TOOL, NOW) == messages.count("Hi", tools=[TOOL])
     again = changed(removal, {"type": "tool_addition", "tool": reference})
     assert input_tokens(again, TOOL, NOW) == both
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.covers("VA-022")
+def test_tool_that_is_defined_anew(messages: Messages) -> None:
+    """The later definition is in effect."""
+    anew = {**NOW, "description": "The time of day in a zone, to the second"}
+    addition = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": anew}}
+    turns = [{"role": "user", "content": "Hi"}, {"role": "system", "content": [addition]}]
+    before, after = (messages.count("Hi", tools=[TOOL, tool]) for tool in (NOW, anew))
+    assert before < after == messages.count(turns, tools=[TOOL, NOW])

@@ -83,6 +83,13 @@ def test_no_entry_without_the_key(path: str, header: str | None, server: RemoteS
 
 
 @pytest.mark.covers("VC-030")
+def test_no_entry_by_the_paths_of_others(server: RemoteServer) -> None:
+    """Anthropic's, Cohere's, and vLLM's own."""
+    for path in ("/v1/messages", "/cohere/v2/chat", "/inference/v1/generate"):
+        assert requests.post(server.url_for(path), json={}, timeout=30).status_code == 401, path
+
+
+@pytest.mark.covers("VC-030")
 def test_question_for_options_needs_no_key(server: RemoteServer) -> None:
     """A browser's preflight request has none (Fetch standard, CORS-preflight fetch)."""
     answer = requests.options(server.url_for("/v1/chat/completions"), timeout=30)
@@ -202,6 +209,18 @@ def ask_with_logprobs(client: OpenAI, server: RemoteServer, book: ScriptBook, **
     answer = ask(client, server, logprobs=True, top_logprobs=3, **request)
     entries: list[Any] = answer.choices[0].logprobs.content
     return entries
+
+
+@pytest.mark.covers("VC-007", "VC-008")
+def test_schema_of_all_of_two(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
+    """Both parts hold: as a server's first constraint, which settles what enforces all that follow."""
+    schema = {"allOf": [{"type": "string"}, {"enum": ["yes", "no"]}]}
+    by_schema = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    book.script(Raw('"maybe"<|im_end|>'), expect="refused")
+    with pytest.raises(openai.APIStatusError, match="was refused at token"):
+        ask(client, server, response_format=by_schema)
+    book.script(Raw('"yes"<|im_end|>'))
+    assert output_of(ask(client, server, response_format=by_schema)).content == '"yes"'
 
 
 @pytest.mark.covers("VC-032")
