@@ -106,8 +106,8 @@ def test_function_of_a_call_is_name_and_arguments(choice: Any, chat: Chat, scrip
     pieces = [
         call.function.to_dict()
         for chunk in answers.chunks
-        for choice in chunk.choices
-        for call in choice.delta.tool_calls or []
+        for each in chunk.choices
+        for call in each.delta.tool_calls or []
         if call.function
     ]
     assert set().union(*pieces) == {"name", "arguments"}
