@@ -91,6 +91,28 @@ def test_named_call(chat: Chat, script: ScriptWriter) -> None:
         assert answers.output.calls == (("get_weather", PARIS.arguments_json),)
 
 
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_needs("tools")
+@pytest.mark.covers("VT-008", "VC-015")
+@pytest.mark.parametrize(
+    "choice", ["auto", "required", named("get_weather")], ids=["auto", "required", "named"]
+)
+def test_function_of_a_call_is_name_and_arguments(choice: Any, chat: Chat, script: ScriptWriter) -> None:
+    """Nothing stands beside them, not even null; the id is the call's."""
+    script(calls=[PARIS], constrained=not chat.rust, times=2)
+    answers = chat.both(tools=[WEATHER], tool_choice=choice)
+    calls = answers.body.choices[0].message.tool_calls or []
+    assert [set(call.to_dict()["function"]) for call in calls] == [{"name", "arguments"}]  # type: ignore[call-overload]
+    pieces = [
+        call.function.to_dict()
+        for chunk in answers.chunks
+        for each in chunk.choices
+        for call in each.delta.tool_calls or []
+        if call.function
+    ]
+    assert set().union(*pieces) == {"name", "arguments"}
+
+
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VT-003", "VT-008", "VC-043")
 def test_no_call_when_none_is_allowed(chat: Chat, script: ScriptWriter) -> None:

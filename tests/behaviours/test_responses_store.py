@@ -101,6 +101,25 @@ def test_streamed_turn_is_followed_like_a_body(responses: Responses, script: Scr
         assert prompts[0] == prompts[1]
 
 
+@pytest.mark.vllm_scripted
+@pytest.mark.covers("VR-021", "VR-013")
+@pytest.mark.parametrize("stream", [False, True])
+def test_incomplete_response_is_followed(stream: bool, responses: Responses, script: ScriptWriter) -> None:
+    """What was said before the limit cut it is part of the conversation."""
+    script("one two three four five six " * 6, expect="cut")
+    asked = responses.request(NAME, {"max_output_tokens": 12})
+    answer: Any = responses.client.responses.create(**asked, stream=stream)
+    first = list(answer)[-1].response if stream else answer
+    assert first.status == "incomplete"
+    script("It is heliotrope.")
+    second = responses.create("Which?", previous_response_id=first.id, extra_body=SHOW)
+    assert second.status == "completed"
+    assert second.previous_response_id == first.id
+    places = [prompt_of(second).find(text) for text in (NAME, first.output_text.strip(), "Which?")]
+    assert -1 not in places
+    assert places == sorted(set(places))
+
+
 @pytest.mark.covers("VR-022", "AG-004")
 async def test_two_children_of_one_parent_know_nothing_of_each_other(
     vllm_server: Server, async_openai_client: AsyncOpenAI, script: ScriptWriter

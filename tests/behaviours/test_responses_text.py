@@ -18,6 +18,10 @@ pytestmark = pytest.mark.vllm_needs("responses")
 
 FRANCE = "What is the capital of France? Answer in one short sentence."
 PARIS = "The capital of France is Paris."
+INCLUDES = [
+    *("reasoning.encrypted_content", "code_interpreter_call.outputs", "file_search_call.results"),
+    *("computer_call_output.output.image_url", "message.input_image.image_url"),
+]
 
 
 @pytest.mark.covers("VR-001", "VR-006", "VR-010", "VR-015", "VR-036", "VR-070", "LS-002", "LS-003", "OR-002")
@@ -138,6 +142,27 @@ def test_metrics_only_when_asked_for_at_start(responses: Responses, script: Scri
     """They come with a flag of the server, which none of the entries sets."""
     script(PARIS)
     assert "metrics" not in responses.create(FRANCE, max_output_tokens=32).model_dump()
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.covers("VR-008", "VR-048")
+def test_messages_only_when_asked_for(responses: Responses, script: ScriptWriter) -> None:
+    """Those of vLLM's own `enable_response_messages`, which repeat the whole prompt."""
+    script(PARIS, times=2)
+    body, stream = responses.both(FRANCE)
+    for response in (body, stream.terminal):
+        sent = response.to_dict()
+        assert [sent.get(f"{side}_messages") for side in ("input", "output")] == [None, None]
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.covers("LS-032")
+@pytest.mark.parametrize("name", INCLUDES)
+def test_include_of_what_an_answer_lacks(name: str, responses: Responses, script: ScriptWriter) -> None:
+    """It is accepted, and leaves the answer as it is."""
+    script(PARIS, times=2)
+    body, _ = responses.both(FRANCE, include=[name])
+    expect_shape(script, items_of_text(body), ("message", PARIS))
 
 
 @pytest.mark.vllm_live

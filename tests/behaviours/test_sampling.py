@@ -11,12 +11,20 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.apis import PATHS, Api, question
+from tests.apis import APIS, PATHS, Api, question
 from tests.case_files import cases
+from vllm_harness.scripted.book import Raw
 from vllm_harness.testing.fixtures import ScriptWriter
 from vllm_harness.testing.session import Server
 
 pytestmark = pytest.mark.vllm_scripted
+
+LIMITS: list[tuple[Api, str]] = [
+    ("chat", "max_tokens"),
+    ("chat", "max_completion_tokens"),
+    ("responses", "max_output_tokens"),
+    ("messages", "max_tokens"),
+]
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
@@ -51,16 +59,62 @@ def test_model_may_be_left_out(
     assert re.search(f'"model": ?"{vllm_server.model}"', answer.text)
 
 
-@pytest.mark.covers("VC-025", "LS-010")
-@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.covers("VC-025", "LS-010", "VA-017")
+@pytest.mark.parametrize(("api", "limit"), [("chat", None), ("responses", None), *LIMITS])
 def test_answer_may_fill_the_context(
-    api: str, vllm_server: Server, http: httpx.Client, script: ScriptWriter
+    api: Api, limit: str | None, vllm_server: Server, http: httpx.Client, script: ScriptWriter
 ) -> None:
-    """Where the request has no limit; one beyond the context is cut to it."""
-    script("Rain.", name="rain", times=2, keep_prompt=True)
+    """Where the request has no limit; one of the whole context is cut to what the prompt leaves."""
+    script("Rain.", name="rain", keep_prompt=True)
     context = http.get("/v1/models").json()["data"][0]["max_model_len"]
-    for more in ({}, {"max_output_tokens": context} if api == "responses" else {}):
-        answer = http.post(PATHS[api], json={"model": vllm_server.model, **question(api), **more})  # type: ignore[index]
-        assert answer.status_code == 200, answer.text
-    for told, prompt in zip(script.sampling("rain"), script.prompts("rain"), strict=True):
-        assert told["max_tokens"] + len(prompt) == context
+    more = {limit: context} if limit else {}
+    answer = http.post(PATHS[api], json={"model": vllm_server.model, **question(api), **more})
+    assert answer.status_code == 200, answer.text
+    (told,), (prompt,) = script.sampling("rain"), script.prompts("rain")
+    assert told["max_tokens"] + len(prompt) == context
+
+
+@pytest.mark.vllm_standard
+@pytest.mark.covers("VC-025", "VA-017")
+@pytest.mark.parametrize(("api", "limit"), [(api, limit) for api, limit in LIMITS if api != "responses"])
+def test_limit_beyond_the_context_is_refused(
+    api: Api, limit: str, vllm_server: Server, http: httpx.Client
+) -> None:
+    """No answer of the model could reach it. The server cuts it for gpt-oss, which is not tested."""
+    context = http.get("/v1/models").json()["data"][0]["max_model_len"]
+    request = {"model": vllm_server.model, **question(api), limit: context + 1}
+    answer = http.post(PATHS[api], json=request)
+    assert answer.status_code == 400, answer.text
+    assert str(context) in answer.json()["error"]["message"]
+
+
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_model("qwen3")
+@pytest.mark.covers("VC-035", "LS-010")
+@pytest.mark.parametrize("ignored", [True, False], ids=["ignored", "heeded"])
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_end_is_ignored_where_asked(
+    api: Api, ignored: bool, vllm_server: Server, http: httpx.Client, script: ScriptWriter
+) -> None:
+    """vLLM's own `ignore_eos`: the model writes on behind its end token, up to the limit."""
+    script(Raw(f"Rain.<|im_end|>{' More rain.' * 8}"), expect="cut")
+    limit = {"max_output_tokens" if api == "responses" else "max_tokens": 12}
+    request = {"model": vllm_server.model, **question(api), **limit, "ignore_eos": ignored}
+    answer = http.post(PATHS[api], json=request)
+    assert answer.status_code == 200, answer.text
+    written = answer.json()["usage"]["output_tokens" if api == "responses" else "completion_tokens"]
+    assert written == (12 if ignored else 3)
+
+
+@pytest.mark.covers("VC-025", "LS-032", "VA-017")
+@pytest.mark.parametrize("api", APIS)
+def test_longest_cache_salt(api: Api, vllm_server: Server, http: httpx.Client, script: ScriptWriter) -> None:
+    """vLLM's own `cache_salt` has 128 characters at most, and some not at all."""
+    script("Rain.")
+    request = {"model": vllm_server.model, **question(api)}
+    answer = http.post(PATHS[api], json={**request, "cache_salt": "s" * 128})
+    assert answer.status_code == 200, answer.text
+    for refused in ("s" * 129, "a@b", "a/b", "a\\b", "a\0b"):
+        answer = http.post(PATHS[api], json={**request, "cache_salt": refused})
+        assert answer.status_code == 400, f"{refused!r}: {answer.text}"
+        assert "cache_salt" in answer.json()["error"]["message"]

@@ -193,6 +193,21 @@ def test_tokens_of_the_tools_output(talk: Talk) -> None:
     assert counted[1] > counted[0] + 40
 
 
+@pytest.mark.covers("VM-010", "VR-040")
+@pytest.mark.parametrize("stream", [False, True])
+def test_tokens_of_the_tools_output_are_not_the_model_s(stream: bool, talk: Talk) -> None:
+    """A longer code costs the model more, and the same output no more than before."""
+    usages = []
+    for code in (CODE, f"{CODE}  # {'a comment ' * 20}"):
+        talk.script_turns(runs(code), ANSWER)
+        ask = talk.api.stream if stream else talk.api.create
+        answer: Any = ask("Go", tools=[INTERPRETER])
+        usages.append(of_usage(answer.terminal if stream else answer))
+    assert usages[0]["tool_output_tokens_per_turn"] == usages[1]["tool_output_tokens_per_turn"]
+    assert usages[0]["tool_output_tokens"] == usages[1]["tool_output_tokens"]
+    assert usages[0]["output_tokens_per_turn"][0] + 20 < usages[1]["output_tokens_per_turn"][0]
+
+
 @pytest.mark.covers("VR-047", "VR-038", "VM-005", "AG-006")
 def test_code_interpreter_streamed(talk: Talk, tools: Tools) -> None:
     talk.script_turns(runs(CODE), ANSWER)

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import requests
 
-from tests.apis import APIS, PATHS, Api, Json, question
+from tests.apis import PATHS, Api, Json, question
 from tests.own_server import OwnServer
 from tests.prompts import Conversation, Prompts, covered, known_prompts, of_entry, of_render_routes
 from tests.standard.conversation import prompt_ids
@@ -48,14 +48,22 @@ def test_render_routes_give_the_same(own_server: OwnServer) -> None:
 
 @QWEN3
 @pytest.mark.covers("VC-042", "VR-062")
-@pytest.mark.parametrize("api", APIS)
-def test_render_routes_tell_what_goes_with_the_prompt(api: Api, own_server: OwnServer) -> None:
+@pytest.mark.parametrize(
+    ("api", "limits"),
+    [
+        pytest.param("responses", {"max_output_tokens": 9}, id="responses"),
+        pytest.param("chat", {"max_tokens": 9}, id="chat"),
+        pytest.param("chat", {"max_completion_tokens": 9}, id="chat, new name"),
+        pytest.param("chat", {"max_tokens": 33, "max_completion_tokens": 9}, id="chat, both names"),
+        pytest.param("messages", {"max_tokens": 9}, id="messages"),
+    ],
+)
+def test_render_routes_tell_what_goes_with_the_prompt(api: Api, limits: Json, own_server: OwnServer) -> None:
     """Limits, and what a parser must know of the template's arguments."""
     server = own_server(["--enable-scale-out"])
-    limit = "max_output_tokens" if api == "responses" else "max_tokens"
     asked: Json = {
         **question(api),
-        limit: 9,
+        **limits,
         "temperature": 0.5,
         "chat_template_kwargs": {"enable_thinking": False},
     }

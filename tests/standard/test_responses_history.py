@@ -117,6 +117,33 @@ def test_unfinished_message_is_continued(status: str, responses: Responses, scri
 
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_model("qwen3")
+@pytest.mark.covers("VR-062", "VR-009")
+@pytest.mark.parametrize("status", ["in_progress", "incomplete"])
+def test_turn_of_unfinished_thoughts_goes_on(status: str, responses: Responses, script: ScriptWriter) -> None:
+    """The prompt ends within the turn that they began."""
+    script("Oslo is wet.")
+    unfinished = {**THOUGHTS, "status": status}
+    (prompt,) = messages_of(responses.create([QUESTION, unfinished], extra_body=SHOW))
+    assert "I must look." in prompt["message"].split(TURN)[-1]
+    assert not prompt["message"].rstrip().endswith("<|im_end|>")
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
+@pytest.mark.covers("VR-062", "VR-009")
+@pytest.mark.parametrize("status", ["completed", None])
+def test_turn_of_finished_thoughts_is_over(
+    status: str | None, responses: Responses, script: ScriptWriter
+) -> None:
+    """The model begins another one; thoughts are finished as well where nothing is said of it."""
+    script("Oslo is wet.")
+    finished = {**THOUGHTS, "status": status}
+    (prompt,) = messages_of(responses.create([QUESTION, finished], extra_body=SHOW))
+    assert prompt["message"].endswith(TURN)
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VR-062")
 @pytest.mark.parametrize("without", [(), ("status", "id")], ids=["whole", "no status"])
 def test_finished_message_is_not_continued(
