@@ -99,16 +99,17 @@ def test_derendered_tokens_are_the_body_of_chat(routes: Routes) -> None:
 @pytest.mark.covers("VC-061")
 @each_saying({"text": END_SHOWN, "thoughts": END_SHOWN})
 def test_derendered_chunks_are_the_stream_of_chat(routes: Routes) -> None:
-    """Chunk by chunk, with the state that the client carries: one role, then what adds up to the same."""
+    """Token by token, with the state that the client carries: one role, then what adds up to the same."""
     events = [event for event in parse_sse([routes.chat(stream=True).content]) if event.data != "[DONE]"]
     whole, derendered = ChatAccumulator(), ChatAccumulator()
     known, state, roles = routes.rendered(), None, 0
     for event in events:
         whole.feed(event)
         (choice,) = json.loads(event.data)["choices"]
-        if ids := choice.get("token_ids"):
-            ends = "stop" if choice["finish_reason"] else None
-            tokens = {"index": 0, "token_ids": ids, "finish_reason": ends}
+        ids = choice.get("token_ids") or ()
+        for left, token in zip(reversed(range(len(ids))), ids, strict=True):
+            ends = "stop" if choice["finish_reason"] and not left else None
+            tokens = {"index": 0, "token_ids": [token], "finish_reason": ends}
             chunk = {"request_id": "r", "choices": [tokens]}
             answer = routes.derender(stream=True, generate_chunk=chunk, stream_state=state, **known)
             state = answer["stream_state"]
