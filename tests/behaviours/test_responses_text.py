@@ -9,7 +9,8 @@ import pytest
 
 from tests.behaviours.tools import CALL, RESPONSES_TOOL, WEATHER
 from tests.case_files import cases
-from tests.responses_api import IDS_MADE_AGAIN, Responses, expect_shape, items
+from tests.responses_api import IDS_MADE_AGAIN, Responses, Stream, expect_shape, items
+from tests.tries import asked_until
 from vllm_harness.protocol.responses.schema import RESPONSE_FIELDS
 from vllm_harness.testing.content import expect_content
 from vllm_harness.testing.fixtures import ScriptWriter
@@ -40,7 +41,21 @@ def test_streamed_text_is_the_body(responses: Responses, script: ScriptWriter) -
         assert event.response.status == "in_progress"  # type: ignore[union-attr]
         assert event.response.id == stream.terminal.id  # type: ignore[union-attr]
     assert stream.joined("output_text") == items(stream.terminal, "message")[-1].content[0].text
+    if not in_pieces(stream):
+        stream = asked_until(in_pieces, lambda: streamed_again(responses, script))
+    assert in_pieces(stream)
     expect_shape(script, items_of_text(body), ("message", PARIS))
+
+
+def in_pieces(stream: Stream) -> bool:
+    """Whether the text comes in more than one delta."""
+    return len(stream.of("output_text.delta")) > 1
+
+
+def streamed_again(responses: Responses, script: ScriptWriter) -> Stream:
+    """The answer once more, as a stream."""
+    script(PARIS)
+    return responses.stream(FRANCE, max_output_tokens=64)
 
 
 def items_of_text(response: Any) -> Any:

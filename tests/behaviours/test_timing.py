@@ -9,12 +9,14 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import httpx
 import pytest
 
 from tests.apis import PATHS, Api, Json
 from tests.behaviours.tools import RESPONSES_TOOL
+from tests.tries import asked_until
 from vllm_harness.endpoint import tls
 from vllm_harness.protocol import SSEEvent, parse_sse, timing_facts
 from vllm_harness.protocol.core.timing import TimingFacts, carries_text
@@ -24,8 +26,6 @@ from vllm_harness.scripted.meaning import Meaning, Reasoning, Text, ToolCall
 from vllm_harness.server.remote import RemoteServer
 
 WORDS = " ".join(f"word {number}" for number in range(40))
-TRIES = 3
-"""How often an answer is timed until it comes in pieces: a server that does much else is late with some."""
 LONG = " ".join(["word"] * 5000)  # takes many times as long as hanging up
 
 
@@ -102,17 +102,16 @@ def test_answer_comes_while_it_is_written(say: Callable[[str], Meaning], vllm_se
         with stream(vllm_server, book, api) as events:
             assert heard(events) >= ENOUGH, f"{api}: too few words"
         book.verify()  # the client left, and that cut the answer: no words had waited for its end
-        tries: list[TimingFacts] = []
-        while len(tries) < TRIES and not (tries and tries[-1].incremental):
-            book.script(say(WORDS))
-            tries.append(timed(vllm_server, book, api))
-        assert tries[-1].incremental, f"{api}: {tries}"
+        ask = partial(timed, vllm_server, book, api, say(WORDS))
+        facts = asked_until(lambda facts: bool(facts.incremental), ask)
+        assert facts.incremental, f"{api}: {facts}"
         book.verify()
         book.close()
 
 
-def timed(server: RemoteServer, book: ScriptBook, api: Api) -> TimingFacts:
+def timed(server: RemoteServer, book: ScriptBook, api: Api, answer: Meaning) -> TimingFacts:
     """When the events of an answer come."""
+    book.script(answer)
     began = time.monotonic()
     with stream(server, book, api) as events:
         return timing_facts((time.monotonic() - began, event) for event in events)
@@ -138,14 +137,26 @@ def test_no_event_waits_for_the_end(vllm_server: RemoteServer) -> None:
     waited for its end, and the script ends cut.
     """
     for api in PATHS:
-        book = ScriptBook(vllm_server.endpoint, vllm_server.entry)
-        book.script(Meaning((Reasoning("Hm."), Text(LONG))), expect="cut")
-        with stream(vllm_server, book, api) as events:
-            early = [name for event in to_the_first_words(events) for name in name_of(event).split()]
-        book.verify()
-        book.close()
-        missing = [name for name in EARLY[api] if early.count(name) < EARLY[api].count(name)]
-        assert not missing, f"{api}: {missing} did not come before the words, but {early}"
+        early = asked_until(
+            lambda names, api=api: not missing(names, api), partial(names_to_words, vllm_server, api)
+        )
+        assert not missing(early, api), f"{api}: {missing(early, api)} did not come before, but {early}"
+
+
+def names_to_words(server: RemoteServer, api: Api) -> list[str]:
+    """What comes up to the first words of an answer that is left then."""
+    book = ScriptBook(server.endpoint, server.entry)
+    book.script(Meaning((Reasoning("Hm."), Text(LONG))), expect="cut")
+    with stream(server, book, api) as events:
+        names = [name_of(event) for event in to_the_first_words(events)]
+    book.verify()
+    book.close()
+    return names
+
+
+def missing(names: list[str], api: Api) -> list[str]:
+    """Those of the early events that are not among them."""
+    return [name for name in EARLY[api] if names.count(name) < EARLY[api].count(name)]
 
 
 def to_the_first_words(events: Iterator[SSEEvent]) -> Iterator[SSEEvent]:

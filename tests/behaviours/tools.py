@@ -26,6 +26,7 @@ CHAT_TOOL: dict[str, Any] = {
     "type": "function",
     "function": {"name": "get_weather", "description": DESCRIPTION, "parameters": PARAMETERS, "strict": True},
 }
+INTERPRETER: dict[str, Any] = {"type": "code_interpreter", "container": {"type": "auto"}}
 
 WEATHER = "What is the weather in Paris? Call the tool."
 CALL = ToolCall("get_weather", {"city": "Paris"})

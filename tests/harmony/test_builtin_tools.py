@@ -12,7 +12,7 @@ import pytest
 from openai.types.responses import Response
 
 from tests.behaviours.test_responses_background import replay
-from tests.behaviours.tools import CALL, RESPONSES_TOOL
+from tests.behaviours.tools import CALL, INTERPRETER, RESPONSES_TOOL
 from tests.own_server import OwnServer
 from tests.responses_api import SHOW, Responses, Stream, messages_of, prompt_of, shape
 from tests.tool_server.running import ToolServer
@@ -31,7 +31,6 @@ pytestmark = [
 
 CODE = "print(6 * 7)"
 ANSWER = "It is 42."
-INTERPRETER: dict[str, Any] = {"type": "code_interpreter", "container": {"type": "auto"}}
 SEARCH: dict[str, Any] = {"type": "web_search_preview"}
 LABELS = {"VLLM_GPT_OSS_SYSTEM_TOOL_MCP_LABELS": "code_interpreter,container,web_search_preview"}
 RETRY = {"VLLM_TOOL_JSON_ERROR_AUTOMATIC_RETRY": "1"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.behaviours.tools import CALL, RESPONSES_TOOL
+from tests.behaviours.tools import CALL, INTERPRETER, RESPONSES_TOOL
 from tests.responses_api import Responses, items, shape
 from vllm_harness.scripted.book import Raw
 from vllm_harness.scripted.meaning import Meaning, Reasoning, Text
@@ -147,8 +147,7 @@ def test_no_code_interpreter_events_beside_a_code_interpreter(
 ) -> None:
     """Function calls are function calls, even where the request offers the built-in tool as well."""
     script(reasoning="I need the weather.", calls=[CALL], times=2)
-    python: Any = {"type": "code_interpreter", "container": {"type": "auto"}}
-    body, stream = responses.both(ASK, tools=[python, RESPONSES_TOOL])
+    body, stream = responses.both(ASK, tools=[INTERPRETER, RESPONSES_TOOL])
     for response in (body, stream.terminal):
         assert shape(response) == [("reasoning", "I need the weather."), CALLED]
     assert [kind for kind in stream.types if "code_interpreter" in kind] == []

@@ -16,6 +16,7 @@ from tests.chat_api import ASK, FREE, streamed
 from tests.lost_calls import checks_for
 from tests.messages_api import TOOL, messages_on
 from tests.own_server import OwnServer
+from tests.tries import asked_until
 from vllm_harness import ToolCall, known_defect
 from vllm_harness.protocol import validate_stream
 from vllm_harness.scripted.book import ScriptBook
@@ -62,8 +63,7 @@ def test_over_chat(server: RemoteServer, book: ScriptBook) -> None:
 @pytest.mark.covers("VR-028")
 @known_defect("interleaved-calls-lose-arguments")
 def test_over_responses(server: RemoteServer, book: ScriptBook, check_stream: Callable[..., None]) -> None:
-    pieces = 0
-    for _ in range(TRIES):
+    def pieces() -> int:
         with book.client() as client:
             events = list(
                 client.responses.create(model=server.model, input="Hi", tools=[RESPONSES_TOOL], stream=True)
@@ -71,23 +71,25 @@ def test_over_responses(server: RemoteServer, book: ScriptBook, check_stream: Ca
         output = events[-1].response.output
         assert [json.loads(item.arguments) for item in output if item.type == "function_call"] == CITIES
         check_stream(events)
-        pieces = sum(event.type == "response.function_call_arguments.delta" for event in events)
-        if pieces > len(CITIES):
-            break
-    assert pieces > len(CITIES)
+        return sum(event.type == "response.function_call_arguments.delta" for event in events)
+
+    assert in_turns(asked_until(in_turns, pieces, TRIES))
 
 
 @pytest.mark.covers("VA-010")
 @known_defect("interleaved-calls-lose-arguments")
 def test_over_messages(server: RemoteServer, book: ScriptBook, request: pytest.FixtureRequest) -> None:
-    pieces = 0
-    for _ in range(TRIES):
+    def pieces() -> int:
         with messages_on(server, book.name, checks_for(request, server)) as messages:
             stream = messages.stream("Hi", tools=[TOOL])
         blocks = [block for block in stream.message["content"] if block["type"] == "tool_use"]
         assert [block["input"] for block in blocks] == CITIES
         deltas = [event["delta"] for event in stream.of("content_block_delta")]
-        pieces = sum(bool(delta.get("partial_json")) for delta in deltas)
-        if pieces > len(CITIES):
-            break
-    assert pieces > len(CITIES)
+        return sum(bool(delta.get("partial_json")) for delta in deltas)
+
+    assert in_turns(asked_until(in_turns, pieces, TRIES))
+
+
+def in_turns(pieces: int) -> bool:
+    """Whether arguments came in more pieces than there are calls."""
+    return pieces > len(CITIES)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.apis import APIS, PATHS, Api, Json, question
+from tests.behaviours.tools import INTERPRETER
 from tests.own_server import OwnServer
 from tests.tool_server.running import ToolServer
 from vllm_harness.scripted.book import ScriptBook
@@ -261,8 +262,8 @@ def test_output_of_a_built_in_tool_names_its_call(
         server = own_server(flags, {"VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT": "1"})
         with closing(ScriptBook(server.endpoint, server.entry)) as book, book.client() as client:
             told = book.script(turns=[Meaning.of(calls=(call,)), "It is 42."], keep_prompt=True)
-            tool: Any = {"type": "code_interpreter", "container": {"type": "auto"}}
-            client.responses.create(model=server.model, input="Six times seven?", tools=[tool])
+            offered: Any = [INTERPRETER]
+            client.responses.create(model=server.model, input="Six times seven?", tools=offered)
             _, second = (json.loads(book.decode(ids)) for ids in book.prompts(told.name))
     *_, turn, output = second["messages"]
     assert output["content"] == "42\n"

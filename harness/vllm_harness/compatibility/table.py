@@ -21,6 +21,7 @@ from vllm_harness.regression.results.explained import (
     ParserDefect,
     by_family,
     explaining,
+    failure_in,
     parser_defects,
 )
 from vllm_harness.repro.severity import severity_of
@@ -248,7 +249,7 @@ def _judge(
     standing.cases.add(key)
     for mismatch in case.mismatches.get(delivery, ()):
         standing.failed.add(key)
-        failure = Failure(cell.family, cell.group, name, delivery, mismatch, cell.frontend, case.text)
+        failure = failure_in(cell, name, delivery, mismatch)
         answer = case.examples.get(delivery, "")
         ids = explaining(failure, known)
         for each in ids:

@@ -210,7 +210,12 @@ def by_family(known: Iterable[ParserDefect]) -> dict[str, list[ParserDefect]]:
 def failures_of(cell: Cell) -> Iterator[Failure]:
     """The failures of a cell, case by case."""
     for name, case in cell.cases.items():
-        place = (cell.family, cell.group, name)
         for delivery, mismatches in case.mismatches.items():
             for mismatch in mismatches:
-                yield Failure(*place, delivery, mismatch, cell.frontend, case.text)
+                yield failure_in(cell, name, delivery, mismatch)
+
+
+def failure_in(cell: Cell, name: str, delivery: Delivery, mismatch: Mismatch) -> Failure:
+    """One mismatch of a case of a cell."""
+    text = cell.cases[name].text
+    return Failure(cell.family, cell.group, name, delivery, mismatch, cell.frontend, text)

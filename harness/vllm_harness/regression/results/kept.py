@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from vllm_harness.regression.results.cells import CaseResult, Cell
-from vllm_harness.regression.results.explained import Failure, ParserDefect, explaining
+from vllm_harness.regression.results.explained import ParserDefect, explaining, failure_in
 from vllm_harness.runs import records
 from vllm_harness.runs.records import Outcome, RunFinding, Target
 
@@ -78,7 +78,7 @@ def _findings(
     """A finding for each mismatch in each delivery, and for each defect that explains it."""
     for delivery, mismatches in result.mismatches.items():
         for mismatch in mismatches:
-            failure = Failure(cell.family, cell.group, name, delivery, mismatch, cell.frontend, result.text)
+            failure = failure_in(cell, name, delivery, mismatch)
             for defect in explaining(failure, known.get(failure.plain_family, ())) or [""]:
                 yield RunFinding(
                     code=str(mismatch),

@@ -15,7 +15,7 @@ from vllm_harness.files.strict import StrictModel
 from vllm_harness.regression.cases.case import Group
 from vllm_harness.regression.cases.delivery import Delivery, DeliveryField
 from vllm_harness.regression.results.cells import CaseVerdict, Cell
-from vllm_harness.regression.results.explained import Failure, ParserDefect, by_family, explaining
+from vllm_harness.regression.results.explained import ParserDefect, by_family, explaining, failure_in
 from vllm_harness.regression.results.mismatches import MismatchField
 
 BLANKS = re.compile(r"\s|\\[nt]")
@@ -207,10 +207,7 @@ def _compared(known: Sequence[ParserDefect], cells: tuple[Cell, Cell], name: str
 def _side(known: Sequence[ParserDefect], cell: Cell, name: str, delivery: Delivery) -> Side:
     result = cell.cases[name]
     mismatches = result.mismatches.get(delivery, ())
-    failures = [
-        Failure(cell.family, cell.group, name, delivery, each, cell.frontend, result.text)
-        for each in mismatches
-    ]
+    failures = [failure_in(cell, name, delivery, each) for each in mismatches]
     ids = {failure.mismatch: explaining(failure, known) for failure in failures}
     return Side(
         mismatches=mismatches,
