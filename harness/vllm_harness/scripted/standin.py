@@ -22,14 +22,24 @@ SERVER_ARGS = (
     *("--load-format", "dummy", "--enforce-eager"),
     *("--max-model-len", "8192", "--max-num-seqs", "64", "--num-gpu-blocks-override", "1024"),
 )
+# on CUDA a block has 16 tokens, not 128; the cache's size is given, since vLLM would measure the memory of all
+# servers on the GPU; and attention is Triton's, which every GPU and every bundle has
+CUDA_ARGS = (
+    *("--num-gpu-blocks-override", "8192", "--kv-cache-memory-bytes", str(2**30)),
+    *("--attention-backend", "TRITON_ATTN"),
+)
+STAND_IN_GPU_GIB = 4.0
+"""What a stand-in may take of the GPU that it shares with others."""
 
 # one thread is enough, and is not bound: vLLM would bind the servers of a machine all to the same core;
 # nothing is compiled: the first log-probabilities of each server would take 20 s; and the worker runs within
 # the engine's process, as on one GPU: on CPU vLLM gives it its own, for bindings that are not wanted here,
-# and each token takes a third more
+# and each token takes a third more. On CUDA, the model runner is the one that scripts know to speak to, and
+# the sampler is torch's.
 SERVER_ENV = {
     **{"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"},
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    **{"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_USE_V2_MODEL_RUNNER": "0"},
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
 }
 
 
@@ -40,6 +50,11 @@ class StandInError(UsageError):
 def stand_in_args(entry: ModelEntry) -> tuple[str, ...]:
     """Server arguments of an entry's stand-in, beside those of `entry.flags`."""
     return (*SERVER_ARGS, *_stand_in(entry).args)
+
+
+def cuda_args(gpu_gib: float) -> tuple[str, ...]:
+    """Further arguments of a stand-in on a GPU of this size, which leave the rest of it to others."""
+    return (*CUDA_ARGS, "--gpu-memory-utilization", f"{min(0.9, STAND_IN_GPU_GIB / gpu_gib):.3f}")
 
 
 def build_stand_in(entry: ModelEntry, tokenizer_dir: Path, into: Path | None = None) -> Path:

@@ -12,8 +12,9 @@ from vllm_harness.endpoint import NO_KEY
 from vllm_harness.environments import assets
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
+from vllm_harness.machine.gpus import visible_gpus
 from vllm_harness.scripted.in_server import vllm_harness_names as names
-from vllm_harness.scripted.standin import SERVER_ENV, build_stand_in, stand_in_args
+from vllm_harness.scripted.standin import SERVER_ENV, build_stand_in, cuda_args, stand_in_args
 from vllm_harness.server.demo_tools import demo_variables
 
 IN_SERVER = Path(__file__).parent.parent / "scripted" / "in_server"
@@ -149,6 +150,8 @@ def plan_launch(
     else:
         model, lane_args, assets_env = fetched_stand_in(entry, progress)
         lane_args += SCRIPTED_ARGS[frontend]
+        if environment.device == "cuda" and (devices := visible_gpus({**os.environ, **(env or {})})):
+            lane_args += cuda_args(min(gpu.total_bytes for gpu in devices) / 2**30)
     every_flag = (*flags.args, *lane_args, *args)
     tools_env = demo_variables(every_flag, {**os.environ, **(env or {})}, environment, progress)
     return Launch(

@@ -78,7 +78,7 @@ class RemoteServer:
         env: variables over the entry's own.
         host: the address of this machine that it listens on, where clients elsewhere are to reach it.
         port: a fixed port; by default a free one is leased.
-        cold_start: start a new interpreter, not a fork of the fork server (which only CPU servers use).
+        cold_start: start a new interpreter, not a fork of the fork server.
         keep: leave it running at the end, and adopt an equal server that an earlier run kept.
         startup_s: seconds until it must be ready; by default the entry's limit.
         progress: receives the progress of the start.
@@ -339,7 +339,7 @@ class RemoteServer:
         if forked is None and os.environ.get(fork_server.FIRST):
             raise fork_server.ForkServerFailed(
                 f"a server that starts cold does not run the file of {fork_server.FIRST}",
-                hint="use the fork server, which needs a CPU environment, and no cold start",
+                hint="use the fork server, and no cold start",
             )
         self.forked = forked is not None
         process, record = forked or self._supervised(spawn_cold)
@@ -432,7 +432,7 @@ class RemoteServer:
     @property
     def forkable(self) -> bool:
         """Whether it is to be started from the fork server."""
-        return self.environment.device == "cpu" and not self._cold_start
+        return not self._cold_start
 
     def _template(self) -> Path:
         """The fork server's template for this launch."""

@@ -25,6 +25,7 @@ from __future__ import annotations
 import array
 import atexit
 import copy
+import ctypes
 import gc
 import importlib
 import importlib.util
@@ -67,7 +68,6 @@ MODULES = (
     *("vllm.entrypoints.cli.run_batch", "vllm.entrypoints.cli.launch"),
     *("vllm.v1.engine.async_llm", "vllm.v1.engine.core", "vllm.v1.engine.core_client"),
     *("vllm.v1.executor.multiproc_executor", "vllm.v1.executor.uniproc_executor"),
-    *("vllm.v1.worker.cpu_worker", "vllm.v1.worker.cpu_model_runner", "vllm.v1.attention.backends.cpu_attn"),
     *("vllm.v1.sample.logits_processor", "vllm.v1.structured_output.backend_xgrammar"),
     *("vllm.v1.structured_output.backend_guidance", "vllm.triton_utils.dispatcher"),
     *("vllm.model_executor.model_loader.default_loader", "vllm.model_executor.model_loader.dummy_loader"),
@@ -80,6 +80,19 @@ MODULES = (
         "referencing.jsonschema",
     ),
 )
+MODULES_OF = {
+    "cpu": (
+        "vllm.v1.worker.cpu_worker",
+        "vllm.v1.worker.cpu_model_runner",
+        "vllm.v1.attention.backends.cpu_attn",
+    ),
+    "cuda": (
+        "vllm.v1.worker.gpu_worker",
+        "vllm.v1.worker.gpu_model_runner",
+        "vllm.v1.attention.backends.triton_attn",
+    ),
+}
+"""By the device that vLLM runs on."""
 
 SUPERVISOR = "vllm_harness_supervisor"
 PROXY = "vllm_harness_proxy"
@@ -91,6 +104,7 @@ BINDINGS = {"OMP_PLACES": r"(.+)", "GOMP_CPU_AFFINITY": r"(.+)", "KMP_AFFINITY":
 LOOK_EVERY_S = 0.0002
 LISTEN_MS = 10
 INSPECTION_LIMIT_S = 120.0
+CUDA_ERROR_NOT_INITIALIZED = 3
 SPARE_COPIES = 2  # of a tokenizer, for the render threads of the API server
 
 
@@ -375,7 +389,8 @@ def _import_all() -> None:
     if titles := _import("setproctitle"):
         titles.getproctitle()  # it finds the memory of the title once, before os.environ.update hides it
     importlib.import_module("vllm")
-    for name in MODULES:
+    device = importlib.import_module("vllm.platforms").current_platform.device_type
+    for name in (*MODULES, *MODULES_OF.get(device, ())):
         _import(name)
     for package in PACKAGES:
         found = _import(package)
@@ -391,6 +406,18 @@ def _import(name: str) -> Any:
     except Exception as error:
         print(f"not preloaded: {name} ({type(error).__name__}: {error})", flush=True)
         return None
+    finally:
+        if _cuda_is_initialized():
+            sys.exit(f"to import {name} initializes CUDA, which does not survive a fork")
+
+
+def _cuda_is_initialized() -> bool:
+    """Whether this process has called cuInit; asked of the driver, since torch need not know."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != CUDA_ERROR_NOT_INITIALIZED)
 
 
 def _fork_everything() -> None:

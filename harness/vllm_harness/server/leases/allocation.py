@@ -1,7 +1,8 @@
 """The GPUs or the memory that a server needs, leased to it alone until it has ended.
 
-Whole GPUs on CUDA, a share of the memory on CPU. Leases are file locks in the state folder, so they exclude
-each other between runs that share that folder (those of one user, or by VLLM_HARNESS_STATE).
+Whole GPUs on CUDA, of which stand-ins share one; a share of the memory on CPU. Leases are file locks in the
+state folder, so they exclude each other between runs that share that folder (those of one user, or by
+VLLM_HARNESS_STATE).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry
 from vllm_harness.environments.spec import Environment
 from vllm_harness.machine.gpus import visible_gpus
 from vllm_harness.machine.node_memory import node_memory
+from vllm_harness.scripted.standin import STAND_IN_GPU_GIB
 from vllm_harness.server.flags import flag_values
 from vllm_harness.server.fork_server import MODELS_HELD, dismiss_unused, templates
 from vllm_harness.server.launch import Launch
@@ -29,7 +31,6 @@ from vllm_harness.server.leases.needs import FORK_SERVER_GIB, STAND_IN_GIB, Star
 WAIT_VARIABLE = "VLLM_HARNESS_LEASE_WAIT_S"
 WAIT_S = 3600.0
 BOUND_VARIABLE = "VLLM_HARNESS_MEMORY_GIB"
-STAND_IN_GPU_GIB = 4.0
 TEMPLATE_GIB = 0.3  # of the fork server, with one model's tokenizer
 INTERPRETER_GIB = 1.0  # with vLLM's parsers, torch and tokenizers imported
 PARALLEL = (
@@ -53,10 +54,10 @@ def lease_for(launch: Launch, *, forked: bool = False) -> Lease:
     if launch.environment.device == "cuda" and workers_by_ray(launch.args):
         return Lease([])  # Ray gives them their GPUs, on whatever nodes
     if launch.environment.device == "cuda":
-        live, hardware = launch.lane == "live", launch.entry.hardware
-        gib = hardware.gpu_memory_gib if live else STAND_IN_GPU_GIB
+        shared = launch.lane == "scripted"
+        gib = STAND_IN_GPU_GIB if shared else launch.entry.hardware.gpu_memory_gib
         visible = partial(visible_gpus, launch.environ())
-        return lease_gpus(gpus_needed(launch.args), gib, visible=visible, wait_s=wait_s)
+        return lease_gpus(gpus_needed(launch.args), gib, shared=shared, visible=visible, wait_s=wait_s)
     start = Start(launch, forked)
     gib = start.need_gib() + start.ahead_gib()
     with offered(dismiss_unused):
