@@ -306,7 +306,7 @@ class ForkedServer:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(writer, 1)
             os.dup2(writer, 2)
-            os.closerange(3, 256)
+            _close_inherited()
             return
         os.close(writer)
         self.stdout = os.fdopen(reader, "rb")
@@ -328,6 +328,14 @@ class ForkedServer:
             time.sleep(0.01)
         assert self.returncode is not None
         return self.returncode
+
+
+def _close_inherited() -> None:
+    """Closes what the template has open, but not the driver's devices: NVML, once used, fails without them."""
+    for descriptor in range(3, 256):
+        with suppress(OSError):
+            if not os.readlink(f"/proc/self/fd/{descriptor}").startswith("/dev/nvidia"):
+                os.close(descriptor)
 
 
 def _find_further_packages() -> None:
