@@ -165,9 +165,11 @@ def test_the_nearest_rule_is_named_and_the_log_has_what_was_answered(
             ("once", 200),
         ]
         assert entries[0]["body"]["messages"] == [{"role": "user", "content": "The weather in Rome?"}]
-        assert book.answered(entries[-1]["number"]) == []
+        later = book.answered(entries[-1]["number"])
+        assert [entry for entry in later if entry["book"] == book.name] == []
 
 
+@pytest.mark.vllm_alone
 def test_the_commands_find_the_server(vllm_server: Server, tmp_path: Path) -> None:
     """A request that no rule takes, the rule that it suggests, and the book with that rule."""
 

@@ -102,7 +102,7 @@ def _environment(
         return release.create(manifest["vllm"], manifest["device"], progress=progress)
     lock = lock_for(manifest["vllm"], manifest["device"])
     torch = installed.probe(over).torch or "none"
-    if torch.partition("+")[0] != lock.torch.partition("+")[0]:
+    if torch.partition("+")[0] not in lock.fits_torch:
         raise UsageError(
             f"{over} has torch {torch}, vLLM {lock.version} was built for {lock.torch}",
             hint="name a Python that has that torch, or bring a bundle that carries it",

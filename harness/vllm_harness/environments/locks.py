@@ -53,6 +53,7 @@ class Recipe(StrictModel):
         torch_requirements: the requirements of torch, which are resolved with the rest.
         exclude: distributions left out wherever they are required.
         override: requirements that replace those of packages.
+        ran_with_torch: other versions of torch that this vLLM was seen to run with, on a GPU.
         exclude_newer: files uploaded later are ignored, so that the same recipe gives the same lock.
         note: a line for the lock's header.
     """
@@ -62,6 +63,7 @@ class Recipe(StrictModel):
     torch_requirements: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     override: tuple[str, ...] = ()
+    ran_with_torch: tuple[str, ...] = ()
     exclude_newer: datetime.date
     note: str = ""
 
@@ -89,6 +91,13 @@ class Lock:
         found = re.search(r"^torch==(\S+)", self.path.read_text(), re.M)
         assert found, f"{self.path} locks no torch"
         return found.group(1)
+
+
+    @property
+    def fits_torch(self) -> tuple[str, ...]:
+        """The versions of torch that it runs with: its own first. Raises UsageError (malformed recipes)."""
+        own = self.torch.partition("+")[0]
+        return (own, *recipes()[self.name].ran_with_torch)
 
 
 def locks() -> list[Lock]:

@@ -22,8 +22,8 @@ SERVER_ARGS = (
     *("--load-format", "dummy", "--enforce-eager"),
     *("--max-model-len", "8192", "--max-num-seqs", "64", "--num-gpu-blocks-override", "1024"),
 )
-# on CUDA a block has 16 tokens, not 128; the cache's size is given, since vLLM would measure the memory of all
-# servers on the GPU; and attention is Triton's, which every GPU and every bundle has
+# on CUDA a block has 16 tokens, not 128; the cache's size is given, since vLLM would measure the memory of
+# all servers on the GPU; and attention is Triton's, which every GPU and every bundle has
 CUDA_ARGS = (
     *("--num-gpu-blocks-override", "8192", "--kv-cache-memory-bytes", str(2**30)),
     *("--attention-backend", "TRITON_ATTN"),

@@ -331,10 +331,10 @@ class ForkedServer:
 
 
 def _close_inherited() -> None:
-    """Closes what the template has open, but not the driver's devices: NVML, once used, fails without them."""
+    """Closes what the template has open, but not the driver's devices: NVML, once used, fails without."""
     for descriptor in range(3, 256):
         with suppress(OSError):
-            if not os.readlink(f"/proc/self/fd/{descriptor}").startswith("/dev/nvidia"):
+            if not str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith("/dev/nvidia"):
                 os.close(descriptor)
 
 

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from vllm_harness.environments.locks import Lock, locks, recipes
+from vllm_harness.environments.locks import Lock, lock_for, locks, recipes
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import data_path
 
@@ -69,7 +69,12 @@ def test_newest_first() -> None:
 
 
 def test_what_was_never_installed_says_so() -> None:
-    assert "UNTESTED" in (ENV / "vllm-0.32.0-cuda.lock").read_text().splitlines()[2]
+    assert "UNTESTED" in (ENV / "vllm-0.22.0-cuda.lock").read_text().splitlines()[2]
+
+
+def test_a_release_may_run_with_another_torch_than_its_own() -> None:
+    assert lock_for("0.32.0", "cuda").fits_torch == ("2.13.0", "2.11.0")
+    assert lock_for("0.26.0", "cuda").fits_torch == ("2.11.0",)
 
 
 def test_the_harness_lock_has_what_pyproject_asks_for() -> None:

@@ -34,6 +34,9 @@ def take(kind, amount):
         case "gpus":
             held.append(lease_gpus(int(amount), 16))
             return held[-1].env["CUDA_VISIBLE_DEVICES"]
+        case "share":
+            held.append(lease_gpus(int(amount), 4, shared=True))
+            return held[-1].env["CUDA_VISIBLE_DEVICES"]
         case "memory":
             held.append(lease_memory(float(amount), room=room))
         case "reserve":
@@ -67,7 +70,7 @@ class Owner:
         return self.process.pid
 
     def request(self, kind: str, amount: float) -> None:
-        """Has it lease something: `memory`, `reserve` (GiB) or `gpus`."""
+        """Has it lease something: `memory`, `reserve` (GiB), `gpus`, or a `share` of each of so many."""
         self._do(f"{kind} {amount:g}")
 
     def next_line(self) -> str:

@@ -21,7 +21,7 @@ from vllm_harness.scripted.in_server.vllm_harness_names import SERVER_ID
 from vllm_harness.server.leases import gpus as gpu_leases
 from vllm_harness.server.leases import lease
 from vllm_harness.server.leases.gpus import lease_gpus
-from vllm_harness.server.leases.lease import LeaseTimeout, NotEnoughHardware
+from vllm_harness.server.leases.lease import LeaseTimeout, NotEnoughHardware, WaitCannotEnd
 from vllm_harness.terminal import notices
 
 Table = Callable[..., None]
@@ -210,3 +210,60 @@ def test_a_crowd_takes_turns(table: Table, tmp_path: Path) -> None:
     for each in crowd:
         each.join(60)
     assert [each.exitcode for each in crowd] == [0] * 6
+
+
+def test_shares_of_a_gpu_are_leased_side_by_side(table: Table, owner: Start) -> None:
+    table({})
+    owners = [owner("share", 1), owner("share", 1)]
+    assert [each.has() for each in owners] == ["0", "0"]
+    assert lease_gpus(1, 4, shared=True).gpus == []  # its memory is that of others as well
+
+
+def test_a_whole_gpu_is_had_once_all_shares_are_back(table: Table, owner: Start) -> None:
+    table({})
+    first, second = owner("share", 1), owner("share", 1)
+    first.has()
+    second.has()
+    whole = owner("gpus", 1)
+    assert f"GPU 0 is leased by pid {first.pid} (" in whole.next_line()
+    first.release()
+    second.release()
+    assert whole.has() == "0"
+    share = owner("share", 1)
+    words = rf"waiting for a share of 1 GPU with 4 GiB \(\d+ s\): GPU 0 is leased by pid {whole.pid} "
+    assert re.match(words, share.next_line())
+    whole.release()
+    assert share.has() == "0"
+
+
+def test_shares_are_no_more_than_the_gpu_has(table: Table) -> None:
+    table({}, {"used": 1})
+    held = [lease_gpus(1, 4, shared=True) for _ in range(2 * gpu_leases.SHARES)]
+    assert [each.env["CUDA_VISIBLE_DEVICES"] for each in held] == [
+        *["0"] * gpu_leases.SHARES,
+        *["1"] * gpu_leases.SHARES,
+    ]
+    with pytest.raises(WaitCannotEnd, match=f"leased by pid {os.getpid()}"):
+        lease_gpus(1, 4, shared=True)
+
+
+def test_a_share_waits_for_memory_that_other_shares_have_taken(table: Table, owner: Start) -> None:
+    table({"gib": 8})
+    first = owner("share", 1)
+    first.has()
+    table({"gib": 8, "used": 5})
+    second = owner("share", 1)
+    assert f"GPU 0 is leased by pid {first.pid} (" in second.next_line()
+    table({"gib": 8})
+    assert second.has() == "0"
+
+
+def test_a_server_that_a_killed_run_left_keeps_nobody_from_a_share(table: Table) -> None:
+    environ = {**os.environ, SERVER_ID: "abc"}
+    server = subprocess.Popen([sys.executable, "-c", "print(1); input()"], env=environ, stdin=subprocess.PIPE)
+    try:
+        table({"gib": 80, "used": 1, "processes": [{"pid": server.pid, "name": "vllm"}]})
+        lease_gpus(1, 4, shared=True).release()
+    finally:
+        server.kill()
+        server.wait()

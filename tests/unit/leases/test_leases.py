@@ -75,11 +75,13 @@ def launch(model: str, lane: Any, device: Any, **fields: Any) -> Launch:
 def test_a_live_server_on_cuda(leased: list[Any]) -> None:
     lease_for(launch("deepseek-v3.2", "live", "cuda"))
     assert leased[0][:2] == (8, 141)
+    assert not leased[0][2]["shared"]
 
 
 def test_a_stand_in_on_cuda(leased: list[Any]) -> None:
     lease_for(launch("gpt-oss", "scripted", "cuda"))
     assert leased[0][:2] == (1, leases.STAND_IN_GPU_GIB)
+    assert leased[0][2]["shared"]
 
 
 @pytest.mark.parametrize(

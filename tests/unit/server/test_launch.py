@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -10,8 +11,12 @@ import pytest
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
+from vllm_harness.machine.gpus import TABLE_VARIABLE
+from vllm_harness.server import launch
+from vllm_harness.server.flags import flag_values
 from vllm_harness.server.launch import plan_launch
 
+CUDA = Environment("installed", Path(sys.executable), "3", "0.32.0", "cuda", None)
 CPU = Environment("installed", Path(sys.executable), "3", "0.32.0", "cpu", None)
 
 
@@ -19,3 +24,20 @@ def test_an_entry_for_cuda_that_has_a_stand_in_is_served_scripted() -> None:
     with pytest.raises(UsageError, match="'smolvlm-256m' does not run live on cpu") as raised:
         plan_launch(load_models().get("smolvlm-256m"), CPU, lane="live")
     assert raised.value.hint == "use the scripted lane"
+
+
+@pytest.mark.parametrize(("gib", "part"), [(80, 0.05), (24, 0.167), (4, 0.9)])
+def test_a_stand_in_leaves_the_rest_of_its_gpu_to_others(
+    gib: int, part: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "gpus.json"
+    smallest = {"index": 0, "uuid": "GPU-0", "name": "Test GPU", "total_bytes": gib * 2**30}
+    table.write_text(json.dumps([smallest, {**smallest, "index": 1, "uuid": "GPU-1", "total_bytes": 2**40}]))
+    monkeypatch.setenv(TABLE_VARIABLE, str(table))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(launch, "fetched_stand_in", lambda *_: ("model", (), {}))
+    args = plan_launch(load_models().get("qwen3"), CUDA, lane="scripted").args
+    assert flag_values(args, [("--gpu-memory-utilization",)], float, 0.0) == [part]
+    assert (
+        "--gpu-memory-utilization" not in plan_launch(load_models().get("qwen3"), CPU, lane="scripted").args
+    )
