@@ -94,8 +94,8 @@ def create(
     left_out = [entry.name for entry in entries if "live" in entry.lanes and not entry.weights]
     if left_out and not hub_weights:
         print(f"without weights for the live lane (--hub-weights): {', '.join(left_out)}")
-    over = " --over PYTHON" if lean or without_torch else ""
-    print(f"to install it there, with nothing but Python: python3 {packed.folder.name}/install.py FOLDER{over}")
+    command = f"python3 {packed.folder.name}/install.py FOLDER" + " --over PYTHON" * (lean or without_torch)
+    print(f"to install it there, with nothing but Python: {command}")
 
 
 @app.command()

@@ -92,7 +92,6 @@ class Lock:
         assert found, f"{self.path} locks no torch"
         return found.group(1)
 
-
     @property
     def fits_torch(self) -> tuple[str, ...]:
         """The versions of torch that it runs with: its own first. Raises UsageError (malformed recipes)."""
