@@ -189,9 +189,12 @@ def test_no_prompt_logprobs_unless_asked_for(chat: Chat, script: ScriptWriter) -
 
 
 @pytest.mark.covers("VC-003")
-def test_no_prompt_logprobs_in_a_stream(chat: Chat) -> None:
-    with pytest.raises(openai.BadRequestError, match="prompt_logprobs"):
-        chat.stream(prompt_logprobs=1)
+@pytest.mark.parametrize("prompt_logprobs", [1, -1], ids=["one", "all"])
+def test_no_prompt_logprobs_in_a_stream(prompt_logprobs: int, chat: Chat) -> None:
+    """The stream is the reason, whatever their number: all of them would be too many by default, too."""
+    told = "prompt_logprobs" if chat.rust else r"prompt_logprobs.*stream"
+    with pytest.raises(openai.BadRequestError, match=told):
+        chat.stream(prompt_logprobs=prompt_logprobs)
 
 
 @pytest.mark.vllm_alone

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.apis import APIS, PATHS, Api, question
 from tests.chat_api import ASK, Chat
 from vllm_harness.scripted.book import Raw
 from vllm_harness.testing.fixtures import ScriptWriter
@@ -24,6 +25,24 @@ def test_models(chat: Chat) -> None:
 @pytest.mark.parametrize("path", ["/ping", "/metrics", "/openapi.json"])
 def test_it_answers(path: str, chat: Chat) -> None:
     assert chat.get(path).status_code == 200
+
+
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
+@pytest.mark.covers("VC-009")
+@pytest.mark.parametrize("api", APIS)
+def test_defaults_may_be_said(api: Api, chat: Chat, script: ScriptWriter) -> None:
+    """What the description of the server has as the default of a field, a request may have, too."""
+    script("Rain.")
+    described = chat.get("/openapi.json").json()
+    body = described["paths"][PATHS[api]]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    fields = described["components"]["schemas"][body["$ref"].rpartition("/")[2]]["properties"]
+    defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
+    assert defaults["stream"] is False
+    answer = chat.post(PATHS[api], {**defaults, "model": chat.server.model, **question(api)})
+    assert answer.status_code == 200, answer.text
+    assert "Rain." in answer.text
 
 
 @pytest.mark.covers("VC-042")
@@ -163,6 +182,26 @@ def test_options_of_a_batch(chat: Chat, script: ScriptWriter) -> None:
     body = answer.json()
     assert body["usage"]["completion_tokens"] == 10
     assert [choice["message"]["content"] for choice in body["choices"]] == ["One, two, three"] * 2
+
+
+@pytest.mark.vllm_standard
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
+@pytest.mark.covers("VC-028")
+def test_echo_of_a_batch(chat: Chat, script: ScriptWriter) -> None:
+    """What the assistant said last comes before the answer; what the user said does not."""
+    script("Rain.")
+    answer = chat.post(
+        "/v1/chat/completions/batch",
+        {
+            "model": chat.server.model,
+            "messages": [ASK, [*ASK, {"role": "assistant", "content": "Clouds. "}]],
+            "echo": True,
+        },
+    )
+    assert answer.status_code == 200, answer.text
+    contents = [choice["message"]["content"] for choice in answer.json()["choices"]]
+    assert [content.strip().split() for content in contents] == [["Rain."], ["Clouds.", "Rain."]]
 
 
 @pytest.mark.vllm_scripted

@@ -28,7 +28,7 @@ FLAGS = (
     *("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--max-logprobs", "3"),
     *("--return-tokens-as-token-ids", "--fingerprint-mode", "custom", "--fingerprint-value", "ours"),
     *("--exclude-tools-when-tool-choice-none", "--trust-request-chat-template"),
-    *("--max-num-queued-reqs", "4"),
+    *("--max-num-queued-reqs", "4", "--enable-tokenizer-info-endpoint"),
 )
 
 
@@ -126,6 +126,15 @@ def test_entry_with_the_key(client: OpenAI, server: RemoteServer, book: ScriptBo
     assert client.models.list().data[0].id == server.model
 
 
+@pytest.mark.covers("VC-010")
+def test_choices_without_parsers(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
+    """Each choice has a parser of its own where there is one; here each is the text that was said."""
+    said = ["<think>Rain.</think>", "<tool_call>Sun.</tool_call>"]
+    book.script(choices=[Raw(f"{text}<|im_end|>") for text in said])
+    body = ask(client, server, n=2, temperature=1)
+    assert sorted(choice.message.content for choice in body.choices) == said
+
+
 @pytest.mark.covers("VC-037")
 def test_model_under_each_of_its_names(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     names = (server.model, ALIAS)
@@ -133,6 +142,16 @@ def test_model_under_each_of_its_names(client: OpenAI, server: RemoteServer, boo
     book.script(Raw("Rain.<|im_end|>"), times=2)
     for name in names:
         assert output_of(ask(client, server, model=name)).content == "Rain."
+
+
+@pytest.mark.covers("VC-042")
+def test_tokenizer_is_described(server: RemoteServer) -> None:
+    headers = {"Authorization": f"Bearer {KEY}"}
+    answer = requests.get(server.url_for("/tokenizer_info"), headers=headers, timeout=30)
+    assert answer.status_code == 200, answer.text
+    described = answer.json()
+    assert "Qwen2Tokenizer" in described["tokenizer_class"]
+    assert "<|im_start|>" in described["chat_template"]
 
 
 @pytest.mark.covers("VC-030")
@@ -190,9 +209,13 @@ def test_metrics_of_a_request(client: OpenAI, server: RemoteServer, book: Script
     book.script(Raw("Rain in Rome.<|im_end|>"), times=2)
     body = ask(client, server)
     chunk = ask(client, server, stream=True)[-1]
-    for metrics in (body.metrics, chunk.metrics):
+    for answer in (body, chunk):
+        metrics = answer.metrics
         assert metrics["time_to_first_token_ms"] > 0
         assert metrics["tokens_per_second"] > 0
+        assert metrics["generation_time_ms"] > 0
+        between = answer.usage.completion_tokens - 1
+        assert metrics["mean_itl_ms"] == pytest.approx(metrics["generation_time_ms"] / between)
 
 
 @pytest.mark.covers("VC-002")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import openai
 import pytest
 
-from tests.apis import APIS, PATHS, Api, question
+from tests.apis import APIS, PATHS, Api, Json, question
 from tests.own_server import OwnServer
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.server.remote import RemoteServer
@@ -35,13 +35,20 @@ def book(server: RemoteServer) -> Iterator[ScriptBook]:
     book.close()
 
 
+def request_of(model: str, api: Api, words: int) -> Json:
+    """A request whose prompt grows by a token with each word, with no limit but the context's."""
+    return {
+        "model": model,
+        **question(api, " the" * words),
+        **({"max_tokens": 1} if api == "messages" else {}),
+    }
+
+
 def status_of(book: ScriptBook, model: str, api: Api, words: int) -> int:
-    """What answers a prompt that grows by a token with each word, with no limit but the context's."""
-    text = " the" * words
-    request = {"model": model, **question(api, text), **({"max_tokens": 1} if api == "messages" else {})}
+    """What answers such a request."""
     with book.client(max_retries=0) as client:
         try:
-            client.post(PATHS[api].removeprefix("/v1"), body=request, cast_to=object)
+            client.post(PATHS[api].removeprefix("/v1"), body=request_of(model, api, words), cast_to=object)
         except openai.APIStatusError as error:
             return error.status_code
     return 200
@@ -56,3 +63,13 @@ def test_last_token_of_the_context(api: Api, server: RemoteServer, book: ScriptB
     words = 8 + CONTEXT - len(short)
     assert [status_of(book, server.model, api, words - few) for few in (0, 1)] == [400, 200]
     assert [len(prompt) for prompt in book.prompts(told.name)] == [len(short), CONTEXT - 1]
+
+
+@pytest.mark.covers("VR-074")
+@pytest.mark.parametrize("api", APIS)
+def test_words_beyond_the_context(api: Api, server: RemoteServer, book: ScriptBook) -> None:
+    """Tokens beyond the first too many are not counted: the error says that there may be more of them."""
+    body = request_of(server.model, api, 2 * CONTEXT)
+    with book.client(max_retries=0) as client, pytest.raises(openai.BadRequestError) as refused:
+        client.post(PATHS[api].removeprefix("/v1"), body=body, cast_to=object)
+    assert f"at least {CONTEXT + 1} input tokens" in refused.value.message

@@ -103,6 +103,18 @@ def test_custom_tool(more: dict[str, Any], responses: Responses, script: ScriptW
 
 
 @pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
+@pytest.mark.covers("VR-071", "LS-022")
+def test_custom_tool_and_escaped_characters(responses: Responses, script: ScriptWriter) -> None:
+    """A character that JSON writes as two escapes (RFC 8259, 7) comes whole, never as its first half."""
+    call = r'{"name": "run_code", "arguments": {"input": "say(\ud83c\udfd4\ud83c\udfd4)"}}'
+    script(Raw(f"<think>\n\n</think><tool_call>\n{call}\n</tool_call><|im_end|>"), times=2)
+    body, stream = responses.both("Print something.", tools=[CUSTOM])
+    assert [call.input for call in items(body, "custom_tool_call")] == ["say(🏔🏔)"]
+    assert stream.joined("custom_tool_call_input") == "say(🏔🏔)"
+
+
+@pytest.mark.vllm_scripted
 @pytest.mark.covers("VR-071", "LS-022")
 def test_custom_tool_call_goes_back(responses: Responses, script: ScriptWriter) -> None:
     script(calls=[ToolCall("run_code", {"input": "print(7 * 6)"})])

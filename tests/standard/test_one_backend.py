@@ -1,0 +1,42 @@
+"""A server whose constraints xgrammar alone holds: by default, another backend gets what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.chat_api import ASK
+from tests.own_server import OwnServer
+from vllm_harness.scripted.book import ScriptBook
+
+pytestmark = [pytest.mark.vllm_standard, pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
+
+WHOLE = {"anyOf": [{"type": "null"}, {"type": "integer"}]}
+LARK = 'start: "SELECT " column\ncolumn: "a" | "b"\n'
+
+
+@pytest.fixture
+def book(own_server: OwnServer) -> Iterator[ScriptBook]:
+    """A book on a server that knows no other backend."""
+    server = own_server(["--structured-outputs-config.backend", "xgrammar"])
+    book = ScriptBook(server.endpoint, server.entry)
+    yield book
+    book.verify()
+    book.close()
+
+
+@pytest.mark.covers("VC-007")
+@pytest.mark.parametrize(
+    ("constraint", "text"),
+    [({"json": WHOLE}, "42"), ({"grammar": LARK}, "SELECT b")],
+    ids=["a choice of schemas", "a grammar of Lark's"],
+)
+def test_constraint_that_xgrammar_holds(constraint: dict[str, Any], text: str, book: ScriptBook) -> None:
+    book.script(text, constrained=True)
+    with book.client() as client:
+        answer = client.chat.completions.create(
+            model=book.entry.name, messages=ASK, extra_body={"structured_outputs": constraint}
+        )
+    assert answer.choices[0].message.content == text
