@@ -8,6 +8,7 @@ that change nothing a client can see do not count.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -25,6 +26,7 @@ import yaml
 from vllm_harness.environments.installer import package_folder
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
+from vllm_harness.files.paths import cache_dir
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.regression.cases.case import CaseSet
 from vllm_harness.regression.engines.answer import Answer
@@ -179,19 +181,31 @@ def make_mutants(
         raise UsageError(
             f"{environment.describe()} has no file {file}", hint=f"give one below {environment.package}"
         )
-    folder = package_folder(PACKAGE, sys.executable, platform.python_version(), progress)
-    maker = subprocess.run(
-        [sys.executable, str(_MAKER), str(path)],
-        env={**os.environ, "PYTHONPATH": str(folder)},
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-    )
-    mutants = [Mutant.model_validate_json(line) for line in maker.stdout.splitlines()]
+    mutants = [Mutant.model_validate_json(line) for line in _made(path, progress).splitlines()]
     if not 0 < sample < len(mutants):
         return mutants
     chosen = random.Random(seed).sample(mutants, sample)
     return sorted(chosen, key=lambda mutant: (mutant.line, mutant.operator))
+
+
+def _made(path: Path, progress: Callable[[str], None]) -> str:
+    """All mutants of a file, a line each; kept in the cache, since they take minutes for a long file."""
+    code = hashlib.sha256(path.read_bytes() + _MAKER.read_bytes()).hexdigest()[:16]
+    kept = cache_dir() / "library-mutants" / f"{PACKAGE.replace('==', '-')}-{path.stem}-{code}.jsonl"
+    if not kept.exists():
+        folder = package_folder(PACKAGE, sys.executable, platform.python_version(), progress)
+        maker = subprocess.run(
+            [sys.executable, str(_MAKER), str(path)],
+            env={**os.environ, "PYTHONPATH": str(folder)},
+            stdout=subprocess.PIPE,
+            check=True,
+            text=True,
+        )
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        half = kept.with_suffix(f".{os.getpid()}")
+        half.write_text(maker.stdout)
+        half.replace(kept)
+    return kept.read_text()
 
 
 def module_of(file: str) -> str:
