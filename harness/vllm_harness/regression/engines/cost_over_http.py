@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Event, Thread
 
 import psutil
@@ -19,10 +20,11 @@ from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoin
 from vllm_harness.regression.engines.over_http import Client, served_by
 from vllm_harness.scripted.families import Family, entry_of
 
-LONGEST, LONGEST_OF_CHAT = 4400, 17_000
-"""Characters of the longest answer, about: a stand-in generates some hundred tokens a second.
+LONGEST = {Api.CHAT: 17_000, Api.RESPONSES: 17_000, Api.MESSAGES: 4400}
+"""Tokens of the longest answer, about: a stand-in generates some hundred tokens a second.
 
-Chat Completions show what the parsers take, the other APIs what they add to it.
+Chat Completions show what the parsers take, Responses what its own events add to it; Messages are made of the
+chunks of Chat Completions.
 """
 CONTEXT = 24_576
 """Tokens of a prompt with many tools, or of an answer."""
@@ -103,43 +105,59 @@ def measure_served(
         process = psutil.Process(server.pid)
         other = WaitingClient(server.url_for("/version"), process)
         for input_ in inputs:
-            lengths = list(_lengths(input_))
-            client = Client(server, family, [length for _, length in lengths])
+            lengths = list(_lengths(input_, Client(server, family, ())))
+            client = Client(server, family, [each.input_ for each in lengths])
             for delivery in input_.deliveries:
                 if frontend == "python" or delivery.api is not Api.RESPONSES:
-                    most = LONGEST_OF_CHAT if delivery.api is Api.CHAT else LONGEST
-                    chosen = [each for each in lengths if len(each[1].text) <= most]
+                    most = LONGEST[delivery.api or Api.CHAT]
+                    chosen = [each for each in lengths if each.tokens <= most]
                     measured = _measured(client, other, process, chosen, delivery)
                     place = {"family": family.name, "case": input_.name, "delivery": delivery}
                     yield Answer.model_validate({**place, **measured})
 
 
-def _lengths(input_: CaseInput) -> Iterator[tuple[int, CaseInput]]:
-    """The lengths of a growing answer that a server generates in time: its size, and an input of its own."""
+@dataclass(frozen=True)
+class _Length:
+    """One length of a growing answer.
+
+    Attributes:
+        tokens: of the answer, as the tokenizer of the server counts them.
+        size: what its curve is drawn over: the tokens, or how many tools there are.
+        input_: an input of its own.
+    """
+
+    tokens: int
+    size: int
+    input_: CaseInput
+
+
+def _lengths(input_: CaseInput, client: Client) -> Iterator[_Length]:
+    """The lengths of a growing answer that a server generates in time."""
     for number, grown in enumerate(input_.grown):
-        if len(grown.text) <= LONGEST_OF_CHAT:
+        tokens = client.count(grown.text) or len(grown.text)
+        if tokens <= max(LONGEST.values()):
             name, tools = f"{input_.name}, length {number}", input_.tools[: grown.tools]
             own = {"name": name, "text": grown.text, "tools": tools, "grown": ()}
-            yield grown.tools or len(grown.text), input_.model_copy(update=own)
+            yield _Length(tokens, grown.tools or tokens, input_.model_copy(update=own))
 
 
 def _measured(
     client: Client,
     other: WaitingClient,
     process: psutil.Process,
-    lengths: Sequence[tuple[int, CaseInput]],
+    lengths: Sequence[_Length],
     delivery: Delivery,
 ) -> dict[str, Curve | AnswerError]:
     """The curve of one answer in one delivery, or the error that ended it."""
     points = []
-    for size, input_ in lengths:
+    for length in lengths:
         computed = cpu_s(process)
         with other.waiting():
-            answer = client.answer(input_, delivery)
+            answer = client.answer(length.input_, delivery)
         if answer.error is not None:
             return {"error": answer.error}
         taken = cpu_s(process) - computed
         points.append(
-            CostPoint(size=size, cpu_s=taken if taken >= TOLD_S else 0.0, longest_s=other.longest_s)
+            CostPoint(size=length.size, cpu_s=taken if taken >= TOLD_S else 0.0, longest_s=other.longest_s)
         )
     return {"curve": Curve(points=tuple(points))}

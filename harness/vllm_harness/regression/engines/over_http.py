@@ -210,12 +210,12 @@ class Client:
             answer = Answer(**place, **exchange.read(response))
             if answer.counted_reasoning is None:
                 return answer
-            return answer.model_copy(update={"reasoning_tokens": self._count(answer.reasoning)})
+            return answer.model_copy(update={"reasoning_tokens": self.count(answer.reasoning)})
         except (requests.RequestException, ValueError) as error:
             failure = AnswerError(code=type(error).__name__, message=str(error))
             return Answer(**place, error=failure)
 
-    def _count(self, text: str | None) -> int | None:
+    def count(self, text: str | None) -> int | None:
         """How many tokens a text is, where the server counts them."""
         ids = self._encoded(text or "")
         return None if ids is None else len(ids)
