@@ -225,7 +225,9 @@ def test_a_whole_gpu_is_had_once_all_shares_are_back(table: Table, owner: Start)
     first.has()
     second.has()
     whole = owner("gpus", 1)
-    assert f"GPU 0 is leased by pid {first.pid} (" in whole.next_line()
+    line = whole.next_line()
+    assert "GPU 0 is leased by pid " in line
+    assert all(f"pid {each.pid} (" in line for each in (first, second))
     first.release()
     second.release()
     assert whole.has() == "0"

@@ -116,12 +116,10 @@ def _accounts(devices: Sequence[Gpu]) -> list[Account]:
 def _take_whole(gpu: Gpu, need: int) -> list[Claim] | _Obstacle:
     """Takes all shares of a GPU; otherwise returns what is in the way."""
     taken: list[Claim] = []
-    obstacle: _Obstacle | None = None
+    others: list[Claim] = []
     for claim in _shares(gpu):
-        if not claim.take():
-            obstacle = _leased(gpu, [claim])
-            break
-        taken.append(claim)
+        (taken if claim.take() else others).append(claim)
+    obstacle = _leased(gpu, others) if others else None
     if obstacle is None and (
         left := _server_left(gpu) or _memory_left(taken, gpu) or _unleased_use(gpu, need)
     ):
