@@ -26,6 +26,7 @@ import yaml
 from vllm_harness.environments.installer import package_folder
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
+from vllm_harness.files.locking import half_made, locked_for_making
 from vllm_harness.files.paths import cache_dir
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.regression.cases.case import CaseSet
@@ -192,19 +193,21 @@ def _made(path: Path, progress: Callable[[str], None]) -> str:
     """All mutants of a file, a line each; kept in the cache, since they take minutes for a long file."""
     code = hashlib.sha256(path.read_bytes() + _MAKER.read_bytes()).hexdigest()[:16]
     kept = cache_dir() / "library-mutants" / f"{PACKAGE.replace('==', '-')}-{path.stem}-{code}.jsonl"
-    if not kept.exists():
-        folder = package_folder(PACKAGE, sys.executable, platform.python_version(), progress)
-        maker = subprocess.run(
-            [sys.executable, str(_MAKER), str(path)],
-            env={**os.environ, "PYTHONPATH": str(folder)},
-            stdout=subprocess.PIPE,
-            check=True,
-            text=True,
-        )
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        half = kept.with_suffix(f".{os.getpid()}")
-        half.write_text(maker.stdout)
-        half.replace(kept)
+    if kept.exists():
+        return kept.read_text()
+    folder = package_folder(PACKAGE, sys.executable, platform.python_version(), progress)
+    with locked_for_making(kept, progress):
+        if not kept.exists():
+            maker = subprocess.run(
+                [sys.executable, str(_MAKER), str(path)],
+                env={**os.environ, "PYTHONPATH": str(folder)},
+                stdout=subprocess.PIPE,
+                check=True,
+                text=True,
+            )
+            with half_made(kept) as half:
+                (half / kept.name).write_text(maker.stdout)
+                (half / kept.name).rename(kept)
     return kept.read_text()
 
 
