@@ -49,6 +49,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -409,23 +410,30 @@ def _import_all() -> None:
 
 def _import(name: str) -> Any:
     """The module; None where this version has none, or a package that it imports is not installed."""
+    module = None
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except Exception as error:
         print(f"not preloaded: {name} ({type(error).__name__}: {error})", flush=True)
-        return None
-    finally:
-        if _cuda_is_initialized():
-            sys.exit(f"to import {name} initializes CUDA, which does not survive a fork")
+    if _cuda_is_initialized():
+        sys.exit(f"to import {name} initializes CUDA, which does not survive a fork")
+    return module
 
 
 def _cuda_is_initialized() -> bool:
     """Whether this process has called cuInit; asked of the driver, since torch need not know."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
+    driver = _cuda_driver()
+    if driver is None:
         return False
     return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != CUDA_ERROR_NOT_INITIALIZED)
+
+
+@cache
+def _cuda_driver() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
 
 
 def _fork_everything() -> None:

@@ -119,14 +119,12 @@ def _take_whole(gpu: Gpu, need: int) -> list[Claim] | _Obstacle:
     others: list[Claim] = []
     for claim in _shares(gpu):
         (taken if claim.take() else others).append(claim)
-    obstacle = _leased(gpu, others) if others else None
-    if obstacle is None and (
-        left := _server_left(gpu) or _memory_left(taken, gpu) or _unleased_use(gpu, need)
-    ):
-        obstacle = _Obstacle(f"GPU {gpu.index} {left}", leased=False)
-    if obstacle:
+    if others:
         _give_up(taken)
-        return obstacle
+        return _leased(gpu, others)
+    if left := _server_left(gpu) or _memory_left(taken, gpu) or _unleased_use(gpu, need):
+        _give_up(taken)
+        return _Obstacle(f"GPU {gpu.index} {left}", leased=False)
     for claim in taken:
         claim.write({"used_bytes": gpu.used_bytes})
     return taken
