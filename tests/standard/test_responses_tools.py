@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.behaviours.tools import PARAMETERS
-from tests.responses_api import SHOW, Responses, items, prompt_of
+from tests.responses_api import SHOW, Responses, Stream, items, prompt_of
 from vllm_harness.scripted.book import Raw
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.testing.content import expect_content
@@ -112,6 +112,24 @@ def test_custom_tool_and_escaped_characters(responses: Responses, script: Script
     body, stream = responses.both("Print something.", tools=[CUSTOM])
     assert [call.input for call in items(body, "custom_tool_call")] == ["say(🏔🏔)"]
     assert stream.joined("custom_tool_call_input") == "say(🏔🏔)"
+
+
+@pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
+@pytest.mark.covers("VR-071", "LS-022")
+@pytest.mark.vllm_known_defect("cut-custom-call-sends-its-json-again")
+def test_custom_tool_call_that_a_limit_cuts(responses: Responses, script: ScriptWriter) -> None:
+    """The deltas are the beginning of the text, as is the input, without the JSON that wraps it."""
+    code = "print(" + " + ".join(map(str, range(1, 40))) + ")"
+    script(calls=[ToolCall("run_code", {"input": code})], expect="cut")
+    request = responses.request("Print something.", {"tools": [CUSTOM], "max_output_tokens": 48})
+    stream = Stream(list(responses.client.responses.create(**request, stream=True)))
+    assert stream.terminal.status == "incomplete"
+    (call,) = items(stream.terminal, "custom_tool_call")
+    assert (begun := stream.joined("custom_tool_call_input"))
+    assert [event.input for event in stream.of("custom_tool_call_input.done")] == [call.input]
+    assert begun == call.input
+    assert code.startswith(begun)
 
 
 @pytest.mark.vllm_scripted
