@@ -80,6 +80,7 @@ def test_streamed_logprobs_equal_the_body(tokens: int, chat: Chat, script: Scrip
 
 
 @pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("gpt-oss", "qwen3")
 @pytest.mark.vllm_needs("tools")
 @pytest.mark.covers("VC-001", "VC-024")
 @pytest.mark.parametrize("tokens", [1, 4, 1000])

@@ -214,6 +214,7 @@ GO_ON: dict[str, Any] = {
 
 @pytest.mark.vllm_standard
 @pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.parametrize("stream", [False, True])
 def test_echo_begins_with_the_last_message(stream: bool, chat: Chat, script: ScriptWriter) -> None:
     """vLLM's own `echo`, of an answer that the model goes on with."""
@@ -227,6 +228,7 @@ def test_echo_begins_with_the_last_message(stream: bool, chat: Chat, script: Scr
 
 @pytest.mark.vllm_standard
 @pytest.mark.vllm_scripted
+@pytest.mark.vllm_model("qwen3")
 @pytest.mark.covers("VC-028")
 def test_echo_begins_each_choice(chat: Chat, script: ScriptWriter) -> None:
     script(Raw(" is blue.<|im_end|>"))

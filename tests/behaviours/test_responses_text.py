@@ -199,7 +199,7 @@ def test_sampling_parameters_take_effect(responses: Responses) -> None:
 PREFIXES = {"message": "msg_", "reasoning": "rs_", "function_call": "fc_"}
 
 
-@pytest.mark.vllm_needs("tools")
+@pytest.mark.vllm_needs("tools", "reasoning")
 @pytest.mark.covers("VR-006", "VR-015")
 def test_id_of_an_item_says_its_kind(responses: Responses, script: ScriptWriter) -> None:
     """As all ids of OpenAI's do, in a stream as in a body."""
