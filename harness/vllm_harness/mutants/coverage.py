@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import state_dir
 from vllm_harness.files.strict import StrictModel
+from vllm_harness.mutants.mutant import SERVING
 
 Outcome = Literal["passed", "known", "gone", "skipped", "failed"]
 """`known`: failed as a known defect; `gone`: it is to show one, and passed."""
@@ -74,8 +76,12 @@ class Coverage:
 
 
 def kept_lines(environment: Environment) -> Path:
-    """The file of what the tests run on this very vLLM; it need not be there."""
-    return state_dir() / "mutants" / f"lines-{environment.fingerprint()}.jsonl"
+    """The file of what the tests run on this very vLLM; it need not be there.
+
+    It is another one where `SERVING` is: tests were not watched in files that were added since.
+    """
+    watched = hashlib.sha256("\n".join(SERVING).encode()).hexdigest()[:8]
+    return state_dir() / "mutants" / f"lines-{environment.fingerprint()}-{watched}.jsonl"
 
 
 def lines_run(test: TestLines, file: str, span: tuple[int, int] | None) -> int:
