@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
@@ -29,6 +29,7 @@ class TestLines(StrictModel):
         outcome: of the run that was watched.
         seconds: that its own code took then.
         lines: of each file below vLLM's package, as text: `3-5, 9`.
+        start: those that ran as it was set up, such as those of the shared server's start.
     """
 
     __test__ = False
@@ -38,6 +39,7 @@ class TestLines(StrictModel):
     outcome: Outcome
     seconds: float
     lines: dict[str, str]
+    start: dict[str, str] = Field(default_factory=dict)
 
     @property
     def function(self) -> str:
@@ -64,7 +66,8 @@ class Coverage:
     def running(self, file: str, span: tuple[int, int] | None, named: str | None = None) -> list[TestLines]:
         """The tests that run one of these lines, and a named one; without a span, any line of the file.
 
-        A test that fails, or is skipped, without a mutant too says nothing about one.
+        What runs at a server's start alone, any test may notice that runs the file. A test that fails, or is
+        skipped, without a mutant too says nothing about one.
         """
 
         def runs(test: TestLines) -> bool:
@@ -72,7 +75,9 @@ class Coverage:
             return lines is not None if span is None else _meet(lines or "", span)
 
         settled = [test for test in self._tests.values() if test.outcome in ("passed", "known")]
-        return [test for test in settled if test.test == named or runs(test)]
+        found = [test for test in settled if test.test == named or runs(test)]
+        started = span and any(_meet(test.start.get(file, ""), span) for test in self._tests.values())
+        return found if found or not started else self.running(file, None)
 
 
 def kept_lines(environment: Environment) -> Path:

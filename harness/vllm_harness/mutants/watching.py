@@ -25,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Watching:
-    """The hooks: of a test counts what servers run while its own code does, not while they start."""
+    """The hooks: of a test counts what servers run while its own code does and, apart, while it is set up."""
 
     def __init__(self, plan: WatchingPlan) -> None:
         self._plan = plan
@@ -33,6 +33,7 @@ class Watching:
         with plan.memory.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), 0)
         self._lines: dict[str, str] = {}
+        self._start: dict[str, str] = {}
         self._seconds = 0.0
         self._reports: list[pytest.TestReport] = []
 
@@ -42,6 +43,15 @@ class Watching:
         done = [item for item in items if item.nodeid in self._known]
         items[:] = [item for item in items if item.nodeid not in self._known and TARGET in item.stash]
         config.hook.pytest_deselected(items=done)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """Takes the lines of a server that the test is the first to need."""
+        self._memory[:] = bytes(len(self._memory))
+        try:
+            return (yield)
+        finally:
+            self._start = lines_of(bytes(self._memory), self._plan.starts)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
@@ -61,7 +71,7 @@ class Watching:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
         """Writes what the test came to."""
-        self._lines, self._seconds, self._reports = {}, 0.0, []
+        self._lines, self._start, self._seconds, self._reports = {}, {}, 0.0, []
         result = yield
         outcome = outcome_of(self._reports)
         if outcome is not None:
@@ -71,6 +81,7 @@ class Watching:
                 outcome=outcome,
                 seconds=round(self._seconds, 2),
                 lines=self._lines,
+                start=self._start,
             )
             with self._plan.kept.open("a") as kept:
                 print(of_test.model_dump_json(), file=kept)

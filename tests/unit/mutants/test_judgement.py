@@ -51,6 +51,14 @@ def test_tests_are_found_by_the_lines_that_they_run() -> None:
     assert len(coverage) == 5
 
 
+def test_what_a_server_runs_at_its_start_is_judged_by_all_tests_of_the_file() -> None:
+    first = ran("a", "3").model_copy(update={"start": {FILE: "3, 20-30"}})
+    coverage = Coverage([first, ran("b", "12")])
+    assert names(coverage.running(FILE, (25, 25))) == ["a", "b"]
+    assert names(coverage.running(FILE, (3, 3))) == ["a"]
+    assert names(coverage.running(FILE, (40, 40))) == []
+
+
 def test_what_was_measured_is_read_again_and_the_last_counts(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     assert len(read_coverage(path)) == 0
