@@ -249,8 +249,8 @@ def _changes(before: str, old: str, new: str) -> Iterator[_Change]:
     matcher = difflib.SequenceMatcher(None, blocks[0], blocks[1], autojunk=False)
     for tag, first, last, _, _ in matcher.get_opcodes():
         if tag != "equal":
-            adds = tag == "insert"
-            numbers = range(first - 1, first + 1) if adds else range(first, last)
+            adds = not any(_is_code(blocks[0], number) for number in range(first, last))
+            numbers = (first - 1, last) if adds else range(first, last)
             code = [offset + number + 1 for number in numbers if _is_code(lines, offset + number)]
             if code:
                 yield _Change(code, adds)

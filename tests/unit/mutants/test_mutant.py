@@ -57,6 +57,7 @@ def package(folder: Path, code: str = CODE) -> Path:
         ("        if text:\n", "        if not text:\n", (9, 9)),  # a head without its body
         ("        else:\n", "        elif text is None:\n", (14, 14)),  # no statement's own line
         ("        return text\n", "        text += text\n        return text\n", (15, 16)),  # between two
+        ("        # what comes back\n", "        text = str(text)\n", (9, 9)),  # where a comment was
         ("LIMIT = 3", "LIMIT = 4", None),
         ("size: int = 2", "size: int = 3", None),
         ("def answer(self, text):", 'def answer(self, text="."):', None),
