@@ -1,4 +1,4 @@
-"""Fields that say nothing: null, where the server's own schema allows it, means that the field is left out."""
+"""Fields that say nothing: null, where the server's own schema allows it, is as good as leaving one out."""
 
 from __future__ import annotations
 
