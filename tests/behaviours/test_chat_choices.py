@@ -89,17 +89,18 @@ def test_choices_of_different_length(many: Chat, script: ScriptWriter) -> None:
 @pytest.mark.vllm_needs("tools", "parallel_tools")
 @pytest.mark.covers("VC-023", "VT-015")
 def test_calls_of_each_choice(many: Chat, script: ScriptWriter) -> None:
-    """Each choice has a parser of its own: indices begin at 0 in each, and ids are all different."""
+    """Each choice has a parser of its own: indices begin at 0 in each, and ids are all different.
+
+    A choice without a call is none of the others' calls, whether it ends before or after them.
+    """
     calls = [ToolCall("get_weather", {"city": city}) for city in ("Paris", "Rome", "Zürich")]
-    script(
-        choices=[Meaning((calls[0],)), Meaning((calls[1], calls[2])), Meaning((Text("None."),))],
-        constrained=True,
-        times=2,
-    )
-    answers = many.both(n=3, temperature=1, tools=[FREE])
-    bodies = by_choice(answers, 3)
-    assert [[a["city"] for a in body.arguments] for body in bodies] == [["Paris"], ["Rome", "Zürich"], []]
-    assert [body.finish for body in bodies] == ["tool_calls", "tool_calls", "stop"]
+    texts = ("None.", " and".join(["None"] * 60))
+    says = [(calls[0],), (calls[1], calls[2]), *((Text(text),) for text in texts)]
+    script(choices=list(map(Meaning, says)), constrained=True, times=2)
+    answers = many.both(n=4, temperature=1, tools=[FREE])
+    bodies = by_choice(answers, 4)
+    assert [[a["city"] for a in body.arguments] for body in bodies] == [["Paris"], ["Rome", "Zürich"], [], []]
+    assert [body.finish for body in bodies] == ["tool_calls", "tool_calls", "stop", "stop"]
     ids = [call.id for choice in answers.body.choices for call in choice.message.tool_calls or []]
     assert len(set(ids)) == 3
 

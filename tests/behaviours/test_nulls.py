@@ -9,13 +9,22 @@ import httpx
 import pytest
 
 from tests.apis import APIS, PATHS, Api, Json, question, said
+from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
+from tests.messages_api import TOOL as MESSAGES_TOOL
+from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.testing.fixtures import ScriptWriter
 from vllm_harness.testing.session import Server
 
 pytestmark = pytest.mark.vllm_scripted
 
-REFUSED = {"background", "truncation"}
-"""Of Responses; the defect null-where-request-allows-it has tests of its own."""
+TOOLS: dict[Api, Json] = {"responses": RESPONSES_TOOL, "chat": CHAT_TOOL, "messages": MESSAGES_TOOL}
+CALLS = [
+    0,
+    pytest.param(1, marks=pytest.mark.vllm_needs("tools")),
+    pytest.param(2, marks=pytest.mark.vllm_needs("tools", "parallel_tools")),
+]
+WRONG: dict[Api, set[str]] = {"responses": {"background", "truncation"}, "chat": {"tool_choice"}}
+"""Fields with tests of their own, by known defects: null-where-request-allows-it has those of Responses."""
 
 
 def nullable(schema: Json, api: Api) -> Iterator[str]:
@@ -28,16 +37,22 @@ def nullable(schema: Json, api: Api) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
+@pytest.mark.parametrize(
+    "calls", [0, pytest.param(2, marks=pytest.mark.vllm_needs("tools", "parallel_tools"))]
+)
 @pytest.mark.parametrize("api", APIS)
 def test_null_says_nothing(
-    api: Api, stream: bool, vllm_server: Server, http: httpx.Client, script: ScriptWriter
+    api: Api, calls: int, stream: bool, vllm_server: Server, http: httpx.Client, script: ScriptWriter
 ) -> None:
     """All of them at once; where that is refused, one by one, to name them."""
-    request: dict[str, Any] = {"model": vllm_server.model, **question(api), "stream": stream}
+    tools = {"tools": [TOOLS[api]]} if calls else {}
+    request: dict[str, Any] = {"model": vllm_server.model, **question(api), **tools, "stream": stream}
     allowed = set(nullable(http.get("/openapi.json").json(), api)) - {*request}
-    nulls = dict.fromkeys(sorted(allowed - REFUSED if api == "responses" else allowed))
+    nulls = dict.fromkeys(sorted(allowed - WRONG.get(api, set())))
     assert len(nulls) > 10
-    script("Rain.", times=None)
+    script(
+        *([] if calls else ["Rain."]), calls=[ToolCall("get_weather", {"city": "Paris"})] * calls, times=None
+    )
     plain = http.post(PATHS[api], json=request)
     answer = http.post(PATHS[api], json={**nulls, **request})
     if answer.status_code != 200:
@@ -45,3 +60,21 @@ def test_null_says_nothing(
         refused = [name for name, answer in alone.items() if answer.status_code != 200]
         pytest.fail(f"null is refused for {refused}: {answer.text}")
     assert said(api, answer) == said(api, plain)
+
+
+@pytest.mark.vllm_needs("tools")
+@pytest.mark.parametrize(
+    "stream",
+    [
+        pytest.param(False, marks=pytest.mark.vllm_known_defect("null-tool-choice-loses-the-calls")),
+        True,
+    ],
+    ids=["body", "stream"],
+)
+def test_null_tool_choice_of_a_chat(
+    stream: bool, vllm_server: Server, http: httpx.Client, script: ScriptWriter
+) -> None:
+    request = {**question("chat"), "tools": [CHAT_TOOL], "tool_choice": None, "stream": stream}
+    script(calls=[ToolCall("get_weather", {"city": "Paris"})])
+    answer = http.post(PATHS["chat"], json={"model": vllm_server.model, **request})
+    assert said("chat", answer) == ("", [("get_weather", {"city": "Paris"})])

@@ -138,7 +138,9 @@ def test_choices_without_parsers(client: OpenAI, server: RemoteServer, book: Scr
 @pytest.mark.covers("VC-037")
 def test_model_under_each_of_its_names(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     names = (server.model, ALIAS)
-    assert tuple(model.id for model in client.models.list()) == names
+    cards = list(client.models.list())
+    assert tuple(card.id for card in cards) == names
+    assert {card.root for card in cards} == {server.launch.model}  # type: ignore[attr-defined]
     book.script(Raw("Rain.<|im_end|>"), times=2)
     for name in names:
         assert output_of(ask(client, server, model=name)).content == "Rain."
