@@ -111,6 +111,7 @@ class Saying(StrictModel):
     Attributes:
         id: its name within its row.
         text, calls: words, or calls.
+        joined: no line end stands between the calls, for which the grammar of a forced call has no room.
         wrong: where it first breaks the constraint; None where it does not.
         known: the defect by which an API takes it nevertheless, or loses it.
     """
@@ -118,6 +119,7 @@ class Saying(StrictModel):
     id: str
     text: str | None = None
     calls: tuple[Call, ...] = ()
+    joined: bool = False
     wrong: str | After | ByFormat | None = None
     known: dict[Api, str | KnownOn] = Field(default_factory=dict)
 
@@ -193,6 +195,7 @@ class Attempt:
             calls=tuple(ToolCall(call.name, call.arguments) for call in self.saying.calls),
         )
         text = render(dialect, meaning, constrained=True)
+        text = text.replace("</tool_call>\n<", "</tool_call><") if self.saying.joined else text
         return text.replace(PLAIN, AS_JSON) if self.row.asks.as_json else text
 
     def request(self, model: str) -> Json:
