@@ -169,3 +169,24 @@ def test_image_of_a_refused_request_is_taken_afterwards(served: Served) -> None:
         assert create(model=served.model, messages=asked).choices[0].message.content == "A banner."
     finally:
         book.close()
+
+
+@pytest.mark.covers("VC-041")
+def test_image_that_is_known_is_named_alone(served: Served) -> None:
+    """vLLM's own `uuid` of an image: sent once, it stands for the image; one never sent stands for none."""
+    book = ScriptBook(served.endpoint, served.entry)
+    try:
+        book.script("A banner.", times=None)
+        create: Any = book.client(timeout=60, max_retries=0).chat.completions.create
+
+        def asked(image: Any, uuid: str) -> Any:
+            part = {"type": "image_url", "image_url": image, "uuid": uuid}
+            return create(model=served.model, messages=[{"role": "user", "content": [part]}])
+
+        whole, named = asked({"url": SMALL}, "banner"), asked(None, "banner")
+        assert named.choices[0].message.content == "A banner."
+        assert named.usage.prompt_tokens == whole.usage.prompt_tokens
+        with pytest.raises(openai.BadRequestError):
+            asked(None, "never sent")
+    finally:
+        book.close()
