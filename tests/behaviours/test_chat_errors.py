@@ -90,6 +90,17 @@ def test_token_that_there_is_not(name: str, chat: Chat) -> None:
         assert error["param"] == name
 
 
+@pytest.mark.vllm_scripted
+@pytest.mark.covers("VC-029", "VC-035")
+def test_token_that_there_is_not_in_a_stream(chat: Chat) -> None:
+    """A refusal that comes in a stream says as much as one of a body."""
+    request = {"model": chat.server.model, "messages": ASK, "logit_bias": {"100000000": 1}}
+    body = chat.post("/v1/chat/completions", request).json()["error"]
+    stream = chat.post("/v1/chat/completions", {**request, "stream": True}).text
+    first = json.loads(stream.partition("\n")[0].removeprefix("data: "))
+    assert first["error"] == body
+
+
 @pytest.mark.covers("VC-037")
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON;charset=UTF-8"])
 def test_json_by_each_of_its_names(kind: str, chat: Chat, script: ScriptWriter) -> None:

@@ -97,10 +97,12 @@ def test_no_logprobs_of_a_call_are_lost(tokens: int, chat: Chat, script: ScriptW
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_standard
 @pytest.mark.covers("VC-001", "VR-005")
-def test_tokens_join_to_the_text(chat: Chat, script: ScriptWriter) -> None:
-    script(TEXT)
+@pytest.mark.parametrize("text", [TEXT, WIDE], ids=["text", "wide"])
+def test_tokens_join_to_the_text(text: str, chat: Chat, script: ScriptWriter) -> None:
+    """A character of several tokens stands in the last of them alone."""
+    script(text)
     body = chat.body(logprobs=True)
-    assert TEXT in "".join(entry.token for entry in entries(body))
+    assert text in "".join(entry.token for entry in entries(body))
 
 
 @pytest.mark.vllm_scripted
