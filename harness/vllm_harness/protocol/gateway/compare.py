@@ -19,6 +19,7 @@ from vllm_harness.protocol.gateway.answers import Answer
 from vllm_harness.protocol.gateway.meaning import Called, Meant, counted, meant_by
 from vllm_harness.protocol.gateway.shape import (
     TEXTS,
+    by_choice,
     fields_of,
     ids_of,
     key_of,
@@ -220,10 +221,14 @@ def _of_the_events(direct: Answer, through: Answer, explained: Iterable[str]) ->
     for kind in sorted(named[1] - named[0]):
         if not _is_about(kind, explained):
             yield rules.GW114.finding("$.type", "nothing", kind, kind=kind)
-    left, right = ([kind for kind in kinds if kind in before and kind in after] for kinds in (before, after))
-    if left != right:
-        at = next(number for number, pair in enumerate(zip(left, right, strict=True)) if pair[0] != pair[1])
-        yield rules.GW115.finding("$.type", ", ".join(left[at : at + 3]), ", ".join(right[at : at + 3]))
+    common = {*before} & {*after}
+    left, right = (by_choice(kind for kind in kinds if kind in common) for kinds in (before, after))
+    for choice, kinds in left.items():
+        pairs = enumerate(zip(kinds, right[choice], strict=True))
+        at = next((number for number, (first, other) in pairs if first != other), None)
+        if at is not None:
+            shown = (", ".join(each[at : at + 3]) for each in (kinds, right[choice]))
+            yield rules.GW115.finding("$.type", *shown)
 
 
 def _is_about(text: str, words: Iterable[str]) -> bool:

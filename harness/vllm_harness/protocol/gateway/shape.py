@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from vllm_harness.protocol.core.events import Json
@@ -108,6 +108,18 @@ def _of_delta(delta: Mapping[str, Any], place: str) -> Iterator[str]:
 def type_of(kind: str) -> str:
     """The type of event of one of the kinds in order."""
     return kind.partition(" of ")[0]
+
+
+def by_choice(kinds: Iterable[str]) -> dict[str, list[str]]:
+    """The kinds of each choice with those that are of none; how choices take turns is left to chance."""
+    every = list(kinds)
+    choices = dict.fromkeys(filter(None, map(_choice_of, every))) or {"": None}
+    return {choice: [kind for kind in every if _choice_of(kind) in ("", choice)] for choice in choices}
+
+
+def _choice_of(kind: str) -> str:
+    word, _, rest = kind.partition(" ")
+    return rest.partition(" ")[0] if word == "choice" else ""
 
 
 def ids_of(answer: Answer) -> dict[str, set[str]]:
