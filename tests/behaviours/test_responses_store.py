@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response
 
+from tests.behaviours.tools import RESPONSES_TOOL
 from tests.responses_api import SHOW, Responses, prompt_of
 from vllm_harness.scripted.book import When
 from vllm_harness.testing.fixtures import ScriptWriter
@@ -32,6 +34,20 @@ def test_stored_body_is_the_body(
     script("It is heliotrope.")
     responses.create("Which word?", previous_response_id=created.id, max_output_tokens=32)
     assert openai_client.responses.retrieve(created.id).model_dump() == created.model_dump()
+
+
+@pytest.mark.vllm_needs("structured_output", "tools")
+@pytest.mark.covers("VR-016", "LS-001")
+def test_stored_is_what_was_sent_by_each_field(
+    vllm_server: Server, http: httpx.Client, script: ScriptWriter
+) -> None:
+    """As JSON, with a schema and a tool, whose fields have other names in types of Python."""
+    script('{"word": "heliotrope"}', constrained=True)
+    schema = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
+    format = {"type": "json_schema", "name": "word", "schema": {**schema, "additionalProperties": False}}
+    request = {"input": NAME, "text": {"format": format}, "tools": [RESPONSES_TOOL], "tool_choice": "none"}
+    sent = http.post("/v1/responses", json={"model": vllm_server.model, **request}).json()
+    assert http.get(f"/v1/responses/{sent['id']}").json() == sent
 
 
 @pytest.mark.covers("LS-002", "VR-016")
