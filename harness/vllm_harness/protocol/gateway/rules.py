@@ -186,8 +186,8 @@ GW115 = rule(
     "GW115",
     ERROR,
     "Events come in another order",
-    "A client builds an answer by the order of its events, each kind counted where it first comes. Choices may "
-    "take turns.",
+    "A client builds an answer by the order of its events, each kind counted where it first comes. "
+    "Choices may take turns.",
     _SOURCE,
     "through_chat_usage",
     ("set", 1, "events.3", _CHUNKS[4]),
