@@ -162,7 +162,7 @@ def _mutated(output: IO[str], document: dict[str, Any], path: str, number: int, 
 
 
 def _hangs(*_: Any) -> None:
-    raise _Hung(f"no answer within {HANG_S} s")
+    raise _Hung(f"no answer within {HANG_S} s of CPU time")
 
 
 def _spread(places: list[CasePlace], most: int) -> set[CasePlace]:
@@ -180,7 +180,7 @@ def main() -> None:
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     _end_with_parent()
-    signal.signal(signal.SIGALRM, _hangs)
+    signal.signal(signal.SIGPROF, _hangs)
     parse.HANG_S = HANG_S
     parse.tokenizer_of = cache(get_tokenizer)
     document = json.load(sys.stdin)

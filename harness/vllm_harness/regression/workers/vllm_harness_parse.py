@@ -163,7 +163,7 @@ def _grammar(params: Any) -> xgrammar.Grammar | None:
 
 
 def _hangs(_signal: int, _frame: Any) -> None:
-    raise TimeoutError(f"no answer within {HANG_S} s")
+    raise TimeoutError(f"no answer within {HANG_S} s of CPU time")
 
 
 def _error(error: Exception) -> dict[str, str]:
@@ -172,13 +172,13 @@ def _error(error: Exception) -> dict[str, str]:
 
 def _guarded(parse: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
     """An exception as a result, a hang as well."""
-    signal.setitimer(signal.ITIMER_REAL, HANG_S)
+    signal.setitimer(signal.ITIMER_PROF, HANG_S)
     try:
         return parse(*arguments)
     except Exception as error:
         return {"error": _error(error)}
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _answer(case: dict[str, Any], parse: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
@@ -360,7 +360,7 @@ def main() -> None:
     """Reads the families, writes the answers; whatever vLLM prints goes to standard error."""
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    signal.signal(signal.SIGALRM, _hangs)
+    signal.signal(signal.SIGPROF, _hangs)
     with output:
         for line in sys.stdin:
             for number, family in enumerate(json.loads(line)["families"]):
