@@ -46,6 +46,13 @@ def question(api: Api, words: str = "Hi") -> Json:
     return {"messages": [{"role": "user", "content": words}], **limit}
 
 
+def request_fields(described: Json, api: Api) -> Json:
+    """The fields of an API's request, each with its schema, by the server's own `/openapi.json`."""
+    body = described["paths"][PATHS[api]]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    fields: Json = described["components"]["schemas"][body["$ref"].rpartition("/")[2]]["properties"]
+    return fields
+
+
 def said(api: Api, answer: httpx.Response) -> Said:
     """What an answer says, a body or a whole stream."""
     streamed = answer.headers["content-type"].startswith("text/event-stream")

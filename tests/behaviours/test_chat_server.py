@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.apis import APIS, PATHS, Api, question
+from tests.apis import APIS, PATHS, Api, question, request_fields
 from tests.chat_api import ASK, Chat
 from vllm_harness.scripted.book import Raw
 from vllm_harness.testing.fixtures import ScriptWriter
@@ -35,9 +35,7 @@ def test_it_answers(path: str, chat: Chat) -> None:
 def test_defaults_may_be_said(api: Api, chat: Chat, script: ScriptWriter) -> None:
     """What the description of the server has as the default of a field, a request may have, too."""
     script("Rain.")
-    described = chat.get("/openapi.json").json()
-    body = described["paths"][PATHS[api]]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    fields = described["components"]["schemas"][body["$ref"].rpartition("/")[2]]["properties"]
+    fields = request_fields(chat.get("/openapi.json").json(), api)
     defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
     assert defaults["stream"] is False
     answer = chat.post(PATHS[api], {**defaults, "model": chat.server.model, **question(api)})

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.apis import APIS, PATHS, Api, Json, question, said
+from tests.apis import APIS, PATHS, Api, Json, question, request_fields, said
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
 from tests.messages_api import TOOL as MESSAGES_TOOL
 from vllm_harness.scripted.meaning import ToolCall
@@ -27,19 +26,8 @@ WRONG: dict[Api, set[str]] = {"responses": {"background", "truncation"}, "chat":
 """Fields with tests of their own, by known defects: null-where-request-allows-it has those of Responses."""
 
 
-def nullable(schema: Json, api: Api) -> Iterator[str]:
-    """The fields of an API's request that may be null, by the schema that the server publishes."""
-    body = schema["paths"][PATHS[api]]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    request: Json = schema["components"]["schemas"][body["$ref"].rpartition("/")[2]]
-    for name, field in request["properties"].items():
-        if {"type": "null"} in field.get("anyOf", ()):
-            yield name
-
-
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
-@pytest.mark.parametrize(
-    "calls", [0, pytest.param(2, marks=pytest.mark.vllm_needs("tools", "parallel_tools"))]
-)
+@pytest.mark.parametrize("calls", CALLS)
 @pytest.mark.parametrize("api", APIS)
 def test_null_says_nothing(
     api: Api, calls: int, stream: bool, vllm_server: Server, http: httpx.Client, script: ScriptWriter
@@ -47,8 +35,9 @@ def test_null_says_nothing(
     """All of them at once; where that is refused, one by one, to name them."""
     tools = {"tools": [TOOLS[api]]} if calls else {}
     request: dict[str, Any] = {"model": vllm_server.model, **question(api), **tools, "stream": stream}
-    allowed = set(nullable(http.get("/openapi.json").json(), api)) - {*request}
-    nulls = dict.fromkeys(sorted(allowed - WRONG.get(api, set())))
+    fields = request_fields(http.get("/openapi.json").json(), api)
+    allowed = {name for name, field in fields.items() if {"type": "null"} in field.get("anyOf", ())}
+    nulls = dict.fromkeys(sorted(allowed - {*request} - WRONG.get(api, set())))
     assert len(nulls) > 10
     script(
         *([] if calls else ["Rain."]), calls=[ToolCall("get_weather", {"city": "Paris"})] * calls, times=None
