@@ -225,7 +225,7 @@ class Prompts:
         return Raw(text.replace(PLAIN, AS_JSON) if step.format else text)
 
     def _answer(self, api: Api, step: Step, book: ScriptBook, previous: Json | None) -> Json:
-        request = _REQUESTS[api](step)
+        request = request_of(api, step)
         if previous is not None:
             request["previous_response_id"] = previous["id"]
             calls = [item["call_id"] for item in previous["output"] if item["type"] == "function_call"]
@@ -235,7 +235,7 @@ class Prompts:
         return self._post(PATHS[api], request, {BOOK_HEADER: book.name})
 
     def _render_route(self, api: Api, step: Step) -> list[int]:
-        ids: list[int] = self._post(f"{PATHS[api]}/render", _REQUESTS[api](step))["token_ids"]
+        ids: list[int] = self._post(f"{PATHS[api]}/render", request_of(api, step))["token_ids"]
         return ids
 
     def _post(self, path: str, request: Json, headers: dict[str, str] | None = None) -> Json:
@@ -332,6 +332,11 @@ def meaning_of(says: Sequence[Turn]) -> Meaning:
                 raise ValueError(f"the model cannot say {turn}")
 
     return Meaning(tuple(map(part, says or (("assistant", "Fine."),))))
+
+
+def request_of(api: Api, step: Step) -> Json:
+    """A request as its API has it; it names no model."""
+    return _REQUESTS[api](step)
 
 
 def _for_responses(step: Step) -> Json:
