@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any, Literal
 
 from vllm_harness.cassettes.answers import answer_of, api_of, body_of, json_events
@@ -190,7 +190,8 @@ def _take(
             found.setdefault(f"{kind}{mark or '.'}{place}", []).append("an object")
         for part in objects:
             named = part.get("type")
-            if isinstance(named, str) and not (key == "delta" and within_event):
+            # the first piece of a call alone says what it is, and may hold all that the others bring
+            if isinstance(named, str) and not in_pieces and not (key == "delta" and within_event):
                 whose = f"{kind}: {named}" if within_event else named
                 _take(part, whose, "", found)
             else:
@@ -239,27 +240,31 @@ def _orders(turn: str, left: Exchange, right: Exchange) -> Iterator[Difference]:
 
 
 def order_of(exchange: Exchange) -> list[str]:
-    """The types of a stream's events, equal ones that follow one another once."""
-    events = json_events(exchange.response)
-    kinds = chain.from_iterable(
-        [str(event["type"])] if event.get("type") else _of_chat(event) for event in events
-    )
-    return [kind for kind, _ in groupby(kinds)]
+    """The types of a stream's events, equal ones that follow one another once; each choice by itself."""
+    lines: dict[int, list[str]] = {}
+    for event in json_events(exchange.response):
+        kinds = [(0, str(event["type"]))] if event.get("type") else _of_chat(event)
+        for choice, kind in kinds:
+            lines.setdefault(choice, []).append(f"choice {choice}: {kind}" if choice else kind)
+    return [kind for choice in sorted(lines) for kind, _ in groupby(lines[choice])]
 
 
-def _of_chat(chunk: Mapping[str, Any]) -> list[str]:
-    """What a chunk of Chat Completions brings, each key by itself: a busy server joins what comes at once.
+def _of_chat(chunk: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """What a chunk of Chat Completions brings to which choice: a busy server joins what comes at once.
 
     The order of keys in an object tells nothing, so thoughts come before the words of the same delta.
     """
     choices = chunk.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        return ["usage" if chunk.get("usage") else "chunk without choices"]
-    delta = choices[0].get("delta")
-    brings = [key for key, value in delta.items() if value] if isinstance(delta, dict) else []
-    brings.sort(key=lambda key: key not in _BEFORE_WORDS)
-    ends = ["finish_reason"] if choices[0].get("finish_reason") else []
-    return [f"delta of {key}" for key in [*brings, *ends] or ["nothing"]]
+    told = [each for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
+    if not told:
+        yield 0, "usage" if chunk.get("usage") else "chunk without choices"
+    for choice in told:
+        index, delta = choice.get("index"), choice.get("delta")
+        brings = [key for key, value in delta.items() if value] if isinstance(delta, dict) else []
+        brings.sort(key=lambda key: key not in _BEFORE_WORDS)
+        ends = ["finish_reason"] if choice.get("finish_reason") else []
+        for key in [*brings, *ends] or ["nothing"]:
+            yield index if isinstance(index, int) else 0, f"delta of {key}"
 
 
 def _chain(kinds: Sequence[str]) -> str:

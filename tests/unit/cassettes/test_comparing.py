@@ -143,11 +143,22 @@ def test_what_a_chunk_joins_is_what_two_bring() -> None:
     assert order_of(streamed("t", {}, [thoughts, words])) == order_of(streamed("t", {}, [both]))
 
 
+def test_choices_of_a_stream_have_no_order_between_them() -> None:
+    def order(*pieces: tuple[int, str]) -> list[str]:
+        choices = [{"index": index, "delta": {key: "Hi."}} for index, key in pieces]
+        return order_of(streamed("t", {}, [{"type": "", "choices": [each]} for each in choices]))
+
+    told = ["delta of reasoning", "delta of content", "choice 1: delta of content"]
+    assert order((0, "reasoning"), (0, "content"), (1, "content")) == told
+    assert order((1, "content"), (0, "reasoning"), (0, "content"), (1, "content")) == told
+
+
 def test_an_empty_piece_may_be_joined_with_the_next() -> None:
     """Of a call in chunks of Chat; the whole text of an event is another matter."""
 
-    def chunk(*arguments: str) -> list[dict[str, Any]]:
-        calls = [{"index": 0, "type": "function", "function": {"arguments": each}} for each in arguments]
+    def chunk(first: str, *arguments: str) -> list[dict[str, Any]]:
+        begin = {"index": 0, "type": "function", "function": {"arguments": first}}
+        calls = [begin, *({"index": 0, "function": {"arguments": each}} for each in arguments)]
         delta = [{"index": 0, "delta": {"tool_calls": [call]}} for call in calls]
         return [{"type": "", "object": "chat.completion.chunk", "choices": [each]} for each in delta]
 
