@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.machine.node_memory import NodeMemory
-from vllm_harness.server.fork_server import FIRST
+from vllm_harness.server.fork_server import FIRST, TemplateInfo
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.leases import allocation as leases
+from vllm_harness.server.leases import needs
 from vllm_harness.server.leases.allocation import gpus_needed, lease_for, workers_by_ray
 from vllm_harness.server.leases.ledger import Room
 from vllm_harness.server.leases.needs import FORK_SERVER_GIB, MARGIN, SPARE_GIB, STAND_IN_GIB, Start
@@ -88,9 +90,10 @@ def test_a_stand_in_on_cuda(leased: list[Any]) -> None:
     ("model", "lane", "forked", "gib"),
     [
         ("smollm2-135m", "live", False, 3.5),
-        ("smollm2-135m", "live", True, 3.5),  # what it shares with the fork server is the fork server's
+        # what it shares with the fork server is the fork server's
+        ("smollm2-135m", "live", True, 3.5 - FORK_SERVER_GIB),
         ("qwen3", "scripted", False, STAND_IN_GIB["cold"]),
-        ("qwen3", "scripted", True, STAND_IN_GIB["forked"] + FORK_SERVER_GIB),
+        ("qwen3", "scripted", True, STAND_IN_GIB["forked"]),
     ],
 )
 def test_memory_on_cpu_grows_with_the_kv_cache(
@@ -134,6 +137,17 @@ def test_a_user_may_bound_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_HARNESS_MEMORY_GIB", "much")
     with pytest.raises(UsageError, match="VLLM_HARNESS_MEMORY_GIB is 'much', not a number"):
         leases.room(used_gib=2)
+
+
+def test_a_fork_server_that_starts_while_one_waits_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "node_memory", lambda: NodeMemory(6 * GIB, 6 * GIB))
+    start = Start(launch("qwen3", "scripted", "cpu"), forked=True)
+    measure = partial(leases.room, used_gib=0, ahead=start.ahead_gib)
+    assert measure() == Room(6 - FORK_SERVER_GIB, 6 - FORK_SERVER_GIB)
+    running = TemplateInfo(Path("socket"), os.getpid(), start.launch.environment.describe())
+    monkeypatch.setattr(needs, "templates", lambda: [running])
+    monkeypatch.setattr(leases, "fork_servers_gib", lambda: 0.8)
+    assert measure() == Room(5.2, 5.2)
 
 
 def test_how_many_fit(monkeypatch: pytest.MonkeyPatch) -> None:

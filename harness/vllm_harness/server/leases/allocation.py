@@ -8,7 +8,7 @@ VLLM_HARNESS_STATE).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import floor, prod
@@ -59,9 +59,9 @@ def lease_for(launch: Launch, *, forked: bool = False) -> Lease:
         visible = partial(visible_gpus, launch.environ())
         return lease_gpus(gpus_needed(launch.args), gib, shared=shared, visible=visible, wait_s=wait_s)
     start = Start(launch, forked)
-    gib = start.need_gib() + start.ahead_gib()
+    measure = partial(room, ready_gib=start.cache_gib, ahead=start.ahead_gib)
     with offered(dismiss_unused):
-        return memory_leases.lease_memory(gib, room=partial(room, ready_gib=start.cache_gib), wait_s=wait_s)
+        return memory_leases.lease_memory(start.need_gib(), room=measure, wait_s=wait_s)
 
 
 def reserve_for(launch: Launch, count: int, *, forked: bool, wait_s: float | None = None) -> Lease:
@@ -77,9 +77,9 @@ def reserve_for(launch: Launch, count: int, *, forked: bool, wait_s: float | Non
     start = Start(launch, forked)
     if wait_s is None:
         wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
-    gib = count * start.need_gib() + start.ahead_gib()
+    measure = partial(room, ahead=start.ahead_gib)
     with offered(dismiss_unused):
-        return memory_leases.reserve_memory(gib, room=room, wait_s=wait_s)
+        return memory_leases.reserve_memory(count * start.need_gib(), room=measure, wait_s=wait_s)
 
 
 def expected_needs(
@@ -95,7 +95,7 @@ def expected_needs(
     return Start(launch, forked=True).need_gib() + TEMPLATE_GIB, gpus
 
 
-def room(used_gib: float, ready_gib: float = 0.0) -> Room:
+def room(used_gib: float, ready_gib: float = 0.0, ahead: Callable[[], float] = lambda: 0.0) -> Room:
     """The memory that CPU servers may have in total, and the part that is available now.
 
     It is the memory that the kernel would give, less that of the fork servers; VLLM_HARNESS_MEMORY_GIB bounds
@@ -104,12 +104,14 @@ def room(used_gib: float, ready_gib: float = 0.0) -> Room:
     Args:
         used_gib: memory that the servers with leases have taken.
         ready_gib: memory that must be free for vLLM to start: its KV cache, though it is taken later.
+        ahead: what a fork server will take that does not run yet, in GiB.
     """
-    total, fork_servers = _total_gib(), fork_servers_gib()
+    coming = ahead()  # before those that run are measured, so that one that starts counts once at most
+    total = _total_gib() - fork_servers_gib() - coming
     available = node_memory().available / 2**30
     if available < ready_gib:
         available = 0.0
-    return Room(total - fork_servers, min(available, total - used_gib - fork_servers))
+    return Room(total, min(available - coming, total - used_gib))
 
 
 def models_held() -> int:
@@ -141,12 +143,11 @@ def capacity() -> Capacity:
     """How many forked stand-ins fit, by the same figures as their leases."""
     accounts = memory_leases.accounts()
     used, coming = sum(each.used for each in accounts), sum(each.coming for each in accounts)
-    memory = room(used, ready_gib=1.0)
-    ahead = 0.0 if templates() else FORK_SERVER_GIB
+    memory = room(used, ready_gib=1.0, ahead=lambda: 0.0 if templates() else FORK_SERVER_GIB)
     each = STAND_IN_GIB["forked"]
     return Capacity(
-        total=max(0, floor((min(memory.total, memory.available + used) - ahead) / each)),
-        now=max(0, floor((memory.available - coming - ahead) / each)),
+        total=max(0, floor(min(memory.total, memory.available + used) / each)),
+        now=max(0, floor((memory.available - coming) / each)),
         each_gib=each,
     )
 
