@@ -82,6 +82,32 @@ def test_an_interrupt_while_tasks_are_handed_out(monkeypatch: pytest.MonkeyPatch
         side_by_side([wait, wait], 2)
 
 
+def test_an_interrupt_while_a_thread_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pool does not know the thread yet, which is waited for all the same."""
+    waits, told = threading.Event(), []
+
+    def wait() -> None:
+        with (
+            subprocess.Popen(["sleep", "600"]) as process,
+            suppress(KeyboardInterrupt),
+            ended_by(process.kill),
+        ):
+            waits.set()
+            process.wait()
+        time.sleep(0.1)
+        told.append("ended")
+
+    def hand_out(_: ThreadPoolExecutor, run: Callable[[int], Any], number: int) -> Any:
+        threading.Thread(target=run, args=(number,)).start()
+        waits.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", hand_out)
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side([wait], 1)
+    assert told == ["ended"]
+
+
 def test_what_is_waited_for_after_the_interrupt_ends_at_once() -> None:
     ended: list[str] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
@@ -17,11 +18,13 @@ def side_by_side(tasks: Sequence[Callable[[], None]], parallel: int) -> list[Har
     what the others wait for is ended (see `ending`).
     """
     ending = Ending()
+    running: dict[int, threading.Event] = {}
 
     def run(number: int) -> HarnessError | None:
-        if ending.begun:
-            return None
+        ended = running[number] = threading.Event()
         try:
+            if ending.begun:
+                return None
             with own_task(f"{id(tasks)} {number}"), ends_with(ending):
                 tasks[number]()
         except HarnessError as error:
@@ -29,6 +32,8 @@ def side_by_side(tasks: Sequence[Callable[[], None]], parallel: int) -> list[Har
         except BaseException:
             ending.begin()
             raise
+        finally:
+            ended.set()
         return None
 
     with ThreadPoolExecutor(parallel) as pool:
@@ -37,5 +42,7 @@ def side_by_side(tasks: Sequence[Callable[[], None]], parallel: int) -> list[Har
             errors = [future.result() for future in as_completed(futures)]
         except BaseException:
             ending.begin()
+            for ended in [*running.values()]:  # a pool knows no thread that it was starting when interrupted
+                ended.wait()
             raise
     return [error for error in errors if error is not None]
