@@ -120,6 +120,7 @@ def _judge_in_process(
             most=judging.most,
             parallel=judging.parallel,
             done=done,
+            progress=note,
         )
 
 

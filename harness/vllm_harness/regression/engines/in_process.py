@@ -6,7 +6,6 @@ A mismatch found here counts only once a server shows it over HTTP.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,9 +37,9 @@ INTERPRETERS_FOLDER = "/"
 
 @dataclass(frozen=True)
 class CoverageReport:
-    """Where coverage.py is installed, and where its report in JSON goes."""
+    """The variables of an interpreter that has coverage.py, and where its report in JSON goes."""
 
-    package: Path
+    environ: Mapping[str, str]
     path: Path
 
 
@@ -70,8 +69,7 @@ def parse_all(
     code, environ = _SCRIPT.read_text(), environment.environ()
     if coverage:
         code = f"{_COVERAGE.read_text()}\n\n{code}"
-        paths = filter(None, [str(coverage.package), environ.get("PYTHONPATH")])
-        environ |= {"PYTHONPATH": os.pathsep.join(paths), "VH_COVERAGE": str(coverage.path)}
+        environ = {**coverage.environ, "VH_COVERAGE": str(coverage.path)}
     lines = lines_of(environment, ("-c", code), {"families": families}, environ=environ, limit_s=limit_s)
     yield from by_case_set(lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -73,12 +74,28 @@ def measure(
         InstallError: coverage.py cannot be had.
         InProcessError: as `parse_all`.
     """
-    package = package_folder(PACKAGE, environment.python, environment.python_version, progress)
+    environ = with_coverage(environment, progress)
     dealt = shares(case_sets, parallel)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(parallel) as pool:
-        reports = [CoverageReport(package, Path(folder, f"{number}.json")) for number in range(len(dealt))]
+        reports = [CoverageReport(environ, Path(folder, f"{number}.json")) for number in range(len(dealt))]
         list(pool.map(partial(_run, environment, progress), dealt, reports))
         return files_of([json.loads(report.path.read_text()) for report in reports], _source)
+
+
+def with_coverage(environment: Environment, progress: Callable[[str], None]) -> dict[str, str]:
+    """The variables of an interpreter of the environment that can import coverage.py.
+
+    Args:
+        environment: whose interpreter.
+        progress: called where coverage.py has to be installed.
+
+    Raises:
+        InstallError: it cannot be had.
+    """
+    package = package_folder(PACKAGE, environment.python, environment.python_version, progress)
+    environ = environment.environ()
+    paths = filter(None, [str(package), environ.get("PYTHONPATH")])
+    return {**environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _source(path: str) -> str:

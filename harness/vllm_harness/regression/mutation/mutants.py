@@ -16,6 +16,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import count, groupby, takewhile
 from pathlib import Path
@@ -32,10 +33,12 @@ from vllm_harness.files.strict import StrictModel
 from vllm_harness.regression.cases.case import CaseSet
 from vllm_harness.regression.engines.answer import Answer
 from vllm_harness.regression.engines.in_process import WORKERS, lines_of, worker_family
+from vllm_harness.regression.mutation.coverage import with_coverage
 from vllm_harness.regression.results.cells import Cell
 from vllm_harness.regression.results.compare import PARSERS_ARE_MADE, CaseChange, changes
 from vllm_harness.regression.run import LIMIT_S, VllmUnderTest, cell_of, shares
 from vllm_harness.server.leases.side_by_side import side_by_side
+from vllm_harness.terminal.status import quiet
 
 PACKAGE = "cosmic-ray==8.7.0"
 REASONS = Path(__file__).with_name("mutants.yaml")
@@ -225,6 +228,7 @@ def judge_mutants(
     most: int = 0,
     parallel: int = 1,
     done: Callable[[MutantResult], None] = lambda _: None,
+    progress: Callable[[str], None] = quiet,
 ) -> list[MutantResult]:
     """Runs on each mutant, in process, the cases that run the statement it changes, until a case kills it.
 
@@ -239,10 +243,13 @@ def judge_mutants(
         most: cases that judge a mutant in a stage, evenly spread over those that run what it changes; 0: all.
         parallel: interpreters at a time.
         done: called with each mutant's fate.
+        progress: called where coverage.py has to be installed.
 
     Raises:
+        InstallError: coverage.py cannot be had.
         InProcessError: vLLM does not import, or takes longer than an hour a mutant.
     """
+    driver = _Driver(environment, file, most, with_coverage(environment, progress))
     results: dict[int, MutantResult] = {}
     left = list(enumerate(mutants))
     stages = stages_of(case_sets)
@@ -254,7 +261,7 @@ def judge_mutants(
             if is_last or result.fate == "killed":
                 done(results[position])
 
-        judge = partial(_judge_share, environment, file, sets, most, keep)
+        judge = partial(_judge_share, driver, sets, keep)
         tasks = [partial(judge, share) for share in shares(left, parallel)]
         if errors := side_by_side(tasks, parallel):
             raise errors[0]
@@ -273,15 +280,44 @@ def stages_of(case_sets: Sequence[CaseSet]) -> list[list[CaseSet]]:
     return [by_group[bound : 2 * bound + 1] for bound in bounds]
 
 
+@dataclass(frozen=True)
+class _Driver:
+    """What drives a file's mutants: an environment, and the variables of its interpreter."""
+
+    environment: Environment
+    file: str
+    most: int
+    environ: dict[str, str]
+
+    def lines(
+        self, mutants: Sequence[Mutant], case_sets: Sequence[CaseSet]
+    ) -> Iterator[tuple[int | None, list[dict[str, Any]]]]:
+        """What the driver writes, by mutant; of the file itself first."""
+        families = [worker_family(cases.family, cases.inputs) for cases in case_sets]
+        codes = [mutant.model_dump(include={"code", "statement"}) for mutant in mutants]
+        document = {
+            "families": families,
+            "module": module_of(self.file),
+            "mutants": codes,
+            "most": self.most,
+        }
+        limit_s = LIMIT_S * (1 + len(mutants))
+        lines = lines_of(self.environment, (str(_DRIVER),), document, environ=self.environ, limit_s=limit_s)
+        for number, group in groupby(map(json.loads, lines), key=lambda line: line["mutant"]):
+            yield number, [_without_mutant(line) for line in group]
+
+
+def _without_mutant(line: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in line.items() if key != "mutant"}
+
+
 def _judge_share(
-    environment: Environment,
-    file: str,
+    driver: _Driver,
     case_sets: Sequence[CaseSet],
-    most: int,
     keep: Callable[[int, MutantResult], None],
     share: Sequence[tuple[int, Mutant]],
 ) -> None:
-    results = _judged(environment, file, [mutant for _, mutant in share], case_sets, most)
+    results = _judged(driver, [mutant for _, mutant in share], case_sets)
     for (position, _), result in zip(share, results, strict=True):
         keep(position, result)
 
@@ -291,12 +327,12 @@ def _worse_fate(before: MutantResult | None, now: MutantResult) -> MutantResult:
 
 
 def _judged(
-    environment: Environment, file: str, mutants: Sequence[Mutant], case_sets: Sequence[CaseSet], most: int
+    driver: _Driver, mutants: Sequence[Mutant], case_sets: Sequence[CaseSet]
 ) -> Iterator[MutantResult]:
-    vllm = VllmUnderTest("any", environment)
+    vllm = VllmUnderTest("any", driver.environment)
     original: dict[CasePlace, list[Answer]] = {}
     before: list[Cell] = []
-    for number, lines in _driven(environment, file, mutants, case_sets, most):
+    for number, lines in driver.lines(mutants, case_sets):
         if number is None:
             original = _by_place(lines)
             before = _cells(vllm, case_sets, original, range(len(case_sets)))
@@ -343,19 +379,3 @@ def _cells(
         )
         for position in positions
     ]
-
-
-def _driven(
-    environment: Environment, file: str, mutants: Sequence[Mutant], case_sets: Sequence[CaseSet], most: int
-) -> Iterator[tuple[int | None, list[dict[str, Any]]]]:
-    """The driver's lines, by mutant."""
-    families = [worker_family(cases.family, cases.inputs) for cases in case_sets]
-    codes = [mutant.model_dump(include={"code", "statement"}) for mutant in mutants]
-    document = {"families": families, "module": module_of(file), "mutants": codes, "most": most}
-    lines = lines_of(environment, (str(_DRIVER),), document, limit_s=LIMIT_S * (1 + len(mutants)))
-    for number, group in groupby(map(json.loads, lines), key=lambda line: line["mutant"]):
-        yield number, [_without_mutant(line) for line in group]
-
-
-def _without_mutant(line: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in line.items() if key != "mutant"}

@@ -1,4 +1,4 @@
-"""Drives mutants of one of vLLM's files over given texts. Run by a server's interpreter.
+"""Drives mutants of one of vLLM's files over given texts. Run by a server's interpreter that has coverage.py.
 
 Standard input has one JSON object: `families`, as for `vllm_harness_parse`, `module`, the name of the file's
 module, `mutants`, the code in its place, one after another: `code`, and `statement`, first and last line of
@@ -19,11 +19,14 @@ from functools import _lru_cache_wrapper, cache, partial
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import IO, Any
+from types import CodeType
+from typing import IO, TYPE_CHECKING, Any
 
 import vllm_harness_parse as parse
 from vllm.tokenizers import get_tokenizer
+
+if TYPE_CHECKING:
+    from coverage import CoverageData
 
 MOST = 40
 MEMORY = 2 << 30
@@ -69,26 +72,6 @@ def _in_place(module: str, path: str, code: str) -> None:
     parse.ReasoningParserManager = ReasoningParserManager
 
 
-class _Lines:
-    """Notes which lines of a file run."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.run: set[int] = set()
-
-    def __call__(self, frame: FrameType, event: str, _: Any) -> "_Lines | None":
-        if frame.f_code.co_filename != self.path:
-            return None
-        if event == "line":
-            self.run.add(frame.f_lineno)
-        return self
-
-    def taken(self) -> list[int]:
-        """Those since the last time."""
-        taken, self.run = sorted(self.run), set()
-        return taken
-
-
 def _cases(
     families: list[dict[str, Any]], wanted: Callable[[CasePlace], bool]
 ) -> Iterator[tuple[CasePlace, Answers]]:
@@ -124,12 +107,31 @@ def _data() -> int:
 
 
 def _original(output: IO[str], document: dict[str, Any], path: str) -> None:
+    import coverage
+
     _in_place(document["module"], path, Path(path).read_text())
-    lines = _Lines(path)
-    sys.settrace(lines)
+    measured = coverage.Coverage(data_file=None, include=[path])
+    measured.start()
+    measured.switch_context("0")
+    found = []
     for place, answers in _cases(document["families"], lambda _: True):
-        print(json.dumps([place, answers, lines.taken()]), file=output)
+        found.append((place, answers))
         _clear_caches()
+        measured.switch_context(str(len(found)))
+    measured.stop()
+    lines = _by_context(measured.get_data())
+    for number, (place, answers) in enumerate(found):
+        print(json.dumps([place, answers, lines.get(str(number), [])]), file=output)
+
+
+def _by_context(data: "CoverageData") -> dict[str, list[int]]:
+    """Which lines ran under each name."""
+    ran: dict[str, list[int]] = {}
+    for file in data.measured_files():
+        for line, names in data.contexts_by_lineno(file).items():
+            for name in names:
+                ran.setdefault(name, []).append(line)
+    return ran
 
 
 def _clear_caches() -> None:

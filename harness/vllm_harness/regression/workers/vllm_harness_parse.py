@@ -202,7 +202,7 @@ class _Family:
     """The parsers of one family, made anew for every answer."""
 
     def __init__(self, number: int, family: dict[str, Any]) -> None:
-        if "coverage" in sys.modules:
+        if "VH_COVERAGE" in os.environ:
             sys.modules["coverage"].Coverage.current().switch_context(family["name"])
         if family["missing"]:
             raise FileNotFoundError(family["missing"])
