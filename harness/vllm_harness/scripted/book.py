@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import requests
@@ -336,7 +337,7 @@ class ScriptBook:
             check_ids(say, self._entry)
         ids = list(say) if _is_ids(say) else self._tokenize(self._raw_text(say, constrained))
         early = not (ids and ids[-1] in self._stop_ids())
-        ids += self._tokenize(self._stand_in().stop) if early else []
+        ids += _stop_tokens(self._endpoint, self._entry.name, self._stand_in().stop) if early else []
         return _Encoded(tuple(ids), early, ids)
 
     def _encode_quoting(self, say: Quoting, constrained: bool) -> _Encoded:
@@ -362,10 +363,7 @@ class ScriptBook:
         return self._entry.stand_in
 
     def _tokenize(self, text: str) -> list[int]:
-        if not text:
-            return []
-        body = {"model": self._entry.name, "prompt": text, "add_special_tokens": False}
-        return [int(token) for token in self._call("POST", "/tokenize", body)["tokens"]]
+        return list(_tokenized(self._endpoint, self._entry.name, text))
 
     def _decode_one(self, token: int | None) -> str:
         return "no take for this turn: nothing" if token is None else repr(self.decode([token]))
@@ -375,17 +373,35 @@ class ScriptBook:
         return {**options, "default_headers": headers}
 
     def _call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        url = self._endpoint.url_for(path)
-        try:
-            answer = requests.request(method, url, json=body, headers=_OWN, timeout=self._endpoint.request_s)
-            answer.raise_for_status()
-            result: dict[str, Any] = answer.json()
-        except (requests.RequestException, ValueError) as error:
-            raise BookError(
-                f"{method} {url}: {error}",
-                hint="is this a server of the scripted lane, and does it still run?",
-            ) from error
-        return result
+        return _called(self._endpoint, method, path, body)
+
+
+@lru_cache(maxsize=64)
+def _stop_tokens(endpoint: Endpoint, model: str, stop: str) -> tuple[int, ...]:
+    """The token ids that end a turn, which most scripts of a server need."""
+    return _tokenized(endpoint, model, stop)
+
+
+def _tokenized(endpoint: Endpoint, model: str, text: str) -> tuple[int, ...]:
+    """A text's token ids, by the server's own tokenizer."""
+    if not text:
+        return ()
+    body = {"model": model, "prompt": text, "add_special_tokens": False}
+    return tuple(int(token) for token in _called(endpoint, "POST", "/tokenize", body)["tokens"])
+
+
+def _called(endpoint: Endpoint, method: str, path: str, body: Any) -> dict[str, Any]:
+    url = endpoint.url_for(path)
+    try:
+        answer = requests.request(method, url, json=body, headers=_OWN, timeout=endpoint.request_s)
+        answer.raise_for_status()
+        result: dict[str, Any] = answer.json()
+    except (requests.RequestException, ValueError) as error:
+        raise BookError(
+            f"{method} {url}: {error}",
+            hint="is this a server of the scripted lane, and does it still run?",
+        ) from error
+    return result
 
 
 def _plain(say: Say | None, reasoning: str | None, calls: Sequence[ToolCall]) -> Say:
