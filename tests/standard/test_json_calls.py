@@ -257,6 +257,26 @@ def test_marks_of_reasoning_are_text_without_its_parser(
     assert stream(client, server, tools=[SET]).content == text
 
 
+@pytest.mark.covers("VC-013")
+def test_hidden_thoughts_of_a_parser_that_reads_all(
+    bare_server: Callable[..., RemoteServer], template: Path
+) -> None:
+    """They are left out, whatever comes in one piece with them, and nothing else is."""
+    flags = ["--chat-template", str(template)]
+    server = bare_server(flags, tool_call_parser="seed_oss", reasoning_parser="seed_oss")
+    book = ScriptBook(server.endpoint, server.entry)
+    book.script(Raw(f"Let me see.</seed:think>Hm. {native('5')}{END}"), times=None)
+    with book.client() as client:
+        for request in ({"tools": [SET]}, {}):
+            for tokens in (1, 3, 1000):
+                asked = {**request, "extra_body": {"stream_interval": tokens}}
+                shown = stream(client, server, **asked)
+                asked["extra_body"]["include_reasoning"] = False
+                assert shown.reasoning == "Let me see."
+                assert stream(client, server, **asked) == replace(shown, reasoning="")
+    book.close()
+
+
 @pytest.mark.covers("VC-019")
 def test_call_that_ends_before_its_name(client: OpenAI, server: RemoteServer, book: ScriptBook) -> None:
     """Its markup is no text for the user."""
