@@ -25,10 +25,10 @@ from vllm_harness.testing.fork import ChunkQueue, ForkMessage, Forks
 from vllm_harness.testing.recorder import TARGET_OF
 from vllm_harness.testing.session import RUN, TARGET, PytestRun, result_of, servers_of
 
-CHUNK = 16
+CHUNK = 4
 """Tests of a module that a fork takes at a time."""
-OWN_CHUNK = 8
-"""Tests of a module with servers of its own that a process takes at a time."""
+OWN_CHUNK = 64
+"""The same where they have servers of their own, which a process starts for itself."""
 WORTH = 24
 """Fewer tests of a target than these are not worth a fork."""
 
