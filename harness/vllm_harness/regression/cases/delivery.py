@@ -7,7 +7,7 @@ A code is `[API:]SHAPE[_NUMBER...][_with_end][:LOAD]`: `whole`, `tokens_3`, `all
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -88,6 +88,11 @@ class Delivery:
         numbers = self.cuts if self.shape is Shape.CUT_AT else (self.tokens,) if self.tokens else ()
         divided = "_".join([self.shape, *map(str, numbers), *(["with_end"] if self.with_end else [])])
         return ":".join(part for part in (self.api, divided, self.load) if part)
+
+    @property
+    def of_single_tokens(self) -> bool:
+        """Whether each token arrives in a chunk of its own."""
+        return replace(self, api=None) == Delivery(Shape.TOKENS, tokens=1)
 
     def __str__(self) -> str:
         return self.code

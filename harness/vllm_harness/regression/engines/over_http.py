@@ -1,7 +1,8 @@
 """The engine that counts: a real server of each family, scripted, requested over HTTP.
 
 Every case is requested among others; a case whose answer mismatches is requested again alone, and only that
-answer counts.
+answer counts. A busy server joins tokens, which is another delivery than one by one, so that a stream of
+single tokens gets more than one try.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ CONCURRENCY = 32
 WHOLE_ANSWER = 1000
 """The `--stream-interval` of a server whose chunks hold all tokens of an answer."""
 REQUEST_S = 120.0
+TRIES = 3
+"""How often a stream of single tokens is requested alone, at most."""
 _NO_MARKER = str.maketrans("<>[]|｜", "()()!!")
 """A case's name is the user message, and its markers would stand in the prompt."""
 Mismatches = Callable[[Answer], bool]
@@ -86,11 +89,20 @@ def request_all(
             with ThreadPoolExecutor(CONCURRENCY) as pool:
                 among_others = list(pool.map(client.answer, *zip(*pairs, strict=True)))
             for (input_, delivery), answer in zip(pairs, among_others, strict=True):
-                alone = client.answer(input_, delivery) if mismatches(answer) else answer
+                ask = partial(client.answer, input_, delivery)
+                alone = _alone(ask, delivery, mismatches) if mismatches(answer) else answer
                 if _without_made_up_ids(alone, input_) != _without_made_up_ids(answer, input_):
                     changed_alone.append((input_.name, delivery))
                 answers.append(alone)
     return ServedAnswers(answers, tuple(changed_alone))
+
+
+def _alone(ask: Callable[[], Answer], delivery: Delivery, mismatches: Mismatches) -> Answer:
+    for _ in range(TRIES if delivery.of_single_tokens else 1):
+        answer = ask()
+        if not mismatches(answer):
+            break
+    return answer
 
 
 @contextmanager

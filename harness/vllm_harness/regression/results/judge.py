@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from vllm_harness.regression.cases.case import Case
-from vllm_harness.regression.cases.delivery import Delivery, Shape
 from vllm_harness.regression.engines.answer import Answer, Call
 from vllm_harness.regression.results.costs import curve_mismatches
 from vllm_harness.regression.results.mismatches import How, Mismatch, MismatchCode
@@ -244,8 +243,7 @@ def _usage_mismatches(answer: Answer) -> list[Mismatch]:
 
 def _pace_mismatches(answer: Answer) -> list[Mismatch]:
     """Whether a long string that was delivered token by token was held back until it was whole."""
-    delivery = answer.delivery and replace(answer.delivery, api=None)
-    if delivery != Delivery(Shape.TOKENS, tokens=1):
+    if answer.delivery is None or not answer.delivery.of_single_tokens:
         return []
     held = any(
         call.chunks is not None and call.chunks < FEWEST_CHUNKS and _is_long(call) for call in answer.calls
