@@ -335,9 +335,10 @@ class ScriptBook:
             return self._encode_quoting(say, constrained)
         if _is_ids(say):
             check_ids(say, self._entry)
-        ids = list(say) if _is_ids(say) else self._tokenize(self._raw_text(say, constrained))
+        tokenizer = self._endpoint, self._entry.name
+        ids = list(say if _is_ids(say) else _tokenized(*tokenizer, self._raw_text(say, constrained)))
         early = not (ids and ids[-1] in self._stop_ids())
-        ids += _stop_tokens(self._endpoint, self._entry.name, self._stand_in().stop) if early else []
+        ids += _stop_tokens(*tokenizer, self._stand_in().stop) if early else ()
         return _Encoded(tuple(ids), early, ids)
 
     def _encode_quoting(self, say: Quoting, constrained: bool) -> _Encoded:
@@ -361,9 +362,6 @@ class ScriptBook:
                 hint="use a model that has one; `vllm-harness models` lists the lanes of each",
             )
         return self._entry.stand_in
-
-    def _tokenize(self, text: str) -> list[int]:
-        return list(_tokenized(self._endpoint, self._entry.name, text))
 
     def _decode_one(self, token: int | None) -> str:
         return "no take for this turn: nothing" if token is None else repr(self.decode([token]))

@@ -66,7 +66,7 @@ def parse_all(
         InProcessError: vLLM does not import, or the whole takes longer than the limit.
     """
     families = [worker_family(family, inputs) for family, inputs in case_sets if inputs]
-    code, environ = _SCRIPT.read_text(), environment.environ()
+    code, environ = _SCRIPT.read_text(), None
     if coverage:
         code = f"{_COVERAGE.read_text()}\n\n{code}"
         environ = {**coverage.environ, "VH_COVERAGE": str(coverage.path)}

@@ -18,10 +18,11 @@ def side_by_side(tasks: Sequence[Callable[[], None]], parallel: int) -> list[Har
     what the others wait for is ended (see `ending`).
     """
     ending = Ending()
-    running: dict[int, threading.Event] = {}
+    begun: list[threading.Event] = []  # of each task that has: set at its end
 
     def run(number: int) -> HarnessError | None:
-        ended = running[number] = threading.Event()
+        ended = threading.Event()
+        begun.append(ended)
         try:
             if ending.begun:
                 return None
@@ -42,7 +43,7 @@ def side_by_side(tasks: Sequence[Callable[[], None]], parallel: int) -> list[Har
             errors = [future.result() for future in as_completed(futures)]
         except BaseException:
             ending.begin()
-            for ended in [*running.values()]:  # a pool knows no thread that it was starting when interrupted
+            for ended in [*begun]:  # a pool knows no thread that it was starting when interrupted
                 ended.wait()
             raise
     return [error for error in errors if error is not None]
