@@ -16,6 +16,7 @@ from vllm_harness.testing.fixtures import ScriptWriter
 
 TEXT = "Rain in Paris, sun in Rome."
 WIDE = "Zürich 🏔️ 日本語 👩‍👧"
+NOISE = 0.05  # a GPU adds in another order where another batch or a cached prefix changes the kernel
 
 
 def entries(body: ChatCompletion) -> list[ChatCompletionTokenLogprob]:
@@ -35,6 +36,16 @@ def streamed(chunks: list[ChatCompletionChunk]) -> list[ChatCompletionTokenLogpr
             for choice in chunk.choices
         )
     )
+
+
+def assert_same_tops(left: ChatCompletionTokenLogprob, right: ChatCompletionTokenLogprob) -> None:
+    """The same alternatives of two runs; of those as likely as the last, either may be named."""
+    tops = [sorted((top.logprob, top.token) for top in entry.top_logprobs) for entry in (left, right)]
+    assert [value for value, _ in tops[0]] == pytest.approx([value for value, _ in tops[1]], abs=NOISE)
+    last = min(tops[0][0][0], tops[1][0][0])
+    likelier = [{token for value, token in each if value > last + 2 * NOISE} for each in tops]
+    assert likelier[0] <= {token for _, token in tops[1]}
+    assert likelier[1] <= {token for _, token in tops[0]}
 
 
 @pytest.mark.covers("VC-001")
@@ -73,8 +84,8 @@ def test_streamed_logprobs_equal_the_body(tokens: int, chat: Chat, script: Scrip
     expected, got = entries(answers.body), streamed(answers.chunks)
     assert [(e.token, e.bytes) for e in got] == [(e.token, e.bytes) for e in expected]
     for entry, other in zip(got, expected, strict=True):
-        assert entry.logprob == pytest.approx(other.logprob, abs=0.05)
-        assert {top.token for top in entry.top_logprobs} == {top.token for top in other.top_logprobs}
+        assert entry.logprob == pytest.approx(other.logprob, abs=NOISE)
+        assert_same_tops(entry, other)
         assert all(top.bytes == entry.bytes for top in entry.top_logprobs if top.token == entry.token)
         assert any(top.token == entry.token for top in entry.top_logprobs)
 
