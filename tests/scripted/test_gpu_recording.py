@@ -1,0 +1,45 @@
+"""What SmolLM2 said on a GPU, in bfloat16, is said again where its tokens are scripted on another machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from tests.own_server import OwnServer
+from vllm_harness.configuration.model_entries import load_models
+from vllm_harness.scripted.book import ScriptBook
+from vllm_harness.scripted.in_server import vllm_harness_names as names
+from vllm_harness.scripted.recording import RECORD_ARGS, TokenRecord, begin, taken
+from vllm_harness.testing.tokens import differences, read, script_recording
+
+# by the second step of scripts/gpu-check on one H200, with vLLM 0.32.0 and driver 580.159.04
+RECORDED = Path(__file__).parent / "smollm2-on-h200.jsonl"
+
+
+@pytest.mark.vllm_scripted
+def test_what_a_gpu_said_is_said_again(own_server: OwnServer) -> None:
+    server = own_server(RECORD_ARGS, entry=load_models().get("smollm2-135m"))
+    recorded, answered = read(RECORDED), dict[str, str]()
+    book = ScriptBook(server.endpoint, server.entry)
+    script_recording(recorded, book)
+    begin(server.endpoint)
+    for record in recorded:
+        answer = requests.post(
+            server.endpoint.url_for(record.path),
+            json=_asked_again(record, answered),
+            headers={names.BOOK_HEADER: book.name},
+        )
+        if not record.request.get("stream"):
+            answered[record.answer["id"]] = answer.json()["id"]
+    again = taken(server.endpoint)
+    book.close()
+    assert differences(recorded, again) == []
+    assert [record.tokens for record in again] == [record.tokens for record in recorded]
+
+
+def _asked_again(record: TokenRecord, answered: dict[str, str]) -> dict[str, Any]:
+    previous = record.request.get("previous_response_id")
+    return {**record.request, "previous_response_id": answered[previous]} if previous else record.request
