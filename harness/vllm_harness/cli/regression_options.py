@@ -39,7 +39,7 @@ CPU_S = Annotated[
     float | None,
     typer.Option(
         "--cpu-s",
-        help="CPU seconds for each growing answer in each delivery (cost, in process); default 1.",
+        help="CPU seconds for each growing answer and delivery (cost); default 1, over HTTP 17,000 tokens.",
         min=0.01,
     ),
 ]

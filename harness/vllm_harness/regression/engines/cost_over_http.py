@@ -14,27 +14,29 @@ import requests
 
 from vllm_harness.configuration.model_entries import Frontend
 from vllm_harness.environments.spec import Environment
-from vllm_harness.regression.cases.case import CaseInput
+from vllm_harness.regression.cases.case import CaseInput, Grown
+from vllm_harness.regression.cases.cost import LONGEST as LONGEST_TEXT
 from vllm_harness.regression.cases.delivery import Api, Delivery
 from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve
 from vllm_harness.regression.engines.over_http import Client, served_by
 from vllm_harness.scripted.families import Family, entry_of
 
-LONGEST = {Api.CHAT: 17_000, Api.RESPONSES: 17_000, Api.MESSAGES: 4400}
-"""Tokens of the longest answer, about: a stand-in generates some hundred tokens a second.
+ORDINARY, LONGEST = 17_000, 66_000
+"""Tokens of the longest answer, about: where no CPU time is given for it, and where some is given.
 
-Chat Completions show what the parsers take, Responses what its own events add to it; Messages are made of the
-chunks of Chat Completions.
+A stand-in generates some hundred tokens a second.
 """
-CONTEXT = 24_576
+CONTEXT = 81_920
 """Tokens of a prompt with many tools, or of an answer."""
 ARGS = ("--max-model-len", str(CONTEXT), "--num-gpu-blocks-override", "2048")
 OVERRIDES = json.dumps({"max_position_embeddings": CONTEXT})
+FEWEST = 4
+"""Lengths that are measured whatever they take."""
 TOLD_S = 0.1
 """CPU time, ten ticks of its clock, below which the figure of a process tells nothing: it counts as 0."""
 PAUSE_S = 0.01
 """Between two requests of the other client."""
-REQUEST_S = 120.0
+REQUEST_S = 600.0
 
 
 class WaitingClient:
@@ -109,9 +111,7 @@ def measure_served(
             client = Client(server, family, [each.input_ for each in lengths])
             for delivery in input_.deliveries:
                 if frontend == "python" or delivery.api is not Api.RESPONSES:
-                    most = LONGEST[delivery.api or Api.CHAT]
-                    chosen = [each for each in lengths if each.tokens <= most]
-                    measured = _measured(client, other, process, chosen, delivery)
+                    measured = _measured(client, other, process, lengths, delivery)
                     place = {"family": family.name, "case": input_.name, "delivery": delivery}
                     yield Answer.model_validate({**place, **measured})
 
@@ -133,12 +133,23 @@ class _Length:
 
 def _lengths(input_: CaseInput, client: Client) -> Iterator[_Length]:
     """The lengths of a growing answer that a server generates in time."""
-    for number, grown in enumerate(input_.grown):
+    most = LONGEST if input_.cpu_s else ORDINARY
+    for number, grown in enumerate((*input_.grown, *_longer(input_.grown[-1]))):
         tokens = client.count(grown.text) or len(grown.text)
-        if tokens <= max(LONGEST.values()):
+        if tokens <= most:
             name, tools = f"{input_.name}, length {number}", input_.tools[: grown.tools]
-            own = {"name": name, "text": grown.text, "tools": tools, "grown": ()}
+            limit = tokens + tokens // 10 + 64  # Messages must have one
+            own = {"name": name, "text": grown.text, "tools": tools, "max_tokens": limit, "grown": ()}
             yield _Length(tokens, grown.tools or tokens, input_.model_copy(update=own))
+
+
+def _longer(grown: Grown) -> Iterator[Grown]:
+    """An answer of 64k bytes twice and four times as long: most tokenizers make one token of four bytes."""
+    if len(grown.text) >= LONGEST_TEXT and len(grown.runs) > 1:
+        longest = max(count for _, count in grown.runs)
+        for factor in (2, 4):
+            runs = [(text, count * factor if count == longest else count) for text, count in grown.runs]
+            yield grown.model_copy(update={"runs": tuple(runs)})
 
 
 def _measured(
@@ -148,15 +159,20 @@ def _measured(
     lengths: Sequence[_Length],
     delivery: Delivery,
 ) -> dict[str, Curve | AnswerError]:
-    """The curve of one answer in one delivery, or the error that ended it."""
-    points = []
+    """The curve of one answer in one delivery, while there is time, or the error that ended it."""
+    most_s = lengths[0].input_.cpu_s if lengths else None
+    points: list[CostPoint] = []
+    spent = 0.0
     for length in lengths:
+        if most_s and spent >= most_s and len(points) >= FEWEST:
+            break
         computed = cpu_s(process)
         with other.waiting():
             answer = client.answer(length.input_, delivery)
         if answer.error is not None:
             return {"error": answer.error}
         taken = cpu_s(process) - computed
+        spent += taken
         points.append(
             CostPoint(size=length.size, cpu_s=taken if taken >= TOLD_S else 0.0, longest_s=other.longest_s)
         )
