@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import pairwise
 from typing import Any
 
 import openai
@@ -249,3 +250,26 @@ def test_meaning_with_a_preamble(vllm_server: Server, openai_client: OpenAI, scr
     script(Meaning((Text("I shall look."), ToolCall("get_weather", {"city": "Paris"}))))
     answer = openai_client.responses.create(model=vllm_server.model, input="hi", tools=[RESPONSES_TOOL])
     assert [item.type for item in answer.output] == ["message", "function_call"]
+
+
+def test_other_tokens_are_as_likely_again(
+    vllm_server: Server, openai_client: OpenAI, script: ScriptWriter
+) -> None:
+    """What a stand-in finds likely beside its script differs at each position, and is the same again."""
+    if lane(vllm_server).environment.device != "cpu":
+        pytest.skip("needs a CPU environment: on CUDA all tokens are about as likely, and near ones change")
+    script("Rain in Paris, sun in Rome.", times=2)
+
+    def likely() -> list[set[str]]:
+        message = {"role": "user", "content": "How is the weather?"}
+        chat = openai_client.chat.completions.create(
+            model=vllm_server.model, messages=[message], logprobs=True, top_logprobs=5, temperature=0
+        )
+        logprobs = chat.choices[0].logprobs
+        assert logprobs is not None
+        assert logprobs.content is not None
+        return [{top.token for top in entry.top_logprobs} - {entry.token} for entry in logprobs.content]
+
+    first = likely()
+    assert first == likely()
+    assert all(here != there for here, there in pairwise(first))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import vllm_harness_head as head
 import vllm_harness_uses as uses
 from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
@@ -80,6 +81,8 @@ class ScriptedLogits(LogitsProcessor):
             raise ValueError(f"{uses.LENGTHS} does not add up to the tokens in {uses.IDS}")
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        if device.type == "cpu":
+            head.shorten()
         self.rows: dict[int, Generation] = {}
         self.turns: dict[str, list[int]] = {}
 
