@@ -8,6 +8,7 @@ harness.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -44,8 +45,8 @@ class Generation:
             self._refuse(position, None, row)
             return
         token = self.ids[min(position, len(self.ids) - 1)]
-        kept = row[token].clone()
-        if not torch.isfinite(kept):
+        kept = row[token].item()
+        if not math.isfinite(kept):
             self._refuse(position, token, row)
             return
         row.fill_(float("-inf"))

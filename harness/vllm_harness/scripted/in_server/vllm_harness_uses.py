@@ -144,8 +144,10 @@ def refusal(use: str) -> dict[str, Any] | None:
 
 
 def _names(use: str) -> list[str]:
+    """The files of a use, without those that are hidden; asked for with each chunk of a stream."""
     try:
-        return [path.name for path in folder(use).iterdir() if not path.name.startswith(".")]
+        with os.scandir(f"{os.environ[names.SCRIPT_DIR]}/uses/{use}") as found:
+            return [entry.name for entry in found if not entry.name.startswith(".")]
     except FileNotFoundError:
         return []
 
