@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -84,6 +85,7 @@ class Forks:
         # the first process that wants it empties --basetemp, whatever others have there
         config: Any = session.config
         config._tmp_path_factory.getbasetemp()
+        gc.freeze()  # what was collected lives on: no process looks for garbage in it
         self._pids = [self._fork(session, server, each) for each in queues]
 
     def arrived(self) -> Iterator[ForkMessage]:
