@@ -136,11 +136,12 @@ def _lengths(input_: CaseInput, client: Client) -> Iterator[_Length]:
     most = LONGEST if input_.cpu_s else ORDINARY
     for number, grown in enumerate((*input_.grown, *_longer(input_.grown[-1]))):
         tokens = client.count(grown.text) or len(grown.text)
-        if tokens <= most:
-            name, tools = f"{input_.name}, length {number}", input_.tools[: grown.tools]
-            limit = tokens + tokens // 10 + 64  # Messages must have one
-            own = {"name": name, "text": grown.text, "tools": tools, "max_tokens": limit, "grown": ()}
-            yield _Length(tokens, grown.tools or tokens, input_.model_copy(update=own))
+        if tokens > most:
+            return
+        name, tools = f"{input_.name}, length {number}", input_.tools[: grown.tools]
+        limit = tokens + tokens // 10 + 64  # Messages must have one
+        own = {"name": name, "text": grown.text, "tools": tools, "max_tokens": limit, "grown": ()}
+        yield _Length(tokens, grown.tools or tokens, input_.model_copy(update=own))
 
 
 def _longer(grown: Grown) -> Iterator[Grown]:
