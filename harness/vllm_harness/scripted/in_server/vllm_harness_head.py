@@ -21,15 +21,14 @@ def shorten() -> None:
 
 
 def _shorten(method: UnquantizedEmbeddingMethod, layer: torch.nn.Module) -> None:
-    kept = layer.weight[:, :COORDINATES].t().float()
-    kept = (
-        kept / kept.std()
-    ).contiguous()  # dummy weights are so small that all tokens would be equally likely
+    columns = layer.weight[:, :COORDINATES].t().float()
+    # dummy weights are so small that all tokens would be equally likely
+    columns = (columns / columns.std()).contiguous()
 
-    def logits(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        parts = [
-            (normalize(part[:, :COORDINATES].float(), dim=-1) @ kept).to(x.dtype) for part in x.split(ROWS)
-        ]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+    def logits_of(rows: torch.Tensor) -> torch.Tensor:
+        return (normalize(rows[:, :COORDINATES].float(), dim=-1) @ columns).to(rows.dtype)
 
-    layer.cpu_linear = logits
+    def multiply(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return logits_of(x) if len(x) <= ROWS else torch.cat([logits_of(rows) for rows in x.split(ROWS)])
+
+    layer.cpu_linear = multiply

@@ -146,7 +146,7 @@ def refusal(use: str) -> dict[str, Any] | None:
 def _names(use: str) -> list[str]:
     """The files of a use, without those that are hidden; asked for with each chunk of a stream."""
     try:
-        with os.scandir(f"{os.environ[names.SCRIPT_DIR]}/uses/{use}") as found:
+        with os.scandir(folder(use)) as found:
             return [entry.name for entry in found if not entry.name.startswith(".")]
     except FileNotFoundError:
         return []
