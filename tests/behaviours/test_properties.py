@@ -47,6 +47,7 @@ def checks(vllm_server: RemoteServer, request: pytest.FixtureRequest) -> StoryCh
     return StoryChecks(Prompts(vllm_server, rendered), checks_for(request, vllm_server))
 
 
+@pytest.mark.vllm_long
 @pytest.mark.timeout(1800)
 @pytest.mark.covers("VR-003", "VC-022", "VR-061")
 @pytest.mark.parametrize("api", [pytest.param(api, marks=pytest.mark.vllm_needs(api)) for api in APIS])

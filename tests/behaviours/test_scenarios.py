@@ -43,6 +43,7 @@ def served(vllm_server: Server) -> Served:
     return Served.by(vllm_server)
 
 
+@pytest.mark.vllm_long
 @pytest.mark.vllm_needs("store")
 @pytest.mark.covers("AG-004", "VR-021", "VR-022", "VR-042", "VR-044", "VR-045", "LS-004")
 @pytest.mark.parametrize("story", STORIES)

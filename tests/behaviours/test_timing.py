@@ -87,6 +87,7 @@ def stream(server: RemoteServer, book: ScriptBook, api: Api) -> Iterator[Iterato
         yield iter(parse_sse(answer.iter_bytes()))
 
 
+@pytest.mark.vllm_long
 @pytest.mark.vllm_scripted
 @pytest.mark.vllm_needs("tools", "responses", "chat", "messages")
 @pytest.mark.covers("VR-006", "VA-002")

@@ -57,6 +57,7 @@ def wait_until_running(wire: Wire, response_id: str) -> str:
     return status
 
 
+@pytest.mark.vllm_long
 @pytest.mark.covers("CO-02")
 @pytest.mark.vllm_known_defect("vllm-49721")
 @pytest.mark.timeout(30)
@@ -70,6 +71,7 @@ def test_stream_of_a_cancelled_response_ends(wire: Wire, script: ScriptWriter) -
             pass
 
 
+@pytest.mark.vllm_long
 @pytest.mark.covers("CO-03")
 @pytest.mark.vllm_known_defect("replay-after-last-event")
 @pytest.mark.timeout(30)
@@ -91,6 +93,7 @@ def test_replay_of_a_foreground_response_is_refused(wire: Wire, script: ScriptWr
     refused(wire.http.get(f"responses/{response['id']}", params={"stream": "true"}))
 
 
+@pytest.mark.vllm_long
 @pytest.mark.covers("CO-05")
 @pytest.mark.vllm_known_defect("background-job-stays-queued")
 @pytest.mark.timeout(30)

@@ -8,6 +8,7 @@ from tests.apis import Api
 from tests.constraints import Constraints, Row, Saying, constraints_of, known_sayings
 
 pytestmark = [
+    pytest.mark.vllm_long,
     pytest.mark.vllm_standard,
     pytest.mark.vllm_scripted,
     pytest.mark.vllm_needs("tools", "structured_output"),

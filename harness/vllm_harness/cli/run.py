@@ -38,7 +38,7 @@ def run(
     keep_servers: Annotated[bool, typer.Option(help="Leave servers running for a later run.")] = False,
     at_once: Annotated[
         int, typer.Option(help="Forks that share a server's tests on the scripted lane; 0: none.")
-    ] = 3,
+    ] = 6,
     repeat: Annotated[int | None, typer.Option(help="Run each live test so often; pass@k, pass^k.")] = None,
     server_url: Annotated[str | None, typer.Option(help="Test a server that runs already.")] = None,
     server_version: Annotated[

@@ -1,10 +1,10 @@
 """Tests of one target at the same time: forks of this process share its server, and take tests from a queue.
 
 On the scripted lane a test is answered from a book of its own, so it does not matter to it what others send
-meanwhile; one that is about the whole server is marked `vllm_alone`. Tests with servers of their own run in
-this process, which sets the memory aside before it forks, and where there is memory for that also in forks:
-in one of them from the beginning, in the others once nothing is left that they could share. All reports are
-made here, in the order of collection as far as they have come.
+meanwhile; one that is about the whole server is marked `vllm_alone`, and runs here before any fork uses that
+server. Tests with servers of their own run in this process, which sets the memory aside before it forks, and
+where there is memory for that also in forks: in one of them from the beginning, in the others once nothing is
+left that they could share. All reports are made here, in the order of collection as far as they have come.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Literal
 
 import pytest
@@ -39,15 +39,21 @@ class ForkPlan:
 
     Attributes:
         first: starts the target's server.
-        own: with servers of their own, in chunks of one module; this process takes them, and forks do.
-        shared: those that the forks take, in chunks of one module.
-        alone: afterwards, when no fork runs any more.
+        alone: run here next, while no other test uses that server.
+        own: with servers of their own, in chunks of one module; this process takes them, and forks do. The
+            large ones come first: what they wait for is over before the run's end.
+        shared: those that the forks take, in chunks of one module; first the long ones, each by itself.
     """
 
     first: pytest.Item
+    alone: list[pytest.Item]
     own: list[list[pytest.Item]]
     shared: list[list[pytest.Item]]
-    alone: list[pytest.Item]
+
+    @property
+    def servers(self) -> int:
+        """How many servers a test of this process's uses at most, the target's included."""
+        return max(map(servers_of, chain(self.alone, *self.own)), default=1)
 
 
 def fork_plan(items: Sequence[pytest.Item]) -> ForkPlan | None:
@@ -58,7 +64,15 @@ def fork_plan(items: Sequence[pytest.Item]) -> ForkPlan | None:
     shared = [item for item in items if item not in apart]
     if len(shared) < WORTH:
         return None
-    return ForkPlan(shared[0], list(chunks(own, OWN_CHUNK)), list(chunks(shared[1:], CHUNK)), alone)
+    first, *others = shared
+    long = [item for item in others if item.get_closest_marker("vllm_long")]
+    short = [item for item in others if item not in long]
+    return ForkPlan(
+        first,
+        alone,
+        own=sorted(chunks(own, OWN_CHUNK), key=len, reverse=True),
+        shared=[*chunks(long, 1), *chunks(short, CHUNK)],
+    )
 
 
 def chunks(items: Sequence[pytest.Item], size: int) -> Iterator[list[pytest.Item]]:
@@ -153,28 +167,26 @@ class AtOnce:
         _run_all(session, [divided.first])
         server = run.pool.last_used
         if server is None or not server.alive():
-            undone = [item for chunk in (*divided.own, *divided.shared) for item in chunk]
+            undone = list(chain(divided.alone, *divided.own, *divided.shared))
         else:
-            own = [item for chunk in divided.own for item in chunk]
-            with run.pool.lent(server, max(map(servers_of, own), default=1)):
+            with run.pool.lent(server, divided.servers):
                 with suppress(HarnessError):  # which each test then meets by itself
                     run.pool.use(server)  # others may have waited for its memory, and got it
                 undone = self._share(session, server, divided)
-        _run_all(session, [*undone, *divided.alone])
+        _run_all(session, undone)
 
     def _share(self, session: pytest.Session, server: RemoteServer, divided: ForkPlan) -> list[pytest.Item]:
-        """Runs shared tests in forks, and those with own servers here too; returns the rest."""
-        shared = ChunkQueue(divided.shared)
+        """Runs shared tests in forks, others here, and with own servers in both; returns what did not run."""
+        shared = ChunkQueue(divided.shared, opened=False)
         own = ChunkQueue(divided.own, len(shared.tests))
         every = [ReceivedReports(shared), ReceivedReports(own)]
         forks = Forks(session, server, queues_of_forks(own, shared, self._forks))
         try:
+            self._run_beside(session, divided.alone, forks, every)
+            shared.open()
             for first, chunk in own.taken():
                 every[1].done.update(range(first - own.first, first - own.first + len(chunk)))
-                for _ in _run_here(session, chunk):
-                    for message in forks.arrived():
-                        _take(every, message)
-                    _report_all(session, _ready(every))
+                self._run_beside(session, chunk, forks, every)
             for message in forks.remaining():
                 _take(every, message)
                 _report_all(session, _ready(every))
@@ -183,6 +195,19 @@ class AtOnce:
         finally:
             forks.end()
         return [item for item, messages in others if not messages]
+
+    @staticmethod
+    def _run_beside(
+        session: pytest.Session,
+        items: Sequence[pytest.Item],
+        forks: Forks,
+        every: Sequence[ReceivedReports],
+    ) -> None:
+        """Runs tests here, and after each reports what has come from the forks."""
+        for _ in _run_here(session, items):
+            for message in forks.arrived():
+                _take(every, message)
+            _report_all(session, _ready(every))
 
 
 def _take(every: Sequence[ReceivedReports], message: ForkMessage) -> None:

@@ -48,17 +48,28 @@ class ChunkQueue:
     Args:
         chunks: of which each test has a number: its place among the tests of all chunks, from `first` on.
         first: the first test's number.
+        opened: whether chunks can be taken from the beginning.
     """
 
-    def __init__(self, chunks: Sequence[Sequence[pytest.Item]], first: int = 0) -> None:
+    def __init__(
+        self, chunks: Sequence[Sequence[pytest.Item]], first: int = 0, *, opened: bool = True
+    ) -> None:
         self.tests = [item for chunk in chunks for item in chunk]
         self.first = first
         self._chunks = chunks
         self._starts = list(accumulate(map(len, chunks), initial=first))
         self._next = _FORK.Value("i", 0)
+        self._opened = _FORK.Event()
+        if opened:
+            self.open()
+
+    def open(self) -> None:
+        """Lets chunks be taken from now on."""
+        self._opened.set()
 
     def taken(self) -> Iterator[tuple[int, Sequence[pytest.Item]]]:
-        """Takes chunks until none is left; each with the number of its first test."""
+        """Takes chunks until none is left, once it is open; each with the number of its first test."""
+        self._opened.wait()
         while True:
             with self._next.get_lock():
                 place: int = self._next.value

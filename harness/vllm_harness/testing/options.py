@@ -18,6 +18,7 @@ MARKERS = (
     "vllm_needs(*names): only for entries with these capabilities, servers with these APIs (chat, ...)",
     "vllm_servers(n): uses n servers at once (default: the target's), whose memory is set aside before it",
     "vllm_alone: no other test may run meanwhile (--vllm-at-once)",
+    "vllm_long: takes or waits for seconds, so that it begins before others (--vllm-at-once)",
     "vllm_slow: takes minutes; run with --vllm-slow",
     "vllm_known_defect(id, *, models=()): shows a defect of the registry, or of --vllm-defects",
 )

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 import warnings
 
 import pytest
@@ -46,5 +47,6 @@ def test_after_it(vllm_server):
 
 @pytest.mark.vllm_alone
 def test_alone(vllm_server, tmp_path_factory):
+    time.sleep(0.5)  # in which the forks would have begun
     assert vllm_server.alive()
-    assert len(list(tmp_path_factory.getbasetemp().glob("of *"))) == 2
+    assert not list(tmp_path_factory.getbasetemp().glob("of *"))

@@ -67,6 +67,20 @@ def test_a_test_without_the_target_s_server_runs_here() -> None:
     assert divided.own == [without]
 
 
+def test_long_tests_begin_first_and_one_by_one() -> None:
+    others, long = items(WORTH), items(2, "b.py", 1, "vllm_long")
+    divided = fork_plan([*others, *long])
+    assert divided is not None
+    assert divided.shared == [long[:1], long[1:], *chunks(others[1:], CHUNK)]
+
+
+def test_large_modules_with_own_servers_begin_first() -> None:
+    small, large = items(1, "b.py", 2), items(2, "c.py", 2)
+    divided = fork_plan([*items(WORTH), *small, *large])
+    assert divided is not None
+    assert divided.own == [large, small]
+
+
 def test_few_tests_are_not_worth_a_fork() -> None:
     assert fork_plan([*items(WORTH - 1), *items(100, "b.py", 2)]) is None
 
