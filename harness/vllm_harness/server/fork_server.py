@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from filelock import FileLock, Timeout
 
 from vllm_harness.environments.overlay import without_overlays
 from vllm_harness.errors import HarnessError
@@ -28,7 +29,7 @@ from vllm_harness.files.folders import private_folder
 from vllm_harness.files.locking import locked
 from vllm_harness.files.paths import STATE, state_dir
 from vllm_harness.server.launch import Launch
-from vllm_harness.server.private_socket import connect
+from vllm_harness.server.private_socket import OtherUserAnswers, connect
 from vllm_harness.server.supervised import Handle
 
 TEMPLATE = Path(__file__).with_name("vllm_harness_template.py")
@@ -145,6 +146,7 @@ def template(
     with locked(base.with_suffix(".lock"), "another run that starts the same fork server"):
         if not _hold(base):
             progress("fork server: import")
+            _sweep()
             _start(base, launch, environ)
         if not Path(launch.model).is_dir():
             return base
@@ -182,6 +184,16 @@ def _dismissed(path: Path) -> bool:
             return ends
     except (OSError, ValueError):
         return False
+
+
+def _sweep() -> None:
+    """Removes sockets at which nobody listens any more: those of killed templates."""
+    for path in _folder().glob("*.sock"):
+        base = path.stem.split("-")[0]
+        # who holds the lock may be about to put another in its place
+        with suppress(Timeout, OtherUserAnswers), FileLock(path.with_name(f"{base}.lock"), timeout=0):
+            if not _connects(path):
+                path.unlink(missing_ok=True)
 
 
 def _release_oldest(held: int) -> None:

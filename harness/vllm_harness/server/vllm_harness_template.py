@@ -204,6 +204,7 @@ class Template:
                     return become
         if self._can_be_found():
             self._path.unlink(missing_ok=True)
+            self._path.with_suffix(".json").unlink(missing_ok=True)  # its starter's note
         return None
 
     def _can_be_found(self) -> bool:

@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from tests.unit.other_users.nobody import there
 from tests.unit.server.template import serving
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments.spec import Environment
+from vllm_harness.files.folders import private_folder
 from vllm_harness.files.paths import cache_dir
 from vllm_harness.server import fork_server
 from vllm_harness.server.launch import Launch
@@ -61,6 +63,28 @@ def test_a_template_is_held_once(path: Path) -> None:
         only.settimeout(0.1)
         with pytest.raises(TimeoutError):
             only.accept()
+
+
+def test_a_killed_template_s_socket_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a living one's, and not where another process holds the lock to start one."""
+    folder = private_folder(tmp_path / "fork", "state")
+    monkeypatch.setattr(fork_server, "_folder", lambda: folder)
+    dead, starting, living = folder / "dead-1.sock", folder / "starting.sock", folder / "living.sock"
+    for path in (dead, starting):
+        listener(path).close()
+    with listener(living), FileLock(starting.with_suffix(".lock")):
+        fork_server._sweep()
+    assert sorted(folder.glob("*.sock")) == [living, starting]
+
+
+def test_a_template_that_ends_takes_its_note_along(path: Path) -> None:
+    note = path.with_suffix(".json")
+    note.write_text("{}")
+    with serving(path) as template:
+        with connect(there(path)) as client:
+            client.sendall(HOLD)
+        assert template.wait(20) == 0
+    assert not note.exists()
 
 
 @pytest.mark.parametrize("replaced", [False, True])
