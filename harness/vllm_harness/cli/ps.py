@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import Annotated
 
 import typer
 
 from vllm_harness.errors import UsageError
-from vllm_harness.server import kept
+from vllm_harness.server import fork_server, kept
 from vllm_harness.server.errors import StopFailed
-from vllm_harness.server.fork_server import templates
 from vllm_harness.server.records import running, sweep
 from vllm_harness.terminal.tables import plain_console, show_table
 
@@ -26,7 +23,7 @@ def ps() -> None:
         state = "kept" if record.kept else "in use"
         url = f"http://127.0.0.1:{record.port}/v1"
         rows.append((record.name, record.lane, state, str(record.pid), url, record.environment, record.log))
-    for template in templates():
+    for template in fork_server.templates():
         rows.append(("fork server", "-", "-", str(template.pid), "-", template.environment, "-"))
     if rows:
         headings = ("name", "lane", "state", "pid", "url", "environment", "log")
@@ -51,6 +48,6 @@ def stop(
                 hint="see what they wait for: `ps -o pid,stat,wchan,cmd`",
             )
         console.print(f"stopped {record.name} ({record.lane}, pid {record.pid})")
-    for template in templates() if name is None else []:
-        os.kill(template.pid, signal.SIGTERM)
+    for template in fork_server.templates() if name is None else []:
+        fork_server.end(template)
         console.print(f"stopped the fork server of {template.environment} (pid {template.pid})")

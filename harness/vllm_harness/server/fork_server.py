@@ -171,6 +171,21 @@ def dismiss_unused() -> bool:
     return any(map(_dismissed, sorted(_folder().glob("*.sock"), reverse=True)))
 
 
+def end(template: TemplateInfo) -> None:
+    """Ends a base template and those that were forked from it, with their sockets and its note."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(template.pid)
+        process.terminate()
+        with suppress(psutil.TimeoutExpired):
+            process.wait(DISMISS_LIMIT_S)
+    deadline = time.monotonic() + DISMISS_LIMIT_S
+    for path in template.socket.parent.glob(f"{template.socket.stem}*.sock"):
+        while _connects(path) and time.monotonic() < deadline:
+            time.sleep(0.02)
+    _sweep()
+    templates()  # which removes the notes of those that have ended
+
+
 def _dismissed(path: Path) -> bool:
     """Whether a template has ended for this process, with its memory."""
     try:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from filelock import FileLock
 
@@ -75,6 +76,19 @@ def test_a_killed_template_s_socket_is_swept(tmp_path: Path, monkeypatch: pytest
     with listener(living), FileLock(starting.with_suffix(".lock")):
         fork_server._sweep()
     assert sorted(folder.glob("*.sock")) == [living, starting]
+
+
+def test_a_template_that_is_ended_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = private_folder(tmp_path / "fork", "state")
+    monkeypatch.setattr(fork_server, "_folder", lambda: folder)
+    path = folder / "a.sock"
+    with serving(path, linger_s=300) as process, connect(there(path)):
+        note = {"socket": str(path), "pid": process.pid, "environment": "one"}
+        path.with_suffix(".json").write_text(json.dumps(note))
+        (template,) = fork_server.templates()
+        fork_server.end(template)
+        assert not psutil.pid_exists(process.pid)
+    assert {each.suffix for each in folder.iterdir()} <= {".lock"}
 
 
 def test_a_template_that_ends_takes_its_note_along(path: Path) -> None:
