@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 from tests.own_server import OwnServer
 from vllm_harness.defects.entry import Defect
 from vllm_harness.load.driving import Load
-from vllm_harness.load.health import Sample, drift
+from vllm_harness.load.health import drift
 from vllm_harness.load.keeping import Keeper
 from vllm_harness.load.plan import Plan
 from vllm_harness.runs.folder import RunWriter
@@ -203,19 +202,16 @@ def test_an_interrupt_keeps_what_came(vllm_server: Server, tmp_path: Path) -> No
     assert json.loads((out / "summary.json").read_text())["total"]["requests"] >= 1
 
 
-def swing_mib(samples: Sequence[Sample]) -> float:
-    """By how much a process's memory goes up and down by itself: as batches come and go, up to 70 MiB."""
-    early = [each.memory_mib for each in samples[len(samples) // 4 : len(samples) // 2]]
-    return max(early) - min(early)
-
-
 @pytest.mark.vllm_slow
 @pytest.mark.timeout(7200)
 @pytest.mark.vllm_servers(1)
 def test_a_soak_loses_nothing_and_both_sides_are_steady(own_server: OwnServer, tmp_path: Path) -> None:
-    """`VLLM_HARNESS_SOAK` sets how many turns; without the server's state, which vLLM keeps for good."""
+    """`VLLM_HARNESS_SOAK` sets how many turns; without the server's state, which vLLM keeps for good.
+
+    Batches of 8 at most: of 32 the logits take 25 MiB (32 * 201,088 * 4 bytes), some of which come and go.
+    """
     load = run(
-        own_server(env=WITHOUT_KERNEL_CACHE),
+        own_server(["--max-num-seqs", "8"], env=WITHOUT_KERNEL_CACHE),
         read_scenario(find_scenario("etl-three-turns")),
         tmp_path / "run",
         concurrency=32,
@@ -227,9 +223,8 @@ def test_a_soak_loses_nothing_and_both_sides_are_steady(own_server: OwnServer, t
     assert total.left
     assert (total.mixed, load.running) == (0, 0)
     assert not total.errors + total.findings
-    for whose, memory_mib, handles in (("client", 16, 8), ("server", 24, 32)):
-        samples = load.samples[whose]
-        found = drift(samples)
+    for whose, memory_mib, handles in (("client", 8, 8), ("server", 16, 32), ("engine", 16, 8)):
+        found = drift(load.samples[whose])
         assert found is not None
-        assert found.memory_mib[1] - found.memory_mib[0] <= memory_mib + swing_mib(samples), whose
+        assert found.memory_mib[1] - found.memory_mib[0] <= memory_mib, whose
         assert found.handles[1] - found.handles[0] <= handles, whose

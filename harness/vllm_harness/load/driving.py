@@ -63,7 +63,7 @@ class Load:
     seconds: float = 0.0
     running: int | None = None
     stopped: str = ""
-    _server: list[Sample] = field(default_factory=list)
+    _server: dict[str, list[Sample]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.scenario.mcp or self.scenario.built_in or self.scenario.in_background:
@@ -119,8 +119,7 @@ class Load:
     @property
     def samples(self) -> dict[str, list[Sample]]:
         """Of memory and handles, by whose they are."""
-        server = {"server": self._server} if self.server_pid is not None else {}
-        return {**self.clients.samples, **server}
+        return {**self.clients.samples, **self._server}
 
     @property
     def elapsed_s(self) -> float:
@@ -155,18 +154,19 @@ class Load:
 
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[None]:
-        """Samples the server meanwhile, and takes the time."""
-        processes = partial(health.with_descendants, self.server_pid or 0)
-        watch = health.watch(lambda: self.elapsed_s, processes, self._server)
-        watching = asyncio.create_task(watch) if self.server_pid is not None else None
+        """Samples the server and its engine meanwhile, and takes the time."""
+        watching = []
+        for whose, processes in (("server", health.serving), ("engine", health.engine)):
+            if self.server_pid is not None:
+                samples = self._server.setdefault(whose, [])
+                watch = health.watch(lambda: self.elapsed_s, partial(processes, self.server_pid), samples)
+                watching.append(asyncio.create_task(watch))
         try:
             yield
         finally:
             self.seconds = self.elapsed_s
-            if watching is not None:
-                watching.cancel()
-            else:
-                watch.close()
+            for each in watching:
+                each.cancel()
 
     def _taken(self, taken: Taken) -> None:
         answer = taken.result.answer

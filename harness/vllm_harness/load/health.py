@@ -16,6 +16,7 @@ from vllm_harness.protocol.core.events import Json
 
 LOOK_EVERY_S = 2.0
 END_WITHIN_S = 20.0
+_ENGINE_TITLES = ("::EngineCore", "::Worker")  # vllm/utils/system_utils.py: set_process_title
 _GAUGES = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 
@@ -49,12 +50,27 @@ def itself() -> list[psutil.Process]:
     return [psutil.Process()]
 
 
-def with_descendants(pid: int) -> list[psutil.Process]:
-    """A process and all below it; none where it has ended."""
+def serving(pid: int) -> list[psutil.Process]:
+    """A server's process and those below it that are not its engine's; none where it has ended."""
+    return [each for each in _with_descendants(pid) if not _of_engine(each)]
+
+
+def engine(pid: int) -> list[psutil.Process]:
+    """The processes below a server's that run its model: the engine's core and its workers."""
+    return [each for each in _with_descendants(pid) if _of_engine(each)]
+
+
+def _with_descendants(pid: int) -> list[psutil.Process]:
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         return [process, *process.children(recursive=True)]
     return []
+
+
+def _of_engine(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return any(title in " ".join(process.cmdline()[:1]) for title in _ENGINE_TITLES)
+    return False
 
 
 @dataclass(frozen=True)
