@@ -338,7 +338,7 @@ class ScriptBook:
         tokenizer = self._endpoint, self._entry.name
         ids = list(say if _is_ids(say) else _tokenized(*tokenizer, self._raw_text(say, constrained)))
         early = not (ids and ids[-1] in self._stop_ids())
-        ids += _stop_tokens(*tokenizer, self._stand_in().stop) if early else ()
+        ids += _tokenized(*tokenizer, self._stand_in().stop) if early else ()
         return _Encoded(tuple(ids), early, ids)
 
     def _encode_quoting(self, say: Quoting, constrained: bool) -> _Encoded:
@@ -374,14 +374,9 @@ class ScriptBook:
         return _called(self._endpoint, method, path, body)
 
 
-@lru_cache(maxsize=64)
-def _stop_tokens(endpoint: Endpoint, model: str, stop: str) -> tuple[int, ...]:
-    """The token ids that end a turn, which most scripts of a server need."""
-    return _tokenized(endpoint, model, stop)
-
-
+@lru_cache(maxsize=256)
 def _tokenized(endpoint: Endpoint, model: str, text: str) -> tuple[int, ...]:
-    """A text's token ids, by the server's own tokenizer."""
+    """A text's token ids, by the server's own tokenizer, which is asked once for each text."""
     if not text:
         return ()
     body = {"model": model, "prompt": text, "add_special_tokens": False}

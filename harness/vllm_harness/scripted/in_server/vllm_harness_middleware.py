@@ -39,6 +39,7 @@ class ScriptMiddleware:
         self.log = Log()
         self.exchanges = exchanges.Exchanges()
         self.numbers = itertools.count(1)
+        self.texts: dict[int, str] = {}
         logging.getLogger("uvicorn.access").addFilter(
             lambda record: names.CONTROL_PATH not in record.getMessage()
         )
@@ -205,9 +206,13 @@ class ScriptMiddleware:
             raise error
 
     async def _decoded(self, scope: dict[str, Any], token: int) -> str:
-        """A token's text, by vLLM's own /detokenize."""
-        answer = await self._asked(scope, "/detokenize", {"tokens": [token]})
-        return str(answer.get("prompt", f"token {token}"))
+        """A token's text, by vLLM's own /detokenize, asked once for each: most refusals name the same."""
+        if token not in self.texts:
+            answer = await self._asked(scope, "/detokenize", {"tokens": [token]})
+            if "prompt" not in answer:
+                return f"token {token}"
+            self.texts[token] = str(answer["prompt"])
+        return self.texts[token]
 
     async def _asked(self, scope: dict[str, Any], path: str, question: dict[str, Any]) -> dict[str, Any]:
         """What vLLM itself answers to a request of ours; empty where that is no object."""
