@@ -159,28 +159,23 @@ def rows() -> tuple[Row, ...]:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A saying, tried under a constraint.
+    """A saying, tried under a constraint as a body and as a stream.
 
     Attributes:
         api: whose request asks for the constraint.
         row, saying: the constraint, and what the model says.
         thinks: whether the model thinks before it.
-        stream: whether the answer is streamed.
     """
 
     api: Api
     row: Row
     saying: Saying
     thinks: bool
-    stream: bool
 
     @property
     def name(self) -> str:
-        """What it is called in a report, and the question of its request, which finds its script."""
-        way = "streamed" if self.stream else "body"
-        return (
-            f"{self.api}, {self.row.id}, {self.saying.id}, {way}{', after thoughts' if self.thinks else ''}"
-        )
+        """What it is called in a report, and the question of its requests, which finds its script."""
+        return f"{self.api}, {self.row.id}, {self.saying.id}{', after thoughts' if self.thinks else ''}"
 
     @property
     def allowed(self) -> bool:
@@ -198,9 +193,9 @@ class Attempt:
         text = text.replace("</tool_call>\n<", "</tool_call><") if self.saying.joined else text
         return text.replace(PLAIN, AS_JSON) if self.row.asks.as_json else text
 
-    def request(self, model: str) -> Json:
+    def request(self, model: str, *, stream: bool) -> Json:
         """The request, as its API has it."""
-        return {"model": model, "stream": self.stream, **_REQUESTS[self.api](self.row.asks, self.name)}
+        return {"model": model, "stream": stream, **_REQUESTS[self.api](self.row.asks, self.name)}
 
 
 def constraints_of(api: Api) -> list[Any]:
@@ -221,15 +216,14 @@ def _tried(api: Api, row: Row) -> list[Saying]:
     return [saying for saying in (*row.allows, *row.forbids) if api not in saying.known]
 
 
-def _ways(api: Api, row: Row, saying: Saying, capabilities: Collection[str]) -> Iterator[Attempt]:
-    """As a body and as a stream; after thoughts too, what is first of its kind, and what is forbidden last.
+def _attempts(api: Api, row: Row, saying: Saying, capabilities: Collection[str]) -> Iterator[Attempt]:
+    """One; after thoughts too, what is first of its kind, and what is forbidden last.
 
     A row says last what breaks it late: arguments, a second call, what follows.
     """
-    told = saying in (row.allows[0], row.forbids[0], row.forbids[-1]) and "reasoning" in capabilities
-    for thinks in (False, True) if told else (False,):
-        for stream in (False, True):
-            yield Attempt(api, row, saying, thinks, stream)
+    yield Attempt(api, row, saying, thinks=False)
+    if saying in (row.allows[0], row.forbids[0], row.forbids[-1]) and "reasoning" in capabilities:
+        yield Attempt(api, row, saying, thinks=True)
 
 
 def known_sayings() -> list[Any]:
@@ -269,32 +263,48 @@ class Constraints:
         self._check(api, row, [saying])
 
     def _check(self, api: Api, row: Row, sayings: Iterable[Saying]) -> None:
-        tried = [way for each in sayings for way in _ways(api, row, each, self.server.entry.capabilities)]
+        capabilities = self.server.entry.capabilities
+        tried = [each for saying in sayings for each in _attempts(api, row, saying, capabilities)]
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            wrong = [line for line in pool.map(self._try, tried) if line]
+            wrong = [line for lines in pool.map(self._try, tried) for line in lines]
         assert not wrong, "\n".join(wrong)
 
-    def _try(self, attempt: Attempt) -> str | None:
+    def _try(self, attempt: Attempt) -> list[str]:
         raw = attempt.raw(self.server.entry.dialect or "")
         written = self.script(
             Raw(raw),
             name=attempt.name,
             when=When(user=f"^{re.escape(attempt.name)}$"),
+            times=2,
             expect="done" if attempt.allowed else "refused",
         )
         assert written is not None
-        answer = self.http.post(PATHS[attempt.api], json=attempt.request(self.server.model))
-        if attempt.allowed:
-            came = said(attempt.api, answer) if answer.is_success else answer.text[:300]
-            return None if came == attempt.saying.said else f"{attempt.name}: came as {came}"
-        refused = REFUSED.search(error_message(answer))
-        if refused is None:
-            return f"{attempt.name}: the model may say {attempt.saying.said}: {answer.text[-300:]}"
-        position = int(refused["position"])
-        start, end = (len(self._text(written.takes[0][:count])) for count in (position, position + 1))
-        if start <= _place(attempt, raw, harmony=self.server.entry.harmony) < end:
-            return None
-        return f"{attempt.name}: refused after {raw[:start]!r}: {refused[0]}"
+        place = _place(attempt, raw, harmony=self.server.entry.harmony) if not attempt.allowed else 0
+
+        @cache
+        def token(position: int) -> tuple[int, int]:
+            """Where a token begins and ends, in characters; the same for the body and the stream."""
+            ids = written.takes[0]
+            return len(self._text(ids[:position])), len(self._text(ids[: position + 1]))
+
+        def problem(answer: httpx.Response) -> str | None:
+            if attempt.allowed:
+                came = said(attempt.api, answer) if answer.is_success else answer.text[:300]
+                return None if came == attempt.saying.said else f"came as {came}"
+            refused = REFUSED.search(error_message(answer))
+            if refused is None:
+                return f"the model may say {attempt.saying.said}: {answer.text[-300:]}"
+            start, end = token(int(refused["position"]))
+            return None if start <= place < end else f"refused after {raw[:start]!r}: {refused[0]}"
+
+        wrong = []
+        for stream in (False, True):
+            answer = self.http.post(
+                PATHS[attempt.api], json=attempt.request(self.server.model, stream=stream)
+            )
+            if found := problem(answer):
+                wrong.append(f"{attempt.name}, {'streamed' if stream else 'body'}: {found}")
+        return wrong
 
     def _text(self, ids: Sequence[int]) -> str:
         body = {"model": self.server.model, "tokens": list(ids)}
