@@ -34,7 +34,7 @@ CONCURRENCY = 32
 WHOLE_ANSWER = 1000
 """The `--stream-interval` of a server whose chunks hold all tokens of an answer."""
 REQUEST_S = 120.0
-TRIES = 3
+TRIES = 5
 """How often a stream of single tokens is requested alone, at most."""
 _NO_MARKER = str.maketrans("<>[]|｜", "()()!!")
 """A case's name is the user message, and its markers would stand in the prompt."""
@@ -90,19 +90,28 @@ def request_all(
                 among_others = list(pool.map(client.answer, *zip(*pairs, strict=True)))
             for (input_, delivery), answer in zip(pairs, among_others, strict=True):
                 ask = partial(client.answer, input_, delivery)
-                alone = _alone(ask, delivery, mismatches) if mismatches(answer) else answer
+                alone = _alone(ask, input_, delivery, mismatches) if mismatches(answer) else answer
                 if _without_made_up_ids(alone, input_) != _without_made_up_ids(answer, input_):
                     changed_alone.append((input_.name, delivery))
                 answers.append(alone)
     return ServedAnswers(answers, tuple(changed_alone))
 
 
-def _alone(ask: Callable[[], Answer], delivery: Delivery, mismatches: Mismatches) -> Answer:
-    for _ in range(TRIES if delivery.of_single_tokens else 1):
+def _alone(
+    ask: Callable[[], Answer], input_: CaseInput, delivery: Delivery, mismatches: Mismatches
+) -> Answer:
+    """The first answer that does not mismatch; without one, the answer that came most often."""
+    tries = TRIES if delivery.of_single_tokens else 1
+    answers, compared = list[Answer](), list[Answer]()
+    for _ in range(tries):
         answer = ask()
         if not mismatches(answer):
+            return answer
+        answers.append(answer)
+        compared.append(_without_made_up_ids(answer, input_))
+        if compared.count(compared[-1]) > tries // 2:
             break
-    return answer
+    return answers[compared.index(max(compared, key=compared.count))]
 
 
 @contextmanager
