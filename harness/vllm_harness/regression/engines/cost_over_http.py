@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Event, Thread
 
@@ -68,7 +68,8 @@ class WaitingClient:
             thread.join(REQUEST_S)
 
     def _ask_until(self, done: Event) -> None:
-        with requests.Session() as session:
+        """Until then, or until the server ends, which the answer that is measured tells."""
+        with suppress(requests.RequestException, psutil.Error), requests.Session() as session:
             while not done.wait(PAUSE_S):
                 started, computed = time.monotonic(), cpu_s(self._process)
                 session.get(self._url, timeout=REQUEST_S)
