@@ -279,7 +279,6 @@ class Constraints:
             expect="done" if attempt.allowed else "refused",
         )
         assert written is not None
-        place = _place(attempt, raw, harmony=self.server.entry.harmony) if not attempt.allowed else 0
 
         @cache
         def token(position: int) -> tuple[int, int]:
@@ -294,6 +293,7 @@ class Constraints:
             refused = REFUSED.search(error_message(answer))
             if refused is None:
                 return f"the model may say {attempt.saying.said}: {answer.text[-300:]}"
+            place = _place(attempt, raw, harmony=self.server.entry.harmony)
             start, end = token(int(refused["position"]))
             return None if start <= place < end else f"refused after {raw[:start]!r}: {refused[0]}"
 

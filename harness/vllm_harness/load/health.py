@@ -69,7 +69,7 @@ def _with_descendants(pid: int) -> list[psutil.Process]:
 
 def _of_engine(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
-        return any(title in " ".join(process.cmdline()[:1]) for title in _ENGINE_TITLES)
+        return any(title in first for first in process.cmdline()[:1] for title in _ENGINE_TITLES)
     return False
 
 
