@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools"), pytest
 
 ASK = [{"role": "user", "content": "Weather?"}]
 TRIES = 40
-STILL_S = 0.3
+LOOK_EVERY_S, LOOKS = 0.0005, 400
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 Check = Callable[..., None]
 Ask = Callable[[RemoteServer, ScriptBook, OpenAI, Check], None]
@@ -47,30 +47,41 @@ def ask_messages(server: RemoteServer, book: ScriptBook, client: OpenAI, check: 
 
 
 @contextmanager
-def standing_still(process: psutil.Process, after_s: float) -> Iterator[None]:
-    """Suspends a process for a moment, soon."""
+def standing_still(server: psutil.Process) -> Iterator[None]:
+    """Suspends a server's process as soon as its engine has something to do, until it has nothing more."""
+    engine = next(each for each in server.children(recursive=True) if "EngineCore" in each.cmdline()[0])
+    over = threading.Event()
 
     def pause() -> None:
-        time.sleep(after_s)
-        process.suspend()
+        while not over.is_set() and asleep(engine):
+            time.sleep(LOOK_EVERY_S)
+        server.suspend()
         try:
-            time.sleep(STILL_S)
+            looks = 0
+            while looks < LOOKS:
+                time.sleep(LOOK_EVERY_S)
+                looks = looks + 1 if asleep(engine) else 0
         finally:
-            process.resume()
+            server.resume()
 
     thread = threading.Thread(target=pause)
     thread.start()
     try:
         yield
     finally:
+        over.set()
         thread.join()
+
+
+def asleep(engine: psutil.Process) -> bool:
+    return engine.status() == psutil.STATUS_SLEEPING
 
 
 @pytest.mark.covers("vllm-31501")
 @pytest.mark.vllm_known_defect("vllm-48294")
 @pytest.mark.parametrize("ask", [ask_chat, ask_responses, ask_messages])
 def test_a_call_in_one_delta(ask: Ask, own_server: OwnServer) -> None:
-    """The moment at which the server has to stand still is found by trying."""
+    """The server stands still before it has read the first token, which takes several tries at times."""
     server = own_server()
     process = psutil.Process(server.pid)
     check = lost_calls_excused(lambda name: lambda events, **more: None, server)("check_stream")
@@ -78,7 +89,7 @@ def test_a_call_in_one_delta(ask: Ask, own_server: OwnServer) -> None:
         book = ScriptBook(server.endpoint, server.entry)
         book.script(calls=[ToolCall("weather", {"city": "Paris"})])
         try:
-            with standing_still(process, 0.002 * number), book.client() as client:
+            with standing_still(process), book.client() as client:
                 ask(server, book, client, check)
         except DefectShown as shown:
             pytest.fail(f"lost in attempt {number + 1}: {shown}")
