@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 STORY = "Tell me a long story about a dragon."
-LONG = " ".join(f"word{number}" for number in range(900))
+LONG = " ".join(f"word{number}" for number in range(4000))
 SHORTER = " ".join(f"word{number}" for number in range(70))
 
 
