@@ -19,7 +19,7 @@ from vllm_harness.server import blocks
 from vllm_harness.server.process_tree import clear, ids_alive
 from vllm_harness.server.supervisor import started
 
-KEPT_RUNS = 40
+KEPT_RUNS, KEPT_S = 40, 86_400.0
 KEPT_BYTES = 8 * 2**30
 _WRITER = re.compile(r"\.(?P<pid>\d+)-(?P<since>\d+)\.half$")
 
@@ -170,10 +170,26 @@ def run_folder() -> Path:
 
 
 def _beyond_bounds(runs: Path) -> list[Path]:
-    """The folders beyond the newest KEPT_RUNS, and beyond the newest that hold KEPT_BYTES together."""
+    """The folders that are too many or too big.
+
+    Too many are those beyond the newest KEPT_RUNS that are older than KEPT_S, since one command may make
+    hundreds; too big those beyond the newest that hold KEPT_BYTES together.
+    """
     newest_first = sorted((path for path in runs.iterdir() if path.is_dir()), reverse=True)
-    sizes = accumulate(_bytes_in(folder) for folder in newest_first[:KEPT_RUNS])
-    return newest_first[sum(size <= KEPT_BYTES for size in sizes) :]
+    sizes = accumulate(map(_bytes_in, newest_first))
+    return [
+        folder
+        for number, (folder, size) in enumerate(zip(newest_first, sizes, strict=True))
+        if size > KEPT_BYTES or (number >= KEPT_RUNS and _age_s(folder) > KEPT_S)
+    ]
+
+
+def _age_s(folder: Path) -> float:
+    """How long ago a folder got its last file; any time, where another process has removed it."""
+    try:
+        return time.time() - folder.stat().st_mtime
+    except OSError:
+        return KEPT_S
 
 
 def _goes_on(folder: Path) -> bool:

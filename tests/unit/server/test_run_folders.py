@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from vllm_harness.server import records
 
+HOUR = 3600
+
 
 @pytest.mark.parametrize(
-    ("most", "size", "kept"), [(40, 1000, "abcde"), (2, 1000, "de"), (40, 250, "de"), (40, 50, "")]
+    ("most", "size", "kept"),
+    [(40, 1000, "abcde"), (2, 1000, "cde"), (4, 1000, "bcde"), (40, 250, "de"), (40, 50, "")],
 )
 def test_older_folders_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, size: int, kept: str
 ) -> None:
-    for name in "abcde":
-        (tmp_path / "runs" / name).mkdir(parents=True)
-        (tmp_path / "runs" / name / "server.log").write_text("x" * 100)
+    """`a` and `b` are of yesterday, the others of the last day, which are kept however many they are."""
+    for name, age_h in zip("abcde", (50, 49, 3, 2, 1), strict=True):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "server.log").write_text("x" * 100)
+        os.utime(folder, (time.time() - age_h * HOUR,) * 2)
     monkeypatch.setattr(records, "state_dir", lambda: tmp_path)
     monkeypatch.setattr(records, "_RUN", None)
     monkeypatch.setattr(records, "KEPT_RUNS", most)
@@ -36,6 +44,7 @@ def test_the_folder_of_a_run_that_goes_on_stays(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(records, "state_dir", lambda: tmp_path)
         monkeypatch.setattr(records, "_RUN", None)
         monkeypatch.setattr(records, "KEPT_RUNS", 0)
+        monkeypatch.setattr(records, "KEPT_S", 0.0)
         folder = records.run_folder()
         assert {path.name for path in (tmp_path / "runs").iterdir()} == {names[0], folder.name}
         going_on.kill()
