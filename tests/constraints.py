@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 import httpx
@@ -18,6 +18,7 @@ import pytest
 from pydantic import Field
 
 from tests.apis import APIS, AT_ONCE, PATHS, Api, Json, Said, error_message, known_row, said
+from tests.body_and_stream import body_and_stream
 from tests.case_files import FOLDER
 from vllm_harness import known_defect
 from vllm_harness.files.located_yaml import read_yaml
@@ -297,14 +298,16 @@ class Constraints:
             start, end = token(int(refused["position"]))
             return None if start <= place < end else f"refused after {raw[:start]!r}: {refused[0]}"
 
-        wrong = []
-        for stream in (False, True):
-            answer = self.http.post(
-                PATHS[attempt.api], json=attempt.request(self.server.model, stream=stream)
-            )
-            if found := problem(answer):
-                wrong.append(f"{attempt.name}, {'streamed' if stream else 'body'}: {found}")
-        return wrong
+        def answer(*, stream: bool) -> httpx.Response:
+            request = attempt.request(self.server.model, stream=stream)
+            return self.http.post(PATHS[attempt.api], json=request)
+
+        answers = body_and_stream(partial(answer, stream=False), partial(answer, stream=True), exact=True)
+        return [
+            f"{attempt.name}, {way}: {found}"
+            for way, came in zip(("body", "streamed"), answers, strict=True)
+            if (found := problem(came))
+        ]
 
     def _text(self, ids: Sequence[int]) -> str:
         body = {"model": self.server.model, "tokens": list(ids)}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import ssl
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import requests
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,7 +28,10 @@ API_PATHS = {
 }
 NO_KEY = "none"
 ANTHROPIC_VERSION = "2023-06-01"
+SPARE_S = 2.0
+"""How long a connection is kept for a further question; vLLM closes one after 5 s."""
 _NOT_SERVED = {404, 405, 501}
+_HERE = {"127.0.0.1", "localhost", "::1"}
 
 
 class EndpointError(HarnessError):
@@ -73,7 +79,7 @@ class Endpoint:
 
     def metrics(self) -> dict[str, float]:
         """Prometheus samples of `/metrics`, summed over labels."""
-        answer = requests.get(self.url_for("/metrics"), timeout=self.request_s)
+        answer = ask("GET", self.url_for("/metrics"), timeout=self.request_s)
         answer.raise_for_status()
         samples: dict[str, float] = {}
         for metric in text_string_to_metric_families(answer.text):
@@ -84,7 +90,7 @@ class Endpoint:
     def models(self) -> list[str]:
         """Names that `/v1/models` lists. Raises EndpointError when it does not answer."""
         try:
-            answer = requests.get(self.url_for("/v1/models"), headers=self.headers_for(None), timeout=10)
+            answer = ask("GET", self.url_for("/v1/models"), headers=self.headers_for(None), timeout=10)
             answer.raise_for_status()
             return [str(model["id"]) for model in answer.json()["data"]]
         except (requests.RequestException, KeyError, TypeError, ValueError) as error:
@@ -97,7 +103,7 @@ class Endpoint:
         """Names of `API_PATHS` that the server does not serve, found by requests whose body is not JSON."""
         headers = {**self.headers_for(None), "content-type": "application/json"}
         statuses = {
-            name: requests.post(self.url_for(path), data="{", headers=headers, timeout=10).status_code
+            name: ask("POST", self.url_for(path), data="{", headers=headers, timeout=10).status_code
             for name, path in API_PATHS.items()
         }
         return frozenset(name for name, status in statuses.items() if status in _NOT_SERVED)
@@ -105,7 +111,7 @@ class Endpoint:
     def vllm_version(self) -> str | None:
         """vLLM's version by `/version`; None where the server is not vLLM."""
         try:
-            answer = requests.get(self.url_for("/version"), timeout=10)
+            answer = ask("GET", self.url_for("/version"), timeout=10)
             return str(answer.json()["version"]).split("+")[0] if answer.ok else None
         except (requests.RequestException, KeyError, TypeError, ValueError):
             return None
@@ -127,6 +133,35 @@ class Endpoint:
 def tls() -> ssl.SSLContext:
     """The TLS settings of every client, made once since making them takes 40 ms."""
     return ssl.create_default_context()
+
+
+def ask(method: str, url: str, **options: Any) -> requests.Response:
+    """One of the harness's own requests, with the options of `requests.request`.
+
+    To look for a proxy and to connect takes longer than to ask, so that a server of this machine is asked
+    directly, and over a connection that is kept for the next question.
+    """
+    if urlsplit(url).hostname not in _HERE:
+        return requests.request(method, url, **options)
+    return _sessions.current().request(method, url, **options)
+
+
+class _Sessions(threading.local):
+    """A session for each thread of each process, without connections that its server may be closing."""
+
+    def __init__(self) -> None:
+        self._used, self._pid = 0.0, 0
+
+    def current(self) -> requests.Session:
+        now, pid = time.monotonic(), os.getpid()
+        if self._pid != pid or now - self._used > SPARE_S:
+            self._session = requests.Session()
+            self._session.trust_env = False
+        self._used, self._pid = now, pid
+        return self._session
+
+
+_sessions = _Sessions()
 
 
 def attach(url: str, api_key_env: str | None = None, request_s: float = 120.0) -> Endpoint:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 import requests
 
 from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.endpoint import Endpoint
+from vllm_harness.endpoint import Endpoint, ask
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.scripted.dialects import markers, render
 from vllm_harness.scripted.in_server import vllm_harness_names as names
@@ -269,7 +269,17 @@ class ScriptBook:
 
     def verify(self) -> None:
         """Raises ScriptError unless every script was used and ended in the state that was expected."""
-        report = self.report()
+        self._verify(self.report())
+
+    def finish(self) -> None:
+        """Drops the book from the server, and raises what `verify` does; in one request."""
+        self._verify(self._call("DELETE", names.BOOKS_PATH + self.name))
+
+    def close(self) -> None:
+        """Drops the book from the server."""
+        self._call("DELETE", names.BOOKS_PATH + self.name)
+
+    def _verify(self, report: dict[str, Any]) -> None:
         problems = [f"script {name!r} was never used" for name in report["left"]]
         for use in report["uses"]:
             script = self.scripts.get(use["script"])
@@ -277,10 +287,6 @@ class ScriptBook:
                 problems += self._problems(script, use)
         if problems:
             raise ScriptError("; ".join(problems))
-
-    def close(self) -> None:
-        """Drops the book from the server."""
-        self._call("DELETE", names.BOOKS_PATH + self.name)
 
     def _problems(self, script: Script, use: dict[str, Any]) -> list[str]:
         if not use["generations"]:
@@ -386,7 +392,7 @@ def _tokenized(endpoint: Endpoint, model: str, text: str) -> tuple[int, ...]:
 def _called(endpoint: Endpoint, method: str, path: str, body: Any) -> dict[str, Any]:
     url = endpoint.url_for(path)
     try:
-        answer = requests.request(method, url, json=body, headers=_OWN, timeout=endpoint.request_s)
+        answer = ask(method, url, json=body, headers=_OWN, timeout=endpoint.request_s)
         answer.raise_for_status()
         result: dict[str, Any] = answer.json()
     except (requests.RequestException, ValueError) as error:

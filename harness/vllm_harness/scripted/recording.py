@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import requests
-
-from vllm_harness.endpoint import Endpoint
+from vllm_harness.endpoint import Endpoint, ask
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 
@@ -38,11 +36,11 @@ class TokenRecord(StrictModel):
 
 def begin(endpoint: Endpoint) -> None:
     """Begins a recording on a server that was started with RECORD_ARGS."""
-    requests.post(endpoint.url_for(names.RECORDING_PATH), timeout=endpoint.request_s).raise_for_status()
+    ask("POST", endpoint.url_for(names.RECORDING_PATH), timeout=endpoint.request_s).raise_for_status()
 
 
 def taken(endpoint: Endpoint) -> list[TokenRecord]:
     """The requests since `begin`, in order."""
-    answer = requests.get(endpoint.url_for(names.RECORDING_PATH), timeout=endpoint.request_s)
+    answer = ask("GET", endpoint.url_for(names.RECORDING_PATH), timeout=endpoint.request_s)
     answer.raise_for_status()
     return [TokenRecord.model_validate(record) for record in answer.json()["records"]]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import requests
 
 from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry, load_models
-from vllm_harness.endpoint import Endpoint
+from vllm_harness.endpoint import Endpoint, ask
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.files.redaction import secret_values
@@ -493,7 +493,7 @@ class RemoteServer:
     def _healthy(self) -> bool:
         """Whether the own server answers; another process on the port is an error, never an answer."""
         try:
-            answer = requests.get(self.url_for("/health"), timeout=HEALTH_TIMEOUT_S)
+            answer = ask("GET", self.url_for("/health"), timeout=HEALTH_TIMEOUT_S)
         except requests.RequestException:
             return False
         if listeners(self.port) - tree_pids(self.pid):
@@ -506,7 +506,7 @@ class RemoteServer:
 
     def _check_name(self) -> None:
         headers = {"Authorization": f"Bearer {self.launch.api_key}"}
-        answer = requests.get(self.url_for("/v1/models"), headers=headers, timeout=HEALTH_TIMEOUT_S * 4)
+        answer = ask("GET", self.url_for("/v1/models"), headers=headers, timeout=HEALTH_TIMEOUT_S * 4)
         served = [model.get("id") for model in answer.json().get("data", [])] if answer.ok else []
         if self.model not in served:
             raise errors.NameNotServed(

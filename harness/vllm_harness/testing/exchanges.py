@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import pytest
 import requests
 from pydantic import JsonValue
 
-from vllm_harness.endpoint import API_PATHS, Endpoint
+from vllm_harness.endpoint import API_PATHS, Endpoint, ask
 from vllm_harness.runs.folder import REDACTED, RunWriter
 from vllm_harness.runs.records import Arrival, Exchange, Generation, LogLines
 from vllm_harness.scripted.in_server import vllm_harness_names as names
@@ -228,22 +227,18 @@ def _generations(seen: Sequence[SeenExchange], books: Endpoint | None) -> dict[s
 def _told(url: str, ids: Sequence[str]) -> dict[str, list[Generation]]:
     """What a server tells of exchanges; nothing where it has ended, or is none that is scripted."""
     try:
-        answer = _asking(os.getpid()).post(
-            url + names.EXCHANGES_PATH, json={"names": ids}, headers={names.OWN_HEADER: "1"}, timeout=ASKED_S
+        answer = ask(
+            "POST",
+            url + names.EXCHANGES_PATH,
+            json={"names": ids},
+            headers={names.OWN_HEADER: "1"},
+            timeout=ASKED_S,
         )
         answer.raise_for_status()
         told = answer.json()["exchanges"]
         return {name: [Generation.model_validate(each) for each in given] for name, given in told.items()}
     except (requests.RequestException, ValueError, KeyError):
         return {}
-
-
-@lru_cache(maxsize=1)
-def _asking(_pid: int) -> requests.Session:
-    """A session of this process: to look for a proxy, and to connect, takes longer than to ask."""
-    session = requests.Session()
-    session.trust_env = False
-    return session
 
 
 def _lines(log: Path, offset: int) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from vllm_harness.configuration.targets import Target
-from vllm_harness.defects.registry import gateway_deviations, known_deviations
 from vllm_harness.endpoint import Endpoint, tls
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.recording import TokenRecord, begin, taken
@@ -82,8 +81,9 @@ def book(server: Server, item: pytest.Item) -> Iterator[ScriptBook | None]:
     yield opened
     if not isinstance(server, RemoteServer) or server.alive():
         if not replayed and _is_to_use_its_scripts(item):
-            opened.verify()
-        opened.close()
+            opened.finish()
+        else:
+            opened.close()
 
 
 def _told(server: Server) -> Endpoint | None:
@@ -133,12 +133,9 @@ def async_client(server: Server, book: ScriptBook | None, tap: WireTap) -> Async
 def checker(server: Server, item: pytest.Item) -> Iterator[Checker]:
     """A test's checks; their findings go into the record of its target."""
     exact = _told(server) is not None and not item.config.option.vllm_replay_tokens
-    defects = the_run(item.config).defects
-    known = (
-        *known_deviations(server.entry.name, server.vllm_version, defects),
-        *gateway_deviations(item.config.option.vllm_gateway or "", defects),
+    made = Checker(
+        the_run(item.config).known_of(server), server.vllm_version, exact, judged=partial(note, item)
     )
-    made = Checker(known, server.vllm_version, exact, judged=partial(note, item))
     yield made
     result_of(item).add(made.findings)
 

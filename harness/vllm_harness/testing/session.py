@@ -10,13 +10,14 @@ from rich.console import Console
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.configuration.targets import Choice, Machine, RunLane, Target, choose
 from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.registry import Defects, gateway_deviations, load_defects
+from vllm_harness.defects.registry import Defects, gateway_deviations, known_deviations, load_defects
 from vllm_harness.endpoint import API_PATHS
 from vllm_harness.environments.planned import PlannedEnvironment, plan
 from vllm_harness.environments.resolve import resolve, spec_of
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.machine.gpus import visible_gpus
+from vllm_harness.protocol import KnownDeviation
 from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.attempts import refuse_more
@@ -55,6 +56,7 @@ class PytestRun:
     servers: dict[str, Server | HarnessError] = field(default_factory=dict)
     pool: Pool = field(default_factory=Pool)
     _environment: Environment | HarnessError | None = None
+    _known: dict[tuple[str, str], tuple[KnownDeviation, ...]] = field(default_factory=dict)
 
     @property
     def repeats(self) -> int:
@@ -80,6 +82,14 @@ class PytestRun:
                 return resolve(self.planned.spec, self.planned.device, create=True, progress=_show)
         except HarnessError as error:
             return error
+
+    def known_of(self, server: Server) -> tuple[KnownDeviation, ...]:
+        """The findings that are known of a server's model entry and version, and of the gateway before it."""
+        model, version = server.entry.name, server.vllm_version
+        if (model, version) not in self._known:
+            gateway = gateway_deviations(self.config.option.vllm_gateway or "", self.defects)
+            self._known[model, version] = (*known_deviations(model, version, self.defects), *gateway)
+        return self._known[model, version]
 
     def result(self, target: str) -> TargetResult:
         """The record of a target, by its id."""

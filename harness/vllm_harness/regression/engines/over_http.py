@@ -20,6 +20,7 @@ from typing import Any
 import requests
 
 from vllm_harness.configuration.model_entries import Frontend, ModelEntry
+from vllm_harness.endpoint import ask
 from vllm_harness.environments.spec import Environment
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Api, Delivery, Load, Shape
@@ -245,7 +246,7 @@ class Client:
         if not text:
             return []
         body = {"model": self._server.model, "prompt": text, "add_special_tokens": False}
-        response = requests.post(self._server.url_for("/tokenize"), json=body, timeout=REQUEST_S)
+        response = ask("POST", self._server.url_for("/tokenize"), json=body, timeout=REQUEST_S)
         return [int(number) for number in response.json()["tokens"]] if response.ok else None
 
 

@@ -75,9 +75,10 @@ class ScriptMiddleware:
                 self._book(name).add(posted["rules"])
             else:
                 self._book(name).replace(posted["rules"], posted.get("source", ""))
-        elif method == "DELETE":
+        book = self.books.get(name, ServedBook())
+        if method == "DELETE":
             self.books.pop(name, None)
-        await asgi.send_json(send, 200, self.books.get(name, ServedBook()).report())
+        await asgi.send_json(send, 200, book.report())
 
     async def _tell(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         async def decode(ids: list[int]) -> str:
