@@ -11,6 +11,7 @@ from rich.text import Text
 
 from vllm_harness.defects.entry import Defect
 from vllm_harness.regression.cases.case import GROUPS, Group
+from vllm_harness.regression.cases.cost import BLOCKED_S
 from vllm_harness.regression.engines.plan import Engine
 from vllm_harness.regression.mutation.coverage import FileCoverage
 from vllm_harness.regression.results.cells import CaseVerdict, Cell
@@ -21,7 +22,7 @@ from vllm_harness.regression.results.compare import (
     EngineDifference,
     against,
 )
-from vllm_harness.regression.results.costs import BLOCKED_S, MOST_EXPONENT, ORDINARY_TOKENS, family_costs
+from vllm_harness.regression.results.costs import MOST_EXPONENT, ORDINARY_TOKENS, family_costs
 from vllm_harness.regression.results.explained import (
     ExplainedFailures,
     Failure,

@@ -8,12 +8,11 @@ from itertools import pairwise
 import pytest
 
 from vllm_harness.regression.cases.case import Case
-from vllm_harness.regression.cases.cost import LONGEST, load_growing_answers
+from vllm_harness.regression.cases.cost import BLOCKED_S, LONGEST, load_growing_answers
 from vllm_harness.regression.cases.groups import case_set
 from vllm_harness.regression.cases.meanings import load_meanings
 from vllm_harness.regression.engines.answer import CostPoint, Curve
 from vllm_harness.regression.results.costs import (
-    BLOCKED_S,
     ORDINARY_TOKENS,
     blocked_at,
     curve_mismatches,

@@ -23,6 +23,8 @@ from vllm_harness.scripted.meaning import Meaning, ToolCall
 FILE = Path(__file__).with_name("cost.yaml")
 SHORTEST, LONGEST = 256, 65536
 """Tokens of an answer, or a little less."""
+BLOCKED_S = 0.1
+"""How long a step may keep an event loop from other requests."""
 LENGTHS = 6
 """At how many lengths an answer grows that has a most."""
 _PLACE = "PLACEHOLDER"

@@ -15,6 +15,7 @@ import requests
 from vllm_harness.configuration.model_entries import Frontend
 from vllm_harness.environments.spec import Environment
 from vllm_harness.regression.cases.case import CaseInput, Grown
+from vllm_harness.regression.cases.cost import BLOCKED_S
 from vllm_harness.regression.cases.cost import LONGEST as LONGEST_TEXT
 from vllm_harness.regression.cases.delivery import Api, Delivery
 from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve
@@ -34,6 +35,10 @@ FEWEST = 4
 """Lengths that are measured whatever they take."""
 TOLD_S = 0.1
 """CPU time, ten ticks of its clock, below which the figure of a process tells nothing: it counts as 0."""
+TRIES = 3
+"""How often an answer of an ordinary length is requested, at most, beside which the other client waits too
+long: what else the machine does may add to a wait, and takes nothing from it.
+"""
 PAUSE_S = 0.01
 """Between two requests of the other client."""
 REQUEST_S = 600.0
@@ -169,14 +174,28 @@ def _measured(
     for length in lengths:
         if most_s and spent >= most_s and len(points) >= FEWEST:
             break
-        computed = cpu_s(process)
-        with other.waiting():
-            answer = client.answer(length.input_, delivery)
-        if answer.error is not None:
-            return {"error": answer.error}
-        taken = cpu_s(process) - computed
-        spent += taken
-        points.append(
-            CostPoint(size=length.size, cpu_s=taken if taken >= TOLD_S else 0.0, longest_s=other.longest_s)
-        )
+        tries: list[CostPoint] = []
+        for _ in range(TRIES if length.tokens <= ORDINARY else 1):
+            tried = _tried(client, other, process, length, delivery)
+            if isinstance(tried, AnswerError):
+                return {"error": tried}
+            tries.append(tried)
+            if tried.longest_s <= BLOCKED_S:
+                break
+        points.append(min(tries, key=lambda each: each.longest_s))
+        spent += points[-1].cpu_s
     return {"curve": Curve(points=tuple(points))}
+
+
+def _tried(
+    client: Client, other: WaitingClient, process: psutil.Process, length: _Length, delivery: Delivery
+) -> CostPoint | AnswerError:
+    """What one answer takes, and how long the other client waits meanwhile."""
+    computed = cpu_s(process)
+    with other.waiting():
+        answer = client.answer(length.input_, delivery)
+    if answer.error is not None:
+        return answer.error
+    taken = cpu_s(process) - computed
+    counted = taken if taken >= TOLD_S else 0.0
+    return CostPoint(size=length.size, cpu_s=counted, longest_s=other.longest_s)

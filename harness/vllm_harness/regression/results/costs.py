@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 
+from vllm_harness.regression.cases.cost import BLOCKED_S
 from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.engines.answer import CostPoint, Curve
 from vllm_harness.regression.results.cells import Cell
@@ -19,7 +20,6 @@ FITTED = 4
 LEAST_S = 0.0005
 """What takes less is too short to be told from noise."""
 LEAST_BYTES = 100_000
-BLOCKED_S = 0.1
 ORDINARY_TOKENS = 16384
 """An answer of so many tokens is one that servers give every day."""
 
