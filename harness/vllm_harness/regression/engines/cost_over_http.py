@@ -42,6 +42,7 @@ long: what else the machine does may add to a wait, and takes nothing from it.
 PAUSE_S = 0.01
 """Between two requests of the other client."""
 REQUEST_S = 600.0
+"""Until an answer that is measured must have come: a body of 64k tokens takes minutes."""
 
 
 class WaitingClient:
@@ -115,7 +116,7 @@ def measure_served(
         other = WaitingClient(server.url_for("/version"), process)
         for input_ in inputs:
             lengths = list(_lengths(input_, Client(server, family, ())))
-            client = Client(server, family, [each.input_ for each in lengths])
+            client = Client(server, family, [each.input_ for each in lengths], request_s=REQUEST_S)
             for delivery in input_.deliveries:
                 if frontend == "python" or delivery.api is not Api.RESPONSES:
                     measured = _measured(client, other, process, lengths, delivery)

@@ -172,10 +172,25 @@ def server_args(delivery: Delivery) -> tuple[str, ...]:
 
 
 class Client:
-    """Requests of one server what each case of one family says; a case's name selects its script."""
+    """Requests of one server what each case of one family says; a case's name selects its script.
 
-    def __init__(self, server: RemoteServer, family: Family, inputs: Sequence[CaseInput]) -> None:
+    Args:
+        server: the server.
+        family: whose model it serves.
+        inputs: of the cases.
+        request_s: seconds until a request must be answered, or go on with its answer.
+    """
+
+    def __init__(
+        self,
+        server: RemoteServer,
+        family: Family,
+        inputs: Sequence[CaseInput],
+        *,
+        request_s: float = REQUEST_S,
+    ) -> None:
         self._server = server
+        self._request_s = request_s
         self._family = family
         self._accepted: dict[tuple[Delivery, bool], int] = {}
         book = server.book()
@@ -225,7 +240,7 @@ class Client:
                 self._server.url_for(exchange.path),
                 json={**body, **self._family.request},
                 stream=bool(body["stream"]),
-                timeout=REQUEST_S,
+                timeout=self._request_s,
             )
             if not response.ok:
                 return Answer(**place, error=http_error(response))
