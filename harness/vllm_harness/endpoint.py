@@ -28,10 +28,10 @@ API_PATHS = {
 }
 NO_KEY = "none"
 ANTHROPIC_VERSION = "2023-06-01"
+LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 SPARE_S = 2.0
 """How long a connection is kept for a further question; vLLM closes one after 5 s."""
 _NOT_SERVED = {404, 405, 501}
-_HERE = {"127.0.0.1", "localhost", "::1"}
 
 
 class EndpointError(HarnessError):
@@ -141,7 +141,7 @@ def ask(method: str, url: str, **options: Any) -> requests.Response:
     To look for a proxy and to connect takes longer than to ask, so that a server of this machine is asked
     directly, and over a connection that is kept for the next question.
     """
-    if urlsplit(url).hostname not in _HERE:
+    if urlsplit(url).hostname not in LOCAL_HOSTS:
         return requests.request(method, url, **options)
     return _sessions.current().request(method, url, **options)
 

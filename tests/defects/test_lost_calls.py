@@ -14,6 +14,7 @@ from openai import OpenAI
 from tests.lost_calls import lost_calls_excused
 from tests.messages_api import messages_on
 from tests.own_server import OwnServer
+from vllm_harness.load.health import engine
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server.remote import RemoteServer
@@ -49,18 +50,18 @@ def ask_messages(server: RemoteServer, book: ScriptBook, client: OpenAI, check: 
 @contextmanager
 def standing_still(server: psutil.Process) -> Iterator[None]:
     """Suspends a server's process as soon as its engine has something to do, until it has nothing more."""
-    engine = next(each for each in server.children(recursive=True) if "EngineCore" in each.cmdline()[0])
+    (core,) = engine(server.pid)
     over = threading.Event()
 
     def pause() -> None:
-        while not over.is_set() and asleep(engine):
+        while not over.is_set() and asleep(core):
             time.sleep(LOOK_EVERY_S)
         server.suspend()
         try:
             looks = 0
             while looks < LOOKS:
                 time.sleep(LOOK_EVERY_S)
-                looks = looks + 1 if asleep(engine) else 0
+                looks = looks + 1 if asleep(core) else 0
         finally:
             server.resume()
 
@@ -73,8 +74,8 @@ def standing_still(server: psutil.Process) -> Iterator[None]:
         thread.join()
 
 
-def asleep(engine: psutil.Process) -> bool:
-    return engine.status() == psutil.STATUS_SLEEPING
+def asleep(process: psutil.Process) -> bool:
+    return process.status() == psutil.STATUS_SLEEPING
 
 
 @pytest.mark.covers("vllm-31501")

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 import psutil
 import requests
 
+from vllm_harness.endpoint import ask
 from vllm_harness.files.locking import locked
 from vllm_harness.server.fork_server import READ_EARLY, TEMPLATE
 from vllm_harness.server.launch import IN_SERVER, Launch
@@ -77,7 +78,7 @@ def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
         return False
     try:
         headers = {"Authorization": f"Bearer {api_key}"}
-        answer = requests.get(f"http://127.0.0.1:{record.port}/v1/models", headers=headers, timeout=CHECK_S)
+        answer = ask("GET", f"http://127.0.0.1:{record.port}/v1/models", headers=headers, timeout=CHECK_S)
         return answer.ok and name in [model["id"] for model in answer.json()["data"]]
     except (requests.RequestException, ValueError, KeyError, TypeError):
         return False

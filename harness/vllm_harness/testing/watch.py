@@ -19,6 +19,7 @@ import httpx
 import httpx2
 import requests
 
+from vllm_harness.endpoint import LOCAL_HOSTS
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 
 _UNSEEN = (names.CONTROL_PATH, "/health")
@@ -73,7 +74,7 @@ class Watch:
     """
 
     def __init__(self, hosts: tuple[str, ...] = ()) -> None:
-        self._hosts = {"127.0.0.1", "localhost", "::1", *hosts}
+        self._hosts = LOCAL_HOSTS.union(hosts)
         self._numbers = itertools.count(1)
         self._seen: list[SeenExchange] = []
         self._undo: list[Callable[[], None]] = []
