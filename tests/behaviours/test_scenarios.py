@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.lost_calls import LOST
+from tests.lost_calls import lost_calls_of_scenarios_excused
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.reading import read_scenario, stories_of_package
 from vllm_harness.scenarios.running import needed_capabilities, run, transports_of
 from vllm_harness.scenarios.transports import responses
-from vllm_harness.testing.defects import DefectShown
 from vllm_harness.testing.scenarios import ScenarioRunner
 from vllm_harness.testing.session import Server
 
@@ -49,19 +47,8 @@ def served(vllm_server: Server) -> Served:
 @pytest.mark.parametrize("story", STORIES)
 def test_story(story: str, scenario: ScenarioRunner, vllm_server: Server) -> None:
     """Every transport, streamed and not."""
-    try:
+    with lost_calls_of_scenarios_excused(vllm_server):
         scenario(story)
-    except AssertionError as error:
-        if load_defects()[LOST].holds_for(vllm_server.vllm_version, vllm_server.entry.name):
-            raise_lost(str(error))
-        raise
-
-
-def raise_lost(problems: str) -> None:
-    """Raises DefectShown where only streams are wrong that have lost a call, as they do by chance."""
-    lost = set(re.findall(r"^([\w-]+-stream), turn [\w-]+: calls: .*, actual no call$", problems, re.M))
-    if lost and {line.split(",")[0] for line in problems.splitlines()} == lost:
-        raise DefectShown(LOST)
 
 
 @pytest.mark.vllm_scripted
