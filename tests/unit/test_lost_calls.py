@@ -1,0 +1,74 @@
+"""What of a scenario and of a replay is the call that llama3_json loses by chance, and what is not."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.lost_calls import check_replay, lost_calls_of_scenarios_excused
+from vllm_harness.cassettes.comparing import Difference
+from vllm_harness.cassettes.format import Chunk, Exchange, Request, Response
+from vllm_harness.cassettes.replaying import Played
+from vllm_harness.testing.defects import DefectShown
+
+LOST = "chat-stream, turn runbook: calls: expected search_runbook, actual no call"
+DIFFERENCE = Difference("runbook", "meaning", "$.calls", "1 call", "nothing")
+
+
+def server(name: str) -> Any:
+    return SimpleNamespace(lane="scripted", vllm_version="0.32.0", entry=SimpleNamespace(name=name))
+
+
+def played(turn: str, *deltas: dict[str, Any], finish: str = "stop") -> Played:
+    choices = [{"delta": delta, "finish_reason": None} for delta in deltas]
+    chunks = [{"choices": [choice]} for choice in [*choices, {"delta": {}, "finish_reason": finish}]]
+    sse = tuple(Chunk(at=0, data=f"data: {json.dumps(chunk)}\n\n") for chunk in chunks)
+    exchange = Exchange(
+        turn=turn, request=Request(path="/v1/chat/completions"), response=Response(status=200, sse=sse)
+    )
+    return Played(turn, exchange=exchange, differences=[DIFFERENCE])
+
+
+@pytest.mark.parametrize(
+    ("model", "problems", "excused"),
+    [
+        ("llama3.1", LOST, True),
+        ("llama3.1", f"{LOST}\nchat-stream, turn runbook: CP102 error $: only in the script", True),
+        ("llama3.1", f"{LOST}\nchat, turn runbook: text[0]: expected a text, actual nothing", False),
+        ("llama3.1", LOST.replace("no call", "other_call"), False),
+        ("llama3.1", LOST.replace("chat-stream", "chat"), False),
+        ("qwen3", LOST, False),
+    ],
+)
+def test_problems_of_a_scenario(model: str, problems: str, excused: bool) -> None:
+    with pytest.raises(AssertionError) as raised, lost_calls_of_scenarios_excused(server(model)):
+        raise AssertionError(problems)
+    assert isinstance(raised.value, DefectShown) == excused
+
+
+@pytest.mark.parametrize(
+    ("model", "exchanges", "excused"),
+    [
+        ("llama3.1", [played("a", {"role": "assistant", "content": ""})], True),
+        ("llama3.1", [played("a", {"role": "assistant"}), Played("b", reason="not asked for")], True),
+        (
+            "llama3.1",
+            [Played("b", reason="not asked for"), played("a", {"role": "assistant"})],
+            False,
+        ),
+        ("llama3.1", [played("a", {"content": "words"})], False),
+        ("llama3.1", [played("a", {"role": "assistant"}, finish="length")], False),
+        ("qwen3", [played("a", {"role": "assistant"})], False),
+    ],
+)
+def test_differences_of_a_replay(model: str, exchanges: list[Played], excused: bool) -> None:
+    with pytest.raises(AssertionError) as raised:
+        check_replay(exchanges, server(model))
+    assert isinstance(raised.value, DefectShown) == excused
+
+
+def test_a_replay_that_is_the_same() -> None:
+    check_replay([Played("a")], server("llama3.1"))
