@@ -16,6 +16,7 @@ import pytest
 from vllm_harness.cassettes.answers import json_events
 from vllm_harness.cassettes.replaying import Played
 from vllm_harness.defects.registry import load_defects
+from vllm_harness.protocol.core.events import AnyEvent, as_json
 from vllm_harness.testing.defects import MARK, DefectShown
 from vllm_harness.testing.session import Server
 
@@ -47,7 +48,7 @@ def lost_calls_excused(check: Callable[[str], Check], server: Server) -> Callabl
     def named(name: str) -> Check:
         checked = check(name)
 
-        def stream(events: Sequence[Any], **more: Any) -> None:
+        def stream(events: Sequence[AnyEvent], **more: Any) -> None:
             checked(events, **more)
             if not any(map(_is_informative, events)):
                 raise DefectShown(LOST)
@@ -95,13 +96,12 @@ def _says_nothing(played: Played) -> bool:
     return bool(events) and not any(map(_is_informative, events))
 
 
-def _is_informative(event: Any) -> bool:
+def _is_informative(event: AnyEvent) -> bool:
     """Whether an event of any API says more than that an answer has begun, or has ended by itself."""
-    if isinstance(event, dict):
-        return event.get("type") in INFORMATIVE or any(map(_of_choice, event.get("choices", ())))
-    if (choices := getattr(event, "choices", None)) is not None:
-        return any(_of_choice(choice.model_dump()) for choice in choices)
-    return (getattr(event, "type", None) or getattr(event, "event", None)) in INFORMATIVE
+    value = as_json(event) or {}
+    if value.get("type") in INFORMATIVE or value.get("error"):
+        return True
+    return any(map(_of_choice, value.get("choices", ())))
 
 
 def _of_choice(choice: dict[str, Any]) -> bool:

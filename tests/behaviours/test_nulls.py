@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -9,7 +10,9 @@ import pytest
 
 from tests.apis import APIS, PATHS, Api, Json, question, request_fields, said
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
+from tests.lost_calls import Check, checks_for
 from tests.messages_api import TOOL as MESSAGES_TOOL
+from vllm_harness.protocol import parse_sse
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.testing.fixtures import ScriptWriter
 from vllm_harness.testing.session import Server
@@ -26,11 +29,23 @@ WRONG: dict[Api, set[str]] = {"responses": {"background", "truncation"}, "chat":
 """Fields with tests of their own, by known defects: null-where-request-allows-it has those of Responses."""
 
 
+@pytest.fixture
+def check(request: pytest.FixtureRequest, vllm_server: Server) -> Callable[[str], Check]:
+    """The plugin's checks by name."""
+    return checks_for(request, vllm_server)
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 @pytest.mark.parametrize("calls", CALLS)
 @pytest.mark.parametrize("api", APIS)
 def test_null_says_nothing(
-    api: Api, calls: int, stream: bool, vllm_server: Server, http: httpx.Client, script: ScriptWriter
+    api: Api,
+    calls: int,
+    stream: bool,
+    vllm_server: Server,
+    http: httpx.Client,
+    script: ScriptWriter,
+    check: Callable[[str], Check],
 ) -> None:
     """All of them at once; where that is refused, one by one, to name them."""
     tools = {"tools": [TOOLS[api]]} if calls else {}
@@ -48,6 +63,9 @@ def test_null_says_nothing(
         alone = {name: http.post(PATHS[api], json={name: None, **request}) for name in nulls}
         refused = [name for name, answer in alone.items() if answer.status_code != 200]
         pytest.fail(f"null is refused for {refused}: {answer.text}")
+    if stream:
+        for each in (plain, answer):
+            check("check_stream")(list(parse_sse([each.content])), api=api)
     assert said(api, answer) == said(api, plain)
 
 
@@ -61,9 +79,11 @@ def test_null_says_nothing(
     ids=["body", "stream"],
 )
 def test_null_tool_choice_of_a_chat(
-    stream: bool, vllm_server: Server, http: httpx.Client, script: ScriptWriter
+    stream: bool, vllm_server: Server, http: httpx.Client, script: ScriptWriter, check: Callable[[str], Check]
 ) -> None:
     request = {**question("chat"), "tools": [CHAT_TOOL], "tool_choice": None, "stream": stream}
     script(calls=[ToolCall("get_weather", {"city": "Paris"})])
     answer = http.post(PATHS["chat"], json={"model": vllm_server.model, **request})
+    if stream:
+        check("check_stream")(list(parse_sse([answer.content])), api="chat")
     assert said("chat", answer) == ("", [("get_weather", {"city": "Paris"})])

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from openai.types.chat import ChatCompletionChunk
 
-from tests.lost_calls import check_replay, lost_calls_of_scenarios_excused
+from tests.lost_calls import check_replay, lost_calls_excused, lost_calls_of_scenarios_excused
 from vllm_harness.cassettes.comparing import Difference
 from vllm_harness.cassettes.format import Chunk, Exchange, Request, Response
 from vllm_harness.cassettes.replaying import Played
+from vllm_harness.protocol import SSEEvent
 from vllm_harness.testing.defects import DefectShown
 
 LOST = "chat-stream, turn runbook: calls: expected search_runbook, actual no call"
@@ -72,3 +74,25 @@ def test_differences_of_a_replay(model: str, exchanges: list[Played], excused: b
 
 def test_a_replay_that_is_the_same() -> None:
     check_replay([Played("a")], server("llama3.1"))
+
+
+@pytest.mark.parametrize(
+    ("chunk", "excused"),
+    [
+        ({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}, True),
+        ({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}, True),
+        ({"choices": [{"index": 0, "delta": {"content": "words"}}]}, False),
+        ({"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0}]}}]}, False),
+        ({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}, False),
+        ({"choices": [{"index": 0, "delta": {}}], "error": {"message": "broken off"}}, False),
+    ],
+)
+@pytest.mark.parametrize("as_sent", [True, False], ids=["as sent", "as the SDK has it"])
+def test_chunks_of_a_chat(chunk: dict[str, Any], as_sent: bool, excused: bool) -> None:
+    event = SSEEvent(json.dumps(chunk)) if as_sent else ChatCompletionChunk.construct(**chunk)
+    check = lost_calls_excused(lambda name: lambda events: None, server("llama3.1"))("check_stream")
+    if not excused:
+        check([event])
+        return
+    with pytest.raises(DefectShown):
+        check([event])
