@@ -10,7 +10,7 @@ import pytest
 
 from tests.apis import APIS, PATHS, Api, Json, question, request_fields, said
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
-from tests.lost_calls import Check, checks_for
+from tests.lost_calls import checks_for
 from tests.messages_api import TOOL as MESSAGES_TOOL
 from vllm_harness.protocol import parse_sse
 from vllm_harness.scripted.meaning import ToolCall
@@ -29,10 +29,14 @@ WRONG: dict[Api, set[str]] = {"responses": {"background", "truncation"}, "chat":
 """Fields with tests of their own, by known defects: null-where-request-allows-it has those of Responses."""
 
 
+CheckAnswer = Callable[[Api, httpx.Response], None]
+
+
 @pytest.fixture
-def check(request: pytest.FixtureRequest, vllm_server: Server) -> Callable[[str], Check]:
-    """The plugin's checks by name."""
-    return checks_for(request, vllm_server)
+def check_streamed(request: pytest.FixtureRequest, vllm_server: Server) -> CheckAnswer:
+    """Checks an answer that is a stream."""
+    check = checks_for(request, vllm_server)  # a check that is asked for and checks nothing is an error
+    return lambda api, answer: check("check_stream")(list(parse_sse([answer.content])), api=api)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
@@ -45,7 +49,7 @@ def test_null_says_nothing(
     vllm_server: Server,
     http: httpx.Client,
     script: ScriptWriter,
-    check: Callable[[str], Check],
+    check_streamed: CheckAnswer,
 ) -> None:
     """All of them at once; where that is refused, one by one, to name them."""
     tools = {"tools": [TOOLS[api]]} if calls else {}
@@ -64,8 +68,8 @@ def test_null_says_nothing(
         refused = [name for name, answer in alone.items() if answer.status_code != 200]
         pytest.fail(f"null is refused for {refused}: {answer.text}")
     if stream:
-        for each in (plain, answer):
-            check("check_stream")(list(parse_sse([each.content])), api=api)
+        check_streamed(api, plain)
+        check_streamed(api, answer)
     assert said(api, answer) == said(api, plain)
 
 
@@ -79,11 +83,11 @@ def test_null_says_nothing(
     ids=["body", "stream"],
 )
 def test_null_tool_choice_of_a_chat(
-    stream: bool, vllm_server: Server, http: httpx.Client, script: ScriptWriter, check: Callable[[str], Check]
+    stream: bool, vllm_server: Server, http: httpx.Client, script: ScriptWriter, check_streamed: CheckAnswer
 ) -> None:
     request = {**question("chat"), "tools": [CHAT_TOOL], "tool_choice": None, "stream": stream}
     script(calls=[ToolCall("get_weather", {"city": "Paris"})])
     answer = http.post(PATHS["chat"], json={"model": vllm_server.model, **request})
     if stream:
-        check("check_stream")(list(parse_sse([answer.content])), api="chat")
+        check_streamed("chat", answer)
     assert said("chat", answer) == ("", [("get_weather", {"city": "Paris"})])

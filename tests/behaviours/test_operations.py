@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from http.client import HTTPConnection
 from itertools import islice, takewhile
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import openai
@@ -223,7 +222,7 @@ def test_request_whose_client_leaves_is_aborted(api: str, own: Callable[..., Own
 
     request = request_of(api, server.server.model, "Go on and on", stream=False)
     headers = {BOOK_HEADER: server.book.name, "Content-Type": "application/json"}
-    with contextlib.closing(HTTPConnection(urlsplit(server.server.url_for("")).netloc)) as client:
+    with contextlib.closing(HTTPConnection(server.server.launch.host, server.server.port)) as client:
         client.request("POST", PATHS[api], json.dumps(request), headers)
         assert wait_until(lambda: generated() > 0)
     assert wait_until(lambda: server.http.counted("vllm:num_requests_running") == 0)
