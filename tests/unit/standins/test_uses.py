@@ -61,6 +61,25 @@ def test_a_refusal_is_found_and_holds(uses: ModuleType, generated: int) -> None:
     assert uses.read_statuses("1-1") == [refused]
 
 
+def test_refused_uses_are_told_as_they_are_refused(uses: ModuleType) -> None:
+    refused = uses.RefusedUses()
+    assert refused.now() == set()
+    uses.GenerationProgress("1-1", 0, 0, 1).generated(0)
+    uses.GenerationProgress("1-20", 0, 0, 1).refused({"position": 0, "length": 1})
+    assert refused.now() == {"1-20"}
+    uses.GenerationProgress("2-1", 0, 0, 1).refused({"position": 0, "length": 1})
+    assert refused.now() == uses.RefusedUses().now() == {"1-20", "2-1"}
+
+
+def test_half_a_refused_use_is_none(uses: ModuleType, tmp_path: Path) -> None:
+    refused = uses.RefusedUses()
+    with (tmp_path / uses.REFUSED_USES).open("ab", buffering=0) as told:
+        told.write(b"1-1")
+        assert refused.now() == set()
+        told.write(b"7\n")
+    assert refused.now() == {"1-17"}
+
+
 def test_generations_come_by_take_and_choice(uses: ModuleType) -> None:
     for take, choice in ((10, 0), (2, 1), (2, 0)):
         uses.GenerationProgress("1-1", take, choice, 1).generated(0)

@@ -25,7 +25,7 @@ import vllm_harness_uses as uses
 from vllm_harness_served import Log, QuoteError, ServedBook, Taken, quoted
 
 RESPONSES = "/v1/responses"
-LOOK_EVERY_S = 0.1
+LOOK_EVERY_S = 0.01  # until then the engine goes on with what was refused
 SHOWN_ALLOWED = 8
 
 
@@ -40,6 +40,9 @@ class ScriptMiddleware:
         self.exchanges = exchanges.Exchanges()
         self.numbers = itertools.count(1)
         self.texts: dict[int, str] = {}
+        self.refused = uses.RefusedUses()
+        self.running: dict[str, asyncio.Event] = {}
+        self.watcher: asyncio.Task[None] | None = None
         logging.getLogger("uvicorn.access").addFilter(
             lambda record: names.CONTROL_PATH not in record.getMessage()
         )
@@ -165,8 +168,9 @@ class ScriptMiddleware:
         return [int(token) for token in tokens]
 
     async def _run(self, scope: dict[str, Any], receive: Any, send: Any, use: dict[str, Any]) -> None:
-        refused = asyncio.Event()
-        watcher = asyncio.create_task(_watch(use["id"], refused))
+        refused = self.running[use["id"]] = asyncio.Event()
+        if self.watcher is None or self.watcher.done():
+            self.watcher = asyncio.create_task(self._watch())
         started = False
 
         async def receive_or_refuse() -> dict[str, Any]:
@@ -182,9 +186,8 @@ class ScriptMiddleware:
 
         async def send_unless_refused(message: dict[str, Any]) -> None:
             nonlocal started
-            if not refused.is_set() and uses.refusal(use["id"]):
+            if use["id"] in self.refused.now():
                 refused.set()
-            if refused.is_set():
                 raise OSError("the script was refused")
             if message["type"] == "http.response.start":
                 started, use["status"] = True, message["status"]
@@ -196,8 +199,8 @@ class ScriptMiddleware:
         except BaseException as caught:
             error = caught
         finally:
-            watcher.cancel()
-        if refusal := uses.refusal(use["id"]):
+            del self.running[use["id"]]
+        if refusal := use["id"] in self.refused.now() and uses.refusal(use["id"]):
             allowed = [await self._decoded(scope, token) for token in refusal["allowed"][:SHOWN_ALLOWED]]
             wanted = None if refusal["token"] is None else await self._decoded(scope, refusal["token"])
             await _send_refusal(send, use, _refusal_text(use, refusal, wanted, allowed), started)
@@ -205,6 +208,12 @@ class ScriptMiddleware:
             if use["no_script"]:  # vLLM 0.22 raises the refusal, and answers it further out
                 use["status"] = 400
             raise error
+
+    async def _watch(self) -> None:
+        while self.running:
+            for use in self.refused.now() & self.running.keys():
+                self.running[use].set()
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def _decoded(self, scope: dict[str, Any], token: int) -> str:
         """A token's text, by vLLM's own /detokenize, asked once for each: most refusals name the same."""
@@ -255,12 +264,6 @@ def _with_script(
     limited = conversations.limited(use["path"], body, rule.get("limit"))
     many = isinstance(body.get("n"), int) and body["n"] > 1
     return {**limited, "vllm_xargs": args, **({"seed": seed} if many else {})}
-
-
-async def _watch(use: str, refused: asyncio.Event) -> None:
-    while not uses.refusal(use):
-        await asyncio.sleep(LOOK_EVERY_S)
-    refused.set()
 
 
 def _refusal_text(

@@ -17,8 +17,8 @@ from typing import Any
 import vllm_harness_names as names
 
 REFUSED = ".refused"
-PROMPT_FILE = ".prompt-"  # hidden, as what is no progress
-SAMPLING_FILE = ".sampling-"
+REFUSED_USES = "refused-uses"
+KEPT_FILE = ".kept-"  # hidden, as what is no progress
 
 # keys of vllm_xargs
 USE = "harness_use"  # id of this use of a script
@@ -75,6 +75,8 @@ class GenerationProgress:
         fresh = self._fresh()
         fresh.write_text(json.dumps({"state": "refused", **status}))
         fresh.replace(self._path.with_name(f"{self._path.name}{REFUSED}"))
+        with _refused_uses().open("ab") as told:
+            told.write(f"{self._path.parent.name}\n".encode())
 
     def _begin(self) -> io.FileIO:
         fresh = self._fresh()
@@ -89,6 +91,31 @@ class GenerationProgress:
         return self._path.with_name(f".{self._path.name}")
 
 
+class RefusedUses:
+    """The uses that were refused, read on in the one file to which the engines append them.
+
+    So a look costs a read that finds nothing new, however many requests are under way.
+    """
+
+    def __init__(self) -> None:
+        self._file: io.FileIO | None = None
+        self._uses: set[str] = set()
+        self._half = b""
+
+    def now(self) -> set[str]:
+        """All that were refused until now."""
+        if self._file is None:
+            self._file = io.FileIO(os.open(_refused_uses(), os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if told := self._file.read():
+            *whole, self._half = (self._half + told).split(b"\n")
+            self._uses.update(use.decode() for use in whole)
+        return self._uses
+
+
+def _refused_uses() -> Path:
+    return Path(os.environ[names.SCRIPT_DIR]) / REFUSED_USES
+
+
 def read_statuses(use: str) -> list[dict[str, Any]]:
     """The statuses of all generations of a use, in order."""
     files = {name.removesuffix(REFUSED) for name in _names(use)}
@@ -100,25 +127,26 @@ def read_statuses(use: str) -> list[dict[str, Any]]:
 
 def read_prompts(use: str) -> list[list[int]]:
     """The prompts that were kept of a use, in the order of its generations."""
-    return _kept(use, PROMPT_FILE)
+    return [kept["prompt"] for kept in _all_kept(use)]
 
 
 def read_sampling(use: str) -> list[dict[str, Any]]:
     """The sampling parameters that were kept of a use, in the order of its generations."""
-    return _kept(use, SAMPLING_FILE)
+    return [kept["sampling"] for kept in _all_kept(use)]
 
 
-def _kept(use: str, kind: str) -> list[Any]:
+def _all_kept(use: str) -> list[Any]:
     found = sorted(
-        tuple(map(int, path.name.removeprefix(kind).split("."))) for path in folder(use).glob(f"{kind}*")
+        tuple(map(int, path.name.removeprefix(KEPT_FILE).split(".")))
+        for path in folder(use).glob(f"{KEPT_FILE}*")
     )
-    return [json.loads(_path(use, kind, *generation).read_text()) for generation in found]
+    return [json.loads(_kept(use, *generation).read_text()) for generation in found]
 
 
 def read_prompt(use: str, take: int, choice: int) -> list[int]:
     """The prompt that was kept of a generation; empty where none was."""
     try:
-        ids: list[int] = json.loads(_path(use, PROMPT_FILE, take, choice).read_text())
+        ids: list[int] = json.loads(_kept(use, take, choice).read_text())["prompt"]
     except FileNotFoundError:
         return []
     return ids
@@ -126,25 +154,23 @@ def read_prompt(use: str, take: int, choice: int) -> list[int]:
 
 def keep(use: str, take: int, choice: int, prompt: list[int], sampling: dict[str, Any]) -> None:
     """Keeps the token ids of a generation's prompt, and its sampling parameters."""
-    sampled = _path(use, SAMPLING_FILE, take, choice)
-    sampled.parent.mkdir(parents=True, exist_ok=True)
-    sampled.write_text(json.dumps(sampling, default=str))
-    _path(use, PROMPT_FILE, take, choice).write_text(json.dumps([int(token) for token in prompt]))
+    path = _kept(use, take, choice)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = {"prompt": [int(token) for token in prompt], "sampling": sampling}
+    path.write_text(json.dumps(kept, default=str))
 
 
-def _path(use: str, kind: str, take: int, choice: int) -> Path:
-    return folder(use) / f"{kind}{take}.{choice}"
+def _kept(use: str, take: int, choice: int) -> Path:
+    return folder(use) / f"{KEPT_FILE}{take}.{choice}"
 
 
 def refusal(use: str) -> dict[str, Any] | None:
     """The first refused generation of a use."""
-    if not any(name.endswith(REFUSED) for name in _names(use)):
-        return None
-    return next(status for status in read_statuses(use) if status["state"] == "refused")
+    return next((status for status in read_statuses(use) if status["state"] == "refused"), None)
 
 
 def _names(use: str) -> list[str]:
-    """The files of a use, without those that are hidden; asked for with each chunk of a stream."""
+    """The files of a use, without those that are hidden."""
     try:
         with os.scandir(folder(use)) as found:
             return [entry.name for entry in found if not entry.name.startswith(".")]
