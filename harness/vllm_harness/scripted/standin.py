@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +123,14 @@ def _digest(stand_in: StandIn, tokenizer: list[Path]) -> str:
         "tokens": stand_in.tokens,
         "further_tokens": stand_in.further_tokens,
         "processors": stand_in.processors,
-        "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in tokenizer},
+        "files": {path.name: _hash(path, path.stat().st_mtime_ns) for path in tokenizer},
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@cache
+def _hash(path: Path, _changed: int) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _write(stand_in: StandIn, tokenizer: list[Path], folder: Path) -> None:

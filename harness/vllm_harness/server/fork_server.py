@@ -28,6 +28,7 @@ from vllm_harness.errors import HarnessError
 from vllm_harness.files.folders import private_folder
 from vllm_harness.files.locking import locked
 from vllm_harness.files.paths import STATE, state_dir
+from vllm_harness.files.variables import number
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.private_socket import OtherUserAnswers, connect
 from vllm_harness.server.supervised import Handle
@@ -35,6 +36,7 @@ from vllm_harness.server.supervised import Handle
 TEMPLATE = Path(__file__).with_name("vllm_harness_template.py")
 LINGER = "VLLM_HARNESS_LINGER_S"
 LINGER_S = 300.0
+HOLD, LEAVE = b'{"op": "hold"}\n', b'{"op": "leave"}\n'
 FIRST = "VLLM_HARNESS_FIRST"
 """Variable of a process whose servers each run this Python file before they serve."""
 IMPORT_LIMIT_S = 300.0
@@ -216,7 +218,7 @@ def _release_oldest(held: int) -> None:
     models = [path for path in _held if "-" in path.stem]
     for path in models[:-held]:
         with _held.pop(path) as client, suppress(OSError):
-            client.sendall(b'{"op": "leave"}\n')
+            client.sendall(LEAVE)
 
 
 def _key(launch: Launch, environ: Mapping[str, str]) -> str:
@@ -239,10 +241,9 @@ def _of_template(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _start(path: Path, launch: Launch, environ: Mapping[str, str]) -> None:
     log = path.with_suffix(".log")
-    linger = os.environ.get(LINGER, str(LINGER_S))
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [str(launch.environment.python), str(TEMPLATE), str(path), linger],
+            [str(launch.environment.python), str(TEMPLATE), str(path), str(_linger_s())],
             env={**_of_template(environ), "TMPDIR": str(path.parent)},
             cwd=path.parent,
             stdin=subprocess.DEVNULL,
@@ -264,15 +265,23 @@ def _await(path: Path, alive: Callable[[], bool], log: Path) -> None:
         time.sleep(0.02)
 
 
+def _linger_s() -> float:
+    """Seconds for which a fork server waits for its next user."""
+    return number(os.environ, LINGER, LINGER_S)
+
+
 def _hold(path: Path) -> bool:
-    """Keeps a connection open, so that the template lives as long as this process; False without template."""
+    """Keeps a connection open, so that the template lives as long as this process; False without template.
+
+    Where nothing is to linger, no longer either, whoever started it.
+    """
     if path in _held and _open(_held[path]):
         return True
     client = _connected(path)
     if client is None:
         return False
     with suppress(OSError):  # it ends at this moment, which shows at its first use
-        client.sendall(b'{"op": "hold"}\n')
+        client.sendall(HOLD if _linger_s() else HOLD + LEAVE)
     _held[path] = client
     return True
 

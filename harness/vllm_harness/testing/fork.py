@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import accumulate
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -25,6 +26,8 @@ from vllm_harness.server.supervisor import die_with_parent
 from vllm_harness.testing import progress
 from vllm_harness.testing.session import result_of, servers_of, the_run
 
+LATE_IMPORTS = ("mcp.server.sse", "openai.resources.chat.chat", "openai.resources.responses.responses")
+"""What tests import when they use it, and each fork would for itself; some of it may not be installed."""
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -96,6 +99,9 @@ class Forks:
         # the first process that wants it empties --basetemp, whatever others have there
         config: Any = session.config
         config._tmp_path_factory.getbasetemp()
+        for name in LATE_IMPORTS:
+            with suppress(ImportError):
+                import_module(name)
         gc.freeze()  # what was collected lives on: no process looks for garbage in it
         self._pids = [self._fork(session, server, each) for each in queues]
 

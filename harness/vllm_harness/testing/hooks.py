@@ -27,7 +27,7 @@ from vllm_harness.testing.defects import DEFECT_OF, defects_of, marked
 from vllm_harness.testing.exchanges import FAILED, KEEPER, ExchangeKeeper
 from vllm_harness.testing.fixtures import SEED_FIXTURE, TARGET_FIXTURE
 from vllm_harness.testing.quality import write_reference
-from vllm_harness.testing.recorder import TARGET_OF, TRIAL_OF, settle
+from vllm_harness.testing.recorder import TARGET_OF, TRIAL_OF, is_expected, plain_traceback, settle
 from vllm_harness.testing.report import REPORT, write_report
 from vllm_harness.testing.resources import replayable
 from vllm_harness.testing.results import MISSED, write
@@ -159,14 +159,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """Settles what a report of a target's test comes to."""
-    outcome: Any = yield
     if TARGET not in item.stash:
+        yield
         return
-    report: pytest.TestReport = outcome.get_result()
     run, target = the_run(item.config), item.stash[TARGET]
     repeated = is_repeated(item)
     known = defects_of(item, run.version(target), target.entry.name, run.defects)
     raised = call.excinfo.value if call.excinfo else None
+    with plain_traceback(item.config, raised is not None and is_expected(raised, known)):
+        outcome: Any = yield
+    report: pytest.TestReport = outcome.get_result()
     settle(report, raised, known, run.defects, run.expected_skips(target), repeated)
     setattr(report, TARGET_OF, target.id)
     setattr(report, TRIAL_OF, (case_of(item), item.stash[SEED]) if repeated else None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
@@ -10,7 +11,7 @@ from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import Defects, find
 from vllm_harness.testing import skips
 from vllm_harness.testing.content import UnexpectedContent
-from vllm_harness.testing.defects import DEFECT_OF, DefectShown, expect, judge
+from vllm_harness.testing.defects import DEFECT_OF, DefectShown, expect, is_shown, judge
 from vllm_harness.testing.results import MISSED, TargetResult, outcome_of, reason_of
 
 TARGET_OF = "vllm_harness_target"
@@ -71,6 +72,22 @@ def settle(
         judge(report, raised, known)
     elif repeated and report.when == "call" and isinstance(raised, UnexpectedContent):
         report.outcome = MISSED  # type: ignore[assignment]
+
+
+def is_expected(raised: BaseException, known: Sequence[Defect]) -> bool:
+    """Whether what a test raised shows a known defect."""
+    return isinstance(raised, DefectShown) or any(is_shown(defect, raised) for defect in known)
+
+
+@contextmanager
+def plain_traceback(config: pytest.Config, plain: bool) -> Iterator[None]:
+    """Has a failure told with Python's own traceback: pytest's parses each file that it passes through."""
+    style = config.option.tbstyle
+    config.option.tbstyle = "native" if plain else style
+    try:
+        yield
+    finally:
+        config.option.tbstyle = style
 
 
 def fail(report: pytest.TestReport, why: str) -> None:

@@ -24,11 +24,10 @@ from vllm_harness.server import fork_server
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.private_socket import connect
 
-HOLD = b'{"op": "hold"}\n'
-
 
 @pytest.fixture
-def path() -> Iterator[Path]:
+def path(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.delenv(fork_server.LINGER, raising=False)
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a socket's path has its limit
         yield Path(folder, "template.sock")
 
@@ -50,7 +49,7 @@ def test_template_started_anew_is_held(path: Path) -> None:
         assert fork_server._hold(path)
         client = second.accept()[0]
         client.settimeout(0.1)
-        assert client.recv(100) == HOLD
+        assert client.recv(100) == fork_server.HOLD
         with pytest.raises(TimeoutError):
             client.recv(1)
         client.close()
@@ -96,7 +95,7 @@ def test_a_template_that_ends_takes_its_note_along(path: Path) -> None:
     note.write_text("{}")
     with serving(path) as template:
         with connect(there(path)) as client:
-            client.sendall(HOLD)
+            client.sendall(fork_server.HOLD)
         assert template.wait(20) == 0
     assert not note.exists()
 
@@ -125,11 +124,11 @@ def test_templates_that_were_used_longest_ago_are_released(path: Path) -> None:
     try:
         assert all(fork_server._hold(each) for each in (path, *several))
         clients = [each.accept()[0] for each in listening]
-        assert [client.recv(100) for client in clients] == [HOLD] * len(clients)
+        assert [client.recv(100) for client in clients] == [fork_server.HOLD] * len(clients)
         fork_server._release_oldest(fork_server.MODELS_HELD)
         assert path in fork_server._held
         assert [each for each in several if each not in fork_server._held] == several[:2]
-        assert [client.recv(100) for client in clients[1:3]] == [b'{"op": "leave"}\n'] * 2
+        assert [client.recv(100) for client in clients[1:3]] == [fork_server.LEAVE] * 2
         assert [client.recv(100) for client in clients[1:3]] == [b"", b""]
     finally:
         for each in (*listening, *(fork_server._held.pop(path) for path in several[2:])):
@@ -140,7 +139,7 @@ def test_a_template_that_is_only_looked_for_ends(path: Path) -> None:
     with serving(path, linger_s=0.5) as template:
         try:
             with connect(there(path)) as client:
-                client.sendall(HOLD)
+                client.sendall(fork_server.HOLD)
                 with pytest.raises(subprocess.TimeoutExpired):
                     template.wait(1)
             while template.poll() is None:
@@ -150,12 +149,28 @@ def test_a_template_that_is_only_looked_for_ends(path: Path) -> None:
             template.kill()
 
 
+def test_a_template_ends_with_a_run_that_leaves_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although who started it wanted it to linger, and still uses it then."""
+    monkeypatch.setenv(fork_server.LINGER, "0")
+    with serving(path, linger_s=300) as template:
+        try:
+            with connect(there(path)) as other:
+                other.sendall(fork_server.HOLD)
+                assert fork_server._hold(path)
+                fork_server._held.pop(path).close()
+                with pytest.raises(subprocess.TimeoutExpired):
+                    template.wait(1)
+            assert template.wait(20) == 0
+        finally:
+            template.kill()
+
+
 def test_a_template_that_nobody_holds_is_dismissed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_server, "_folder", lambda: path.parent)
     with serving(path, linger_s=300) as template:
         try:
             with connect(there(path)) as client:
-                client.sendall(HOLD)
+                client.sendall(fork_server.HOLD)
                 assert not fork_server.dismiss_unused()
             while not fork_server.dismiss_unused():  # it has yet to see that its client has left
                 assert template.poll() is None

@@ -15,6 +15,7 @@ from math import floor, prod
 
 from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry
 from vllm_harness.environments.spec import Environment
+from vllm_harness.files.variables import number
 from vllm_harness.machine.gpus import visible_gpus
 from vllm_harness.machine.node_memory import node_memory
 from vllm_harness.scripted.standin import STAND_IN_GPU_GIB
@@ -26,7 +27,7 @@ from vllm_harness.server.leases.gpus import lease_gpus
 from vllm_harness.server.leases.idle import offered
 from vllm_harness.server.leases.lease import Lease
 from vllm_harness.server.leases.ledger import Room
-from vllm_harness.server.leases.needs import FORK_SERVER_GIB, STAND_IN_GIB, Start, fork_servers_gib, number
+from vllm_harness.server.leases.needs import FORK_SERVER_GIB, STAND_IN_GIB, Start, fork_servers_gib
 
 WAIT_VARIABLE = "VLLM_HARNESS_LEASE_WAIT_S"
 WAIT_S = 3600.0

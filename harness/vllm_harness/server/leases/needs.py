@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,8 @@ from pathlib import Path
 import psutil
 from filelock import FileLock
 
-from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import state_dir
+from vllm_harness.files.variables import number
 from vllm_harness.server.fork_server import FIRST, templates
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.process_tree import tree_pids
@@ -26,7 +25,7 @@ FORK_SERVER_GIB = 1.1
 """Guess for a fork server with a model's tokenizer, before it can be measured."""
 MARGIN, SPARE_GIB = 1.25, 0.1
 """What a server may take beyond its measured memory."""
-MEASURED_FOR_S = 5.0
+MEASURED_FOR_S = 20.0
 _templates: dict[psutil.Process, tuple[float, int]] = {}
 
 
@@ -125,14 +124,3 @@ def _measured() -> dict[str, float]:
 
 def _file() -> Path:
     return state_dir() / "needs.json"
-
-
-def number(environ: Mapping[str, str], name: str, default: float) -> float:
-    """A variable's value. Raises UsageError where it is not a number."""
-    text = environ.get(name) or str(default)
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(
-            f"{name} is {text!r}, not a number", hint=f"set {name} to a number, or unset it"
-        ) from None
