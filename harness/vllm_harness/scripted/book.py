@@ -176,9 +176,9 @@ class ScriptBook:
 
         Raises:
             DialectError: the dialect cannot express it.
-            UsageError: there is nothing to generate, or the book has a script of this name.
+            UsageError: nothing is said, or what no model can say, or the book has a script of this name.
         """
-        takes = choices or turns or [_plain(say, reasoning, calls)]
+        takes = [_sayable(each) for each in choices or turns or [_plain(say, reasoning, calls)]]
         return self.add(
             BookRule(
                 name or f"script {len(self.scripts) + 1}",
@@ -419,6 +419,18 @@ def _plain(say: Say | None, reasoning: str | None, calls: Sequence[ToolCall]) ->
     return say
 
 
+def _sayable(say: Say) -> Say:
+    if isinstance(say, (str, Meaning, Raw, Quoting)):
+        return say
+    if _is_ids(say) and all(isinstance(token, int) for token in say):
+        return say
+    one = isinstance(say, ToolCall) or (_is_ids(say) and any(isinstance(each, ToolCall) for each in say))
+    raise UsageError(
+        f"a script says a text, a Meaning, Raw text or token ids, not {say!r:.200}",
+        hint="name the calls: script(calls=[ToolCall(...)])" if one else "write what the model answers",
+    )
+
+
 def raw_text(entry: ModelEntry, say: str | Meaning | Raw, *, constrained: bool = False) -> str:
     """What the model of an entry generates. Raises DialectError where its dialect cannot express it."""
     if isinstance(say, Raw):
@@ -439,4 +451,4 @@ def check_ids(ids: Sequence[int], entry: ModelEntry) -> None:
 
 
 def _is_ids(say: Say) -> TypeGuard[Sequence[int]]:
-    return isinstance(say, Sequence) and not isinstance(say, str)
+    return isinstance(say, Sequence) and not isinstance(say, (str, bytes))
