@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from vllm_harness.configuration.model_entries import Frontend
@@ -30,6 +31,7 @@ from vllm_harness.regression.engines.over_http import (
 )
 from vllm_harness.regression.engines.plan import Engine
 from vllm_harness.regression.results.cells import CaseResult, Cell, RegressionRun
+from vllm_harness.regression.results.curves import not_measured
 from vllm_harness.regression.results.judge import judge, meaning_mismatches
 from vllm_harness.regression.results.mismatches import Mismatch
 from vllm_harness.scripted.families import Family, entry_of
@@ -87,11 +89,12 @@ class VllmUnderTest:
 
 @dataclass(frozen=True)
 class Batch:
-    """Case sets for one interpreter, or for servers that start one after another."""
+    """Case sets of a run, for one interpreter, or for servers that start one after another."""
 
     vllm: VllmUnderTest
     engine: Engine
     case_sets: tuple[CaseSet, ...]
+    run: Path
 
 
 def unfinished(
@@ -111,7 +114,7 @@ def unfinished(
             if cases.cases
             and not run.finished(vllm.name, engine, cases.family.name, cases.group, cases.digest)
         ]
-        batches += [Batch(vllm, engine, tuple(share)) for share in shares(left, parallel)]
+        batches += [Batch(vllm, engine, tuple(share), run.folder) for share in shares(left, parallel)]
     return batches
 
 
@@ -215,7 +218,7 @@ def _over_http(batch: Batch, one_of_many: bool) -> Iterator[Cell]:
     for cases in batch.case_sets:
         started = time.monotonic()
         try:
-            served = _served(batch.vllm, cases)
+            served = _served(batch, cases)
         except HarnessError as error:
             if error.of_machine and one_of_many:
                 raise
@@ -231,13 +234,13 @@ def _over_http(batch: Batch, one_of_many: bool) -> Iterator[Cell]:
         )
 
 
-def _served(vllm: VllmUnderTest, cases: CaseSet) -> ServedAnswers:
+def _served(batch: Batch, cases: CaseSet) -> ServedAnswers:
+    vllm = batch.vllm
     if cases.group == "load":
         answers = request_under_load(vllm.environment, cases.family, cases.inputs, frontend=vllm.frontend)
         return ServedAnswers(list(answers), ())
     if cases.group == "cost":
-        answers = measure_served(vllm.environment, cases.family, cases.inputs, frontend=vllm.frontend)
-        return ServedAnswers(list(answers), ())
+        return ServedAnswers(list(_measured(batch, cases)), ())
     meanings = {case.name: case.expected.meaning for case in cases.cases}
 
     def mismatches(answer: Answer) -> bool:
@@ -245,6 +248,20 @@ def _served(vllm: VllmUnderTest, cases: CaseSet) -> ServedAnswers:
         return meaning is not None and bool(meaning_mismatches(meaning, answer))
 
     return request_all(vllm.environment, cases.family, cases.inputs, mismatches, frontend=vllm.frontend)
+
+
+def _measured(batch: Batch, cases: CaseSet) -> Iterator[Answer]:
+    """The curves of a cell: those that are kept of an interrupted run, then the others, kept as they come."""
+    vllm, family = batch.vllm, cases.family
+    what = short_digest([cases.digest, *(input_.cpu_s for input_ in cases.inputs)])
+    kept = RegressionRun(batch.run).curves(vllm.name, family.name, what)
+    known = kept.read()
+    kept.begin(known)
+    yield from known
+    if left := list(not_measured(cases.inputs, known)):
+        for answer in measure_served(vllm.environment, family, left, frontend=vllm.frontend):
+            kept.add(answer)
+            yield answer
 
 
 def cell_of(

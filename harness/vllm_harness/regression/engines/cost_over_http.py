@@ -21,6 +21,7 @@ from vllm_harness.regression.cases.delivery import Api, Delivery
 from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve
 from vllm_harness.regression.engines.over_http import Client, served_by
 from vllm_harness.scripted.families import Family, entry_of
+from vllm_harness.server.leases.ending import go_on
 
 ORDINARY, LONGEST = 17_000, 66_000
 """Tokens of the longest answer, about: where no CPU time is given for it, and where some is given.
@@ -120,6 +121,7 @@ def measure_served(
             for delivery in input_.deliveries:
                 if frontend == "python" or delivery.api is not Api.RESPONSES:
                     measured = _measured(client, other, process, lengths, delivery)
+                    go_on()  # or its server has been ended, and the curve says nothing
                     place = {"family": family.name, "case": input_.name, "delivery": delivery}
                     yield Answer.model_validate({**place, **measured})
 

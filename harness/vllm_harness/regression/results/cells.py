@@ -18,7 +18,10 @@ from vllm_harness.regression.cases.case import Group, Topic
 from vllm_harness.regression.cases.delivery import DeliveryField
 from vllm_harness.regression.engines.answer import Curve
 from vllm_harness.regression.engines.plan import Engine
+from vllm_harness.regression.results.curves import KeptCurves
 from vllm_harness.regression.results.mismatches import MismatchField
+
+CURVES = ".curves"
 
 
 class CaseVerdict(StrEnum):
@@ -156,6 +159,11 @@ class RegressionRun:
         half = path.with_suffix(".half")
         half.write_text(cell.model_dump_json(indent=1, exclude_defaults=True))
         half.replace(path)
+        path.with_suffix(CURVES).unlink(missing_ok=True)
+
+    def curves(self, environment: str, family: str, measured: str) -> KeptCurves:
+        """What is kept of the curves of a cell that is measured over HTTP, until it has finished."""
+        return KeptCurves(self._path(environment, "http", family, "cost").with_suffix(CURVES), measured)
 
     def folder_of(self, environment: str) -> Path:
         """The folder of what was run on an environment."""
