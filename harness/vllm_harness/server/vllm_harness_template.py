@@ -577,9 +577,9 @@ def _preload_tokenizer(folder: str) -> None:
         loaded = list(ready.values())
         auto.from_pretrained = lambda *_, **__: loaded[0]
         _look_for_processor(tokenizer)
-        _read_vocabulary(tokenizer, folder)
         for each in loaded:
             _copy_in_advance(each)
+        _read_vocabulary(tokenizer, folder)
     except Exception:
         traceback.print_exc()
     auto.from_pretrained = from_pretrained
