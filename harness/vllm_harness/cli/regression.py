@@ -12,6 +12,7 @@ import typer
 from vllm_harness.cli.cluster import BUNDLE, RAY, RESUME, executor_of, keep_command, resume
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.defects import FOLDER
+from vllm_harness.cli.interrupted import kept_at
 from vllm_harness.cli.options import CHANGED_FROM
 from vllm_harness.cli.regression_changed import groups_of_a_change, refuse_with_changed, run_changed
 from vllm_harness.cli.regression_mutants import mutants
@@ -150,7 +151,11 @@ def regression(
         return
     folder = RegressionRun.named(run or time.strftime("%Y%m%d-%H%M%S"))
     keep_command(folder.folder)
-    with kept_run(Kind.REGRESSION, folder.folder, folder.folder.name, seed) as writer:
+    further = f"the same with --run {folder.folder} goes on"
+    with (
+        kept_at(folder.folder, further),
+        kept_run(Kind.REGRESSION, folder.folder, folder.folder.name, seed) as writer,
+    ):
         vllms = [each.spec for each in environments]
         with executor_of(ray, parallel, folder.folder, bundles=bundle, vllm=vllms) as executor:
             cells, errors = _run(folder, environments, selection, executor, writer)
