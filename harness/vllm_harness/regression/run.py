@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from vllm_harness.configuration.model_entries import Frontend
@@ -94,7 +93,7 @@ class Batch:
     vllm: VllmUnderTest
     engine: Engine
     case_sets: tuple[CaseSet, ...]
-    run: Path
+    run: RegressionRun
 
 
 def unfinished(
@@ -114,7 +113,7 @@ def unfinished(
             if cases.cases
             and not run.finished(vllm.name, engine, cases.family.name, cases.group, cases.digest)
         ]
-        batches += [Batch(vllm, engine, tuple(share), run.folder) for share in shares(left, parallel)]
+        batches += [Batch(vllm, engine, tuple(share), run) for share in shares(left, parallel)]
     return batches
 
 
@@ -254,7 +253,7 @@ def _measured(batch: Batch, cases: CaseSet) -> Iterator[Answer]:
     """The curves of a cell: those that are kept of an interrupted run, then the others, kept as they come."""
     vllm, family = batch.vllm, cases.family
     what = short_digest([cases.digest, *(input_.cpu_s for input_ in cases.inputs)])
-    kept = RegressionRun(batch.run).curves(vllm.name, family.name, what)
+    kept = batch.run.curves(vllm.name, family.name, what)
     known = kept.read()
     kept.begin(known)
     yield from known

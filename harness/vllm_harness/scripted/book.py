@@ -420,14 +420,12 @@ def _plain(say: Say | None, reasoning: str | None, calls: Sequence[ToolCall]) ->
 
 
 def _sayable(say: Say) -> Say:
-    if isinstance(say, (str, Meaning, Raw, Quoting)):
+    if isinstance(say, (str, Meaning, Raw, Quoting)) or _is_ids(say):
         return say
-    if _is_ids(say) and all(isinstance(token, int) for token in say):
-        return say
-    one = isinstance(say, ToolCall) or (_is_ids(say) and any(isinstance(each, ToolCall) for each in say))
+    calls = any(isinstance(each, ToolCall) for each in (say if isinstance(say, Sequence) else [say]))
     raise UsageError(
         f"a script says a text, a Meaning, Raw text or token ids, not {say!r:.200}",
-        hint="name the calls: script(calls=[ToolCall(...)])" if one else "write what the model answers",
+        hint="name the calls: script(calls=[ToolCall(...)])" if calls else "write what the model answers",
     )
 
 
@@ -451,4 +449,6 @@ def check_ids(ids: Sequence[int], entry: ModelEntry) -> None:
 
 
 def _is_ids(say: Say) -> TypeGuard[Sequence[int]]:
-    return isinstance(say, Sequence) and not isinstance(say, (str, bytes))
+    if not isinstance(say, Sequence) or isinstance(say, (str, bytes)):
+        return False
+    return all(isinstance(token, int) for token in say)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vllm_harness.configuration.model_entries import ModelEntry, StandIn
+from vllm_harness.environments.sources import sha256_of
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import cache_dir
 
@@ -123,14 +124,14 @@ def _digest(stand_in: StandIn, tokenizer: list[Path]) -> str:
         "tokens": stand_in.tokens,
         "further_tokens": stand_in.further_tokens,
         "processors": stand_in.processors,
-        "files": {path.name: _hash(path, path.stat().st_mtime_ns) for path in tokenizer},
+        "files": {path.name: _sha256(path, path.stat().st_mtime_ns) for path in tokenizer},
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @cache
-def _hash(path: Path, _changed: int) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _sha256(path: Path, _changed: int) -> str:
+    return sha256_of(path)
 
 
 def _write(stand_in: StandIn, tokenizer: list[Path], folder: Path) -> None:

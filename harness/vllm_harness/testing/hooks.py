@@ -166,7 +166,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     repeated = is_repeated(item)
     known = defects_of(item, run.version(target), target.entry.name, run.defects)
     raised = call.excinfo.value if call.excinfo else None
-    with plain_traceback(item.config, raised is not None and is_expected(raised, known)):
+    with plain_traceback(item.config, is_expected(call, known)):
         outcome: Any = yield
     report: pytest.TestReport = outcome.get_result()
     settle(report, raised, known, run.defects, run.expected_skips(target), repeated)
