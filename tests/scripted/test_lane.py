@@ -19,7 +19,7 @@ from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.fixtures import ScriptWriter
 from vllm_harness.testing.session import Server
-from vllm_harness.testing.skips import NOT_SERVED, skip
+from vllm_harness.testing.skips import NOT_SERVED, OTHER_DEVICE, skip
 
 pytestmark = pytest.mark.vllm_scripted
 
@@ -257,7 +257,8 @@ def test_other_tokens_are_as_likely_again(
 ) -> None:
     """What a stand-in finds likely beside its script differs at each position, and is the same again."""
     if lane(vllm_server).environment.device != "cpu":
-        pytest.skip("needs a CPU environment: on CUDA all tokens are about as likely, and near ones change")
+        reason = "needs a CPU environment: on CUDA all tokens are about as likely, and near ones change"
+        skip(OTHER_DEVICE, reason)
     script("Rain in Paris, sun in Rome.", times=2)
 
     def likely() -> list[set[str]]:

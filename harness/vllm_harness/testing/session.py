@@ -27,7 +27,7 @@ from vllm_harness.testing.pool import Pool
 from vllm_harness.testing.quality import Decisions, read_reference
 from vllm_harness.testing.recorder import Recorder
 from vllm_harness.testing.results import TargetResult
-from vllm_harness.testing.skips import NOT_SERVED, SLOW
+from vllm_harness.testing.skips import NOT_SERVED, OTHER_DEVICE, SLOW
 
 Server = RemoteServer | AttachedServer
 
@@ -111,7 +111,7 @@ class PytestRun:
     def expected_skips(self, target: Target) -> set[str]:
         """Reason codes that a target's tests may skip for."""
         narrow = target.lane == "attached" or self.config.option.vllm_frontend == "rust"
-        return {SLOW, *([NOT_SERVED] if narrow else []), *target.entry.expected_skips}
+        return {SLOW, OTHER_DEVICE, *([NOT_SERVED] if narrow else []), *target.entry.expected_skips}
 
 
 RUN = pytest.StashKey[PytestRun]()

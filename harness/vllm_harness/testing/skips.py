@@ -10,6 +10,8 @@ import pytest
 
 SLOW = "slow"
 NOT_SERVED = "not-served"
+OTHER_DEVICE = "other-device"
+"""A test of servers on CPU, where the server is on CUDA, or the other way round."""
 
 _CODED = re.compile(r"(?:Skipped: )?\[([a-z0-9][a-z0-9-]*)\] ")
 
