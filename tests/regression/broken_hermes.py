@@ -90,7 +90,7 @@ class TakesItsTime(Hermes2ProToolParser):
 
     def extract_tool_calls_streaming(self, *given: Any, **named: Any) -> Any:
         text = named.get("current_text") or given[1]
-        sum(map(ord, text))
+        sum(map(ord, text * 8))
         return super().extract_tool_calls_streaming(*given, **named)
 
 

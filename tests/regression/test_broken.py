@@ -9,9 +9,12 @@ import pytest
 
 from vllm_harness.environments import resolve
 from vllm_harness.regression.cases.case import CaseSet
+from vllm_harness.regression.cases.delivery import Api
 from vllm_harness.regression.cases.groups import case_set
 from vllm_harness.regression.cases.meanings import load_meanings
+from vllm_harness.regression.engines.answer import Answer
 from vllm_harness.regression.engines.cost import measure_all
+from vllm_harness.regression.engines.cost_over_http import measure_served
 from vllm_harness.regression.engines.plan import Engine, planned
 from vllm_harness.regression.results.cells import Cell, RegressionRun
 from vllm_harness.regression.results.compare import changes
@@ -81,8 +84,26 @@ def test_a_parser_that_takes_its_time_is_caught() -> None:
     assert slow == {"whole": (_BLOCKED,), "tokens_1": (_SUPERLINEAR,)}
 
 
-def _shortened(cases: CaseSet) -> CaseSet:
-    """The shortest lengths of each case, in its deliveries in process."""
-    (case,) = planned(cases, "in-process").cases
-    input_ = case.input.model_copy(update={"grown": case.input.grown[:5]})
+def test_a_parser_that_takes_its_time_is_caught_over_http() -> None:
+    measured = {}
+    for family in (HERMES, _family("takes_its_time")):
+        cases = _shortened(case_set("cost", family, load_meanings()).only(["text"]), "http", 6)
+        answers = measure_served(resolve(VLLM), family, cases.inputs, lambda each: bool(_mismatches(each)))
+        measured[family.name] = {str(answer.delivery): _mismatches(answer) for answer in answers}
+    assert measured["hermes"] == {"messages:whole": (), "messages:tokens_1": ()}
+    assert measured["broken-takes_its_time"] == {
+        "messages:whole": (_BLOCKED,),
+        "messages:tokens_1": (_SUPERLINEAR,),
+    }
+
+
+def _mismatches(answer: Answer) -> tuple[Mismatch, ...]:
+    assert answer.curve is not None, answer.error
+    return curve_mismatches(answer.curve)
+
+
+def _shortened(cases: CaseSet, engine: Engine = "in-process", lengths: int = 5) -> CaseSet:
+    """The shortest lengths of each case, in its deliveries in process or over Messages."""
+    (case,) = planned(cases, engine, [Api.MESSAGES]).cases
+    input_ = case.input.model_copy(update={"grown": case.input.grown[:lengths]})
     return replace(cases, cases=(replace(case, input=input_),))

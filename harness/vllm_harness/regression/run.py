@@ -30,6 +30,7 @@ from vllm_harness.regression.engines.over_http import (
 )
 from vllm_harness.regression.engines.plan import Engine
 from vllm_harness.regression.results.cells import CaseResult, Cell, RegressionRun
+from vllm_harness.regression.results.costs import curve_mismatches
 from vllm_harness.regression.results.curves import not_measured
 from vllm_harness.regression.results.judge import judge, meaning_mismatches
 from vllm_harness.regression.results.mismatches import Mismatch
@@ -258,9 +259,13 @@ def _measured(batch: Batch, cases: CaseSet) -> Iterator[Answer]:
     kept.begin(known)
     yield from known
     if left := list(not_measured(cases.inputs, known)):
-        for answer in measure_served(vllm.environment, family, left, frontend=vllm.frontend):
+        for answer in measure_served(vllm.environment, family, left, _has_mismatch, frontend=vllm.frontend):
             kept.add(answer)
             yield answer
+
+
+def _has_mismatch(answer: Answer) -> bool:
+    return answer.curve is not None and bool(curve_mismatches(answer.curve))
 
 
 def cell_of(

@@ -32,6 +32,8 @@ from vllm_harness.scripted.synthetic import (
 )
 
 FILE = Path(__file__).with_name("families.yaml")
+LAYERS = 2
+"""Of a family's model."""
 _REGISTRY_HUB = Hub(id="none/none")
 
 
@@ -237,7 +239,7 @@ def _tiny_llama(vocabulary: int, stops: list[int]) -> dict[str, Any]:
         "max_position_embeddings": 8192,
         "mlp_bias": False,
         "num_attention_heads": 2,
-        "num_hidden_layers": 2,
+        "num_hidden_layers": LAYERS,
         "num_key_value_heads": 1,
         "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0,

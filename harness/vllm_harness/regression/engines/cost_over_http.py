@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from threading import Event, Thread
 
 import psutil
 import requests
 
 from vllm_harness.configuration.model_entries import Frontend
+from vllm_harness.endpoint import ask
 from vllm_harness.environments.spec import Environment
 from vllm_harness.regression.cases.case import CaseInput, Grown
 from vllm_harness.regression.cases.cost import BLOCKED_S
 from vllm_harness.regression.cases.cost import LONGEST as LONGEST_TEXT
 from vllm_harness.regression.cases.delivery import Api, Delivery
 from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve
-from vllm_harness.regression.engines.over_http import Client, served_by
-from vllm_harness.scripted.families import Family, entry_of
+from vllm_harness.regression.engines.over_http import Client, Mismatches, served_by
+from vllm_harness.scripted.families import LAYERS, Family, entry_of
+from vllm_harness.scripted.in_server.vllm_harness_names import STEPS_HEADER, STEPS_PATH
 from vllm_harness.server.leases.ending import go_on
+from vllm_harness.server.remote import RemoteServer
 
 ORDINARY, LONGEST = 17_000, 66_000
 """Tokens of the longest answer, about: where no CPU time is given for it, and where some is given.
@@ -31,17 +37,28 @@ A stand-in generates some hundred tokens a second.
 CONTEXT = 81_920
 """Tokens of a prompt with many tools, or of an answer."""
 ARGS = ("--max-model-len", str(CONTEXT), "--num-gpu-blocks-override", "2048")
-OVERRIDES = json.dumps({"max_position_embeddings": CONTEXT})
+OVERRIDES = json.dumps(
+    {
+        "max_position_embeddings": CONTEXT,
+        # no token of a script depends on what stands far before it; attention to all would take longest
+        "sliding_window": 128,
+        "layer_types": ["sliding_attention"] * LAYERS,
+    }
+)
 FEWEST = 4
 """Lengths that are measured whatever they take."""
 TOLD_S = 0.1
 """CPU time, ten ticks of its clock, below which the figure of a process tells nothing: it counts as 0."""
 TRIES = 3
-"""How often an answer of an ordinary length is requested, at most, beside which the other client waits too
-long: what else the machine does may add to a wait, and takes nothing from it.
+"""How often an answer of an ordinary length is requested, at most, beside which the other client waits longer
+than any of its steps takes: what else the machine does may add to a wait, and takes nothing from it.
 """
 PAUSE_S = 0.01
 """Between two requests of the other client."""
+AT_ONCE = 8
+"""Answers that grow at the same time: of more, a server that computes longer than its engine would join
+tokens, and parse fewer pieces than it would alone.
+"""
 REQUEST_S = 600.0
 """Until an answer that is measured must have come: a body of 64k tokens takes minutes."""
 
@@ -95,16 +112,23 @@ def measure_served(
     environment: Environment,
     family: Family,
     inputs: Sequence[CaseInput],
+    mismatches: Mismatches,
     *,
     frontend: Frontend = "python",
 ) -> Iterator[Answer]:
-    """Requests a family's growing answers over HTTP, one at a time, and gives the curve of each.
+    """Requests a family's growing answers over HTTP, and gives the curve of each as it comes.
+
+    What counts is the CPU time of the steps that the tasks of a request take on the event loop. Several grow
+    at the same time; one that mismatches is measured again alone, with another client that waits, and only
+    that curve counts.
 
     Args:
         environment: whose vLLM serves.
         family: whose model is served.
         inputs: of cases that grow, their deliveries those of an API.
-        frontend: which of vLLM's HTTP front ends answers; that in Rust has no Responses.
+        mismatches: tells which curves are measured alone.
+        frontend: which of vLLM's HTTP front ends answers; that in Rust has no Responses, and no such tasks:
+            there, the CPU time of its process counts, of one answer at a time.
 
     Raises:
         StartupError: the server does not start.
@@ -113,17 +137,21 @@ def measure_served(
     args = ARGS if family.form is None else (*ARGS, "--hf-overrides", OVERRIDES)
     env = {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}  # its tokenizer says less
     with served_by(entry, lane="scripted", vllm=environment, args=args, env=env, frontend=frontend) as server:
-        process = psutil.Process(server.pid)
-        other = WaitingClient(server.url_for("/version"), process)
-        for input_ in inputs:
-            lengths = list(_lengths(input_, Client(server, family, ())))
-            client = Client(server, family, [each.input_ for each in lengths], request_s=REQUEST_S)
-            for delivery in input_.deliveries:
-                if frontend == "python" or delivery.api is not Api.RESPONSES:
-                    measured = _measured(client, other, process, lengths, delivery)
-                    go_on()  # or its server has been ended, and the curve says nothing
-                    place = {"family": family.name, "case": input_.name, "delivery": delivery}
-                    yield Answer.model_validate({**place, **measured})
+        growing = [
+            each
+            for input_ in inputs
+            for each in _growing(server, family, input_)
+            if frontend == "python" or each.delivery.api is not Api.RESPONSES
+        ]
+        measurer = _Measurer(server, frontend)
+        alone = growing if frontend == "rust" else []
+        if frontend == "python":
+            for each, answer in measurer.together(growing):
+                if answer.error is not None or mismatches(answer):
+                    alone.append(each)
+                else:
+                    yield answer
+        yield from measurer.alone(alone)
 
 
 @dataclass(frozen=True)
@@ -139,6 +167,114 @@ class _Length:
     tokens: int
     size: int
     input_: CaseInput
+
+
+@dataclass(frozen=True)
+class _Growing:
+    """A growing answer in one delivery, on a server that knows its lengths."""
+
+    case: str
+    family: str
+    delivery: Delivery
+    lengths: tuple[_Length, ...]
+    client: Client
+
+    def measured(self, measure: Measure) -> Answer:
+        """Its curve, or the error that ended it."""
+        place = {"family": self.family, "case": self.case, "delivery": self.delivery}
+        curve = _measured(self, measure)
+        go_on()  # or its server has been ended, and the curve says nothing
+        return Answer.model_validate({**place, **curve})
+
+
+Measure = Callable[[_Growing, _Length], CostPoint | AnswerError]
+"""Requests one length, and tells what it takes."""
+
+
+def _growing(server: RemoteServer, family: Family, input_: CaseInput) -> Iterator[_Growing]:
+    lengths = tuple(_lengths(input_, Client(server, family, ())))
+    client = Client(server, family, [each.input_ for each in lengths], request_s=REQUEST_S)
+    for delivery in input_.deliveries:
+        yield _Growing(input_.name, family.name, delivery, lengths, client)
+
+
+class _Measurer:
+    """Requests answers of a server, and tells what each takes."""
+
+    def __init__(self, server: RemoteServer, frontend: Frontend) -> None:
+        self._server = server
+        self._tells_steps = frontend == "python"
+        self._process = psutil.Process(server.pid)
+        self._other = WaitingClient(server.url_for("/version"), self._process)
+        self._numbers = count()
+
+    def together(self, growing: Sequence[_Growing]) -> Iterator[tuple[_Growing, Answer]]:
+        """Several at a time, each as it is done."""
+        for each in {each.delivery: each for each in growing}.values():
+            # what a server starts with its first answer is of no request
+            each.client.answer(each.lengths[0].input_, each.delivery)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            asked = {pool.submit(each.measured, self._by_steps): each for each in growing}
+            try:
+                for done in as_completed(asked):
+                    yield asked[done], done.result()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def alone(self, growing: Sequence[_Growing]) -> Iterator[Answer]:
+        """One at a time, while another client waits."""
+        measure = self._by_steps if self._tells_steps else self._by_process
+        for each in growing:
+            yield each.measured(partial(self._while_another_waits, measure))
+
+    def _by_steps(self, growing: _Growing, length: _Length) -> CostPoint | AnswerError:
+        """What the tasks of one request take, and the longest of their steps."""
+        name = str(next(self._numbers))
+        answer = growing.client.answer(length.input_, growing.delivery, {STEPS_HEADER: name})
+        if answer.error is not None:
+            return answer.error
+        taken = ask("GET", self._server.url_for(STEPS_PATH + name), timeout=REQUEST_S).json()
+        return CostPoint(size=length.size, cpu_s=taken["cpu_s"], longest_s=taken["longest_s"])
+
+    def _by_process(self, growing: _Growing, length: _Length) -> CostPoint | AnswerError:
+        """What the whole process of the server takes meanwhile."""
+        computed = cpu_s(self._process)
+        answer = growing.client.answer(length.input_, growing.delivery)
+        if answer.error is not None:
+            return answer.error
+        taken = cpu_s(self._process) - computed
+        return CostPoint(size=length.size, cpu_s=taken if taken >= TOLD_S else 0.0, longest_s=0.0)
+
+    def _while_another_waits(
+        self, measure: Measure, growing: _Growing, length: _Length
+    ) -> CostPoint | AnswerError:
+        """What that tells, but the longest is how long the other client waited."""
+        tries: list[CostPoint] = []
+        for _ in range(TRIES if length.tokens <= ORDINARY else 1):
+            with self._other.waiting():
+                measured = measure(growing, length)
+            if isinstance(measured, AnswerError):
+                return measured
+            tries.append(measured.model_copy(update={"longest_s": self._other.longest_s}))
+            if self._other.longest_s <= BLOCKED_S or measured.longest_s > BLOCKED_S:
+                break
+        return min(tries, key=lambda each: each.longest_s)
+
+
+def _measured(growing: _Growing, measure: Measure) -> dict[str, Curve | AnswerError]:
+    """The curve of one answer in one delivery, while there is time, or the error that ended it."""
+    most_s = growing.lengths[0].input_.cpu_s if growing.lengths else None
+    points: list[CostPoint] = []
+    spent = 0.0
+    for length in growing.lengths:
+        if most_s and spent >= most_s and len(points) >= FEWEST:
+            break
+        point = measure(growing, length)
+        if isinstance(point, AnswerError):
+            return {"error": point}
+        points.append(point)
+        spent += point.cpu_s
+    return {"curve": Curve(points=tuple(points))}
 
 
 def _lengths(input_: CaseInput, client: Client) -> Iterator[_Length]:
@@ -161,44 +297,3 @@ def _longer(grown: Grown) -> Iterator[Grown]:
         for factor in (2, 4):
             runs = [(text, count * factor if count == longest else count) for text, count in grown.runs]
             yield grown.model_copy(update={"runs": tuple(runs)})
-
-
-def _measured(
-    client: Client,
-    other: WaitingClient,
-    process: psutil.Process,
-    lengths: Sequence[_Length],
-    delivery: Delivery,
-) -> dict[str, Curve | AnswerError]:
-    """The curve of one answer in one delivery, while there is time, or the error that ended it."""
-    most_s = lengths[0].input_.cpu_s if lengths else None
-    points: list[CostPoint] = []
-    spent = 0.0
-    for length in lengths:
-        if most_s and spent >= most_s and len(points) >= FEWEST:
-            break
-        tries: list[CostPoint] = []
-        for _ in range(TRIES if length.tokens <= ORDINARY else 1):
-            tried = _tried(client, other, process, length, delivery)
-            if isinstance(tried, AnswerError):
-                return {"error": tried}
-            tries.append(tried)
-            if tried.longest_s <= BLOCKED_S:
-                break
-        points.append(min(tries, key=lambda each: each.longest_s))
-        spent += sum(each.cpu_s for each in tries)
-    return {"curve": Curve(points=tuple(points))}
-
-
-def _tried(
-    client: Client, other: WaitingClient, process: psutil.Process, length: _Length, delivery: Delivery
-) -> CostPoint | AnswerError:
-    """What one answer takes, and how long the other client waits meanwhile."""
-    computed = cpu_s(process)
-    with other.waiting():
-        answer = client.answer(length.input_, delivery)
-    if answer.error is not None:
-        return answer.error
-    taken = cpu_s(process) - computed
-    counted = taken if taken >= TOLD_S else 0.0
-    return CostPoint(size=length.size, cpu_s=counted, longest_s=other.longest_s)

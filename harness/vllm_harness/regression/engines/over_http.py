@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -204,14 +204,16 @@ class Client:
         for name, script in scripts.items():
             book.add(BookRule(name, (script,), When(user=rf"^{re.escape(name)}(\n|$)"), times=None))
 
-    def answer(self, input_: CaseInput, delivery: Delivery) -> Answer:
+    def answer(
+        self, input_: CaseInput, delivery: Delivery, headers: Mapping[str, str] | None = None
+    ) -> Answer:
         """The answer to a case; a refusal, a broken stream or a server error is an error in it.
 
         Where a grammar refuses the text, its alternatives are tried in turn.
         """
         refusals = []
         for name, text, position in self._in_turn(input_, delivery):
-            answer = self._request(input_, delivery, name)
+            answer = self._request(input_, delivery, name, headers)
             if not answer.is_refused:
                 if answer.error is None:
                     self._accepted[delivery, input_.tool_choice == "required"] = position
@@ -231,7 +233,9 @@ class Client:
         ]
         return sorted(distinct, key=lambda text: text[2] != likely)
 
-    def _request(self, input_: CaseInput, delivery: Delivery, name: str) -> Answer:
+    def _request(
+        self, input_: CaseInput, delivery: Delivery, name: str, headers: Mapping[str, str] | None
+    ) -> Answer:
         place: dict[str, Any] = {"family": self._family.name, "case": input_.name, "delivery": delivery}
         try:
             exchange = exchange_of(delivery)
@@ -239,6 +243,7 @@ class Client:
             response = requests.post(
                 self._server.url_for(exchange.path),
                 json={**body, **self._family.request},
+                headers=headers,
                 stream=bool(body["stream"]),
                 timeout=self._request_s,
             )

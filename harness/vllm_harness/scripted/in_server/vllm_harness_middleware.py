@@ -21,6 +21,7 @@ import vllm_harness_asgi as asgi
 import vllm_harness_conversation as conversations
 import vllm_harness_exchanges as exchanges
 import vllm_harness_names as names
+import vllm_harness_steps as steps
 import vllm_harness_uses as uses
 from vllm_harness_served import Log, QuoteError, ServedBook, Taken, quoted
 
@@ -38,6 +39,7 @@ class ScriptMiddleware:
         self.responses = conversations.Responses()
         self.log = Log()
         self.exchanges = exchanges.Exchanges()
+        self.steps: dict[str, steps.Steps] = {}
         self.numbers = itertools.count(1)
         self.texts: dict[int, str] = {}
         self.refused = uses.RefusedUses()
@@ -61,6 +63,9 @@ class ScriptMiddleware:
             await asgi.send_json(send, 200, {})
         elif path == names.EXCHANGES_PATH:
             await self._tell(scope, receive, send)
+        elif path.startswith(names.STEPS_PATH):
+            taken = self.steps.pop(path.removeprefix(names.STEPS_PATH), steps.Steps())
+            await asgi.send_json(send, 200, vars(taken))
         elif path.startswith(names.LOG_PATH):
             after = path.removeprefix(names.LOG_PATH)
             await asgi.send_json(send, 200, {"requests": self.log.after(int(after or 0))})
@@ -127,8 +132,11 @@ class ScriptMiddleware:
             rule = {**rule, "keep_prompt": True}
         changed = json.dumps(_with_script(body, use, takes, rule)).encode()
         keeping = self._keeping(body, send) if path == RESPONSES else send
+        running = self._run(scope, asgi.replay(changed, receive), keeping, use)
+        if noted := headers.get(names.STEPS_HEADER):
+            running = steps.take(running, self.steps.setdefault(noted, steps.Steps()))
         try:
-            await self._run(scope, asgi.replay(changed, receive), keeping, use)
+            await running
         finally:
             self.log.add(use, raw, body, facts)
             if not kept:
@@ -170,7 +178,7 @@ class ScriptMiddleware:
     async def _run(self, scope: dict[str, Any], receive: Any, send: Any, use: dict[str, Any]) -> None:
         refused = self.running[use["id"]] = asyncio.Event()
         if self.watcher is None or self.watcher.done():
-            self.watcher = asyncio.create_task(self._watch())
+            self.watcher = steps.of_no_request(self._watch())
         started = False
 
         async def receive_or_refuse() -> dict[str, Any]:

@@ -14,6 +14,8 @@ EXCHANGE_HEADER = "x-vllm-harness-exchange"  # the client's name of a request, w
 OWN_HEADER = "x-vllm-harness-own"  # the harness itself asks, not a test
 EXCHANGES_PATH = CONTROL_PATH + "exchanges"  # POST {"names": [...]}: the tokens of these requests
 LOG_PATH = CONTROL_PATH + "log/"  # followed by the number of the last request that is known
+STEPS_HEADER = "x-vllm-harness-steps"  # the client's name of a request, whose CPU time is noted
+STEPS_PATH = CONTROL_PATH + "steps/"  # followed by that name: its CPU time, told once
 RECORDING_PATH = "/vllm-harness/recording"
 
 # codes of the errors that a client gets

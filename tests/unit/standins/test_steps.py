@@ -1,0 +1,98 @@
+"""What a request's own tasks take on a server's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Coroutine
+from time import thread_time
+from types import ModuleType
+from typing import Any
+
+import anyio
+import pytest
+
+from vllm_harness.server.launch import IN_SERVER
+
+SHORT_S, LONG_S = 0.02, 0.06
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module that a server loads."""
+    monkeypatch.syspath_prepend(str(IN_SERVER))
+    return importlib.import_module("vllm_harness_steps")
+
+
+def compute(seconds: float) -> None:
+    started = thread_time()
+    while thread_time() - started < seconds:
+        pass
+
+
+async def computing(*steps_s: float) -> None:
+    for seconds in steps_s:
+        compute(seconds)
+        await asyncio.sleep(0)
+
+
+def taken(steps: ModuleType, *requests: Coroutine[Any, Any, None]) -> list[tuple[float, float]]:
+    """What requests that run at the same time take: CPU seconds, and those of the longest step."""
+
+    async def run() -> list[Any]:
+        each = [steps.Steps() for _ in requests]
+        await asyncio.gather(*map(steps.take, requests, each))
+        return each
+
+    return [(one.cpu_s, one.longest_s) for one in asyncio.run(run())]
+
+
+def test_each_request_has_its_own_steps(steps: ModuleType) -> None:
+    short, long = taken(steps, computing(SHORT_S, SHORT_S), computing(SHORT_S, LONG_S))
+    assert short == pytest.approx((2 * SHORT_S, SHORT_S), rel=0.4)
+    assert long == pytest.approx((SHORT_S + LONG_S, LONG_S), rel=0.4)
+
+
+def test_tasks_that_a_request_starts_count_as_its_own(steps: ModuleType) -> None:
+    async def request() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(computing, SHORT_S, SHORT_S)
+            tasks.start_soon(computing, LONG_S)
+
+    assert taken(steps, request()) == [pytest.approx((2 * SHORT_S + LONG_S, LONG_S), rel=0.4)]
+
+
+def test_what_serves_all_requests_counts_as_none(steps: ModuleType) -> None:
+    async def request() -> None:
+        await steps.of_no_request(computing(LONG_S))
+
+    ((cpu_s, _),) = taken(steps, request())
+    assert cpu_s < SHORT_S
+
+
+def test_waiting_and_other_tasks_are_no_steps(steps: ModuleType) -> None:
+    async def request() -> None:
+        await asyncio.sleep(LONG_S)
+
+    async def run() -> float:
+        own = steps.Steps()
+        await asyncio.gather(steps.take(request(), own), computing(SHORT_S, SHORT_S))
+        return float(own.cpu_s)
+
+    assert asyncio.run(run()) < SHORT_S / 2
+
+
+def test_errors_and_cancellation_pass_as_without(steps: ModuleType) -> None:
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise KeyError("of the application")
+
+    async def is_cancelled() -> None:
+        with anyio.move_on_after(0.01) as scope:
+            await anyio.sleep(60)
+        assert scope.cancelled_caught
+
+    with pytest.raises(KeyError, match="of the application"):
+        taken(steps, fails())
+    ((cpu_s, _),) = taken(steps, is_cancelled())
+    assert 0 < cpu_s < LONG_S
