@@ -32,7 +32,7 @@ from vllm_harness.server.remote import RemoteServer
 ORDINARY, LONGEST = 17_000, 66_000
 """Tokens of the longest answer, about: where no CPU time is given for it, and where some is given.
 
-A stand-in generates some hundred tokens a second.
+A stand-in generates about a thousand tokens a second of one answer, and some thousand of several.
 """
 CONTEXT = 81_920
 """Tokens of a prompt with many tools, or of an answer."""
@@ -60,7 +60,7 @@ AT_ONCE = 8
 tokens, and parse fewer pieces than it would alone.
 """
 REQUEST_S = 600.0
-"""Until an answer that is measured must have come: a body of 64k tokens takes minutes."""
+"""Until an answer that is measured must have come: one of 64k tokens can take minutes."""
 
 
 class WaitingClient:
