@@ -85,7 +85,7 @@ def test_a_project_names_its_models_file_once(pytester: pytest.Pytester) -> None
     result = pytester.runpytest_subprocess(*attached, "deeper")
     result.stdout.fnmatch_lines(["*::test_it[[]attached-ours[]]"])
     result = refused(pytester, *attached, "--vllm-models-file=none.yaml")
-    result.stdout.fnmatch_lines(["*none.yaml*"])
+    result.stderr.fnmatch_lines(["ERROR: *none.yaml*"])
 
 
 OTHER_RELEASE = pytest.param("0.31.0", marks=pytest.mark.vllm_slow)
@@ -160,3 +160,21 @@ def test_each_worker_has_a_server_and_results(pytester: pytest.Pytester, pytestc
     ]
     counted = [json.loads((folder / "results.json").read_text())["scripted-qwen3"] for folder in folders]
     assert sum(len(results["tests"]) for results in counted) == 3
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("--vllm-model=nosuch", "unknown model 'nosuch'"),
+        ("--vllm-spec=0.1.0", "no lock for vLLM 0.1.0"),
+        ("--vllm-repeat=0", "--vllm-repeat is 0"),
+    ],
+)
+def test_wrong_options_are_told_once(pytester: pytest.Pytester, option: str, why: str) -> None:
+    for name in ("test_one", "test_two"):
+        pytester.makepyfile(**{name: "def test_it(vllm_server): pass\ndef test_again(vllm_server): pass"})
+    result = refused(pytester, option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert [line for line in result.errlines if line.startswith("ERROR:")] == [result.errlines[0]]
+    result.stderr.fnmatch_lines([f"ERROR: {why}*", "  try: *"])
+    result.assert_outcomes()

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from vllm_harness.configuration.targets import Target
-from vllm_harness.errors import UsageError
+from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.server.leases.idle import offered
 from vllm_harness.server.records import run_folder
@@ -33,14 +33,33 @@ from vllm_harness.testing.resources import replayable
 from vllm_harness.testing.results import MISSED, write
 from vllm_harness.testing.run_folder import WRITER
 from vllm_harness.testing.servers import reserved
-from vllm_harness.testing.session import BODY, RUN, SEED, SHOWN, TARGET, case_of, is_for, is_repeated, the_run
+from vllm_harness.testing.session import (
+    BODY,
+    NO_RUN,
+    RUN,
+    SEED,
+    SHOWN,
+    TARGET,
+    case_of,
+    is_for,
+    is_repeated,
+    the_run,
+)
 from vllm_harness.testing.summary import show
 from vllm_harness.testing.watch import Watch
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
     """Runs a test once for every target it is for, and for every seed of it."""
-    run = the_run(metafunc.config)
+    if NO_RUN in metafunc.config.stash:
+        return
+    try:
+        run = the_run(metafunc.config)
+    except HarnessError as error:
+        if hasattr(metafunc.config, "workerinput"):  # of pytest-xdist, which breaks where collecting ends so
+            raise pytest.UsageError(str(error)) from error
+        metafunc.config.stash[NO_RUN] = error  # told once, after collecting
+        return
     test = metafunc.definition
     seeds = [(target, run.seeds(target, test)) for target in run.choice.targets if _is_for(test, target)]
     pairs = [(target, seed) for target, of in seeds for seed in of]
@@ -63,7 +82,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what has no target or no recording; sorts the tests so that each server starts once."""
+    """Leaves out what has no target or no recording; sorts the tests so that each server starts once.
+
+    Raises pytest.UsageError where there is no run with these options.
+    """
+    if error := config.stash.get(NO_RUN, None):
+        raise pytest.UsageError(str(error)) from error
     _leave_out(items, lambda item: TARGET_FIXTURE in _fixtures(item) and TARGET not in item.stash)
     _leave_out(items, lambda item: TARGET in item.stash and not _is_for(item, item.stash[TARGET]))
     if config.option.vllm_replay_tokens:

@@ -115,6 +115,7 @@ class PytestRun:
 
 
 RUN = pytest.StashKey[PytestRun]()
+NO_RUN = pytest.StashKey[HarnessError]()  # why there is none
 REFUSED = pytest.StashKey[HarnessError]()  # why no memory was set aside for a test
 TARGET = pytest.StashKey[Target]()
 SEED = pytest.StashKey[int]()
@@ -123,12 +124,13 @@ SHOWN = pytest.StashKey[Defect]()  # the known defect by which it failed
 
 
 def the_run(config: pytest.Config) -> PytestRun:
-    """The run, prepared when the first test that uses a server is collected. Raises pytest.UsageError."""
+    """The run, prepared when the first test that uses a server is collected.
+
+    Raises:
+        HarnessError: there is no run with these options.
+    """
     if RUN not in config.stash:
-        try:
-            run = config.stash[RUN] = _prepare(config)
-        except HarnessError as error:
-            raise pytest.UsageError(str(error)) from error
+        run = config.stash[RUN] = _prepare(config)
         config.pluginmanager.register(Recorder(run.result))
     return config.stash[RUN]
 
