@@ -20,6 +20,7 @@ from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.executors.shard import Needs
+from vllm_harness.files.line_file import end_whole
 from vllm_harness.files.paths import state_dir
 from vllm_harness.mutants.coverage import Coverage, kept_lines, read_coverage
 from vllm_harness.mutants.importers import Importers, importers_of
@@ -85,7 +86,7 @@ def mutants(
     every = list(run.made(files or ["*"], set(only or ()), library, seed))
     _refuse_unknown(only or (), every)
     path = keep or state_dir() / "mutants" / f"fates-{environment.vllm_version}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    end_whole(path)
     known = _known(read_fates(path), every, again=again)
     left = [mutant for mutant in every if mutant.id not in known]
     judge = Judge(run.suites, coverage, run.importers(), most, texts_of(run.suites) if left else {})

@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from vllm_harness.environments.spec import Environment
-from vllm_harness.errors import UsageError
+from vllm_harness.files.line_file import read_lines
 from vllm_harness.files.paths import state_dir
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.mutants.mutant import SERVING
@@ -103,13 +103,8 @@ def read_coverage(path: Path) -> Coverage:
     Raises:
         UsageError: the file holds something else.
     """
-    try:
-        lines = path.read_text().splitlines() if path.exists() else []
-        return Coverage(TestLines.model_validate_json(line) for line in lines)
-    except ValidationError as error:
-        raise UsageError(
-            f"{path} is no coverage: {error}", hint="remove it; --measure makes it again"
-        ) from error
+    hint = "remove the file; --measure makes it again"
+    return Coverage(read_lines(path, TestLines, what="coverage of a test", hint=hint))
 
 
 def _meet(lines: str, span: tuple[int, int]) -> bool:

@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from vllm_harness.errors import UsageError
+from vllm_harness.files.line_file import read_lines
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.mutants.choice import choose
 from vllm_harness.mutants.coverage import Coverage, TestLines, lines_run
@@ -192,13 +191,8 @@ def read_fates(path: Path) -> list[MutantFate]:
     Raises:
         UsageError: the file holds something else.
     """
-    try:
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [MutantFate.model_validate_json(line) for line in lines]
-    except ValidationError as error:
-        raise UsageError(f"{path} has no fates of mutants: {error}", hint="give what --keep wrote") from error
+    return read_lines(path, MutantFate, what="fate of a mutant", hint="give what --keep wrote")
 
 
 def _read(path: Path) -> list[TestOutcome]:
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [TestOutcome.model_validate_json(line) for line in lines]
+    return read_lines(path, TestOutcome, what="outcome of a test", hint="judge the mutant again")

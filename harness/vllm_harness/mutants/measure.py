@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from vllm_harness.errors import HarnessError
+from vllm_harness.files.line_file import end_whole
 from vllm_harness.mutants.coverage import Coverage, read_coverage
 from vllm_harness.mutants.first_files import write_watched
 from vllm_harness.mutants.mutant import serving_files
@@ -40,6 +41,7 @@ def measure(
         HarnessError: pytest could not run them.
     """
     files = serving_files(package)
+    end_whole(kept)
 
     def of_model(model: str) -> None:
         with tempfile.TemporaryDirectory(prefix="vllm-harness-lines-") as name:

@@ -8,12 +8,13 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from vllm_harness.defects.entry import Defect
-from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.errors import HarnessError
 from vllm_harness.executors.shard import Executor, Needs, Preparation, Say, Shard
 from vllm_harness.executors.this_machine import ThisMachine
+from vllm_harness.files.line_file import end_whole, read_lines
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.regression.run import VllmUnderTest
@@ -68,36 +69,19 @@ class MeasuredRun:
 
     def verdicts(self) -> dict[tuple[str, str], Measured]:
         """Those there are, by id and environment. Raises UsageError, naming file and line."""
-        found = {}
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        for number, line in enumerate(lines, start=1):
-            try:
-                measured = Measured.model_validate_json(line)
-            except ValidationError as error:
-                if number == len(lines):  # the last line of a run that was killed
-                    break
-                hint = "remove the line; it is measured again"
-                raise UsageError(f"{self.path}:{number}: no verdict of a run", hint=hint) from error
-            found[measured.id, measured.vllm] = measured
-        return found
+        hint = "remove the line; it is measured again"
+        lines = read_lines(self.path, Measured, what="verdict of a run", hint=hint)
+        return {(measured.id, measured.vllm): measured for measured in lines}
 
     def write(self, measured: Measured) -> None:
         """Adds a verdict."""
         line = measured.model_dump_json(exclude_defaults=True) + "\n"
         with self._lock:
-            self._without_cut_line()
+            if not self._is_whole:
+                end_whole(self.path)
+                self._is_whole = True
             with self.path.open("a") as file:
                 file.write(line)
-
-    def _without_cut_line(self) -> None:
-        """Before the first write: ends the file at its last whole line, as a run that was killed left it."""
-        if self._is_whole:
-            return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.path.exists():
-            whole, newline, _ = self.path.read_bytes().rpartition(b"\n")
-            self.path.write_bytes(whole + newline)
-        self._is_whole = True
 
 
 def measure(

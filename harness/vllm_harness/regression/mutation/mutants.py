@@ -27,6 +27,7 @@ import yaml
 from vllm_harness.environments.installer import package_folder
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
+from vllm_harness.files.line_file import read_lines
 from vllm_harness.files.locking import half_made, locked_for_making
 from vllm_harness.files.paths import cache_dir
 from vllm_harness.files.strict import StrictModel
@@ -138,12 +139,10 @@ def read_results(path: Path) -> list[MutantResult]:
     Raises:
         UsageError: the file is not there, or holds something else.
     """
-    try:
-        return [MutantResult.model_validate_json(line) for line in path.read_text().splitlines()]
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"{path} has no mutants of an earlier run: {error}", hint="give what --keep wrote"
-        ) from error
+    hint = "give what --keep wrote"
+    if not path.exists():
+        raise UsageError(f"{path} is not there", hint=hint)
+    return read_lines(path, MutantResult, what="result of a mutant", hint=hint)
 
 
 def split_killed(
