@@ -147,11 +147,14 @@ def measure_served(
         alone = growing if frontend == "rust" else []
         if frontend == "python":
             for each, answer in measurer.together(growing):
+                go_on()  # or its server has been ended, and the answer says nothing
                 if answer.error is not None or mismatches(answer):
                     alone.append(each)
                 else:
                     yield answer
-        yield from measurer.alone(alone)
+        for answer in measurer.alone(alone):
+            go_on()
+            yield answer
 
 
 @dataclass(frozen=True)
@@ -180,11 +183,20 @@ class _Growing:
     client: Client
 
     def measured(self, measure: Measure) -> Answer:
-        """Its curve, or the error that ended it."""
-        place = {"family": self.family, "case": self.case, "delivery": self.delivery}
-        curve = _measured(self, measure)
-        go_on()  # or its server has been ended, and the curve says nothing
-        return Answer.model_validate({**place, **curve})
+        """Its curve, while there is time, or the error that ended it."""
+        answer = partial(Answer, family=self.family, case=self.case, delivery=self.delivery)
+        points: list[CostPoint] = []
+        spent = 0.0
+        for length in self.lengths:
+            most_s = length.input_.cpu_s
+            if most_s and spent >= most_s and len(points) >= FEWEST:
+                break
+            point = measure(self, length)
+            if isinstance(point, AnswerError):
+                return answer(error=point)
+            points.append(point)
+            spent += point.cpu_s
+        return answer(curve=Curve(points=tuple(points)))
 
 
 Measure = Callable[[_Growing, _Length], CostPoint | AnswerError]
@@ -210,7 +222,7 @@ class _Measurer:
 
     def together(self, growing: Sequence[_Growing]) -> Iterator[tuple[_Growing, Answer]]:
         """Several at a time, each as it is done."""
-        for each in {each.delivery: each for each in growing}.values():
+        for each in {each.delivery: each for each in growing if each.lengths}.values():
             # what a server starts with its first answer is of no request
             each.client.answer(each.lengths[0].input_, each.delivery)
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -233,7 +245,10 @@ class _Measurer:
         answer = growing.client.answer(length.input_, growing.delivery, {STEPS_HEADER: name})
         if answer.error is not None:
             return answer.error
-        taken = ask("GET", self._server.url_for(STEPS_PATH + name), timeout=REQUEST_S).json()
+        try:
+            taken = ask("GET", self._server.url_for(STEPS_PATH + name), timeout=REQUEST_S).json()
+        except requests.RequestException as error:
+            return AnswerError(code=type(error).__name__, message=str(error))
         return CostPoint(size=length.size, cpu_s=taken["cpu_s"], longest_s=taken["longest_s"])
 
     def _by_process(self, growing: _Growing, length: _Length) -> CostPoint | AnswerError:
@@ -259,22 +274,6 @@ class _Measurer:
             if self._other.longest_s <= BLOCKED_S or measured.longest_s > BLOCKED_S:
                 break
         return min(tries, key=lambda each: each.longest_s)
-
-
-def _measured(growing: _Growing, measure: Measure) -> dict[str, Curve | AnswerError]:
-    """The curve of one answer in one delivery, while there is time, or the error that ended it."""
-    most_s = growing.lengths[0].input_.cpu_s if growing.lengths else None
-    points: list[CostPoint] = []
-    spent = 0.0
-    for length in growing.lengths:
-        if most_s and spent >= most_s and len(points) >= FEWEST:
-            break
-        point = measure(growing, length)
-        if isinstance(point, AnswerError):
-            return {"error": point}
-        points.append(point)
-        spent += point.cpu_s
-    return {"curve": Curve(points=tuple(points))}
 
 
 def _lengths(input_: CaseInput, client: Client) -> Iterator[_Length]:
