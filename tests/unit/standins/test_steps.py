@@ -70,6 +70,15 @@ def test_what_serves_all_requests_counts_as_none(steps: ModuleType) -> None:
     assert cpu_s < SHORT_S
 
 
+def test_steps_are_counted(steps: ModuleType) -> None:
+    async def run() -> int:
+        own = steps.Steps()
+        await steps.take(computing(0.0, 0.0, 0.0), own)
+        return int(own.count)
+
+    assert asyncio.run(run()) == 4  # up to each of three pauses, and to the end
+
+
 def test_waiting_and_other_tasks_are_no_steps(steps: ModuleType) -> None:
     async def request() -> None:
         await asyncio.sleep(LONG_S)

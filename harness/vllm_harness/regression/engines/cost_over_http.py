@@ -56,9 +56,7 @@ than any of its steps takes: what else the machine does may add to a wait, and t
 PAUSE_S = 0.01
 """Between two requests of the other client."""
 AT_ONCE = 8
-"""Answers that grow at the same time: of more, a server that computes longer than its engine would join
-tokens, and parse fewer pieces than it would alone.
-"""
+"""Answers that grow at the same time: with more, a server computes longer than its engine."""
 REQUEST_S = 600.0
 """Until an answer that is measured must have come: one of 64k tokens can take minutes."""
 
@@ -240,7 +238,11 @@ class _Measurer:
             yield each.measured(partial(self._while_another_waits, measure))
 
     def _by_steps(self, growing: _Growing, length: _Length) -> CostPoint | AnswerError:
-        """What the tasks of one request take, and the longest of their steps."""
+        """What the tasks of one request take, and the longest of their steps.
+
+        A server that is behind its engine joins tokens, and takes fewer steps than there are tokens: what it
+        takes counts as if it had taken one for each, or the cost of a step would limit the cost of the stream.
+        """
         name = str(next(self._numbers))
         answer = growing.client.answer(length.input_, growing.delivery, {STEPS_HEADER: name})
         if answer.error is not None:
@@ -249,7 +251,10 @@ class _Measurer:
             taken = ask("GET", self._server.url_for(STEPS_PATH + name), timeout=REQUEST_S).json()
         except requests.RequestException as error:
             return AnswerError(code=type(error).__name__, message=str(error))
-        return CostPoint(size=length.size, cpu_s=taken["cpu_s"], longest_s=taken["longest_s"])
+        joined = length.tokens / taken["count"] if growing.delivery.of_single_tokens else 1.0
+        return CostPoint(
+            size=length.size, cpu_s=taken["cpu_s"] * max(1.0, joined), longest_s=taken["longest_s"]
+        )
 
     def _by_process(self, growing: _Growing, length: _Length) -> CostPoint | AnswerError:
         """What the whole process of the server takes meanwhile."""

@@ -13,9 +13,10 @@ from typing import Any
 
 
 class Steps:
-    """What the tasks of a request have taken so far: CPU seconds of all steps, and of the longest."""
+    """What the tasks of a request have taken so far: steps, CPU seconds of all, and of the longest."""
 
     def __init__(self) -> None:
+        self.count = 0
         self.cpu_s = 0.0
         self.longest_s = 0.0
 
@@ -26,6 +27,7 @@ class Steps:
             return step(*args)
         finally:
             taken = time.thread_time() - started
+            self.count += 1
             self.cpu_s += taken
             self.longest_s = max(self.longest_s, taken)
 
