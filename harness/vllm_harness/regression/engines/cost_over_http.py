@@ -240,8 +240,8 @@ class _Measurer:
     def _by_steps(self, growing: _Growing, length: _Length) -> CostPoint | AnswerError:
         """What the tasks of one request take, and the longest of their steps.
 
-        A server that is behind its engine joins tokens, and takes fewer steps than there are tokens: what it
-        takes counts as if it had taken one for each, or the cost of a step would limit the cost of the stream.
+        A server that is behind its engine joins tokens, and takes fewer steps than there are tokens: its time
+        counts as if it had taken one for each, or the cost of a step would limit that of the stream.
         """
         name = str(next(self._numbers))
         answer = growing.client.answer(length.input_, growing.delivery, {STEPS_HEADER: name})
