@@ -86,12 +86,12 @@ def mutants(
     every = list(run.made(files or ["*"], set(only or ()), library, seed))
     _refuse_unknown(only or (), every)
     path = keep or state_dir() / "mutants" / f"fates-{environment.vllm_version}.jsonl"
-    end_whole(path)
     known = _known(read_fates(path), every, again=again)
     left = [mutant for mutant in every if mutant.id not in known]
     judge = Judge(run.suites, coverage, run.importers(), most, texts_of(run.suites) if left else {})
     judge.learn(known.values())
     fates = dict(known)
+    end_whole(path)
     with (
         kept_at(path, GOES_ON),
         path.open("a") as lines,
@@ -135,7 +135,6 @@ class _Run:
     def coverage(self, *, measure_only: bool) -> Coverage:
         """What the tests run; measured where nothing is kept yet, or nothing else is wanted."""
         kept = kept_lines(self.environment)
-        kept.parent.mkdir(parents=True, exist_ok=True)
         found = read_coverage(kept)
         if measure_only or not len(found):
             note("the lines that each test runs are measured once: twenty minutes of one core")

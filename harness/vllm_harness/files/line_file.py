@@ -22,10 +22,14 @@ def read_lines(path: Path, model: type[Line], *, what: str, hint: str) -> list[L
         hint: what to do about a line that is something else.
 
     Raises:
-        UsageError: a whole line is something else; names file and line.
+        UsageError: the file cannot be read, or a whole line is something else; names file and line.
     """
+    try:
+        lines = _whole(path).splitlines()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
     found = []
-    for number, line in enumerate(_whole(path).splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             found.append(model.model_validate_json(line))
         except ValidationError as error:

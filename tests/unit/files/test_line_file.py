@@ -51,3 +51,8 @@ def test_a_whole_line_that_is_something_else_is_named(tmp_path: Path) -> None:
     path.write_bytes(CONTENT + b'{"text": 3}\n')
     with pytest.raises(UsageError, match=r"lines\.jsonl:4 is no line: Input should be a valid string"):
         read(path)
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+        read(tmp_path)
