@@ -23,7 +23,7 @@ from vllm_harness.regression.cases.cost import BLOCKED_S
 from vllm_harness.regression.cases.cost import LONGEST as LONGEST_TEXT
 from vllm_harness.regression.cases.delivery import Api, Delivery
 from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve
-from vllm_harness.regression.engines.over_http import Client, Mismatches, served_by
+from vllm_harness.regression.engines.over_http import Client, Mismatches, count_tokens, served_by
 from vllm_harness.scripted.families import LAYERS, Family, entry_of
 from vllm_harness.scripted.in_server.vllm_harness_names import STEPS_HEADER, STEPS_PATH
 from vllm_harness.server.leases.ending import go_on
@@ -202,7 +202,7 @@ Measure = Callable[[_Growing, _Length], CostPoint | AnswerError]
 
 
 def _growing(server: RemoteServer, family: Family, input_: CaseInput) -> Iterator[_Growing]:
-    lengths = tuple(_lengths(input_, Client(server, family, ())))
+    lengths = tuple(_lengths(server, input_))
     client = Client(server, family, [each.input_ for each in lengths], request_s=REQUEST_S)
     for delivery in input_.deliveries:
         yield _Growing(input_.name, family.name, delivery, lengths, client)
@@ -281,11 +281,11 @@ class _Measurer:
         return min(tries, key=lambda each: each.longest_s)
 
 
-def _lengths(input_: CaseInput, client: Client) -> Iterator[_Length]:
+def _lengths(server: RemoteServer, input_: CaseInput) -> Iterator[_Length]:
     """The lengths of a growing answer that a server generates in time."""
     most = LONGEST if input_.cpu_s else ORDINARY
     for number, grown in enumerate((*input_.grown, *_longer(input_.grown[-1]))):
-        tokens = client.count(grown.text) or len(grown.text)
+        tokens = count_tokens(server, grown.text) or len(grown.text)
         if tokens > most:
             return
         name, tools = f"{input_.name}, length {number}", input_.tools[: grown.tools]

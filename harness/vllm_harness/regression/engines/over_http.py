@@ -195,7 +195,7 @@ class Client:
         self._accepted: dict[tuple[Delivery, bool], int] = {}
         book = server.book()
         scripts = {
-            name: [number for piece in input_.pieces for number in self._encoded(piece) or ()]
+            name: [number for piece in input_.pieces for number in _encoded(server, piece) or ()]
             if input_.spelled_spans
             else Raw(text)
             for input_ in inputs
@@ -252,22 +252,25 @@ class Client:
             answer = Answer(**place, **exchange.read(response))
             if answer.counted_reasoning is None:
                 return answer
-            return answer.model_copy(update={"reasoning_tokens": self.count(answer.reasoning)})
+            tokens = count_tokens(self._server, answer.reasoning)
+            return answer.model_copy(update={"reasoning_tokens": tokens})
         except (requests.RequestException, ValueError) as error:
             failure = AnswerError(code=type(error).__name__, message=str(error))
             return Answer(**place, error=failure)
 
-    def count(self, text: str | None) -> int | None:
-        """How many tokens a text is, where the server counts them."""
-        ids = self._encoded(text or "")
-        return None if ids is None else len(ids)
 
-    def _encoded(self, text: str) -> list[int] | None:
-        if not text:
-            return []
-        body = {"model": self._server.model, "prompt": text, "add_special_tokens": False}
-        response = ask("POST", self._server.url_for("/tokenize"), json=body, timeout=REQUEST_S)
-        return [int(number) for number in response.json()["tokens"]] if response.ok else None
+def count_tokens(server: RemoteServer, text: str | None) -> int | None:
+    """How many tokens a text is, where the server counts them."""
+    ids = _encoded(server, text or "")
+    return None if ids is None else len(ids)
+
+
+def _encoded(server: RemoteServer, text: str) -> list[int] | None:
+    if not text:
+        return []
+    body = {"model": server.model, "prompt": text, "add_special_tokens": False}
+    response = ask("POST", server.url_for("/tokenize"), json=body, timeout=REQUEST_S)
+    return [int(number) for number in response.json()["tokens"]] if response.ok else None
 
 
 def _texts(input_: CaseInput) -> dict[str, str]:
