@@ -30,6 +30,8 @@ from vllm_harness.files.paths import run_folder, state_dir
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.repro import kept
+from vllm_harness.repro.alone import alone
+from vllm_harness.repro.costs import curve_table
 from vllm_harness.repro.draft import as_yaml, from_capture, from_cell, from_test
 from vllm_harness.repro.measured import (
     Measured,
@@ -38,9 +40,7 @@ from vllm_harness.repro.measured import (
     expected_verdict,
     measure,
 )
-from vllm_harness.repro.report import markdown
 from vllm_harness.repro.run import (
-    case_of,
     checked,
     entry_served,
     is_reproducible,
@@ -48,7 +48,6 @@ from vllm_harness.repro.run import (
     on_server,
     run_job,
 )
-from vllm_harness.repro.script import script_of, stand_alone
 from vllm_harness.repro.table import LETTERS, Table, contradicted, specifier, write_versions
 from vllm_harness.repro.verdict import Reproduction
 from vllm_harness.runs.records import Kind
@@ -88,7 +87,7 @@ VLLM = Annotated[
 def run(
     context: typer.Context,
     ids: Annotated[list[str] | None, typer.Argument(help="The ids of entries.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All entries that a server can show.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All entries that can be reproduced.")] = False,
     vllm: VLLM = None,
     server_url: Annotated[
         str, typer.Option(help="A server that runs already, in place of one with the entry's flags.")
@@ -141,10 +140,8 @@ def _file(defects: Sequence[Defect], environments: Sequence[VllmUnderTest], as_m
             f"{defect.id} is not reproduced on {vllm.environment.describe()}: {measured.verdict}",
             hint="choose a version that shows it with --vllm",
         )
-    made = stand_alone(defect, case_of(defect), measured.outcome)
-    if as_markdown:
-        return markdown(defect, made, measured.answers, vllm.environment.describe())
-    return script_of(defect, made)
+    files = alone(defect, measured.outcome, vllm.environment.describe())
+    return files.report if as_markdown else files.script
 
 
 def _chosen(ids: list[str], every: bool, defects: Defects) -> list[Defect]:
@@ -314,6 +311,10 @@ def _evidence(defect: Defect, answers: Sequence[Json]) -> Iterator[str]:
     yield f"\n{defect.title}"
     if defect.repro is None:
         for answer in answers:
+            if table := list(curve_table(answer)):
+                yield f"\n{answer['case']}, {answer['delivery']}:\n"
+                yield from table
+                continue
             yield f"answer: {json.dumps(answer, indent=2, ensure_ascii=False)}"
         return
     for step, answer in zip(defect.repro.steps, answers, strict=False):

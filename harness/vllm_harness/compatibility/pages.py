@@ -97,8 +97,8 @@ def rule_addition(site: Site, code: str) -> str:
 def files(site: Site) -> Iterator[tuple[str, str]]:
     """What is no page: the report and the script of each defect, and the table for programs."""
     for defect, exported in site.exported.items():
-        yield report_file(defect), exported.report
-        yield script_file(defect), exported.script
+        yield report_file(defect), exported.files.report
+        yield script_file(defect), exported.files.script
     yield "compatibility.json", f"{json.dumps(_as_json(site), indent=1, sort_keys=True)}\n"
 
 

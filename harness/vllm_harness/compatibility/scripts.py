@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from vllm_harness.compatibility.table import Compatibility
 from vllm_harness.defects.entry import Defect
 from vllm_harness.regression.engines.plan import like_in_process
+from vllm_harness.repro.alone import Alone, alone
 from vllm_harness.repro.measured import Measured
 from vllm_harness.repro.parser_cases import ServedCase
-from vllm_harness.repro.report import markdown
-from vllm_harness.repro.run import case_of
-from vllm_harness.repro.script import script_of, stand_alone
+from vllm_harness.repro.run import case_of, is_reproducible
 from vllm_harness.repro.verdict import Reproduction
 
 
@@ -21,13 +20,11 @@ class Exported:
     """A defect as files.
 
     Attributes:
-        report: Markdown, to file with vLLM.
-        script: Python that needs vLLM alone.
+        files: a report to file with vLLM, and Python that needs vLLM alone.
         shown_on: the vLLM that was seen to show it; empty: its entry has the requests, whatever shows it.
     """
 
-    report: str
-    script: str
+    files: Alone
     shown_on: str
 
 
@@ -43,15 +40,13 @@ def exported(table: Compatibility, verdicts: Iterable[Measured]) -> Iterator[tup
     """
     reproduced = _latest(verdicts)
     for defect in table.defects.values():
-        served = None if defect.repro else case_of(defect)
-        if not defect.repro and not served:
+        if not is_reproducible(defect):
             continue
+        served = None if defect.repro else case_of(defect)
         found = reproduced.get(defect.id) or _entry(defect) or (served and _in_cells(table, defect, served))
         if found:
             vllm, outcome = found
-            made = stand_alone(defect, served, outcome)
-            report = markdown(defect, made, outcome.answers, f"vLLM {vllm}" if vllm else "vLLM")
-            yield defect.id, Exported(report, script_of(defect, made), vllm)
+            yield defect.id, Exported(alone(defect, outcome, f"vLLM {vllm}" if vllm else "vLLM"), vllm)
 
 
 def _latest(verdicts: Iterable[Measured]) -> Mapping[str, tuple[str, Reproduction]]:

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from vllm_harness.defects.entry import Defect, Severity
+from vllm_harness.repro.alone import alone
 from vllm_harness.repro.measured import Measured
-from vllm_harness.repro.report import markdown
-from vllm_harness.repro.run import case_of
-from vllm_harness.repro.script import script_of, stand_alone
 from vllm_harness.repro.severity import SEVERITIES, severity_of
 
 REPORT, SCRIPT, INDEX = "README.md", "reproduce.py", "index.md"
@@ -30,9 +28,9 @@ def export(reproduced: Sequence[tuple[Defect, Measured]], environment: str, into
     for defect, measured in reproduced:
         folder = into / defect.id
         folder.mkdir(parents=True, exist_ok=True)
-        made = stand_alone(defect, case_of(defect), measured.outcome)
-        (folder / REPORT).write_text(markdown(defect, made, measured.answers, environment))
-        (folder / SCRIPT).write_text(script_of(defect, made))
+        files = alone(defect, measured.outcome, environment)
+        (folder / REPORT).write_text(files.report)
+        (folder / SCRIPT).write_text(files.script)
         folders.append(folder)
     (into / INDEX).write_text("\n".join(_index([defect for defect, _ in reproduced], environment)) + "\n")
     return folders

@@ -20,7 +20,7 @@ from vllm_harness.protocol.core.events import Json
 from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.repro.run import Job, entry_of_job, jobs_of, run_job
 from vllm_harness.repro.verdict import Reproduction, Verdict
-from vllm_harness.server.leases.allocation import expected_needs
+from vllm_harness.server.leases.allocation import INTERPRETER_GIB, expected_needs
 from vllm_harness.server.leases.side_by_side import side_by_side
 from vllm_harness.server.progress import StartProgress
 
@@ -113,7 +113,9 @@ def measure(
 
 def shard_of(vllm: VllmUnderTest, job: Job, progress: StartProgress) -> Shard[Measured]:
     """What an executor runs of a job."""
-    gib, gpus = expected_needs(entry_of_job(job), vllm.environment, "scripted", job.frontend)
+    gib, gpus = INTERPRETER_GIB, 0
+    if entry := entry_of_job(job):
+        gib, gpus = expected_needs(entry, vllm.environment, "scripted", job.frontend)
     return Shard(
         name=f"{vllm.spec} {job.name}",
         cells=tuple(f"{vllm.spec} {defect.id}" for defect in job.defects),
@@ -143,7 +145,9 @@ def _measured(
 def without(job: Job, is_done: Callable[[Defect], bool]) -> Job:
     """A job without the defects that are done."""
     steps = tuple(each for each in job.steps if not is_done(each))
-    return replace(job, steps=steps, cases=tuple(each for each in job.cases if not is_done(each[0])))
+    cases = tuple(each for each in job.cases if not is_done(each[0]))
+    costs = tuple(each for each in job.costs if not is_done(each[0]))
+    return replace(job, steps=steps, cases=cases, costs=costs)
 
 
 def unmeasured(

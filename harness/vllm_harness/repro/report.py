@@ -8,13 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from vllm_harness.defects.entry import Defect
+from vllm_harness.repro.cost_script import ParsersAlone
+from vllm_harness.repro.costs import curve_table
 from vllm_harness.repro.script import StandAlone
 
 LONGEST = 6000
 """Characters of an answer that are shown."""
 
 
-def markdown(defect: Defect, made: StandAlone, answers: Iterable[Any], environment: str) -> str:
+def markdown(
+    defect: Defect, made: StandAlone | ParsersAlone, answers: Iterable[Any], environment: str
+) -> str:
     """The report.
 
     Args:
@@ -23,7 +27,8 @@ def markdown(defect: Defect, made: StandAlone, answers: Iterable[Any], environme
         answers: that were got, to the steps or of the case; none: the report has the entry's words alone.
         environment: the vLLM that gave them.
     """
-    return "\n".join([*_description(defect, environment), *_reproduction(made), *_answers(answers)]) + "\n"
+    shown = _measurement(made) if isinstance(made, ParsersAlone) else _reproduction(made)
+    return "\n".join([*_description(defect, environment), *shown, *_answers(answers)]) + "\n"
 
 
 def _description(defect: Defect, environment: str) -> Iterator[str]:
@@ -62,7 +67,26 @@ def _reproduction(made: StandAlone) -> Iterator[str]:
     for step in made.steps:
         yield f"```console\n$ {_curl(step)}\n```\n"
         for pieces in step["say"]:
-            yield f"The model says:\n\n{_fenced(''.join(map(str, pieces)))}\n"
+            yield f"The model says:\n\n{_fenced(''.join(map(_piece, pieces)))}\n"
+
+
+def _measurement(made: ParsersAlone) -> Iterator[str]:
+    how = "token by token" if made.streamed else "whole"
+    parsers = {"tool parser": made.tool_parser, "reasoning parser": made.reasoning_parser}
+    named = " and ".join(f"the {kind} `{name}`" for kind, name in parsers.items() if name)
+    yield "## Reproduce\n"
+    yield (
+        f"`python reproduce.py` needs vLLM alone, on any machine: it has {named} read an answer at lengths "
+        f"that double, {how}, as the server does, and prints the CPU time. The longest:\n"
+    )
+    yield f"{_fenced(_cut(_piece(made.lengths[-1])))}\n"
+
+
+def _piece(piece: Any) -> str:
+    """A text or a token id as it is; of runs, what is repeated and how often."""
+    if isinstance(piece, str | int):
+        return str(piece)
+    return " + ".join(repr(text) if count == 1 else f"{text!r} * {count}" for text, count in piece)
 
 
 def _curl(step: Mapping[str, Any]) -> str:
@@ -82,11 +106,16 @@ def _answers(answers: Iterable[Any]) -> Iterator[str]:
     for number, answer in enumerate(answers):
         if number == 0:
             yield "## Got\n"
+        if table := "\n".join(curve_table(answer)):
+            yield f"`{answer['case']}`, `{answer['delivery']}`:\n\n{table}\n"
+            continue
         shown = {name: value for name, value in answer.items() if name not in ("headers", "stream")}
         text = json.dumps(shown, indent=1, ensure_ascii=False)
-        if len(text) > LONGEST:
-            text = f"{text[:LONGEST]}\n... ({len(text) - LONGEST} more characters)"
-        yield f"{_fenced(text, 'json')}\n"
+        yield f"{_fenced(_cut(text), 'json')}\n"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n... ({len(text) - LONGEST} more characters)"
 
 
 def _fenced(text: str, language: str = "text") -> str:

@@ -14,6 +14,7 @@ from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.regression.results.explained import parser_defects
+from vllm_harness.repro.costs import CostCase, cost_case, measure_on
 from vllm_harness.repro.parser_cases import ServedCase, reproduce_on, served_case
 from vllm_harness.repro.send import answers_to
 from vllm_harness.repro.verdict import Reproduction, Verdict
@@ -24,6 +25,7 @@ from vllm_harness.server.progress import StartProgress
 from vllm_harness.server.remote import RemoteServer
 
 NO_SCRIPT = "the model said something else than its script: over this API this vLLM takes none"
+IN_PROCESS = "parsers in process"
 LACKING = (UnknownFlag, UnknownParser, UnsupportedArchitecture)
 ServerKey = tuple[str, str, Frontend, tuple[str, ...], tuple[tuple[str, str], ...]]
 
@@ -37,40 +39,50 @@ class Job:
         frontend: that answers.
         steps: those whose entry has steps.
         cases: those of a family's parsers, each with what is requested for it.
+        costs: those of what an answer costs, each with what is measured for it.
     """
 
     name: str
     frontend: Frontend = "python"
     steps: tuple[Defect, ...] = ()
     cases: tuple[tuple[Defect, ServedCase], ...] = ()
+    costs: tuple[tuple[Defect, CostCase], ...] = ()
 
     @property
     def defects(self) -> tuple[Defect, ...]:
         """All of its defects."""
-        return *self.steps, *(defect for defect, _ in self.cases)
+        return *self.steps, *(defect for defect, _ in (*self.cases, *self.costs))
 
 
 def jobs_of(defects: Iterable[Defect]) -> list[Job]:
-    """The servers that defects need, in a stable order; those that no request shows are in none."""
+    """The servers that defects need, in a stable order; those that cannot be shown are in none.
+
+    What is measured in process shares an interpreter.
+    """
     by_server: dict[ServerKey, list[Defect]] = {}
     by_family: dict[tuple[str, Frontend], list[tuple[Defect, ServedCase]]] = {}
+    by_place: dict[str, list[tuple[Defect, CostCase]]] = {}
     for defect in sorted(defects, key=lambda defect: defect.id):
         if defect.repro:
             by_server.setdefault(_server_of(defect.repro), []).append(defect)
         elif found := case_of(defect):
             key = found.family.name, found.selection.frontend
             by_family.setdefault(key, []).append((defect, found))
+        elif measured := cost_of(defect):
+            place = f"the cost of {measured.family.name}" if measured.is_served else IN_PROCESS
+            by_place.setdefault(place, []).append((defect, measured))
     steps = [Job(_named(key), key[2], steps=tuple(alike)) for key, alike in sorted(by_server.items())]
     cases = [
         Job(_named(("", name, frontend, (), ())), frontend, cases=tuple(alike))
         for (name, frontend), alike in sorted(by_family.items())
     ]
-    return [*steps, *cases]
+    costs = [Job(place, costs=tuple(alike)) for place, alike in sorted(by_place.items())]
+    return [*steps, *cases, *costs]
 
 
 def is_reproducible(defect: Defect) -> bool:
-    """Whether requests to one server show it."""
-    return defect.repro is not None or case_of(defect) is not None
+    """Whether requests to one server show it, or its parsers in process."""
+    return defect.repro is not None or case_of(defect) is not None or cost_of(defect) is not None
 
 
 def checked(defect: Defect) -> Defect:
@@ -81,11 +93,6 @@ def checked(defect: Defect) -> Defect:
         raise UsageError(
             f"{defect.id} takes a division into deltas that no server makes at will",
             hint=f"see it in process: {_command(defect)}",
-        )
-    if _is_measured(defect):
-        raise UsageError(
-            f"{defect.id} is about what an answer costs, which is measured, not requested",
-            hint=f"measure it: {_command(defect)}",
         )
     raise UsageError(
         f"the entry of {defect.id} does not say how to reproduce it",
@@ -104,6 +111,7 @@ def run_job(
 
     Raises:
         StartupError: the machine is to blame, and there are others.
+        InProcessError: vLLM does not import.
         UsageError: the two conditions of an entry hold at once.
     """
     if job.frontend not in environment.frontends:
@@ -113,6 +121,8 @@ def run_job(
     try:
         if job.cases:
             yield from reproduce_on(environment, job.cases)
+        elif job.costs:
+            yield from measure_on(environment, job.costs)
         else:
             yield from _by_steps(job.steps, environment, progress)
     except StartupError as error:
@@ -146,8 +156,11 @@ def entry_served(plan: Repro) -> ModelEntry:
     return entry_of(load_families()[plan.family]) if plan.family else load_models().get(plan.model)
 
 
-def entry_of_job(job: Job) -> ModelEntry:
-    """What the server of a job serves."""
+def entry_of_job(job: Job) -> ModelEntry | None:
+    """What the server of a job serves; None: it has none, its parsers are driven in process."""
+    if job.costs:
+        _, cost = job.costs[0]
+        return entry_of(cost.family) if cost.is_served else None
     if job.steps:
         plan = job.steps[0].repro
         assert plan is not None
@@ -201,8 +214,9 @@ def case_of(defect: Defect) -> ServedCase | None:
     return next((found for each in parser_defects({defect.id: defect}) if (found := served_case(each))), None)
 
 
-def _is_measured(defect: Defect) -> bool:
-    return any(selector.groups[:1] == ("cost",) for selector in defect.failures)
+def cost_of(defect: Defect) -> CostCase | None:
+    """What is measured for a defect; None: it is not about what an answer costs."""
+    return next((found for each in parser_defects({defect.id: defect}) if (found := cost_case(each))), None)
 
 
 def _command(defect: Defect) -> str:

@@ -1,39 +1,41 @@
-"""A defect's reproduction as one Python file that needs vLLM alone."""
+"""A defect's reproduction as one Python file that needs vLLM alone, and sends requests to its server."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from pprint import pformat
 from typing import Any
 
 from vllm_harness.configuration.model_entries import Frontend, ModelEntry
 from vllm_harness.defects.entry import Defect, Step
+from vllm_harness.regression.cases.case import Run
 from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.engines.exchanges import exchange_of
 from vllm_harness.regression.engines.over_http import server_args
 from vllm_harness.repro.parser_cases import ServedCase
 from vllm_harness.repro.run import entry_served
+from vllm_harness.repro.template import STANDALONE, filled, tokenizer_of
 from vllm_harness.repro.verdict import Reproduction
 from vllm_harness.scripted.book import Plain, Raw
 from vllm_harness.scripted.book_file import take_of
 from vllm_harness.scripted.dialects import load_forms, render
 from vllm_harness.scripted.families import entry_of
 from vllm_harness.scripted.meaning import Meaning
-from vllm_harness.scripted.standin import SERVER_ENV, TOKENIZER_FILES, stand_in_args
+from vllm_harness.scripted.standin import SERVER_ENV, stand_in_args
 from vllm_harness.scripted.synthetic import stops_of
 from vllm_harness.server.launch import FRONTEND_ENV
 
-STANDALONE = Path(__file__).with_name("standalone")
+HOW = """\
+It starts `vllm serve` with a model of two layers and made-up weights, which a logits processor of
+vLLM has say what is needed, sends the requests, and prints the answers."""
 CHAT_TEMPLATE = "--chat-template"
 FOLDER = "{folder}"
 WANTED_ENV = {"VLLM_ENABLE_RESPONSES_API_STORE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 """What the harness sets on each server, and some defects need."""
 HARMONY_STOPS = ("<|return|>", "<|call|>")
-Pieces = list[str | int]
-"""What the model says, in pieces that are tokenized each by itself; a token id is a piece, too."""
+Pieces = list[str | int | list[Run]]
+"""What the model says, in pieces that are tokenized each by itself: texts, token ids, texts as runs."""
 
 
 @dataclass(frozen=True)
@@ -67,71 +69,42 @@ def stand_alone(defect: Defect, served: ServedCase | None, shown: Reproduction) 
         entry = entry_served(defect.repro)
         plan = defect.repro
         steps = [_step(step, entry) for step in plan.steps]
-        return _made(entry, plan.frontend, plan.args, plan.env, steps)
+        return served_alone(entry, plan.frontend, plan.args, plan.env, steps)
     assert served is not None
     entry = entry_of(served.family)
     delivery = Delivery.parse(shown.delivery)
     steps = list(_case_steps(served, shown, delivery, entry))
-    return _made(entry, served.selection.frontend, server_args(delivery), {}, steps)
+    return served_alone(entry, served.selection.frontend, server_args(delivery), {}, steps)
 
 
 def script_of(defect: Defect, made: StandAlone) -> str:
     """The file's text."""
-    expected = f"{defect.expected.text} ({defect.expected.source})" if defect.expected else ""
     constants = {
         "FLAGS": list(made.flags),
         "ENV": dict(made.env),
         "FILES": dict(made.files),
         "STEPS": list(made.steps),
-        "EXPECTED": expected,
-        "ACTUAL": defect.actual,
         "LOGITS_PROCESSOR": (STANDALONE / "says.py").read_text(),
     }
-    body = (STANDALONE / "reproduce.py").read_text()
-    imports, rest = body.split("\nPORT =", 1)
-    values = "\n".join(f"{name} = {_literal(value)}" for name, value in constants.items())
-    tokenizer = f'TOKENIZER = os.environ.get("TOKENIZER", {made.tokenizer!r})  # a hub id, or a folder'
-    return "\n".join([_heading(defect), imports, values, tokenizer, f"PORT ={rest}"])
+    return filled("reproduce.py", defect, HOW, constants, made.tokenizer)
 
 
-def _heading(defect: Defect) -> str:
-    title = defect.title.replace("\\", "\\\\").replace('"""', "'''")
-    return (
-        f'"""{title}.\n\n'
-        "    python reproduce.py      # with the Python that has vLLM; a CPU will do\n\n"
-        "It starts `vllm serve` with a model of two layers and made-up weights, which a logits processor of\n"
-        'vLLM has say what is needed, sends the requests, and prints the answers.\n"""\n'
-    )
-
-
-def _literal(value: Any) -> str:
-    if isinstance(value, str) and "\n" in value:
-        return repr(value) if ('"""' in value and "'''" in value) or "\\" in value else _triple(value)
-    return pformat(value, width=110, sort_dicts=False)
-
-
-def _triple(text: str) -> str:
-    quotes = "'''" if '"""' in text else '"""'
-    return f"{quotes}\\\n{text}{quotes}"
-
-
-def _made(
+def served_alone(
     entry: ModelEntry,
     frontend: Frontend,
     args: Iterable[str],
     env: Mapping[str, str],
     steps: Sequence[Mapping[str, Any]],
 ) -> StandAlone:
+    """What serves an entry's stand-in, with further flags and variables, and is asked these steps."""
     assert entry.stand_in is not None
     own = entry.flags("scripted", "cpu", frontend)
+    own_files, tokenizer = tokenizer_of(entry)
     files: dict[str, Any] = {
         "model/config.json": entry.stand_in.config,
         "model/generation_config.json": entry.stand_in.generation_config,
+        **own_files,
     }
-    tokenizer = Path(entry.stand_in.tokenizer)
-    if tokenizer.is_absolute():
-        there = (tokenizer / name for name in TOKENIZER_FILES)
-        files |= {f"model/{path.name}": _content(path) for path in there if path.exists()}
     flags = [*own.args, *stand_in_args(entry), "--served-model-name", "model"]
     flags += ["--logits-processors", "reproduce_says:Says", *args]
     for index, flag in enumerate(flags):
@@ -141,14 +114,8 @@ def _made(
         if flag == "--tool-parser-plugin":
             files["tool_parser.py"] = Path(flags[index + 1]).read_text()
             flags[index + 1] = f"{FOLDER}/tool_parser.py"
-    hub = "" if tokenizer.is_absolute() else entry.hub.id
     variables = {**WANTED_ENV, **SERVER_ENV, **own.env, **FRONTEND_ENV[frontend], **env}
-    return StandAlone(tuple(flags), variables, files, hub, steps)
-
-
-def _content(path: Path) -> Any:
-    text = path.read_text()
-    return json.loads(text) if path.suffix == ".json" else text
+    return StandAlone(tuple(flags), variables, files, tokenizer, steps)
 
 
 def _step(step: Step, entry: ModelEntry) -> dict[str, Any]:

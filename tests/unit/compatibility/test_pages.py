@@ -114,8 +114,8 @@ def test_a_rule_names_the_defects_that_it_finds() -> None:
 def test_the_script_is_that_of_a_delivery_that_shows_it() -> None:
     made = site(failing("0.32.0", {"tokens_3": ("call_lost",)}))
     exported = made.exported["hermes-loses-a-call"]
-    compile(exported.script, "reproduce.py", "exec")
-    assert "--stream-interval" in exported.script
+    compile(exported.files.script, "reproduce.py", "exec")
+    assert "--stream-interval" in exported.files.script
     assert exported.shown_on == "0.32.0"
 
 

@@ -124,8 +124,35 @@ def test_a_defect_of_rust_is_requested_of_rust_and_of_no_environment_without_it(
     assert (found.id, outcome.verdict) == ("in-rust", "not applicable")
 
 
-def test_an_entry_about_cost_is_measured() -> None:
-    selector = FailureSelector(families=("hermes",), case="calls", groups=("cost",))
-    with pytest.raises(UsageError, match="is measured, not requested") as raised:
-        checked(Defect(id="vllm-1", title="Slow", kind="defect", failures=(selector,)))
-    assert "--parsers hermes --cases cost --only calls" in raised.value.hint
+def test_costs_are_measured_in_one_interpreter_or_on_a_server() -> None:
+    every = [
+        Defect(id=id_, title="Slow", kind="defect", failures=(FailureSelector(**selector, groups=("cost",)),))
+        for id_, selector in (
+            ("calls-are-slow", {"families": ("hermes",), "case": "calls"}),
+            ("text-is-slow", {"families": ("holo2",), "case": "text", "deliveries": ("messages:tokens_1",)}),
+            ("thoughts-are-slow", {"families": ("holo2",), "case": "reasoning", "deliveries": ("tokens_1",)}),
+        )
+    ]
+    jobs = jobs_of(map(checked, every))
+    assert [(job.name, [each.id for each in job.defects]) for job in jobs] == [
+        ("parsers in process", ["calls-are-slow", "thoughts-are-slow"]),
+        ("the cost of holo2", ["text-is-slow"]),
+    ]
+    of_calls, of_thoughts = (cost for _, cost in jobs[0].costs)
+    assert [each.code for each in of_calls.deliveries] == ["whole", "tokens_1"]
+    assert [each.code for each in of_thoughts.deliveries] == ["tokens_1"]
+
+
+def test_the_parsers_of_an_older_release_are_not_measured() -> None:
+    defect = Defect.model_validate(
+        {
+            "id": "vllm-1",
+            "title": "Slow",
+            "class": "defect",
+            "failures": [{"families": ["hermes"], "case": "calls", "groups": ["cost"]}],
+        }
+    )
+    release = Environment("release", Path("python"), "3.11", "0.22.0", "cpu", None)
+    ((_, outcome),) = run_job(jobs_of([defect])[0], release, progress=NoProgress())
+    assert outcome.verdict == "not applicable"
+    assert "0.24" in outcome.why

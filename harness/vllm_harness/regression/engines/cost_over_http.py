@@ -37,6 +37,8 @@ A stand-in generates about a thousand tokens a second of one answer, and some th
 CONTEXT = 81_920
 """Tokens of a prompt with many tools, or of an answer."""
 ARGS = ("--max-model-len", str(CONTEXT), "--num-gpu-blocks-override", "2048")
+LONG_ENV = {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}
+"""Of a server whose tokenizer says less."""
 OVERRIDES = json.dumps(
     {
         "max_position_embeddings": CONTEXT,
@@ -59,6 +61,11 @@ AT_ONCE = 8
 """Answers that grow at the same time: with more, a server computes longer than its engine."""
 REQUEST_S = 600.0
 """Until an answer that is measured must have come: one of 64k tokens can take minutes."""
+
+
+def long_args(family: Family) -> tuple[str, ...]:
+    """The flags of a server whose answers are long."""
+    return ARGS if family.form is None else (*ARGS, "--hf-overrides", OVERRIDES)
 
 
 class WaitingClient:
@@ -131,10 +138,9 @@ def measure_served(
     Raises:
         StartupError: the server does not start.
     """
+    long = {"args": long_args(family), "env": LONG_ENV}
     entry = entry_of(family)
-    args = ARGS if family.form is None else (*ARGS, "--hf-overrides", OVERRIDES)
-    env = {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}  # its tokenizer says less
-    with served_by(entry, lane="scripted", vllm=environment, args=args, env=env, frontend=frontend) as server:
+    with served_by(entry, lane="scripted", vllm=environment, frontend=frontend, **long) as server:
         growing = [
             each
             for input_ in inputs

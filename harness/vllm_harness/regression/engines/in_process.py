@@ -29,8 +29,8 @@ from vllm_harness.terminal.status import quiet
 WORKERS = Path(__file__).parents[1] / "workers"
 _SCRIPT = WORKERS / "vllm_harness_parse.py"
 _COVERAGE = _SCRIPT.with_name("vllm_harness_coverage.py")
-
-
+OLDEST = "0.24"
+"""The first vLLM whose parsers the scripts drive."""
 INTERPRETERS_FOLDER = "/"
 """Where vLLM's interpreter runs, so that no module of ours is found before vLLM's."""
 

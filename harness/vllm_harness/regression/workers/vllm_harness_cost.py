@@ -13,6 +13,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from time import thread_time
 from typing import Any
 
@@ -31,7 +32,7 @@ REPEATS = 2
 MEMORY_S = 0.05
 """What takes longer is not run again for its memory, which makes it several times slower."""
 LONG_ENOUGH = 16384
-"""Tokens from which on a curve ends where its time grows by more than `STEEP` with twice the tokens."""
+"""Tokens from which on a curve ends where its time grew by more than `STEEP` with twice the tokens, twice."""
 STEEP = 3.0
 
 Step = Callable[[], object]
@@ -146,7 +147,7 @@ def _is_enough(points: list[dict[str, Any]], deadline_s: float) -> bool:
     taken = [point["cpu_s"] for point in points]
     if len(taken) < FEWEST:
         return False
-    if points[-1]["size"] > LONG_ENOUGH and taken[-1] > STEEP * taken[-2]:
+    if points[-1]["size"] > LONG_ENOUGH and all(b > STEEP * a for a, b in pairwise(taken[-3:])):
         return True
     return bool(sum(taken) + 2 * taken[-1] > deadline_s)
 

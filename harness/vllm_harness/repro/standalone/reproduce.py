@@ -23,7 +23,7 @@ def main():
         try:
             wait_until_healthy(server, Path(folder))
             answers = [{} for _ in STEPS]
-            waiting = []
+            waiting, costs = [], []
             for number, step in enumerate(STEPS):
                 if step.get("meanwhile"):
                     sending = threading.Thread(target=answer_to, args=(number, answers, Path(folder)))
@@ -31,11 +31,16 @@ def main():
                     waiting.append(sending)
                     time.sleep(1)
                 else:
+                    before = cpu_s(server)
                     answer_to(number, answers, Path(folder))
+                    if "tokens" in step:
+                        costs.append((step["tokens"], cpu_s(server) - before))
+                        show_cost(costs, answers[number])
             for sending in waiting:
                 sending.join()
             for step, answer in zip(STEPS, answers, strict=True):
-                show(step, answer)
+                if "tokens" not in step:
+                    show(step, answer)
         finally:
             stop(server)
     print("\nEXPECTED: " + EXPECTED)
@@ -90,6 +95,19 @@ def wait_until_healthy(server, folder):
             time.sleep(1)
 
 
+def cpu_s(server):
+    """The CPU time of the API server's process, without the engine's."""
+    fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def show_cost(costs, answer):
+    tokens, seconds = costs[-1]
+    times = f"{seconds / costs[-2][1]:.1f} times the last" if len(costs) > 1 and costs[-2][1] else ""
+    came = f"{len(answer['events'])} events" if "events" in answer else answer.get("broken", "a body")
+    print(f"{tokens:9,} tokens: {seconds:8.2f} s of the API server's CPU  {times}  ({came})", flush=True)
+
+
 def answer_to(number, answers, folder):
     step = STEPS[number]
     turns = [[token for piece in pieces for token in ids_of(piece)] for pieces in step["say"]]
@@ -107,6 +125,8 @@ def answer_to(number, answers, folder):
 def ids_of(text):
     if isinstance(text, int):
         return [text]
+    if isinstance(text, list):
+        text = "".join(each * count for each, count in text)
     body = {"model": "model", "prompt": text, "add_special_tokens": False}
     return read(request("POST", "/tokenize", body))["body"]["tokens"]
 

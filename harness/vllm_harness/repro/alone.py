@@ -1,0 +1,40 @@
+"""A defect as two files that need vLLM alone: a report to file, and a script that shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vllm_harness.defects.entry import Defect
+from vllm_harness.repro.cost_script import ParsersAlone, cost_alone, cost_script_of
+from vllm_harness.repro.report import markdown
+from vllm_harness.repro.run import case_of, cost_of
+from vllm_harness.repro.script import script_of, stand_alone
+from vllm_harness.repro.verdict import Reproduction
+
+
+@dataclass(frozen=True)
+class Alone:
+    """The files.
+
+    Attributes:
+        report: Markdown.
+        script: Python; the report names it `reproduce.py`.
+    """
+
+    report: str
+    script: str
+
+
+def alone(defect: Defect, shown: Reproduction, environment: str) -> Alone:
+    """The files of a defect.
+
+    Args:
+        defect: with steps, with a case, or with one that grows.
+        shown: the reproduction, which says in which case and delivery it showed.
+        environment: the vLLM that showed it, in words.
+    """
+    served = case_of(defect)
+    cost = None if defect.repro or served else cost_of(defect)
+    made = cost_alone(cost, shown) if cost else stand_alone(defect, served, shown)
+    script = cost_script_of(defect, made) if isinstance(made, ParsersAlone) else script_of(defect, made)
+    return Alone(markdown(defect, made, shown.answers, environment), script)
