@@ -104,7 +104,9 @@ def cpu_s(server):
 def show_cost(costs, answer):
     tokens, seconds = costs[-1]
     times = f"{seconds / costs[-2][1]:.1f} times the last" if len(costs) > 1 and costs[-2][1] else ""
-    came = f"{len(answer['events'])} events" if "events" in answer else answer.get("broken", "a body")
+    came = answer.get("broken", "a body")
+    if events := answer.get("events"):
+        came = f"{len(events):,} events, {1000 * seconds / len(events):.2f} ms each"
     print(f"{tokens:9,} tokens: {seconds:8.2f} s of the API server's CPU  {times}  ({came})", flush=True)
 
 
