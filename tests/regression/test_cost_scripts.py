@@ -31,7 +31,7 @@ def test_a_cost_is_reproduced_and_its_script_shows_it(tmp_path: Path) -> None:
     ((_, outcome),) = run_job(job, environment, progress=NoProgress())
     assert outcome.verdict == "reproduced"
     printed = printed_by(defect, outcome, environment, tmp_path)
-    rows = re.findall(r"^ +([\d,]+) +([\d.]+) +([\d.]*)$", printed, re.MULTILINE)
+    rows = re.findall(r"^ +([\d,]+) +(\d+\.\d{4}) +(\d+\.\d)?(?: .*)?$", printed, re.MULTILINE)
     assert len(rows) == 1 + len(curve_of(outcome).points)
     assert min(float(times) for _, _, times in rows[-3:]) > 2.5, printed
 

@@ -19,7 +19,7 @@ from vllm_harness.regression.engines.cost import measure_all
 from vllm_harness.regression.engines.cost_over_http import measure_served
 from vllm_harness.regression.engines.in_process import OLDEST
 from vllm_harness.regression.engines.plan import DELIVERIES
-from vllm_harness.regression.results.costs import time_exponent
+from vllm_harness.regression.results.costs import memory_exponent, time_exponent
 from vllm_harness.regression.results.explained import Failure, FailureSelection, ParserDefect
 from vllm_harness.regression.results.judge import cost_mismatches, judge
 from vllm_harness.repro.verdict import Reproduction
@@ -116,17 +116,20 @@ def curve_table(document: Json) -> Iterator[str]:
     if "curve" not in document:
         return
     curve = Curve.model_validate(document["curve"])
-    yield "| tokens | CPU time | times the last | longest step |"
-    yield "|---:|---:|---:|---:|"
+    yield "| tokens | CPU time | times the last | longest step | memory at most |"
+    yield "|---:|---:|---:|---:|---:|"
     last = 0.0
     for point in curve.points:
         times = f"{point.cpu_s / last:.1f}" if last else ""
-        yield f"| {point.size:,} | {_ms(point.cpu_s)} | {times} | {_ms(point.longest_s)} |"
+        memory = f"{point.peak_bytes / 1e6:.1f} MB" if point.peak_bytes else ""
+        yield f"| {point.size:,} | {_ms(point.cpu_s)} | {times} | {_ms(point.longest_s)} | {memory} |"
         last = point.cpu_s
     if curve.stopped_at is not None:
-        yield f"| {curve.stopped_at:,} | ended, it took too long | | |"
+        yield f"| {curve.stopped_at:,} | ended, it took too long | | | |"
     if power := time_exponent(curve):
         yield f"\nThe CPU time grows with the power {power:.2f} of the length."
+    if power := memory_exponent(curve):
+        yield f"\nThe memory grows with the power {power:.2f} of the length."
 
 
 def _ms(seconds: float) -> str:

@@ -14,7 +14,7 @@ from vllm_harness.defects.entry import Defect
 from vllm_harness.scripted.standin import TOKENIZER_FILES
 
 STANDALONE = Path(__file__).with_name("standalone")
-_FIRST_CONSTANT = re.compile(r"^(?=[A-Z_]+ = )", re.MULTILINE)
+_FIRST_CONSTANT = re.compile(r"^(?=[A-Z_]+(?:, [A-Z_]+)* = )", re.MULTILINE)
 
 
 def filled(template: str, defect: Defect, how: str, constants: Mapping[str, Any], tokenizer: str) -> str:
