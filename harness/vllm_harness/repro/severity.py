@@ -33,6 +33,7 @@ _OF_MISMATCH: dict[MismatchCode, Severity] = {
     MismatchCode.ERROR: "error",
     MismatchCode.PARSERS_NOT_MADE: "error",
     MismatchCode.TIME_SUPERLINEAR: "delay",
+    MismatchCode.TIME_SUPERQUADRATIC: "delay",
     MismatchCode.MEMORY_SUPERLINEAR: "delay",
     MismatchCode.LOOP_BLOCKED: "delay",
 }

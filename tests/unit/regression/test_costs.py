@@ -54,6 +54,7 @@ def test_one_disturbed_figure_makes_no_finding() -> None:
 
 def test_a_steep_tail_is_a_finding_after_a_flat_start() -> None:
     assert codes(curve(lambda size: 0.01 + 1e-7 * size**2)) == ["time_superlinear"]
+    assert codes(curve(lambda size: 1e-11 * size**3)) == ["time_superquadratic"]
     assert codes(curve(lambda size: 0.01 + 1e-6 * size)) == []
 
 

@@ -16,7 +16,7 @@ import yaml
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.regression.cases.case import Case, CaseInput, CaseSet, Expected, Grown, Run, Topic
 from vllm_harness.regression.cases.meanings import Meanings
-from vllm_harness.scripted.dialects import DialectError, find_dialect, render
+from vllm_harness.scripted.dialects import Dialect, DialectError, find_dialect, render
 from vllm_harness.scripted.families import Family
 from vllm_harness.scripted.meaning import Meaning, ToolCall
 
@@ -213,7 +213,7 @@ def _pieces(family: Family, wanted: set[str]) -> dict[str, str]:
         return pieces
     if family.tool_parser is None:
         raise DialectError("the family has no tool parser", hint="leave the calls out")
-    call = _body(family, Meaning.of(calls=(_CALL,)))
+    call = _without_thoughts(dialect, _body(family, Meaning.of(calls=(_CALL,))))
     own = dialect.calls or (call[:1],)
     opened = min((marker for marker in own if marker in call), key=call.find, default=call[:1])
     to_value = call.partition(_PLACE)[0]
@@ -228,6 +228,12 @@ def _pieces(family: Family, wanted: set[str]) -> dict[str, str]:
         "between": call.partition(_PLACE)[2].rpartition("3")[0],
         "call": call.replace(_PLACE, "Paris"),
     }
+
+
+def _without_thoughts(dialect: Dialect, call: str) -> str:
+    """A call without the end of thoughts, which some formats want before it."""
+    ends = dialect.thoughts[1].strip() if dialect.thoughts else ""
+    return call.partition(ends)[2] if ends and ends in call else call
 
 
 def _body(family: Family, meaning: Meaning) -> str:

@@ -15,6 +15,8 @@ from vllm_harness.regression.results.cells import Cell
 from vllm_harness.regression.results.mismatches import Mismatch, MismatchCode
 
 MOST_EXPONENT = 1.3
+QUADRATIC = 2.5
+"""Above this, what is known to take the square of an answer's length does not explain it."""
 FITTED = 4
 """The longest lengths, and the fewest, that tell how a curve grows."""
 LEAST_S = 0.0005
@@ -50,7 +52,9 @@ def curve_mismatches(curve: Curve) -> tuple[Mismatch, ...]:
     """What is wrong with a curve; one that the deadline ended before it had enough lengths grows too fast."""
     time, memory = time_exponent(curve), memory_exponent(curve)
     found = []
-    if (curve.stopped_at is not None and len(curve.points) < FITTED) or (time or 0) > MOST_EXPONENT:
+    if (time or 0) > QUADRATIC:
+        found.append(MismatchCode.TIME_SUPERQUADRATIC)
+    elif (curve.stopped_at is not None and len(curve.points) < FITTED) or (time or 0) > MOST_EXPONENT:
         found.append(MismatchCode.TIME_SUPERLINEAR)
     if (memory or 0) > MOST_EXPONENT:
         found.append(MismatchCode.MEMORY_SUPERLINEAR)

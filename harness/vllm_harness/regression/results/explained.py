@@ -19,7 +19,7 @@ from vllm_harness.regression.cases.delivery import Delivery, DeliveryField, Shap
 from vllm_harness.regression.cases.groups import unforced
 from vllm_harness.regression.engines.plan import Engine, like_in_process
 from vllm_harness.regression.results.cells import Cell
-from vllm_harness.regression.results.mismatches import Mismatch, MismatchField
+from vllm_harness.regression.results.mismatches import Mismatch, MismatchCode, MismatchField
 from vllm_harness.scripted.families import REAL
 
 WITH_RUST = "0.33.0@0.32.0"
@@ -131,13 +131,16 @@ class Failure:
 
     @property
     def alternatives(self) -> Iterator[Failure]:
-        """The failure, and where a server streamed it, the same with its tokens in other cuts.
+        """The failure, and what is the same: a stream's with its tokens in other cuts, an error of a cost.
 
-        A server's API process that lags behind the engine, as under load, has several tokens in one delta.
+        A server's API process that lags behind the engine, as under load, has several tokens in one delta. An
+        answer that is measured fails as others do, in the canonical cases.
         """
         yield self
         if self.delivery.api is not None and self.delivery.is_streamed:
             yield replace(self, delivery=Delivery(Shape.RANDOM_CUTS))
+        if self.group == "cost" and self.mismatch.code is MismatchCode.ERROR:
+            yield from replace(self, group="canonical").alternatives
 
 
 @dataclass

@@ -169,7 +169,9 @@ def call_id_mismatches(ids: Sequence[str], answer: Answer) -> Mismatches:
 
 
 def cost_mismatches(answer: Answer) -> Mismatches:
-    """What is wrong with the cost of an answer that grows; nothing where it was not measured."""
+    """What is wrong with the cost of an answer that grows; nothing where a grammar lets no model say it."""
+    if answer.is_refused:
+        return ()
     if answer.error is not None:
         return (_error(answer),)
     return curve_mismatches(answer.curve) if answer.curve else ()

@@ -39,6 +39,7 @@ class MismatchCode(StrEnum):
     REASONING_TOKENS_MISCOUNTED = "reasoning_tokens_miscounted"
     GRAMMAR_NOT_ENFORCED = "grammar_not_enforced"
     TIME_SUPERLINEAR = "time_superlinear"
+    TIME_SUPERQUADRATIC = "time_superquadratic"
     MEMORY_SUPERLINEAR = "memory_superlinear"
     LOOP_BLOCKED = "loop_blocked"
     ERROR = "error"
@@ -93,6 +94,7 @@ TITLES: dict[MismatchCode, str] = {
     MismatchCode.REASONING_TOKENS_MISCOUNTED: "the usage counts another number of tokens of reasoning",
     MismatchCode.GRAMMAR_NOT_ENFORCED: "no grammar keeps the model from what the request rules out",
     MismatchCode.TIME_SUPERLINEAR: "the time grows faster than the answer",
+    MismatchCode.TIME_SUPERQUADRATIC: "the time grows faster than the square of the answer",
     MismatchCode.MEMORY_SUPERLINEAR: "the memory grows faster than the answer",
     MismatchCode.LOOP_BLOCKED: "one step blocks the event loop, and with it all other requests",
     MismatchCode.ERROR: "an error",
