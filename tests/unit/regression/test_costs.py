@@ -11,7 +11,7 @@ from vllm_harness.regression.cases.case import Case
 from vllm_harness.regression.cases.cost import BLOCKED_S, LONGEST, load_growing_answers
 from vllm_harness.regression.cases.groups import case_set
 from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.engines.answer import CostPoint, Curve
+from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve, ErrorCode
 from vllm_harness.regression.results.costs import (
     ORDINARY_TOKENS,
     blocked_at,
@@ -19,6 +19,7 @@ from vllm_harness.regression.results.costs import (
     memory_exponent,
     time_exponent,
 )
+from vllm_harness.regression.results.judge import cost_mismatches
 from vllm_harness.scripted.families import load_families
 
 SIZES = [256 << shift for shift in range(8)]
@@ -66,6 +67,19 @@ def test_a_deadline_is_a_finding_only_before_there_are_enough_lengths() -> None:
     points = curve(lambda size: 1e-5 * size).points
     assert codes(Curve(points=points[:2], stopped_at=SIZES[2])) == ["time_superlinear"]
     assert codes(Curve(points=points, stopped_at=LONGEST)) == []
+
+
+def test_what_a_grammar_refuses_is_no_finding() -> None:
+    refused = AnswerError(code=ErrorCode.GRAMMAR_REFUSED, message="No.")
+    assert cost_mismatches(Answer(family="any", error=refused)) == ()
+    failed = Answer(family="any", error=AnswerError(code="http_500"))
+    assert [str(each) for each in cost_mismatches(failed)] == ["error:http_500"]
+
+
+def test_calls_that_are_repeated_have_no_end_of_thoughts() -> None:
+    for family in ("glm47", "qwen3_json", "deepseek_v32"):
+        text = cases_of(family)["calls without an end"].input.text
+        assert text.count("</think>") == 1, "the end of the thoughts before them"
 
 
 def test_a_step_blocks_at_an_ordinary_length_only() -> None:

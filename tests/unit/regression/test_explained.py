@@ -80,6 +80,15 @@ def test_tokens_that_a_server_joined_are_explained_by_what_explains_other_cuts()
     assert [failure.delivery.code for _, _, failure in explained.unexplained] == ["chat:whole", "tokens_1"]
 
 
+def test_an_error_of_a_cost_is_explained_by_what_explains_it_elsewhere() -> None:
+    fails = known(groups=("canonical",), mismatches=("error:http_500", "time_superlinear"))
+    mismatches = {"chat:tokens_1": ("error:http_500", "time_superlinear")}
+    measured = cell("http", mismatches).model_copy(update={"group": "cost"})
+    explained = explain([fails], [measured])
+    assert explained.counts == {"lost": {("0.32.0", "http"): 1}}
+    assert [str(failure.mismatch) for _, _, failure in explained.unexplained] == ["time_superlinear"]
+
+
 def test_a_failure_of_rust_is_explained_by_a_defect_of_rust_alone() -> None:
     served = cell("http", {"chat:tokens_1": ("call_lost",)}).model_copy(update={"frontend": "rust"})
     assert explain([LOST], [served]).counts == {}
