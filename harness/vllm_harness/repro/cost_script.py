@@ -37,6 +37,7 @@ class ParsersAlone:
         tools: that a request offers.
         lengths: of the answer, each as runs.
         streamed: whether it is read token by token, not whole.
+        harmony: whether the parser is that of gpt-oss.
         files, tokenizer: as of `StandAlone`.
         plugin: the file with the tool parser, among the files; empty: vLLM's own.
     """
@@ -47,6 +48,7 @@ class ParsersAlone:
     tools: Sequence[Mapping[str, Any]]
     lengths: Sequence[Sequence[Run]]
     streamed: bool
+    harmony: bool
     files: Mapping[str, Any]
     tokenizer: str
     plugin: str = ""
@@ -67,6 +69,7 @@ def cost_script_of(defect: Defect, made: ParsersAlone) -> str:
         "TOOLS": list(made.tools),
         "LENGTHS": [list(runs) for runs in made.lengths],
         "STREAMED": made.streamed,
+        "HARMONY": made.harmony,
         "FILES": dict(made.files),
     }
     return filled("measure.py", defect, HOW, constants, made.tokenizer)
@@ -89,6 +92,7 @@ def _in_process(cost: CostCase, shown: Reproduction) -> ParsersAlone:
         tools=input_.tools,
         lengths=[folded(grown.text) for grown in lengths],
         streamed=Delivery.parse(shown.delivery).is_streamed,
+        harmony=family.form is None,
         files=files,
         tokenizer=tokenizer,
         plugin=PLUGIN if family.plugin else "",

@@ -28,6 +28,7 @@ def main():
         reasoning_parser_name=REASONING_PARSER,
         enable_auto_tools=TOOL_PARSER is not None,
         model_name="model",
+        **({"is_harmony": True} if HARMONY else {}),
     )
     print(f"the answer, {'token by token' if STREAMED else 'whole'}: {shown(LENGTHS[0])[:200]} ...")
     print("   tokens       CPU s   times the last   memory at most")
@@ -60,14 +61,17 @@ class Reading:
             **({"tools": TOOLS} if TOOLS else {}),
             **REQUEST,
         )
-        self.prompt = tokenizer.apply_chat_template(
-            self.request.messages,
-            tools=TOOLS or None,
-            add_generation_prompt=True,
-            tokenize=True,
-            return_dict=False,
-            **self.kwargs,
-        )
+        if HARMONY:
+            self.prompt = tokenizer.encode("<|start|>assistant", add_special_tokens=False)
+        else:
+            self.prompt = tokenizer.apply_chat_template(
+                self.request.messages,
+                tools=TOOLS or None,
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=False,
+                **self.kwargs,
+            )
 
     def cpu_s(self):
         """The CPU seconds that it takes, the least of two where they are few."""
