@@ -65,6 +65,7 @@ def start(folder):
     print("$ " + " ".join(command), flush=True)
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     environ = {**os.environ, **ENV, "PYTHONPATH": path, "REPRODUCE_SAYS": str(folder / "says.json")}
+    environ["TMPDIR"] = str(folder)  # vLLM leaves its sockets there
     with (folder / "server.log").open("wb") as log:
         return subprocess.Popen(command, env=environ, stdout=log, stderr=log, start_new_session=True)
 
