@@ -62,7 +62,7 @@ def curve_of(outcome: Reproduction) -> Curve:
 def printed_by(defect: Defect, shown: Reproduction, environment: Environment, folder: Path) -> str:
     """What a defect's script prints, run by vLLM's own Python."""
     script = folder / "reproduce.py"
-    script.write_text(alone(defect, shown, environment.describe()).script)
+    script.write_text(alone(defect, cost_of(defect), shown, environment.describe()).script)
     port = lease_port()
     try:
         done = subprocess.run(

@@ -41,6 +41,7 @@ from vllm_harness.repro.measured import (
     measure,
 )
 from vllm_harness.repro.run import (
+    case_or_cost_of,
     checked,
     entry_served,
     is_reproducible,
@@ -140,7 +141,7 @@ def _file(defects: Sequence[Defect], environments: Sequence[VllmUnderTest], as_m
             f"{defect.id} is not reproduced on {vllm.environment.describe()}: {measured.verdict}",
             hint="choose a version that shows it with --vllm",
         )
-    files = alone(defect, measured.outcome, vllm.environment.describe())
+    files = alone(defect, case_or_cost_of(defect), measured.outcome, vllm.environment.describe())
     return files.report if as_markdown else files.script
 
 

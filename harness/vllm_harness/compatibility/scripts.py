@@ -11,7 +11,7 @@ from vllm_harness.regression.engines.plan import like_in_process
 from vllm_harness.repro.alone import Alone, alone
 from vllm_harness.repro.measured import Measured
 from vllm_harness.repro.parser_cases import ServedCase
-from vllm_harness.repro.run import case_of, is_reproducible
+from vllm_harness.repro.run import case_or_cost_of
 from vllm_harness.repro.verdict import Reproduction
 
 
@@ -40,13 +40,15 @@ def exported(table: Compatibility, verdicts: Iterable[Measured]) -> Iterator[tup
     """
     reproduced = _latest(verdicts)
     for defect in table.defects.values():
-        if not is_reproducible(defect):
+        case = case_or_cost_of(defect)
+        if not defect.repro and not case:
             continue
-        served = None if defect.repro else case_of(defect)
-        found = reproduced.get(defect.id) or _entry(defect) or (served and _in_cells(table, defect, served))
+        found = reproduced.get(defect.id) or _entry(defect)
+        if not found and isinstance(case, ServedCase):
+            found = _in_cells(table, defect, case)
         if found:
             vllm, outcome = found
-            yield defect.id, Exported(alone(defect, outcome, f"vLLM {vllm}" if vllm else "vLLM"), vllm)
+            yield defect.id, Exported(alone(defect, case, outcome, f"vLLM {vllm}" if vllm else "vLLM"), vllm)
 
 
 def _latest(verdicts: Iterable[Measured]) -> Mapping[str, tuple[str, Reproduction]]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from vllm_harness.defects.entry import Defect
 from vllm_harness.repro.cost_script import ParsersAlone, cost_alone, cost_script_of
+from vllm_harness.repro.costs import CostCase
+from vllm_harness.repro.parser_cases import ServedCase
 from vllm_harness.repro.report import markdown
-from vllm_harness.repro.run import case_of, cost_of
 from vllm_harness.repro.script import script_of, stand_alone
 from vllm_harness.repro.verdict import Reproduction
 
@@ -25,16 +26,15 @@ class Alone:
     script: str
 
 
-def alone(defect: Defect, shown: Reproduction, environment: str) -> Alone:
+def alone(defect: Defect, case: ServedCase | CostCase | None, shown: Reproduction, environment: str) -> Alone:
     """The files of a defect.
 
     Args:
-        defect: with steps, with a case, or with one that grows.
+        defect: with steps, or with a case.
+        case: its case, where it has no steps.
         shown: the reproduction, which says in which case and delivery it showed.
         environment: the vLLM that showed it, in words.
     """
-    served = case_of(defect)
-    cost = None if defect.repro or served else cost_of(defect)
-    made = cost_alone(cost, shown) if cost else stand_alone(defect, served, shown)
+    made = cost_alone(case, shown) if isinstance(case, CostCase) else stand_alone(defect, case, shown)
     script = cost_script_of(defect, made) if isinstance(made, ParsersAlone) else script_of(defect, made)
     return Alone(markdown(defect, made, shown.answers, environment), script)

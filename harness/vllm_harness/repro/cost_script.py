@@ -12,15 +12,14 @@ from vllm_harness.defects.entry import Defect
 from vllm_harness.regression.cases.case import Run
 from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.engines.answer import Answer, Curve
-from vllm_harness.regression.engines.cost_over_http import LONG_ENV, REQUEST_S, long_args
+from vllm_harness.regression.engines.cost_over_http import LONG_ENV, REQUEST_S, limit_of, long_args
 from vllm_harness.regression.engines.exchanges import exchange_of
 from vllm_harness.repro.costs import CostCase
 from vllm_harness.repro.script import StandAlone, served_alone
-from vllm_harness.repro.template import filled, tokenizer_of
+from vllm_harness.repro.template import PLUGIN, filled, model_of
 from vllm_harness.repro.verdict import Reproduction
 from vllm_harness.scripted.families import entry_of
 
-PLUGIN = "tool_parser.py"
 _REPEATED = re.compile(r"(.{1,300}?)\1{3,}", re.DOTALL)
 HOW = """\
 It has vLLM's parsers read an answer at lengths that double, as its server does for each request, and prints
@@ -77,10 +76,7 @@ def cost_script_of(defect: Defect, made: ParsersAlone) -> str:
 
 def _in_process(cost: CostCase, shown: Reproduction) -> ParsersAlone:
     family, input_ = cost.family, cost.case.input
-    entry = entry_of(family)
-    assert entry.stand_in is not None
-    files, tokenizer = tokenizer_of(entry)
-    files["model/config.json"] = entry.stand_in.config
+    files, tokenizer = model_of(entry_of(family))
     if family.plugin:
         files[PLUGIN] = Path(family.plugin).read_text()
     curve = _curve(shown)
@@ -106,13 +102,12 @@ def _served(cost: CostCase, shown: Reproduction) -> StandAlone:
     curve = _curve(shown)
     assert curve is not None
     for grown, point in zip(input_.grown, curve.points, strict=False):
-        limit = {"max_tokens": point.size + point.size // 10 + 64}
-        body = exchange.body(input_.model_copy(update=limit), "Go on.")
+        limited = input_.model_copy(update={"max_tokens": limit_of(point.size)})
         steps.append(
             {
                 "method": "POST",
                 "path": exchange.path,
-                "body": {**body, "temperature": 0, **cost.family.request},
+                "body": {**exchange.body(limited, "Go on."), "temperature": 0, **cost.family.request},
                 "say": [[folded(grown.text)]],
                 "tokens": point.size,
                 "limit_s": REQUEST_S,

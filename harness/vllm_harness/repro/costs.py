@@ -77,10 +77,8 @@ def cost_case(defect: ParserDefect) -> CostCase | None:
         if selection.groups[0] == "cost":
             family = load_families()[selection.families[0]]
             for case in case_set("cost", family, load_meanings()).only({selection.case}).cases:
-                chosen = _deliveries(selection)
-                in_process = not any(each.api for each in chosen)
-                own = {"deliveries": chosen, "cpu_s": COST_S if in_process else None}
-                return CostCase(selection, family, replace(case, input=case.input.model_copy(update=own)))
+                input_ = case.input.model_copy(update={"deliveries": _deliveries(selection)})
+                return CostCase(selection, family, replace(case, input=input_))
     return None
 
 
@@ -101,7 +99,8 @@ def measure_on(
         why = f"parsers are driven in process from vLLM {OLDEST} on"
         yield from ((defect, Reproduction("not applicable", why)) for defect, _ in costs)
     else:
-        case_sets = [(each.family, [each.case.input]) for _, each in costs]
+        longer = {"cpu_s": COST_S}
+        case_sets = [(each.family, [each.case.input.model_copy(update=longer)]) for _, each in costs]
         for answers_of_one in measure_all(environment, case_sets):
             defect, each = costs[answers_of_one[0].case_set]
             yield defect, each.verdict_of(answers_of_one)

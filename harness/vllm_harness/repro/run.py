@@ -63,14 +63,15 @@ def jobs_of(defects: Iterable[Defect]) -> list[Job]:
     by_family: dict[tuple[str, Frontend], list[tuple[Defect, ServedCase]]] = {}
     by_place: dict[str, list[tuple[Defect, CostCase]]] = {}
     for defect in sorted(defects, key=lambda defect: defect.id):
+        found = case_or_cost_of(defect)
         if defect.repro:
             by_server.setdefault(_server_of(defect.repro), []).append(defect)
-        elif found := case_of(defect):
+        elif isinstance(found, ServedCase):
             key = found.family.name, found.selection.frontend
             by_family.setdefault(key, []).append((defect, found))
-        elif measured := cost_of(defect):
-            place = f"the cost of {measured.family.name}" if measured.is_served else IN_PROCESS
-            by_place.setdefault(place, []).append((defect, measured))
+        elif found:
+            place = f"the cost of {found.family.name}" if found.is_served else IN_PROCESS
+            by_place.setdefault(place, []).append((defect, found))
     steps = [Job(_named(key), key[2], steps=tuple(alike)) for key, alike in sorted(by_server.items())]
     cases = [
         Job(_named(("", name, frontend, (), ())), frontend, cases=tuple(alike))
@@ -82,7 +83,7 @@ def jobs_of(defects: Iterable[Defect]) -> list[Job]:
 
 def is_reproducible(defect: Defect) -> bool:
     """Whether requests to one server show it, or its parsers in process."""
-    return defect.repro is not None or case_of(defect) is not None or cost_of(defect) is not None
+    return defect.repro is not None or case_or_cost_of(defect) is not None
 
 
 def checked(defect: Defect) -> Defect:
@@ -205,6 +206,11 @@ def _holds(condition: str, answer: Json) -> bool:
         return jmespath.search(condition, answer) is True
     except jmespath.exceptions.JMESPathTypeError:
         return False
+
+
+def case_or_cost_of(defect: Defect) -> ServedCase | CostCase | None:
+    """What is requested or measured for a defect; None: its entry has steps of its own, or says neither."""
+    return None if defect.repro else case_of(defect) or cost_of(defect)
 
 
 def case_of(defect: Defect) -> ServedCase | None:

@@ -15,7 +15,7 @@ from vllm_harness.regression.engines.exchanges import exchange_of
 from vllm_harness.regression.engines.over_http import server_args
 from vllm_harness.repro.parser_cases import ServedCase
 from vllm_harness.repro.run import entry_served
-from vllm_harness.repro.template import STANDALONE, filled, tokenizer_of
+from vllm_harness.repro.template import PLUGIN, STANDALONE, filled, model_of
 from vllm_harness.repro.verdict import Reproduction
 from vllm_harness.scripted.book import Plain, Raw
 from vllm_harness.scripted.book_file import take_of
@@ -99,12 +99,8 @@ def served_alone(
     """What serves an entry's stand-in, with further flags and variables, and is asked these steps."""
     assert entry.stand_in is not None
     own = entry.flags("scripted", "cpu", frontend)
-    own_files, tokenizer = tokenizer_of(entry)
-    files: dict[str, Any] = {
-        "model/config.json": entry.stand_in.config,
-        "model/generation_config.json": entry.stand_in.generation_config,
-        **own_files,
-    }
+    files, tokenizer = model_of(entry)
+    files["model/generation_config.json"] = entry.stand_in.generation_config
     flags = [*own.args, *stand_in_args(entry), "--served-model-name", "model"]
     flags += ["--logits-processors", "reproduce_says:Says", *args]
     for index, flag in enumerate(flags):
@@ -112,8 +108,8 @@ def served_alone(
             files["chat_template.jinja"] = Path(flags[index + 1]).read_text()
             flags[index + 1] = f"{FOLDER}/chat_template.jinja"
         if flag == "--tool-parser-plugin":
-            files["tool_parser.py"] = Path(flags[index + 1]).read_text()
-            flags[index + 1] = f"{FOLDER}/tool_parser.py"
+            files[PLUGIN] = Path(flags[index + 1]).read_text()
+            flags[index + 1] = f"{FOLDER}/{PLUGIN}"
     variables = {**WANTED_ENV, **SERVER_ENV, **own.env, **FRONTEND_ENV[frontend], **env}
     return StandAlone(tuple(flags), variables, files, tokenizer, steps)
 

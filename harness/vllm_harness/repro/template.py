@@ -14,6 +14,8 @@ from vllm_harness.defects.entry import Defect
 from vllm_harness.scripted.standin import TOKENIZER_FILES
 
 STANDALONE = Path(__file__).with_name("standalone")
+PLUGIN = "tool_parser.py"
+"""The file with a tool parser that is not vLLM's own."""
 _FIRST_CONSTANT = re.compile(r"^(?=[A-Z_]+(?:, [A-Z_]+)* = )", re.MULTILINE)
 
 
@@ -35,14 +37,15 @@ def filled(template: str, defect: Defect, how: str, constants: Mapping[str, Any]
     return "\n".join([_heading(defect, how), f"{imports}{values}", chosen, rest])
 
 
-def tokenizer_of(entry: ModelEntry) -> tuple[dict[str, Any], str]:
-    """The files of a stand-in's tokenizer, by their path in the folder, or else its hub id."""
+def model_of(entry: ModelEntry) -> tuple[dict[str, Any], str]:
+    """The files of a stand-in, by path, and the hub id of its tokenizer; empty where that is among them."""
     assert entry.stand_in is not None
+    config = {"model/config.json": entry.stand_in.config}
     folder = Path(entry.stand_in.tokenizer)
     if not folder.is_absolute():
-        return {}, entry.hub.id
+        return config, entry.hub.id
     there = (folder / name for name in TOKENIZER_FILES)
-    return {f"model/{path.name}": _content(path) for path in there if path.exists()}, ""
+    return config | {f"model/{path.name}": _content(path) for path in there if path.exists()}, ""
 
 
 def _content(path: Path) -> Any:
@@ -54,7 +57,7 @@ def _heading(defect: Defect, how: str) -> str:
     title = defect.title.replace("\\", "\\\\").replace('"""', "'''")
     return (
         f'"""{title}.\n\n'
-        f"    python reproduce.py      # with the Python that has vLLM; a CPU will do\n\n"
+        "    python reproduce.py      # with the Python that has vLLM; a CPU will do\n\n"
         f'{how}\n"""\n'
     )
 

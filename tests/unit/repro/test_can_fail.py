@@ -14,7 +14,7 @@ from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.engines.answer import Answer, AnswerError, Call, CostPoint, Curve, ErrorCode
 from vllm_harness.repro.costs import CostCase
 from vllm_harness.repro.parser_cases import ServedCase
-from vllm_harness.repro.run import case_of, cost_of, verdict_of
+from vllm_harness.repro.run import case_of, case_or_cost_of, verdict_of
 from vllm_harness.scripted.meaning import ToolCall
 
 REFUSED: dict[str, Any] = {
@@ -44,6 +44,11 @@ def served() -> Iterator[tuple[Defect, ServedCase]]:
 SERVED = list(served())
 
 
+def shows_by_an_error(defect: Defect) -> bool:
+    """Whether an exception may be what shows it."""
+    return any(code.startswith("error") for each in defect.failures for code in each.mismatches)
+
+
 def test_a_right_answer_is_fixed() -> None:
     verdicts = {
         defect.id: found.verdict_of(
@@ -61,7 +66,7 @@ def test_a_refused_request_is_another_failure() -> None:
             [answer_of(case, each, error=error) for case in found.cases for each in found.deliveries]
         ).verdict
         for defect, found in SERVED
-        if not any(code.startswith("error") for each in defect.failures for code in each.mismatches)
+        if not shows_by_an_error(defect)
     }
     assert {each: verdict for each, verdict in verdicts.items() if verdict != "other failure"} == {}
 
@@ -69,7 +74,7 @@ def test_a_refused_request_is_another_failure() -> None:
 def costs() -> Iterator[tuple[Defect, CostCase]]:
     """The defects of what an answer costs."""
     for defect in DEFECTS.values():
-        if not defect.repro and not case_of(defect) and (found := cost_of(defect)):
+        if isinstance(found := case_or_cost_of(defect), CostCase):
             yield defect, found
 
 
@@ -93,7 +98,7 @@ def test_a_curve_decides(power: int, verdict: str) -> None:
             [answer_of(found.case, each, curve=Curve(points=points)) for each in found.deliveries]
         ).verdict
         for defect, found in COSTS
-        if not any(code.startswith("error") for each in defect.failures for code in each.mismatches)
+        if not shows_by_an_error(defect)
     }
     assert {each: found for each, found in verdicts.items() if found != verdict} == {}
 

@@ -23,12 +23,12 @@ from vllm_harness.repro.draft import as_yaml, from_capture, from_cell, from_test
 from vllm_harness.repro.export import export
 from vllm_harness.repro.measured import Measured
 from vllm_harness.repro.report import markdown
-from vllm_harness.repro.run import case_of, cost_of, is_reproducible
+from vllm_harness.repro.run import case_of, case_or_cost_of, cost_of, is_reproducible
 from vllm_harness.repro.script import script_of, stand_alone
 from vllm_harness.repro.verdict import Reproduction
 
 REPRODUCIBLE = [defect for defect in load_defects().values() if is_reproducible(defect)]
-MEASURED = [defect for defect in REPRODUCIBLE if not defect.repro and not case_of(defect)]
+MEASURED = [defect for defect in REPRODUCIBLE if isinstance(case_or_cost_of(defect), CostCase)]
 REQUESTED = [defect for defect in REPRODUCIBLE if defect not in MEASURED]
 ONE_OF_EACH_COST = {
     (each.failures[0].deliveries, each.failures[0].mismatches): each for each in MEASURED
@@ -92,7 +92,7 @@ def test_a_script_is_python_that_has_all_it_needs(defect: Defect) -> None:
 def test_a_script_that_measures_has_the_lengths_that_were_measured(defect: Defect) -> None:
     cost = cost_of(defect)
     assert cost
-    values = constants_of(alone(defect, measured(defect), "release vllm 0.32.0").script)
+    values = constants_of(alone(defect, cost_of(defect), measured(defect), "release vllm 0.32.0").script)
     if cost.is_served:
         lengths = [step["say"][0][0] for step in values["STEPS"]]
         assert [step["tokens"] for step in values["STEPS"]] == [len(each.text) for each in grown_of(cost, 4)]
@@ -118,7 +118,7 @@ def test_what_is_repeated_is_told_once() -> None:
 
 def test_a_report_of_a_cost_has_its_curve() -> None:
     defect = load_defects()["hermes-reads-all-calls-anew"]
-    text = alone(defect, measured(defect), "release vllm 0.32.0").report
+    text = alone(defect, cost_of(defect), measured(defect), "release vllm 0.32.0").report
     for part in (
         "the tool parser `hermes`",
         "token by token",

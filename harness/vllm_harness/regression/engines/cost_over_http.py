@@ -68,6 +68,11 @@ def long_args(family: Family) -> tuple[str, ...]:
     return ARGS if family.form is None else (*ARGS, "--hf-overrides", OVERRIDES)
 
 
+def limit_of(tokens: int) -> int:
+    """The `max_tokens` of an answer of so many, which comes to its end; Messages must have one."""
+    return tokens + tokens // 10 + 64
+
+
 class WaitingClient:
     """Another client of a server: asks for its version again and again, and notes how long it waited.
 
@@ -138,9 +143,14 @@ def measure_served(
     Raises:
         StartupError: the server does not start.
     """
-    long = {"args": long_args(family), "env": LONG_ENV}
-    entry = entry_of(family)
-    with served_by(entry, lane="scripted", vllm=environment, frontend=frontend, **long) as server:
+    with served_by(
+        entry_of(family),
+        lane="scripted",
+        vllm=environment,
+        args=long_args(family),
+        env=LONG_ENV,
+        frontend=frontend,
+    ) as server:
         growing = [
             each
             for input_ in inputs
@@ -295,8 +305,7 @@ def _lengths(server: RemoteServer, input_: CaseInput) -> Iterator[_Length]:
         if tokens > most:
             return
         name, tools = f"{input_.name}, length {number}", input_.tools[: grown.tools]
-        limit = tokens + tokens // 10 + 64  # Messages must have one
-        own = {"name": name, "text": grown.text, "tools": tools, "max_tokens": limit, "grown": ()}
+        own = {"name": name, "text": grown.text, "tools": tools, "max_tokens": limit_of(tokens), "grown": ()}
         yield _Length(tokens, grown.tools or tokens, input_.model_copy(update=own))
 
 

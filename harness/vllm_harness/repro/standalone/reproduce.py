@@ -30,12 +30,13 @@ def main():
                     sending.start()
                     waiting.append(sending)
                     time.sleep(1)
-                else:
+                elif "tokens" in step:
                     before = cpu_s(server)
                     answer_to(number, answers, Path(folder))
-                    if "tokens" in step:
-                        costs.append((step["tokens"], cpu_s(server) - before))
-                        show_cost(costs, answers[number])
+                    costs.append((step["tokens"], cpu_s(server) - before))
+                    show_cost(costs, answers[number])
+                else:
+                    answer_to(number, answers, Path(folder))
             for sending in waiting:
                 sending.join()
             for step, answer in zip(STEPS, answers, strict=True):
