@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from vllm_harness.configuration.model_entries import Frontend
+from vllm_harness.defects.registry import load_defects
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError
@@ -30,8 +31,8 @@ from vllm_harness.regression.engines.over_http import (
 )
 from vllm_harness.regression.engines.plan import Engine
 from vllm_harness.regression.results.cells import CaseResult, Cell, RegressionRun
-from vllm_harness.regression.results.costs import curve_mismatches
 from vllm_harness.regression.results.curves import not_measured
+from vllm_harness.regression.results.explained import has_unexplained_cost, parser_defects
 from vllm_harness.regression.results.judge import judge, meaning_mismatches
 from vllm_harness.regression.results.mismatches import Mismatch
 from vllm_harness.scripted.families import Family, entry_of
@@ -259,13 +260,10 @@ def _measured(batch: Batch, cases: CaseSet) -> Iterator[Answer]:
     kept.begin(known)
     yield from known
     if left := list(not_measured(cases.inputs, known)):
-        for answer in measure_served(vllm.environment, family, left, _has_mismatch, frontend=vllm.frontend):
+        is_news = partial(has_unexplained_cost, parser_defects(load_defects()), cases, vllm.frontend)
+        for answer in measure_served(vllm.environment, family, left, is_news, frontend=vllm.frontend):
             kept.add(answer)
             yield answer
-
-
-def _has_mismatch(answer: Answer) -> bool:
-    return answer.curve is not None and bool(curve_mismatches(answer.curve))
 
 
 def cell_of(

@@ -57,8 +57,8 @@ than any of its steps takes: what else the machine does may add to a wait, and t
 """
 PAUSE_S = 0.01
 """Between two requests of the other client."""
-AT_ONCE = 8
-"""Answers that grow at the same time: with more, a server computes longer than its engine."""
+AT_ONCE = 16
+"""Answers that grow at the same time; with more, a server falls far behind its engine."""
 REQUEST_S = 600.0
 """Until an answer that is measured must have come: one of 64k tokens can take minutes."""
 
@@ -128,15 +128,15 @@ def measure_served(
 ) -> Iterator[Answer]:
     """Requests a family's growing answers over HTTP, and gives the curve of each as it comes.
 
-    What counts is the CPU time of the steps that the tasks of a request take on the event loop. Several grow
-    at the same time; one that mismatches is measured again alone, with another client that waits, and only
-    that curve counts.
+    What counts is the CPU time of the steps that the tasks of a request take on the event loop. Many grow at
+    the same time, which makes some figures larger; one that mismatches is measured again alone, with another
+    client that waits, and only that curve counts.
 
     Args:
         environment: whose vLLM serves.
         family: whose model is served.
         inputs: of cases that grow, their deliveries those of an API.
-        mismatches: tells which curves are measured alone.
+        mismatches: tells which are measured again: those with something wrong that is not known.
         frontend: which of vLLM's HTTP front ends answers; that in Rust has no Responses, and no such tasks:
             there, the CPU time of its process counts, of one answer at a time.
 
@@ -162,7 +162,7 @@ def measure_served(
         if frontend == "python":
             for each, answer in measurer.together(growing):
                 go_on()  # or its server has been ended, and the answer says nothing
-                if answer.error is not None or mismatches(answer):
+                if mismatches(answer):
                     alone.append(each)
                 else:
                     yield answer
