@@ -69,6 +69,15 @@ def test_a_deadline_is_a_finding_only_before_there_are_enough_lengths() -> None:
     assert codes(Curve(points=points, stopped_at=LONGEST)) == []
 
 
+def test_a_curve_that_leaps_is_a_finding_though_few_lengths_tell() -> None:
+    leaping = [1e-4, 1e-4, 2e-4, 4e-4, 0.6]
+    measured = zip(SIZES, leaping, strict=False)
+    points = tuple(CostPoint(size=size, cpu_s=cpu_s, longest_s=0.001) for size, cpu_s in measured)
+    assert codes(Curve(points=points)) == ["time_superlinear"]
+    assert codes(Curve(points=points[:4], stopped_at=SIZES[4])) == ["time_superlinear"]
+    assert codes(Curve(points=points[:4])) == []
+
+
 def test_what_a_grammar_refuses_is_no_finding() -> None:
     refused = AnswerError(code=ErrorCode.GRAMMAR_REFUSED, message="No.")
     assert cost_mismatches(Answer(family="any", error=refused)) == ()

@@ -21,14 +21,24 @@ FITTED = 4
 """The longest lengths, and the fewest, that tell how a curve grows."""
 LEAST_S = 0.0005
 """What takes less is too short to be told from noise."""
+MUCH = 100
+"""Times as much as that: what the longest answer of a curve takes whose other lengths need not tell."""
 LEAST_BYTES = 100_000
 ORDINARY_TOKENS = 16384
 """An answer of so many tokens is one that servers give every day."""
 
 
 def time_exponent(curve: Curve) -> float | None:
-    """The k for which the CPU time grows as the k-th power of the size; None: too few lengths tell."""
-    return _exponent((point.size, point.cpu_s) for point in curve.points if point.cpu_s >= LEAST_S)
+    """The k for which the CPU time grows as the k-th power of the size; None: too few lengths tell.
+
+    Where the longest takes much, fewer do: the others then count as the least that tells, so that the time
+    grows at least so fast.
+    """
+    figures = [(point.size, point.cpu_s) for point in curve.points]
+    told = [(size, cpu_s) for size, cpu_s in figures if cpu_s >= LEAST_S]
+    if len(told) < FITTED and figures and figures[-1][1] >= MUCH * LEAST_S:
+        told = [(size, max(cpu_s, LEAST_S)) for size, cpu_s in figures]
+    return _exponent(told)
 
 
 def memory_exponent(curve: Curve) -> float | None:
@@ -49,12 +59,12 @@ def _exponent(figures: Iterable[tuple[float, float]]) -> float | None:
 
 
 def curve_mismatches(curve: Curve) -> tuple[Mismatch, ...]:
-    """What is wrong with a curve; one that the deadline ended before it had enough lengths grows too fast."""
+    """What is wrong with a curve; one that the deadline ended before enough lengths told grows too fast."""
     time, memory = time_exponent(curve), memory_exponent(curve)
     found = []
     if (time or 0) > QUADRATIC:
         found.append(MismatchCode.TIME_SUPERQUADRATIC)
-    elif (curve.stopped_at is not None and len(curve.points) < FITTED) or (time or 0) > MOST_EXPONENT:
+    elif (curve.stopped_at is not None and time is None) or (time or 0) > MOST_EXPONENT:
         found.append(MismatchCode.TIME_SUPERLINEAR)
     if (memory or 0) > MOST_EXPONENT:
         found.append(MismatchCode.MEMORY_SUPERLINEAR)
