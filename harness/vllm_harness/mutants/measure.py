@@ -63,7 +63,7 @@ def texts_of(suites: Suites) -> dict[str, str]:
         texts, log = Path(name) / "texts", Path(name) / "log"
         code = suites.run(COLLECTING, Path(name), {COLLECTED: str(texts)}, log)
         _check(code, log, "the tests were not collected")
-        found = map(TestText.model_validate_json, texts.read_text().splitlines())
+        found = map(TestText.model_validate_json, texts.read_bytes().splitlines())
         return {test.test: test.text for test in found}
 
 

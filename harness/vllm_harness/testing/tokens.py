@@ -34,7 +34,7 @@ def write(records: Iterable[TokenRecord], path: Path) -> None:
 def read(path: Path) -> list[TokenRecord]:
     """A recording. Raises UsageError where the file is none."""
     try:
-        return [TokenRecord.model_validate_json(line) for line in path.read_text().splitlines()]
+        return [TokenRecord.model_validate_json(line) for line in path.read_bytes().splitlines()]
     except (OSError, ValidationError) as error:
         raise UsageError(
             f"{path} is no token recording: {error}", hint="record one with --vllm-record-tokens DIR"

@@ -210,8 +210,9 @@ def test_a_file_is_found_on_the_other_lane(tmp_path: Path) -> None:
     live = file_in(tmp_path, test.format("live-m", "x y/1"), "live-m")
     assert live == file_in(tmp_path, test.format("scripted-m", "x y/1"), "scripted-m")
     assert live != file_in(tmp_path, test.format("live-m", "x y/2"), "live-m")
-    write([record(completion({}), tokens=[[1, 2]])], live)
-    assert read(live) == [record(completion({}), tokens=[[1, 2]])]
+    separated = {"said": "one\u2028two\x85three"}
+    write([record(separated, tokens=[[1, 2]])], live)
+    assert read(live) == [record(separated, tokens=[[1, 2]])]
     live.write_text("{}\n")
     with pytest.raises(UsageError, match="is no token recording"):
         read(live)

@@ -191,12 +191,12 @@ def make_mutants(
     return sorted(chosen, key=lambda mutant: (mutant.line, mutant.operator))
 
 
-def _made(path: Path, progress: Callable[[str], None]) -> str:
+def _made(path: Path, progress: Callable[[str], None]) -> bytes:
     """All mutants of a file, a line each; kept in the cache, since they take minutes for a long file."""
     code = hashlib.sha256(path.read_bytes() + _MAKER.read_bytes()).hexdigest()[:16]
     kept = cache_dir() / "library-mutants" / f"{PACKAGE.replace('==', '-')}-{path.stem}-{code}.jsonl"
     if kept.exists():
-        return kept.read_text()
+        return kept.read_bytes()
     folder = package_folder(PACKAGE, sys.executable, platform.python_version(), progress)
     with locked_for_making(kept, progress):
         if not kept.exists():
@@ -210,7 +210,7 @@ def _made(path: Path, progress: Callable[[str], None]) -> str:
             with half_made(kept) as half:
                 (half / kept.name).write_text(maker.stdout)
                 (half / kept.name).rename(kept)
-    return kept.read_text()
+    return kept.read_bytes()
 
 
 def module_of(file: str) -> str:
