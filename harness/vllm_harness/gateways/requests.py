@@ -15,7 +15,7 @@ from vllm_harness.scenarios.transports.messages import MESSAGES
 from vllm_harness.scenarios.transports.responses import WITH_HISTORY, WITH_STATE
 from vllm_harness.scenarios.transports.transport import Ask, Said, Sent, Transport
 
-MAX_TOKENS = 400
+MAX_TOKENS = 600
 _OF_LEAVERS = 3000
 _PLACE = {"city": {"type": "string"}, "unit": {"type": "string"}}
 _BY_CASE = (Output(output="as the case says"),)
