@@ -12,8 +12,6 @@ from vllm_harness.environments.spec import Environment
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.regression.cases.case import Case
 from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.cases.groups import case_set
-from vllm_harness.regression.cases.meanings import load_meanings
 from vllm_harness.regression.engines.answer import Answer, Curve
 from vllm_harness.regression.engines.cost import measure_all
 from vllm_harness.regression.engines.cost_over_http import measure_served
@@ -22,6 +20,7 @@ from vllm_harness.regression.engines.plan import DELIVERIES
 from vllm_harness.regression.results.costs import memory_exponent, time_exponent
 from vllm_harness.regression.results.explained import Failure, FailureSelection, ParserDefect
 from vllm_harness.regression.results.judge import cost_mismatches, judge
+from vllm_harness.repro.parser_cases import cases_of
 from vllm_harness.repro.verdict import Reproduction
 from vllm_harness.scripted.families import Family, load_families
 
@@ -74,9 +73,11 @@ class CostCase:
 def cost_case(defect: ParserDefect) -> CostCase | None:
     """What is measured for a defect; None: its entry is not about what an answer costs."""
     for selection in defect.selections:
-        if selection.groups[0] == "cost":
-            family = load_families()[selection.families[0]]
-            for case in case_set("cost", family, load_meanings()).only({selection.case}).cases:
+        if selection.groups[0] != "cost":
+            continue
+        family = load_families()[selection.families[0]]
+        for case in cases_of("cost", family.name):
+            if case.name == selection.case:
                 input_ = case.input.model_copy(update={"deliveries": _deliveries(selection)})
                 return CostCase(selection, family, replace(case, input=input_))
     return None

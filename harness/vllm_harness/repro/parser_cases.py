@@ -109,7 +109,7 @@ def served_case(defect: ParserDefect) -> ServedCase | None:
     """What is requested for a defect; None: its entry names no case that there is, but for what it costs."""
     for selection in defect.selections:
         for group in selection.groups:
-            for case in () if group == "cost" else _cases(group, selection.families[0]):
+            for case in () if group == "cost" else cases_of(group, selection.families[0]):
                 if case.name == selection.case:
                     return _served(selection, group, case)
     return None
@@ -234,5 +234,6 @@ def _with_first(chosen: Iterable[Delivery], case: Case) -> tuple[Delivery, ...]:
 
 
 @cache
-def _cases(group: Group, family: str) -> tuple[Case, ...]:
+def cases_of(group: Group, family: str) -> tuple[Case, ...]:
+    """The cases of a group for a family, by its name."""
     return case_set(group, load_families()[family], load_meanings()).cases

@@ -30,9 +30,6 @@ from vllm_harness.repro.verdict import Reproduction
 REPRODUCIBLE = [defect for defect in load_defects().values() if is_reproducible(defect)]
 MEASURED = [defect for defect in REPRODUCIBLE if isinstance(case_or_cost_of(defect), CostCase)]
 REQUESTED = [defect for defect in REPRODUCIBLE if defect not in MEASURED]
-ONE_OF_EACH_COST = {
-    (each.failures[0].deliveries, each.failures[0].mismatches): each for each in MEASURED
-}.values()
 ONE_OF_EACH = {(each.repro and each.repro.model, each.families[:1]): each for each in REQUESTED}.values()
 
 
@@ -88,11 +85,11 @@ def test_a_script_is_python_that_has_all_it_needs(defect: Defect) -> None:
     assert "--logits-processors" in values["FLAGS"]
 
 
-@pytest.mark.parametrize("defect", ONE_OF_EACH_COST, ids=lambda defect: defect.id)
+@pytest.mark.parametrize("defect", MEASURED, ids=lambda defect: defect.id)
 def test_a_script_that_measures_has_the_lengths_that_were_measured(defect: Defect) -> None:
     cost = cost_of(defect)
     assert cost
-    values = constants_of(alone(defect, cost_of(defect), measured(defect), "release vllm 0.32.0").script)
+    values = constants_of(alone(defect, cost, measured(defect), "release vllm 0.32.0").script)
     if cost.is_served:
         lengths = [step["say"][0][0] for step in values["STEPS"]]
         assert [step["tokens"] for step in values["STEPS"]] == [len(each.text) for each in grown_of(cost, 4)]
@@ -102,7 +99,7 @@ def test_a_script_that_measures_has_the_lengths_that_were_measured(defect: Defec
     texts = ["".join(text * count for text, count in runs) for runs in lengths]
     assert texts == [each.text for each in grown_of(cost, len(texts))]
     assert len(texts) == (len(cost.case.input.grown) if is_error(defect) else 4 + (not cost.is_served))
-    assert "model/tokenizer.json" in values["FILES"] or cost.family.form is None
+    assert ("model/tokenizer.json" in values["FILES"]) is (cost.family.form is not None)
 
 
 def grown_of(cost: CostCase, count: int) -> tuple[Grown, ...]:
