@@ -21,8 +21,8 @@ FITTED = 4
 """The longest lengths, and the fewest, that tell how a curve grows."""
 LEAST_S = 0.0005
 """What takes less is too short to be told from noise."""
-MUCH = 100
-"""Times as much as that: what the longest answer of a curve takes whose other lengths need not tell."""
+MUCH_S = 0.05
+"""Where the longest answer of a curve takes so much, the other lengths need not tell."""
 LEAST_BYTES = 100_000
 ORDINARY_TOKENS = 16384
 """An answer of so many tokens is one that servers give every day."""
@@ -36,7 +36,7 @@ def time_exponent(curve: Curve) -> float | None:
     """
     figures = [(point.size, point.cpu_s) for point in curve.points]
     told = [(size, cpu_s) for size, cpu_s in figures if cpu_s >= LEAST_S]
-    if len(told) < FITTED and figures and figures[-1][1] >= MUCH * LEAST_S:
+    if len(told) < FITTED and figures and figures[-1][1] >= MUCH_S:
         told = [(size, max(cpu_s, LEAST_S)) for size, cpu_s in figures]
     return _exponent(told)
 
