@@ -11,9 +11,9 @@ from pydantic import model_validator
 
 from tests.case_files import FOLDER
 from tests.regression.asks import Ask
+from vllm_harness.extras.mutants.mutant import HandMutant, changed_text, load_by_hand
 from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.strict import StrictModel
-from vllm_harness.mutants.mutant import HandMutant, changed_text, load_by_hand
 from vllm_harness.protocol.rules import RULES
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import load_defects
+from vllm_harness.defects.repro.alone import alone
+from vllm_harness.defects.repro.run import cost_of, jobs_of, run_job
+from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.environments import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.regression.engines.answer import Answer, CostPoint, Curve
-from vllm_harness.repro.alone import alone
-from vllm_harness.repro.run import cost_of, jobs_of, run_job
-from vllm_harness.repro.verdict import Reproduction
 from vllm_harness.server.leases.ports import lease_port
 from vllm_harness.server.progress import NoProgress
 

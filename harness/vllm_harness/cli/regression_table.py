@@ -13,7 +13,6 @@ from vllm_harness.defects.entry import Defect
 from vllm_harness.regression.cases.case import GROUPS, Group
 from vllm_harness.regression.cases.cost import BLOCKED_S
 from vllm_harness.regression.engines.plan import Engine
-from vllm_harness.regression.mutation.coverage import FileCoverage
 from vllm_harness.regression.results.cells import CaseVerdict, Cell
 from vllm_harness.regression.results.compare import (
     Baseline,
@@ -316,30 +315,6 @@ def show_smallest_failures(console: Console, found: Sequence[SmallestFailure], f
     _show_titles(console, (failure.mismatch for failure in found))
     console.print("these are the smallest of each kind; to run such a file:")
     console.print("  --parsers FAMILY --cases canonical --meanings FILE")
-
-
-def show_coverage(console: Console, files: Sequence[FileCoverage]) -> None:
-    """Prints which lines of vLLM's files ran, and the reasons for those that did not."""
-    rows = []
-    for file in files:
-        branches = "-" if file.branches is None else f"{file.branches:.0f} %"
-        families = file.families[:3] + (("...",) if len(file.families) > 3 else ())
-        shares = (f"{file.lines:.0f} %", f"{file.explained:.0f} %", branches, str(file.statements))
-        rows.append((file.name, *shares, ", ".join(families), file.missing))
-    headings = ("file", "lines", "or reason", "branches", "of", "run by", "did not run, and has no reason")
-    show_table(console, headings, rows, headings[1:5])
-    for reason in dict.fromkeys(reason for file in files for reason in file.reasons):
-        console.print(f"{sum(file.reasons.get(reason, 0) for file in files)} lines: {reason}")
-    statements = sum(file.statements for file in files)
-    covered = sum(file.statements * file.lines for file in files) / statements
-    at_90, with_reasons = (
-        sum(file.lines >= 90 for file in files),
-        sum(file.explained >= 90 for file in files),
-    )
-    console.print(f"{covered:.1f} % of {statements} lines")
-    console.print(
-        f"{at_90} of {len(files)} files at 90 % or more, {with_reasons} with the lines that have a reason"
-    )
 
 
 def show_explained(

@@ -16,8 +16,8 @@ from vllm_harness.defects.registry import load_defects
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError
-from vllm_harness.executors.shard import Executor, Needs, Preparation, Say, Shard
-from vllm_harness.executors.this_machine import ThisMachine
+from vllm_harness.machine.shard import Executor, Needs, Preparation, Say, Shard
+from vllm_harness.machine.this_machine import ThisMachine
 from vllm_harness.regression.cases.case import Case, CaseInput, CaseSet, Topic, short_digest
 from vllm_harness.regression.cases.delivery import Delivery, DeliveryField
 from vllm_harness.regression.engines.answer import Answer, AnswerError, ErrorCode

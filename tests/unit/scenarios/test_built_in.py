@@ -12,9 +12,9 @@ from vllm_harness.cli.main import app
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.endpoint import Endpoint
 from vllm_harness.errors import UsageError
-from vllm_harness.load.driving import Load
-from vllm_harness.load.keeping import Keeper
-from vllm_harness.load.plan import Plan
+from vllm_harness.extras.load.driving import Load
+from vllm_harness.extras.load.keeping import Keeper
+from vllm_harness.extras.load.plan import Plan
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.course import Course
