@@ -27,7 +27,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
 from tests.own_server import OwnServer
 from vllm_harness.defects.registry import known_deviations
-from vllm_harness.endpoint import tls
+from vllm_harness.exchange.endpoint import tls
 from vllm_harness.protocol import (
     ChatAccumulator,
     Finding,

@@ -16,7 +16,7 @@ from vllm_harness.cassettes.format import Cassette, Exchange, Recorded
 from vllm_harness.cassettes.new_ids import NewIds
 from vllm_harness.cassettes.recording import of_reply
 from vllm_harness.defects.registry import Defects, known_deviations
-from vllm_harness.endpoint import tls
+from vllm_harness.exchange.endpoint import tls
 from vllm_harness.files.redaction import REDACTED
 from vllm_harness.protocol import Finding, apply_known
 from vllm_harness.protocol.bodies import placed_as_in_stream

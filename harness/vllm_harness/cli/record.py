@@ -25,8 +25,8 @@ from vllm_harness.cli.served import (
     served_for,
     with_server_options,
 )
-from vllm_harness.endpoint import attach
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.endpoint import attach
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.reading import find_scenario, read_scenario

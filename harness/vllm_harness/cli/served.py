@@ -23,7 +23,7 @@ from vllm_harness.cli.options import (
     environment,
 )
 from vllm_harness.configuration.model_entries import Lane, ModelEntry, load_models
-from vllm_harness.endpoint import attach
+from vllm_harness.exchange.endpoint import attach
 from vllm_harness.files.redaction import SHORTEST, Redactor, secret_values
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers

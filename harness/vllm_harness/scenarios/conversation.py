@@ -11,7 +11,7 @@ import httpx
 import requests
 
 from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.endpoint import Endpoint, ask, tls
+from vllm_harness.exchange.endpoint import Endpoint, ask, tls
 from vllm_harness.protocol import validate_conversation
 from vllm_harness.protocol.core.differences import common_length
 from vllm_harness.protocol.core.findings import brief

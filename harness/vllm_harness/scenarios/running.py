@@ -10,8 +10,8 @@ from functools import partial
 
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.defects.registry import Defects, known_deviations, load_defects
-from vllm_harness.endpoint import API_PATHS
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.endpoint import API_PATHS
 from vllm_harness.protocol import apply_known
 from vllm_harness.scenarios import judging, prompts, tied
 from vllm_harness.scenarios.conversation import Served, converse

@@ -17,7 +17,7 @@ import pytest
 import requests
 from pydantic import JsonValue
 
-from vllm_harness.endpoint import API_PATHS, Endpoint, ask
+from vllm_harness.exchange.endpoint import API_PATHS, Endpoint, ask
 from vllm_harness.runs.folder import REDACTED, RunWriter
 from vllm_harness.runs.records import Arrival, Exchange, Generation, LogLines
 from vllm_harness.scripted.in_server import vllm_harness_names as names

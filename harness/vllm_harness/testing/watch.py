@@ -19,7 +19,7 @@ import httpx
 import httpx2
 import requests
 
-from vllm_harness.endpoint import LOCAL_HOSTS
+from vllm_harness.exchange.endpoint import LOCAL_HOSTS
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 
 _UNSEEN = (names.CONTROL_PATH, "/health")

@@ -7,7 +7,7 @@ from vllm_harness.cassettes.format import Cassette, Exchange, Recorded, Request,
 from vllm_harness.cassettes.new_ids import NewIds
 from vllm_harness.cassettes.replaying import Played, as_cassette, objections
 from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.endpoint import Endpoint
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.scenarios.conversation import Served
 
 ENTRY = load_models().get("qwen3")

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from vllm_harness.cli.main import app
 from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.endpoint import Endpoint
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.extras.load.driving import Load
 from vllm_harness.extras.load.keeping import Keeper
 from vllm_harness.extras.load.plan import Plan

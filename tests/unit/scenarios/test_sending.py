@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.endpoint import Endpoint
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.running import run, transports_of

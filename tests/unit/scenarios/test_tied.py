@@ -9,7 +9,7 @@ import pytest
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import DefectsError, load_defects
-from vllm_harness.endpoint import Endpoint
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.scenarios import tied
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario

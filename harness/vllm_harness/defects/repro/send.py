@@ -14,7 +14,7 @@ from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.defects.entry import Step
 from vllm_harness.defects.repro.answer import document
 from vllm_harness.defects.repro.references import filled
-from vllm_harness.endpoint import Endpoint, tls
+from vllm_harness.exchange.endpoint import Endpoint, tls
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.protocol.core.sse import SSEParser
 from vllm_harness.scripted.book import ScriptBook

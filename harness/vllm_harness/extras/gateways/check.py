@@ -14,7 +14,7 @@ import httpx
 import requests
 
 from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.endpoint import API_PATHS, Endpoint, EndpointError
+from vllm_harness.exchange.endpoint import API_PATHS, Endpoint, EndpointError
 from vllm_harness.extras.gateways import rules
 from vllm_harness.extras.gateways.answers import Seen
 from vllm_harness.extras.gateways.cases import APIS, Asked, Case

@@ -16,8 +16,8 @@ import typer
 from vllm_harness.cli.options import MODELS_FILE
 from vllm_harness.configuration.model_entries import ModelEntry, load_models
 from vllm_harness.defects.registry import gateway_deviations
-from vllm_harness.endpoint import Endpoint, attach
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.endpoint import Endpoint, attach
 from vllm_harness.extras.gateways import recording
 from vllm_harness.extras.gateways.cases import Asked, asked
 from vllm_harness.extras.gateways.check import (

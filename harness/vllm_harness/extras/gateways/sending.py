@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import httpx
 
-from vllm_harness.endpoint import API_PATHS, Endpoint, tls
+from vllm_harness.exchange.endpoint import API_PATHS, Endpoint, tls
 from vllm_harness.extras.gateways.answers import Answer, Seen, read_answer
 from vllm_harness.protocol.core.events import Api, Json
 from vllm_harness.scenarios.sending import MAX_ANSWER

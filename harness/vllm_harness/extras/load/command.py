@@ -20,8 +20,8 @@ import typer
 from vllm_harness.cli.executor import BUNDLE, RAY
 from vllm_harness.cli.run_folder import target_of
 from vllm_harness.cli.served import Server, ServerOptions, served_by, with_server_options
-from vllm_harness.endpoint import NO_KEY
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.endpoint import NO_KEY
 from vllm_harness.extras.cluster.options import checked_bundles, cluster_of
 from vllm_harness.extras.cluster.places import Places
 from vllm_harness.files.redaction import secret_values

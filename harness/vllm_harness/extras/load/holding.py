@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import aiohttp
 
 from vllm_harness.defects.registry import Defects
-from vllm_harness.endpoint import tls
+from vllm_harness.exchange.endpoint import tls
 from vllm_harness.extras.load import health
 from vllm_harness.extras.load.health import Sample
 from vllm_harness.extras.load.marks import Scripts

@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from vllm_harness.endpoint import EndpointError
 from vllm_harness.errors import HarnessError
+from vllm_harness.exchange.endpoint import EndpointError
 from vllm_harness.extras.cluster.ray_cluster import RayCluster
 from vllm_harness.extras.cluster.together import Together
 from vllm_harness.extras.load.health import Sample

@@ -16,8 +16,8 @@ import psutil
 import requests
 
 from vllm_harness.configuration.model_entries import Frontend
-from vllm_harness.endpoint import ask
 from vllm_harness.environments.spec import Environment
+from vllm_harness.exchange.endpoint import ask
 from vllm_harness.regression.cases.case import CaseInput, Grown
 from vllm_harness.regression.cases.cost import BLOCKED_S
 from vllm_harness.regression.cases.cost import LONGEST as LONGEST_TEXT

@@ -20,8 +20,8 @@ from typing import Any
 import requests
 
 from vllm_harness.configuration.model_entries import Frontend, ModelEntry
-from vllm_harness.endpoint import ask
 from vllm_harness.environments.spec import Environment
+from vllm_harness.exchange.endpoint import ask
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Api, Delivery, Load, Shape
 from vllm_harness.regression.engines.answer import Answer, AnswerError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.endpoint import Endpoint
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.extras.gateways.check import Side
 from vllm_harness.extras.gateways.command import _kept
 from vllm_harness.extras.gateways.recording import read
