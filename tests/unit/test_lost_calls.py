@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from tests.lost_calls import check_replay, lost_calls_excused, lost_calls_of_scenarios_excused
 from vllm_harness.cassettes.comparing import Difference
-from vllm_harness.cassettes.format import Chunk, Exchange, Request, Response
+from vllm_harness.cassettes.format import RecordedChunk, RecordedExchange, Request, Response
 from vllm_harness.cassettes.replaying import Played
 from vllm_harness.protocol import SSEEvent
 from vllm_harness.testing.defects import DefectShown
@@ -27,8 +27,8 @@ def server(name: str) -> Any:
 def played(turn: str, *deltas: dict[str, Any], finish: str = "stop") -> Played:
     choices = [{"delta": delta, "finish_reason": None} for delta in deltas]
     chunks = [{"choices": [choice]} for choice in [*choices, {"delta": {}, "finish_reason": finish}]]
-    sse = tuple(Chunk(at=0, data=f"data: {json.dumps(chunk)}\n\n") for chunk in chunks)
-    exchange = Exchange(
+    sse = tuple(RecordedChunk(at=0, data=f"data: {json.dumps(chunk)}\n\n") for chunk in chunks)
+    exchange = RecordedExchange(
         turn=turn, request=Request(path="/v1/chat/completions"), response=Response(status=200, sse=sse)
     )
     return Played(turn, exchange=exchange, differences=[DIFFERENCE])

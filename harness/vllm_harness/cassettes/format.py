@@ -73,7 +73,7 @@ class Request(StrictModel):
     text: Data | None = None
 
 
-class Chunk(StrictModel):
+class RecordedChunk(StrictModel):
     """Bytes of a stream, as they came.
 
     Attributes:
@@ -108,7 +108,7 @@ class Response(StrictModel):
     seconds: float | None = Field(None, ge=0)
     body: Any = None
     text: Data | None = None
-    sse: tuple[Chunk, ...] | None = None
+    sse: tuple[RecordedChunk, ...] | None = None
     broken: str = ""
 
     @model_validator(mode="after")
@@ -132,7 +132,7 @@ class ToolOutput(StrictModel):
     failed: bool = False
 
 
-class Exchange(StrictModel):
+class RecordedExchange(StrictModel):
     """A request and its answer.
 
     Attributes:
@@ -165,5 +165,5 @@ class Cassette(StrictModel):
     cassette: Literal[1]
     title: str = ""
     recorded: Recorded = Recorded()
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[RecordedExchange, ...]
     count: int = Field(ge=0)

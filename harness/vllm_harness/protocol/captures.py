@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from vllm_harness.protocol.bodies import has_kind, validate_body
-from vllm_harness.protocol.conversation.exchanges import Exchange, validate_conversation
+from vllm_harness.protocol.bodies import has_kind, placed_as_in_stream, validate_body
+from vllm_harness.protocol.conversation.compare import compare_stream, matters
+from vllm_harness.protocol.conversation.exchange import Exchange
+from vllm_harness.protocol.conversation.exchanges import validate_conversation
 from vllm_harness.protocol.core.errors import ProtocolInputError
 from vllm_harness.protocol.core.events import Api
 from vllm_harness.protocol.core.findings import Finding
@@ -124,6 +126,14 @@ def validate_exchange(exchange: Exchange, *, api: Api | None = None) -> list[Fin
         resumed = "starting_after=" in exchange.path if exchange.path else None
         return validate_stream(exchange.events, api=api, request=request, resumed=resumed)
     return validate_body(exchange.body, api=api, request=request) if exchange.body is not None else []
+
+
+def every_finding(exchange: Exchange) -> list[Finding]:
+    """The same by its API; a stream is also held against its own terminal event, whose paths a body has."""
+    found = validate_exchange(exchange, api=exchange.api)
+    if exchange.events is not None:
+        return found + [each for each in compare_stream(exchange.events) if matters(each)]
+    return found if exchange.body is None else placed_as_in_stream(found, exchange.body)
 
 
 def _read(path: Path | str, source: str) -> bytes:

@@ -21,8 +21,7 @@ from vllm_harness.scenarios.pictures import with_addresses
 from vllm_harness.scenarios.results import Conversation, TurnResult
 from vllm_harness.scenarios.toolboxes import opened
 from vllm_harness.scenarios.tools import Toolbox
-from vllm_harness.scenarios.transports import TRANSPORTS, find_transport
-from vllm_harness.scenarios.transports.transport import Transport
+from vllm_harness.scenarios.transports import TRANSPORTS, Transport, find_transport
 from vllm_harness.terminal.status import Progress, quiet
 
 BOTH = (False, True)

@@ -10,60 +10,45 @@ import itertools
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-import httpx
 import httpx2
 import requests
 
 from vllm_harness.exchange.endpoint import LOCAL_HOSTS
+from vllm_harness.exchange.pending import PendingExchange
+from vllm_harness.protocol import Exchange
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 
+_LIBRARIES = [httpx2]
+"""Those of the family of httpx; a test may have clients of httpx itself."""
+with suppress(ImportError):
+    import httpx
+
+    _LIBRARIES.append(httpx)
 _UNSEEN = (names.CONTROL_PATH, "/health")
 
 
 @dataclass
-class SeenExchange:
-    """A request, and what has come of it so far.
+class SeenExchange(PendingExchange):
+    """A request that a test sent, and what has come of it so far.
 
     Attributes:
-        id: unique in the run; it travels in a header, so that the scripted lane can tell its tokens.
+        id: unique in the run; it travels in a header, so that the scripted lane can name its tokens.
+        url: asked.
+        sent_headers, content: of the request.
         at: when it was sent, seconds since the epoch.
-        chunks: what came, with the seconds since it was sent.
-        seconds: until the answer was whole, or was given up.
     """
 
-    id: str
-    method: str
-    url: SplitResult
-    headers: dict[str, str]
-    content: bytes
-    at: float
-    status: int | None = None
-    answer_headers: dict[str, str] = field(default_factory=dict)
-    chunks: list[tuple[float, bytes]] = field(default_factory=list)
-    seconds: float | None = None
-    error: str = ""
-    _began: float = field(default_factory=time.perf_counter)
-
-    def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """Notes the head of the answer."""
-        self.status, self.answer_headers = status, dict(headers)
-
-    def arrived(self, chunk: bytes) -> bytes:
-        """Notes a piece of the answer, and gives it on."""
-        self.chunks.append((time.perf_counter() - self._began, chunk))
-        return chunk
-
-    def ended(self, error: BaseException | None = None) -> None:
-        """Notes the end of the answer."""
-        if self.seconds is None:
-            self.seconds = time.perf_counter() - self._began
-        if error is not None and not isinstance(error, GeneratorExit):
-            self.error = f"{type(error).__name__}: {error}"
+    id: str = ""
+    url: SplitResult = field(default_factory=lambda: urlsplit(""))
+    sent_headers: dict[str, str] = field(default_factory=dict)
+    content: bytes = b""
+    at: float = field(default_factory=time.time)
 
 
 class Watch:
@@ -81,7 +66,7 @@ class Watch:
 
     def install(self) -> None:
         """Taps the libraries."""
-        for library in (httpx, httpx2):
+        for library in _LIBRARIES:
             self._wrap(library.HTTPTransport, "handle_request", _over_httpx(self, library))
             self._wrap(library.AsyncHTTPTransport, "handle_async_request", _over_async_httpx(self, library))
         self._wrap(requests.Session, "send", _over_requests(self))
@@ -102,7 +87,8 @@ class Watch:
         if place.hostname not in self._hosts or place.path.startswith(_UNSEEN) or names.OWN_HEADER in headers:
             return None
         name = f"{os.getpid()}-{next(self._numbers)}"
-        seen = SeenExchange(name, method, place, dict(headers), content, time.time())
+        asked = Exchange(method=method, path=f"{place.path}{f'?{place.query}' if place.query else ''}")
+        seen = SeenExchange(asked, id=name, url=place, sent_headers=dict(headers), content=content)
         self._seen.append(seen)
         return seen
 

@@ -9,11 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import httpx
 import pytest
 
+from vllm_harness.exchange.endpoint import Endpoint
+from vllm_harness.exchange.sending import Outgoing, http_client
+from vllm_harness.protocol import Exchange
 from vllm_harness.scenarios.background import Stored, ended, replayed
-from vllm_harness.scenarios.sending import Chunk, Reply
 
 EVENTS: list[dict[str, Any]] = [
     {"type": "response.created", "sequence_number": 0, "response": {"id": "resp_1"}},
@@ -53,16 +54,16 @@ class _Store(BaseHTTPRequestHandler):
 def store() -> Iterator[tuple[Stored, type[_Store]]]:
     """A store, and what it has."""
     handler = type("_OwnStore", (_Store,), {"states": [], "lost": ("none", 0)})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, httpx.Client() as client:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, http_client() as client:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield Stored(client, f"http://127.0.0.1:{server.server_port}/v1/responses", {}, 0.3), handler
+        endpoint = Endpoint(f"http://127.0.0.1:{server.server_port}", request_s=0.3)
+        yield Stored(client, Outgoing(endpoint, "/v1/responses")), handler
         server.shutdown()
 
 
-def created(status: str) -> Reply:
+def created(status: str, http: int = 200) -> Exchange:
     """What came first."""
-    content = json.dumps({"id": "resp_1", "status": status}).encode()
-    return Reply(200, "application/json", (Chunk(0, content),))
+    return Exchange(body={"id": "resp_1", "status": status}, status=http)
 
 
 def test_a_response_is_asked_for_until_it_has_ended(store: tuple[Stored, type[_Store]]) -> None:
@@ -80,7 +81,7 @@ def test_a_response_that_does_not_end_is_given_up(store: tuple[Stored, type[_Sto
 
 
 def test_what_has_ended_or_was_refused_is_not_asked_for(store: tuple[Stored, type[_Store]]) -> None:
-    for first in (created("failed"), Reply(400, "application/json", (Chunk(0, b'{"status": "queued"}'),))):
+    for first in (created("failed"), created("queued", 400)):
         assert ended(store[0], first) is first
 
 

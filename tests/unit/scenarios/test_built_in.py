@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from vllm_harness.cli.main import app
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.answer import Answer, answer_of
+from vllm_harness.exchange.building import Sent
 from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.extras.load.driving import Load
 from vllm_harness.extras.load.keeping import Keeper
@@ -23,8 +25,6 @@ from vllm_harness.scenarios.reading import find_scenario, read_scenario
 from vllm_harness.scenarios.results import TurnResult
 from vllm_harness.scenarios.running import needed_capabilities, transports_of
 from vllm_harness.scenarios.toolboxes import opened
-from vllm_harness.scenarios.transports import TRANSPORTS
-from vllm_harness.scenarios.transports.transport import Answer, Sent
 
 STORY = read_scenario(find_scenario("code-interpreter"))
 
@@ -54,7 +54,7 @@ def test_they_are_offered_by_their_types() -> None:
     ],
 )
 def test_their_calls_are_seen(item: dict[str, Any], name: str, values: dict[str, Any]) -> None:
-    answer = TRANSPORTS["responses"].answer({"status": "completed", "output": [{"id": "x_1", **item}]})
+    answer = answer_of("responses", {"status": "completed", "output": [{"id": "x_1", **item}]})
     (call,) = answer.calls
     assert (call.id, call.name, call.values, answer.open_calls) == ("x_1", name, values, [])
 

@@ -10,7 +10,15 @@ from typing import Any
 from pydantic import Field
 
 from vllm_harness.cassettes.answers import json_of, response_of
-from vllm_harness.cassettes.format import Cassette, Chunk, Data, Exchange, Recorded, Request, Response
+from vllm_harness.cassettes.format import (
+    Cassette,
+    Data,
+    Recorded,
+    RecordedChunk,
+    RecordedExchange,
+    Request,
+    Response,
+)
 from vllm_harness.extras.foreign.foreign import Loose, first_of_each, of_the_apis, path_of, validated
 from vllm_harness.files.located_yaml import Document
 
@@ -51,7 +59,7 @@ def read(document: Document) -> Cassette:
     return Cassette(cassette=1, recorded=Recorded(by="vcr"), exchanges=exchanges, count=len(exchanges))
 
 
-def _exchange(interaction: _Interaction, name: str) -> Exchange:
+def _exchange(interaction: _Interaction, name: str) -> RecordedExchange:
     sent = interaction.request
     content = _content(sent.body)
     body = sent.parsed_body if sent.parsed_body is not None else json_of(content)
@@ -62,7 +70,7 @@ def _exchange(interaction: _Interaction, name: str) -> Exchange:
         body=body,
         text=content.decode("utf-8", "replace") if body is None and content else None,
     )
-    return Exchange(turn=name, request=request, response=_response(interaction.response))
+    return RecordedExchange(turn=name, request=request, response=_response(interaction.response))
 
 
 def _response(came: _Response) -> Response:
@@ -73,7 +81,7 @@ def _response(came: _Response) -> Response:
     names = {name.lower() for name in headers}
     if "content-type" not in names and content.lstrip().startswith((b"data:", b"event:")):
         headers = {**headers, "content-type": "text/event-stream"}
-    return response_of(came.status.code, headers, [Chunk(at=0, data=content)] if content else [])
+    return response_of(came.status.code, headers, [RecordedChunk(at=0, data=content)] if content else [])
 
 
 def _content(body: Any) -> bytes:

@@ -27,7 +27,7 @@ from vllm_harness.scenarios import tied
 from vllm_harness.scenarios.conversation import Served, context_of
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.judging import Mismatch
-from vllm_harness.scenarios.transports.transport import Transport
+from vllm_harness.scenarios.transports import Transport
 
 IDS_KEPT = 65_536
 

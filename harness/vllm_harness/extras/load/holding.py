@@ -23,7 +23,7 @@ from vllm_harness.scenarios import tied
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario, Turn
 from vllm_harness.scenarios.results import TurnResult
-from vllm_harness.scenarios.transports.transport import Transport
+from vllm_harness.scenarios.transports import Transport
 
 KNOWN_KEPT = 10_000
 

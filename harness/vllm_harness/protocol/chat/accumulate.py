@@ -89,6 +89,8 @@ class ChatAccumulator:
         body = {**self._head, "object": "chat.completion", "choices": choices}
         return body if self.usage is None else {**body, "usage": self.usage}
 
+    body = completion
+
     @property
     def text(self) -> str:
         """The content of the first choice."""

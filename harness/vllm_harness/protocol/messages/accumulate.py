@@ -39,6 +39,8 @@ class MessageAccumulator:
         """The message as far as the stream goes."""
         return {**self._head, "content": [self._block(index) for index in sorted(self._blocks)]}
 
+    body = message
+
     @property
     def text(self) -> str:
         """The text of all text blocks."""

@@ -110,6 +110,8 @@ class ResponseAccumulator:
         """The response as far as the stream goes: envelope of the latest event, output from the items."""
         return {**self._head, "output": self.output}
 
+    body = response
+
     @property
     def output(self) -> list[Json]:
         """The output items, texts from their deltas."""
