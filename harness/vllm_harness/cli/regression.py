@@ -44,7 +44,6 @@ from vllm_harness.cli.regression_options import (
 from vllm_harness.cli.regression_table import (
     show_cells,
     show_changes,
-    show_costs,
     show_engine_differences,
     show_explained,
     show_smallest_failures,
@@ -157,7 +156,8 @@ def regression(
         with executor_of(ray, parallel, folder.folder, bundles=bundle, vllm=vllms) as executor:
             cells, errors = _run(folder, environments, selection, executor, writer)
         show_cells(console, cells, known)
-        show_costs(console, cells)
+        if "cost" in selection.groups:
+            extensions.load(extensions.COST_TABLE)(console, cells)
         found = [] if known else _search(folder, environments, selection, at_a_time)
         console.print(f"run: {folder.folder}")
         if write_baseline:
