@@ -108,6 +108,7 @@ class Ask:
         background: whether the answer is made in the background.
         stored: whether the server keeps the answer, so that only what is new is sent (Responses).
         stream: whether the answer is streamed.
+        stop: strings that end the answer (Chat Completions and Messages).
         more: further fields.
     """
 
@@ -123,6 +124,7 @@ class Ask:
     background: bool = False
     stored: bool = False
     stream: bool = False
+    stop: tuple[str, ...] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -195,6 +197,7 @@ class _Chat(_Builder):
             "messages": [*system, *self.history(ask)],
             "max_completion_tokens": ask.max_tokens,
             "stream_options": options,
+            "stop": list(ask.stop) or None,
         }
 
     def turn(self, sent: Sent) -> Iterator[Json]:
@@ -250,7 +253,12 @@ class _Responses(_Builder):
 class _Messages(_Builder):
     def own(self, ask: Ask) -> Json:
         limit = ask.max_tokens or (ask.context // 2 if ask.context else WITHOUT_LIMIT)
-        return {"max_tokens": limit, "system": ask.instructions, "messages": self.history(ask)}
+        return {
+            "max_tokens": limit,
+            "system": ask.instructions,
+            "messages": self.history(ask),
+            "stop_sequences": list(ask.stop) or None,
+        }
 
     def said(self, answer: Answer) -> Sequence[Json]:
         return ({"role": "assistant", "content": list(answer.said)},)

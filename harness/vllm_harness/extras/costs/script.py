@@ -19,7 +19,7 @@ from vllm_harness.extras.costs.repro import CostCase
 from vllm_harness.regression.cases.case import Run
 from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.engines.answer import Answer, Curve
-from vllm_harness.regression.engines.exchanges import exchange_of
+from vllm_harness.regression.engines.exchanges import body_of, path_of
 from vllm_harness.scripted.families import entry_of
 
 _REPEATED = re.compile(r"(.{1,300}?)\1{3,}", re.DOTALL)
@@ -104,7 +104,7 @@ def _in_process(cost: CostCase, shown: Reproduction) -> ParsersAlone:
 
 def _served(cost: CostCase, shown: Reproduction) -> StandAlone:
     input_, entry = cost.case.input, entry_of(cost.family)
-    exchange = exchange_of(Delivery.parse(shown.delivery))
+    delivery = Delivery.parse(shown.delivery)
     steps = []
     curve = _curve(shown)
     assert curve is not None
@@ -113,8 +113,8 @@ def _served(cost: CostCase, shown: Reproduction) -> StandAlone:
         steps.append(
             {
                 "method": "POST",
-                "path": exchange.path,
-                "body": {**exchange.body(limited, "Go on."), "temperature": 0, **cost.family.request},
+                "path": path_of(delivery),
+                "body": {**body_of(limited, delivery, "Go on."), **cost.family.request},
                 "say": [[folded(grown.text)]],
                 "tokens": point.size,
                 "limit_s": REQUEST_S,

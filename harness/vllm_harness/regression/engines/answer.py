@@ -16,6 +16,10 @@ class ErrorCode(StrEnum):
     GRAMMAR_NOT_MADE = "grammar_not_made"
     ERROR_EVENT = "error_event"
     """A stream ended with an event of an error."""
+    BROKEN_OFF = "ChunkedEncodingError"
+    """The connection ended before the answer; the name that results have been stored by."""
+    NO_ANSWER = "ConnectionError"
+    NOT_JSON = "JSONDecodeError"
 
 
 class AnswerError(StrictModel):

@@ -17,15 +17,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import requests
-
 from vllm_harness.configuration.model_entries import Frontend, ModelEntry
 from vllm_harness.environments.spec import Environment
 from vllm_harness.exchange.endpoint import ask
+from vllm_harness.exchange.sending import Outgoing, http_client, send
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Api, Delivery, Load, Shape
-from vllm_harness.regression.engines.answer import Answer, AnswerError
-from vllm_harness.regression.engines.exchanges import exchange_of, http_error
+from vllm_harness.regression.engines.answer import Answer
+from vllm_harness.regression.engines.exchanges import body_of, fields_of, path_of
 from vllm_harness.scripted.book import BookRule, Raw, When
 from vllm_harness.scripted.families import Family, entry_of
 from vllm_harness.server.leases.ending import ended_by
@@ -189,7 +188,7 @@ class Client:
         *,
         request_s: float = REQUEST_S,
     ) -> None:
-        self._server = server
+        self._server, self._client = server, http_client()
         self._request_s = request_s
         self._family = family
         self._accepted: dict[tuple[Delivery, bool], int] = {}
@@ -237,26 +236,15 @@ class Client:
         self, input_: CaseInput, delivery: Delivery, name: str, headers: Mapping[str, str] | None
     ) -> Answer:
         place: dict[str, Any] = {"family": self._family.name, "case": input_.name, "delivery": delivery}
-        try:
-            exchange = exchange_of(delivery)
-            body = {"model": self._server.model, "temperature": 0, **exchange.body(input_, name)}
-            response = requests.post(
-                self._server.url_for(exchange.path),
-                json={**body, **self._family.request},
-                headers=headers,
-                stream=bool(body["stream"]),
-                timeout=self._request_s,
-            )
-            if not response.ok:
-                return Answer(**place, error=http_error(response))
-            answer = Answer(**place, **exchange.read(response))
-            if answer.counted_reasoning is None:
-                return answer
-            tokens = count_tokens(self._server, answer.reasoning)
-            return answer.model_copy(update={"reasoning_tokens": tokens})
-        except (requests.RequestException, ValueError) as error:
-            failure = AnswerError(code=type(error).__name__, message=str(error))
-            return Answer(**place, error=failure)
+        body = {**body_of(input_, delivery, name, self._server.model), **self._family.request}
+        outgoing = Outgoing(
+            self._server.endpoint, path_of(delivery), body, headers or {}, limit_s=self._request_s
+        )
+        answer = Answer(**place, **fields_of(send(self._client, outgoing)))
+        if answer.counted_reasoning is None:
+            return answer
+        tokens = count_tokens(self._server, answer.reasoning)
+        return answer.model_copy(update={"reasoning_tokens": tokens})
 
 
 def count_tokens(server: RemoteServer, text: str | None) -> int | None:
