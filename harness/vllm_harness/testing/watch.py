@@ -9,27 +9,21 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-import httpx2
 import requests
 
 from vllm_harness.exchange.endpoint import LOCAL_HOSTS
 from vllm_harness.exchange.pending import PendingExchange
 from vllm_harness.protocol import Exchange
 from vllm_harness.scripted.in_server import vllm_harness_names as names
+from vllm_harness.testing.wire import LIBRARIES, tapped
 
-_LIBRARIES = [httpx2]
-"""Those of the family of httpx; a test may have clients of httpx itself."""
-with suppress(ImportError):
-    import httpx
-
-    _LIBRARIES.append(httpx)
 _UNSEEN = (names.CONTROL_PATH, "/health")
 
 
@@ -66,7 +60,7 @@ class Watch:
 
     def install(self) -> None:
         """Taps the libraries."""
-        for library in _LIBRARIES:
+        for library in LIBRARIES:
             self._wrap(library.HTTPTransport, "handle_request", _over_httpx(self, library))
             self._wrap(library.AsyncHTTPTransport, "handle_async_request", _over_async_httpx(self, library))
         self._wrap(requests.Session, "send", _over_requests(self))
@@ -99,35 +93,12 @@ class Watch:
 
 
 def _over_httpx(watch: Watch, library: Any) -> Callable[[Any], Any]:
-    class Tapped(library.SyncByteStream):  # type: ignore[misc]
-        def __init__(self, inner: Any, seen: SeenExchange) -> None:
-            self.inner, self.seen = inner, seen
-
-        def __iter__(self) -> Iterator[bytes]:
-            try:
-                for chunk in self.inner:
-                    yield self.seen.arrived(chunk)
-            except BaseException as error:
-                self.seen.ended(error)
-                raise
-
-        def close(self) -> None:
-            self.seen.ended()
-            self.inner.close()
-
     def tap(original: Any) -> Any:
         def handle_request(transport: Any, request: Any) -> Any:
-            seen = _begin(watch, library, request)
-            if seen is None:
+            if (seen := _begin(watch, library, request)) is None:
                 return original(transport, request)
-            try:
-                response = original(transport, request)
-            except BaseException as error:
-                seen.ended(error)
-                raise
-            seen.answered(response.status_code, response.headers)
-            response.stream = Tapped(response.stream, seen)
-            return response
+            with _noting(seen):
+                return _answered(seen, library, original(transport, request))
 
         return handle_request
 
@@ -135,39 +106,33 @@ def _over_httpx(watch: Watch, library: Any) -> Callable[[Any], Any]:
 
 
 def _over_async_httpx(watch: Watch, library: Any) -> Callable[[Any], Any]:
-    class Tapped(library.AsyncByteStream):  # type: ignore[misc]
-        def __init__(self, inner: Any, seen: SeenExchange) -> None:
-            self.inner, self.seen = inner, seen
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            try:
-                async for chunk in self.inner:
-                    yield self.seen.arrived(chunk)
-            except BaseException as error:
-                self.seen.ended(error)
-                raise
-
-        async def aclose(self) -> None:
-            self.seen.ended()
-            await self.inner.aclose()
-
     def tap(original: Any) -> Any:
         async def handle_async_request(transport: Any, request: Any) -> Any:
-            seen = _begin(watch, library, request)
-            if seen is None:
+            if (seen := _begin(watch, library, request)) is None:
                 return await original(transport, request)
-            try:
-                response = await original(transport, request)
-            except BaseException as error:
-                seen.ended(error)
-                raise
-            seen.answered(response.status_code, response.headers)
-            response.stream = Tapped(response.stream, seen)
-            return response
+            with _noting(seen):
+                return _answered(seen, library, await original(transport, request))
 
         return handle_async_request
 
     return tap
+
+
+@contextmanager
+def _noting(seen: SeenExchange) -> Iterator[None]:
+    """Notes what keeps an answer from coming."""
+    try:
+        yield
+    except BaseException as error:
+        seen.ended(error)
+        raise
+
+
+def _answered(seen: SeenExchange, library: Any, response: Any) -> Any:
+    """The response, whose stream is seen as it is read."""
+    seen.answered(response.status_code, response.headers)
+    response.stream = tapped(library, response.stream, seen.arrived, seen.ended)
+    return response
 
 
 def _begin(watch: Watch, library: Any, request: Any) -> SeenExchange | None:
@@ -186,11 +151,8 @@ def _over_requests(watch: Watch) -> Callable[[Any], Any]:
             if seen is None:
                 return original(session, request, **options)  # type: ignore[no-any-return]
             request.headers[names.EXCHANGE_HEADER] = seen.id
-            try:
+            with _noting(seen):
                 response: requests.Response = original(session, request, **options)
-            except BaseException as error:
-                seen.ended(error)
-                raise
             seen.answered(response.status_code, response.headers)
             if options.get("stream"):
                 _tap_stream(response, seen)

@@ -41,21 +41,6 @@ class MessageAccumulator:
 
     body = message
 
-    @property
-    def text(self) -> str:
-        """The text of all text blocks."""
-        return self._joined("text")
-
-    @property
-    def reasoning(self) -> str:
-        """The text of all thinking blocks."""
-        return self._joined("thinking")
-
-    @property
-    def tool_calls(self) -> list[Json]:
-        """The tool_use blocks."""
-        return [block for block in self.message["content"] if block.get("type") == "tool_use"]
-
     def _on_delta(self, index: int, delta: Json) -> None:
         block, kind = self._blocks.setdefault(index, {}), str(delta.get("type"))
         key = PIECES.get(kind)
@@ -75,7 +60,3 @@ class MessageAccumulator:
             return {**self._blocks[index], "input": json.loads(whole)}
         except (ValueError, RecursionError):
             return {**self._blocks[index], "input": whole}
-
-    def _joined(self, kind: str) -> str:
-        blocks = [block for block in self._blocks.values() if block.get("type") == kind]
-        return "".join(str(block.get(kind, "")) for block in blocks)
