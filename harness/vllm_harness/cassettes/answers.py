@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from vllm_harness.cassettes.format import RecordedChunk, RecordedExchange, Response
 from vllm_harness.exchange.answer import Answer, answer_to
@@ -32,18 +32,20 @@ def answer_of(recorded: RecordedExchange) -> Answer | None:
     return answer_to(exchange_of(recorded))
 
 
-def response_of(
-    status: int, headers: dict[str, str], chunks: Sequence[RecordedChunk], broken: str = ""
-) -> Response:
-    """An answer from its bytes."""
-    seconds = chunks[-1].at if chunks else None
-    names = {name.lower(): value for name, value in headers.items()}
-    if names.get("content-type", "").startswith(EVENT_STREAM):
-        return Response(status=status, headers=headers, seconds=seconds, sse=tuple(chunks), broken=broken)
-    content = b"".join(chunk.content for chunk in chunks)
-    body = json_of(content)
-    text = None if body is not None or not content else text_of(content)
-    return Response(status=status, headers=headers, seconds=seconds, body=body, text=text, broken=broken)
+def response_of(exchange: Exchange) -> Response:
+    """The answer of an exchange as it is recorded."""
+    seconds = exchange.chunks[-1].at_s if exchange.chunks else None
+    came = partial(
+        Response,
+        status=exchange.status,
+        headers=dict(exchange.headers),
+        seconds=seconds,
+        broken=exchange.broken,
+    )
+    if exchange.streamed:
+        return came(sse=tuple(RecordedChunk(at=at, data=text_of(data)) for at, data in exchange.chunks))
+    body = json_of(exchange.content)
+    return came(body=body, text=text_of(exchange.content) if body is None and exchange.content else None)
 
 
 def json_of(content: bytes) -> object:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from vllm_harness.cassettes.answers import answer_of, json_of, response_of, text_of
-from vllm_harness.cassettes.format import RecordedChunk, RecordedExchange, Request
+from vllm_harness.cassettes.format import RecordedExchange, Request
 from vllm_harness.cassettes.listening import listen
 from vllm_harness.cassettes.writing import Recording
 from vllm_harness.exchange.pending import PendingExchange
@@ -111,7 +111,7 @@ class _Passing:
 
     def exchange(self, turns: Mapping[str, str]) -> RecordedExchange:
         """What is known of it by now; `turns` are those of earlier answers, by their ids."""
-        body, came = json_of(self.content), self.came
+        body = json_of(self.content)
         previous = body.get("previous_response_id") if isinstance(body, dict) else None
         request = Request(
             method=self.request.method,
@@ -120,9 +120,7 @@ class _Passing:
             body=body,
             text=text_of(self.content) if body is None and self.content else None,
         )
-        chunks = [RecordedChunk(at=at, data=text_of(data)) for at, data in came.chunks]
-        response = response_of(came.status, came.headers, chunks, came.broken)
-        after = turns.get(str(previous))
+        response, after = response_of(self.came.exchange), turns.get(str(previous))
         return RecordedExchange(turn=self.turn, after=after, request=request, response=response)
 
 

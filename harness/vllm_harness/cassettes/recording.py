@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vllm_harness.cassettes.answers import response_of, text_of
+from vllm_harness.cassettes.answers import response_of
 from vllm_harness.cassettes.format import (
     Cassette,
     Recorded,
-    RecordedChunk,
     RecordedExchange,
     Request,
-    Response,
     ToolOutput,
 )
-from vllm_harness.protocol import Exchange
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.results import Conversation, TurnResult
 
@@ -65,13 +62,6 @@ def _exchange(
             ToolOutput(call=each.call_id, output=each.text, failed=each.failed) for each in turn.sent.results
         ),
         request=Request(path=path, headers=dict(JSON_TYPE), body=dict(turn.exchange.request)),
-        response=response_to(turn.exchange),
+        response=response_of(turn.exchange),
         tokens=tuple(map(tuple, tokens)),
     )
-
-
-def response_to(exchange: Exchange) -> Response:
-    """The answer of an exchange."""
-    chunks = [RecordedChunk(at=chunk.at_s, data=text_of(chunk.data)) for chunk in exchange.chunks]
-    headers = {name: value for name, value in exchange.headers.items() if name == "content-type"}
-    return response_of(exchange.status, headers, chunks, exchange.broken)

@@ -10,11 +10,10 @@ from typing import Any
 import httpx2
 
 from vllm_harness.cassettes import comparing
-from vllm_harness.cassettes.answers import ERROR, answer_of, exchange_of
+from vllm_harness.cassettes.answers import ERROR, answer_of, exchange_of, response_of
 from vllm_harness.cassettes.comparing import Difference
 from vllm_harness.cassettes.format import Cassette, Recorded, RecordedExchange
 from vllm_harness.cassettes.new_ids import NewIds
-from vllm_harness.cassettes.recording import response_to
 from vllm_harness.defects.registry import Defects, known_deviations
 from vllm_harness.exchange.answer import Answer
 from vllm_harness.exchange.sending import Outgoing, http_client, send
@@ -116,7 +115,7 @@ def _play(
     with _scripted(served, recorded, same_model) as headers:
         outgoing = Outgoing(served.endpoint, request.path, request.body, headers, method=request.method)
         exchange = send(client, outgoing)
-    new = recorded.model_copy(update={"request": request, "response": response_to(exchange), "tokens": ()})
+    new = recorded.model_copy(update={"request": request, "response": response_of(exchange), "tokens": ()})
     differences = comparing.compared(recorded.turn, recorded, new)
     if not served.scripted:
         differences = comparing.without_words(differences)

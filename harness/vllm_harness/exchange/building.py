@@ -43,21 +43,6 @@ class Part(StrictModel):
 
 
 @dataclass(frozen=True)
-class Function:
-    """A function that the model may call.
-
-    Attributes:
-        description: for the model.
-        parameters: the JSON Schema of its arguments.
-        strict: whether the server is to hold the model to the schema; left out where it is None.
-    """
-
-    description: str
-    parameters: Mapping[str, Any] | None
-    strict: bool | None = None
-
-
-@dataclass(frozen=True)
 class Result:
     """What a tool gave for a call.
 
@@ -100,7 +85,7 @@ class Ask:
         sent: what it sends.
         line: the turns that it continues, from the first.
         instructions: the system prompt.
-        functions: what the model is offered, by name.
+        functions: what the model is offered, each with `name`, `description`, `parameters` and `strict`.
         of_server: what the server calls by itself, as tools of a request of the Responses API.
         tool_choice: a mode, or the name of a function; None: left out.
         max_tokens: limit of the answer; None: only the model's length.
@@ -116,7 +101,7 @@ class Ask:
     sent: Sent
     line: tuple[Said, ...] = ()
     instructions: str | None = None
-    functions: Mapping[str, Function] = field(default_factory=dict)
+    functions: Sequence[Json] = ()
     of_server: Sequence[Mapping[str, Any]] = ()
     tool_choice: str | None = None
     max_tokens: int | None = None
@@ -130,14 +115,14 @@ class Ask:
 
 def request_of(api: Api, ask: Ask) -> Json:
     """The body of a turn's request."""
-    return {**_given(**_BUILDERS[api].request(ask)), **ask.more}
+    return {**given(**_BUILDERS[api].request(ask)), **ask.more}
 
 
 class _Builder(ABC):
     """How an API writes a request; the answers of the past go back as they came."""
 
     def request(self, ask: Ask) -> Json:
-        tools = [*(self.tool(name, each) for name, each in ask.functions.items()), *ask.of_server]
+        tools = [*map(self.tool, ask.functions), *ask.of_server]
         choice = ask.tool_choice
         return {
             "model": ask.model or None,
@@ -182,7 +167,7 @@ class _Builder(ABC):
     def part(self, part: Part) -> Json: ...
 
     @abstractmethod
-    def tool(self, name: str, function: Function) -> Json: ...
+    def tool(self, function: Json) -> Json: ...
 
     @abstractmethod
     def named(self, function: str) -> Json:
@@ -211,8 +196,8 @@ class _Chat(_Builder):
             return {"type": "image_url", "image_url": {"url": part.image}}
         return {"type": "text", "text": part.text}
 
-    def tool(self, name: str, function: Function) -> Json:
-        return {"type": "function", "function": _function(name, function)}
+    def tool(self, function: Json) -> Json:
+        return {"type": "function", "function": function}
 
     def named(self, function: str) -> Json:
         return {"type": "function", "function": {"name": function}}
@@ -243,8 +228,8 @@ class _Responses(_Builder):
             return {"type": "input_image", "image_url": part.image, "detail": "auto"}
         return {"type": "input_text", "text": part.text}
 
-    def tool(self, name: str, function: Function) -> Json:
-        return {"type": "function", **_function(name, function)}
+    def tool(self, function: Json) -> Json:
+        return {"type": "function", **function}
 
     def named(self, function: str) -> Json:
         return {"type": "function", "name": function}
@@ -287,9 +272,8 @@ class _Messages(_Builder):
         source = {"type": "base64", "media_type": inline["type"], "data": inline["data"]}
         return {"type": "image", "source": source}
 
-    def tool(self, name: str, function: Function) -> Json:
-        fields = _function(name, function)
-        return {"input_schema" if key == "parameters" else key: value for key, value in fields.items()}
+    def tool(self, function: Json) -> Json:
+        return {"input_schema" if key == "parameters" else key: value for key, value in function.items()}
 
     def named(self, function: str) -> Json:
         return {"type": "tool", "name": function}
@@ -298,11 +282,6 @@ class _Messages(_Builder):
 _BUILDERS: Mapping[Api, _Builder] = {"chat": _Chat(), "responses": _Responses(), "messages": _Messages()}
 
 
-def _function(name: str, function: Function) -> Json:
-    description = function.description or None
-    return _given(name=name, description=description, parameters=function.parameters, strict=function.strict)
-
-
-def _given(**fields: Any) -> Json:
+def given(**fields: Any) -> Json:
     """The fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from vllm_harness.protocol.conversation.exchange import EVENT_STREAM, Chunk, Exchange
-from vllm_harness.protocol.core.sse import SSEEvent
+from vllm_harness.protocol.core.sse import SSEEvent, SSEParser
 
 MAX_ANSWER = 256 * 2**20
 
@@ -24,6 +24,8 @@ class PendingExchange:
         seconds: until the answer was whole, or was given up.
         broken: how it ended, where it did not end well.
         left: whether the client left before the end.
+        parser: counts the events of a stream, where that is wanted.
+        events: how many have come.
     """
 
     asked: Exchange
@@ -33,6 +35,8 @@ class PendingExchange:
     seconds: float | None = None
     broken: str = ""
     left: bool = False
+    parser: SSEParser | None = None
+    events: int = 0
     _began: float = field(default_factory=time.perf_counter)
     _size: int = 0
 
@@ -54,6 +58,8 @@ class PendingExchange:
     def arrived(self, data: bytes) -> bytes:
         """Notes bytes of the answer, up to a limit, and passes them on."""
         self._size += len(data)
+        if self.parser and self.streamed:
+            self.events += len(self.parser.feed(data))
         if self._size <= MAX_ANSWER:
             self.chunks.append(Chunk(self.elapsed_s, data))
         else:

@@ -54,6 +54,11 @@ class Outgoing:
         return Exchange(request, method=self.method, path=self.path, status=0)
 
     @property
+    def pending(self) -> PendingExchange:
+        """The exchange, before it is sent."""
+        return PendingExchange(self.asked, parser=None if self.leaves_after is None else SSEParser())
+
+    @property
     def arguments(self) -> dict[str, Any]:
         """For `stream` of a client."""
         own = {name.lower(): value for name, value in self.headers.items()}
@@ -95,53 +100,43 @@ def send(client: httpx2.Client, outgoing: Outgoing, *, retries: int = 0) -> Exch
 
 
 def _sent(client: httpx2.Client, outgoing: Outgoing) -> Exchange:
-    reader = _Reader(outgoing)
-    with reader.reading(), client.stream(**outgoing.arguments) as answer:
-        reader.pending.answered(answer.status_code, answer.headers)
+    pending = outgoing.pending
+    with _reading(pending, outgoing), client.stream(**outgoing.arguments) as answer:
+        pending.answered(answer.status_code, answer.headers)
         for data in answer.iter_raw():
-            if reader.ends_with(data):
+            if _ends_with(data, pending, outgoing):
                 break
-    return reader.pending.exchange
+    return pending.exchange
 
 
 async def send_async(client: httpx2.AsyncClient, outgoing: Outgoing) -> Exchange:
     """The twin of `send`, without retries."""
-    reader = _Reader(outgoing)
-    with reader.reading():
+    pending = outgoing.pending
+    with _reading(pending, outgoing):
         async with client.stream(**outgoing.arguments) as answer:
-            reader.pending.answered(answer.status_code, answer.headers)
+            pending.answered(answer.status_code, answer.headers)
             async for data in answer.aiter_raw():
-                if reader.ends_with(data):
+                if _ends_with(data, pending, outgoing):
                     break
-    return reader.pending.exchange
+    return pending.exchange
 
 
-class _Reader:
-    """Reads an answer as it comes, within the limits of its request."""
+@contextmanager
+def _reading(pending: PendingExchange, outgoing: Outgoing) -> Iterator[None]:
+    """Notes how an answer ends."""
+    try:
+        yield
+    except httpx2.TimeoutException as error:
+        pending.broken = f"{type(error).__name__}: no end within {outgoing.seconds:g} s"
+    except httpx2.HTTPError as error:
+        pending.ended(error)
+    pending.ended()
 
-    def __init__(self, outgoing: Outgoing) -> None:
-        self.pending = PendingExchange(outgoing.asked)
-        self._outgoing = outgoing
-        self._parser, self._events = SSEParser(), 0
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Notes how the answer ends, where it does not end well."""
-        try:
-            yield
-        except httpx2.TimeoutException as error:
-            self.pending.broken = f"{type(error).__name__}: no end within {self._outgoing.seconds:g} s"
-        except httpx2.HTTPError as error:
-            self.pending.ended(error)
-        self.pending.ended()
-
-    def ends_with(self, data: bytes) -> bool:
-        """Takes the next bytes; whether no more are to be read."""
-        pending, outgoing = self.pending, self._outgoing
-        pending.arrived(data)
-        if outgoing.leaves_after is not None and pending.streamed:
-            self._events += len(self._parser.feed(data))
-            pending.left = self._events >= outgoing.leaves_after
-        if pending.elapsed_s > outgoing.seconds:
-            pending.broken = pending.broken or f"ReadTimeout: no end within {outgoing.seconds:g} s"
-        return pending.left or bool(pending.broken)
+def _ends_with(data: bytes, pending: PendingExchange, outgoing: Outgoing) -> bool:
+    """Takes the next bytes; whether no more are to be read."""
+    pending.arrived(data)
+    pending.left = outgoing.leaves_after is not None and pending.events >= outgoing.leaves_after
+    if pending.elapsed_s > outgoing.seconds:
+        pending.broken = pending.broken or f"ReadTimeout: no end within {outgoing.seconds:g} s"
+    return pending.left or bool(pending.broken)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import httpx2
 
@@ -17,38 +17,20 @@ UNENDED = ("queued", "in_progress")
 POLL_S = 0.05
 
 
-@dataclass(frozen=True)
-class Stored:
-    """Where stored responses are.
-
-    Attributes:
-        client: asks for them.
-        created: the request that creates one.
-    """
-
-    client: httpx2.Client
-    created: Outgoing
-
-    def get(self, response: str, query: str = "") -> Exchange:
-        """A response as it is now, or its stream."""
-        path = f"{self.created.path}/{response}{query}"
-        return send(self.client, replace(self.created, path=path, method="GET", body=None))
-
-
-def ended(stored: Stored, created: Exchange) -> Exchange:
+def ended(client: httpx2.Client, creating: Outgoing, created: Exchange) -> Exchange:
     """The exchange that created a response in the background, once it has ended; any other as it is."""
-    limit_s, now = stored.created.seconds, created
+    limit_s, now = creating.seconds, created
     ends = time.monotonic() + limit_s
     while now.status == OK and (body := now.body) is not None and body.get("status") in UNENDED:
         if time.monotonic() > ends:
             return replace(now, broken=f"it was still {body['status']} after {limit_s:g} s")
         time.sleep(POLL_S)
-        came = stored.get(str(body.get("id")))
+        came = _stored(client, creating, str(body.get("id")))
         now = replace(came, request=created.request, method=created.method, path=created.path)
     return now
 
 
-def replayed(stored: Stored, events: Sequence[Json]) -> list[Mismatch]:
+def replayed(client: httpx2.Client, creating: Outgoing, events: Sequence[Json]) -> list[Mismatch]:
     """Where the stream of a response, read again after each of its events, is first not the rest of it."""
     response = next((event["response"]["id"] for event in events if "response" in event), None)
     if response is None:
@@ -58,9 +40,14 @@ def replayed(stored: Stored, events: Sequence[Json]) -> list[Mismatch]:
         after = event.get("sequence_number", number)
         reads.append((f"the stream after event {after}", f"&starting_after={after}", events[number + 1 :]))
     for what, query, expected in reads:
-        if found := _compared(what, stored.get(response, f"?stream=true{query}"), expected):
+        if found := _compared(what, _stored(client, creating, f"{response}?stream=true{query}"), expected):
             return [found]  # what follows has the same cause
     return []
+
+
+def _stored(client: httpx2.Client, creating: Outgoing, place: str) -> Exchange:
+    """A stored response as it is now, or its stream."""
+    return send(client, replace(creating, path=f"{creating.path}/{place}", method="GET", body=None))
 
 
 def _compared(what: str, again: Exchange, expected: Sequence[Json]) -> Mismatch | None:

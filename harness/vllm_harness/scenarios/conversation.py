@@ -149,14 +149,14 @@ class _Talk:
                 self._judge_prompt(turn, result, line, book)
 
     def _send(self, turn: Turn, result: TurnResult, client: httpx2.Client, outgoing: Outgoing) -> None:
-        exchange, stored = send(client, outgoing), background.Stored(client, outgoing)
+        exchange = send(client, outgoing)
         if turn.background:
-            exchange = background.ended(stored, exchange)
+            exchange = background.ended(client, outgoing, exchange)
         result.exchange, result.answer = exchange, answer_to(exchange) or Answer("failed")
         result.mismatches += judging.mismatches(turn.expect, exchange, result.answer)
         result.findings += every_finding(exchange)
         if turn.background and exchange.streamed:
-            result.mismatches += background.replayed(stored, exchange.json_events)
+            result.mismatches += background.replayed(client, outgoing, exchange.json_events)
 
     def _ask(self, turn: Turn, line: list[Said], sent: Sent) -> Ask:
         toolbox = with_tokens(self._toolbox, turn.sends)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from vllm_harness.exchange.building import Function
+from vllm_harness.exchange.building import given
+from vllm_harness.protocol.core.events import Json
 from vllm_harness.scenarios.format import Output, Tool
 from vllm_harness.scenarios.predicates import objections
 
@@ -42,12 +43,17 @@ class Toolbox:
     run: Callable[[str, dict[str, Any]], Outcome | None]
 
     @property
-    def offered(self) -> dict[str, Function]:
+    def offered(self) -> list[Json]:
         """The functions as a request has them."""
-        return {
-            name: Function(tool.description, tool.parameters, tool.strict)
+        return [
+            given(
+                name=name,
+                description=tool.description or None,
+                parameters=tool.parameters,
+                strict=tool.strict,
+            )
             for name, tool in self.functions.items()
-        }
+        ]
 
 
 def with_tokens(toolbox: Toolbox, tokens: Mapping[str, str]) -> Toolbox:

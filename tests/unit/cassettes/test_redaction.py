@@ -19,6 +19,7 @@ from vllm_harness.cassettes.format import (
 )
 from vllm_harness.cassettes.writing import dumped
 from vllm_harness.files.redaction import REDACTED, Redactor
+from vllm_harness.protocol import Exchange
 
 FILLER = "Zq7xW2nB9vK4"
 TAIL = FILLER * 3
@@ -126,8 +127,8 @@ def test_a_secret_that_a_model_says_token_by_token_is_found() -> None:
         f"event: d\ndata: {json.dumps({'type': 'd', 'output_index': 0, 'delta': piece})}\n\n"
         for piece in said
     ]
-    chunks = [RecordedChunk(at=n, data=event) for n, event in enumerate(events)]
-    response = response_of(200, {"content-type": "text/event-stream"}, chunks)
+    chunks = ((float(n), event.encode()) for n, event in enumerate(events))
+    response = response_of(Exchange().answered(200, {"content-type": "text/event-stream"}, chunks))
     exchange = RecordedExchange(turn="t", request=Request(path="/v1/responses"), response=response)
     written = dumped(Cassette(cassette=1, exchanges=(exchange,), count=1), _redactor())
     assert not any(piece in written for piece in ("proj-Zq7", "nB9vK4", "xW2nB9"))

@@ -13,8 +13,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from vllm_harness.cassettes.answers import json_of, response_of
-from vllm_harness.cassettes.format import Cassette, Recorded, RecordedChunk, RecordedExchange, Request
+from vllm_harness.cassettes.format import Cassette, Recorded, RecordedExchange, Request
 from vllm_harness.extras.foreign.foreign import ForeignError, Loose, first_of_each, of_the_apis, path_of
+from vllm_harness.protocol import Exchange
 
 
 class _Header(Loose):
@@ -93,7 +94,7 @@ def _exchange(entry: _Entry, name: str) -> RecordedExchange:
             text=posted if body is None and posted else None,
         ),
         response=response_of(
-            max(came.status, 0), headers, [RecordedChunk(at=seconds, data=content)] if content else []
+            Exchange().answered(max(came.status, 0), headers, [(seconds, content)] if content else [])
         ),
     )
 

@@ -14,13 +14,13 @@ from vllm_harness.cassettes.format import (
     Cassette,
     Data,
     Recorded,
-    RecordedChunk,
     RecordedExchange,
     Request,
     Response,
 )
 from vllm_harness.extras.foreign.foreign import Loose, first_of_each, of_the_apis, path_of, validated
 from vllm_harness.files.located_yaml import Document
+from vllm_harness.protocol import Exchange
 
 
 class _Request(Loose):
@@ -81,7 +81,8 @@ def _response(came: _Response) -> Response:
     names = {name.lower() for name in headers}
     if "content-type" not in names and content.lstrip().startswith((b"data:", b"event:")):
         headers = {**headers, "content-type": "text/event-stream"}
-    return response_of(came.status.code, headers, [RecordedChunk(at=0, data=content)] if content else [])
+    chunks = [(0.0, content)] if content else []
+    return response_of(Exchange().answered(came.status.code, headers, chunks))
 
 
 def _content(body: Any) -> bytes:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from vllm_harness.exchange import building
 from vllm_harness.exchange.answer import Answer
-from vllm_harness.exchange.building import Ask, Function, Part, Result, Said, Sent
+from vllm_harness.exchange.building import Ask, Part, Result, Said, Sent
 from vllm_harness.extras.gateways.answers import SideExchange
 from vllm_harness.extras.gateways.cases import Asked
 from vllm_harness.protocol.core.events import Api, Json
@@ -16,13 +16,13 @@ from vllm_harness.protocol.core.events import Api, Json
 MAX_TOKENS = 600
 _OF_LEAVERS = 3000
 _PLACE = {"city": {"type": "string"}, "unit": {"type": "string"}}
-TOOLS: Mapping[str, Function] = {
-    "get_weather": Function(
-        "The weather of a city.", {"type": "object", "properties": _PLACE, "required": ["city"]}
-    ),
-    "get_time": Function(
-        "The time in a city.", {"type": "object", "properties": {"city": {"type": "string"}}}
-    ),
+_PARAMETERS: Mapping[str, tuple[str, Json]] = {
+    "get_weather": ("The weather of a city.", {"type": "object", "properties": _PLACE, "required": ["city"]}),
+    "get_time": ("The time in a city.", {"type": "object", "properties": {"city": {"type": "string"}}}),
+}
+TOOLS: Mapping[str, Json] = {
+    name: {"name": name, "description": description, "parameters": parameters}
+    for name, (description, parameters) in _PARAMETERS.items()
 }
 
 
@@ -38,7 +38,7 @@ def first(asked: Asked, model: str, mark: str) -> Ask:
         model,
         _said_by_user(f"{case.user} {mark}"),
         instructions=case.system or None,
-        functions={name: TOOLS[name] for name in case.tools},
+        functions=[TOOLS[name] for name in case.tools],
         max_tokens=_OF_LEAVERS if case.leaves else MAX_TOKENS,
         stored=bool(case.continues),
         stream=asked.streamed,

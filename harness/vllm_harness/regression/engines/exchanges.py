@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from vllm_harness.exchange.answer import answer_of
-from vllm_harness.exchange.building import Ask, Function, Part, Sent, request_of
+from vllm_harness.exchange.building import Ask, Part, Sent, request_of
 from vllm_harness.exchange.endpoint import API_PATHS
 from vllm_harness.protocol import Exchange
 from vllm_harness.protocol.conversation.exchange import accumulate
@@ -41,7 +41,9 @@ def body_of(input_: CaseInput, delivery: Delivery, name: str, model: str = "") -
     ask = Ask(
         model,
         Sent((), (Part(text=text),)),
-        functions=dict(_function(tool["function"], by_responses) for tool in input_.tools),
+        functions=[
+            {**({"strict": False} if by_responses else {}), **tool["function"]} for tool in input_.tools
+        ],
         tool_choice=input_.tool_choice,
         max_tokens=input_.max_tokens,
         stream=delivery.shape is not Shape.WHOLE,
@@ -49,11 +51,6 @@ def body_of(input_: CaseInput, delivery: Delivery, name: str, model: str = "") -
         more={"store": False} if by_responses else {},
     )
     return request_of(delivery.api.value, ask)
-
-
-def _function(function: dict[str, Any], by_responses: bool) -> tuple[str, Function]:
-    strict = function.get("strict", False if by_responses else None)
-    return function["name"], Function(function.get("description", ""), function.get("parameters"), strict)
 
 
 def fields_of(exchange: Exchange) -> dict[str, Any]:
