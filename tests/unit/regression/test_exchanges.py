@@ -11,7 +11,7 @@ from vllm_harness.exchange.building import WITHOUT_LIMIT
 from vllm_harness.protocol import Exchange
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Delivery, Shape
-from vllm_harness.regression.engines.answer import Answer
+from vllm_harness.regression.engines.answer import CaseAnswer
 from vllm_harness.regression.engines.exchanges import body_of, fields_of, path_of
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -43,7 +43,7 @@ def stream(*events: dict[str, Any]) -> str:
 
 def meant(delivery: str, content: str) -> dict[str, Any]:
     fields = read(delivery, content)
-    answer = Answer.model_validate({"family": "any", **fields})
+    answer = CaseAnswer.model_validate({"family": "any", **fields})
     assert answer.error is None
     calls = [(call.name, json.loads(call.arguments), call.id) for call in answer.calls]
     return {"reasoning": answer.reasoning, "content": answer.content, "calls": calls}
@@ -115,7 +115,7 @@ def test_how_far_a_refused_stream_came_is_not_its_answer(before: list[dict[str, 
     error = {"error": {"code": "script_refused", "message": "The grammar takes no '\\n' here."}}
     chunks = [*({"choices": [{"index": 0, "delta": delta}]} for delta in before), error]
     written = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
-    answer = Answer.model_validate({"family": "any", **read("chat:tokens_1", written)})
+    answer = CaseAnswer.model_validate({"family": "any", **read("chat:tokens_1", written)})
     assert answer.is_refused
     assert (answer.reasoning, answer.content, answer.calls) == (None, None, ())
 

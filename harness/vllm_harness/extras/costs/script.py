@@ -18,7 +18,7 @@ from vllm_harness.extras.costs.over_http import LONG_ENV, REQUEST_S, limit_of, l
 from vllm_harness.extras.costs.repro import CostCase
 from vllm_harness.regression.cases.case import Run
 from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.engines.answer import Answer, Curve
+from vllm_harness.regression.engines.answer import CaseAnswer, Curve
 from vllm_harness.regression.engines.exchanges import body_of, path_of
 from vllm_harness.scripted.families import entry_of
 
@@ -135,7 +135,7 @@ def folded(text: str) -> list[Run]:
 
 def _curve(shown: Reproduction) -> Curve | None:
     """The curve that shows the defect; None where an error in its place does."""
-    answers = map(Answer.model_validate, shown.answers)
+    answers = map(CaseAnswer.model_validate, shown.answers)
     return next((each.curve for each in answers if str(each.delivery) == shown.delivery), None)
 
 

@@ -15,7 +15,7 @@ from vllm_harness.protocol.core.events import AnyEvent, Json
 from vllm_harness.protocol.core.sse import SSEEvent
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Api, Delivery, Shape
-from vllm_harness.regression.engines.answer import AnswerError, Call, ErrorCode
+from vllm_harness.regression.engines.answer import AnswerError, CaseCall, ErrorCode
 from vllm_harness.scripted.in_server.vllm_harness_names import SCRIPT_REFUSED
 
 STOP_STRING = "NEVERSAID"
@@ -66,7 +66,7 @@ def fields_of(exchange: Exchange) -> dict[str, Any]:
     answer = answer_of(api, body)
     counted = _call_chunks(exchange.json_events) if api == "chat" and exchange.streamed else []
     calls = [
-        Call(name=call.name or None, arguments=call.arguments, id=call.id or None)
+        CaseCall(name=call.name or None, arguments=call.arguments, id=call.id or None)
         for call in answer.open_calls
     ]
     for number, (index, chunks) in enumerate(counted[: len(calls)]):

@@ -23,7 +23,7 @@ from vllm_harness.exchange.endpoint import ask
 from vllm_harness.exchange.sending import Outgoing, http_client, send
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Api, Delivery, Load, Shape
-from vllm_harness.regression.engines.answer import Answer
+from vllm_harness.regression.engines.answer import CaseAnswer
 from vllm_harness.regression.engines.exchanges import body_of, fields_of, path_of
 from vllm_harness.scripted.book import BookRule, Raw, When
 from vllm_harness.scripted.families import Family, entry_of
@@ -38,7 +38,7 @@ TRIES = 5
 """How often a stream of single tokens is requested alone, at most."""
 _NO_MARKER = str.maketrans("<>[]|｜", "()()!!")
 """A case's name is the user message, and its markers would stand in the prompt."""
-Mismatches = Callable[[Answer], bool]
+Mismatches = Callable[[CaseAnswer], bool]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ServedAnswers:
         changed_alone: case and delivery of the answers that were others alone than among others.
     """
 
-    answers: list[Answer]
+    answers: list[CaseAnswer]
     changed_alone: tuple[tuple[str, Delivery], ...]
 
 
@@ -74,7 +74,7 @@ def request_all(
     Raises:
         StartupError: a server does not start.
     """
-    answers: list[Answer] = []
+    answers: list[CaseAnswer] = []
     changed_alone: list[tuple[str, Delivery]] = []
     entry = entry_of(family)
     for args, served in _servers(inputs, frontend):
@@ -98,11 +98,11 @@ def request_all(
 
 
 def _alone(
-    ask: Callable[[], Answer], input_: CaseInput, delivery: Delivery, mismatches: Mismatches
-) -> Answer:
+    ask: Callable[[], CaseAnswer], input_: CaseInput, delivery: Delivery, mismatches: Mismatches
+) -> CaseAnswer:
     """The first answer that does not mismatch; without one, the answer that came most often."""
     tries = TRIES if delivery.of_single_tokens else 1
-    answers, compared = list[Answer](), list[Answer]()
+    answers, compared = list[CaseAnswer](), list[CaseAnswer]()
     for _ in range(tries):
         answer = ask()
         if not mismatches(answer):
@@ -126,7 +126,7 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _without_made_up_ids(answer: Answer, input_: CaseInput) -> Answer:
+def _without_made_up_ids(answer: CaseAnswer, input_: CaseInput) -> CaseAnswer:
     if input_.call_ids:
         return answer
     calls = tuple(call.model_copy(update={"id": None}) for call in answer.calls)
@@ -135,7 +135,7 @@ def _without_made_up_ids(answer: Answer, input_: CaseInput) -> Answer:
 
 def request_under_load(
     environment: Environment, family: Family, inputs: Sequence[CaseInput], *, frontend: Frontend = "python"
-) -> Iterator[Answer]:
+) -> Iterator[CaseAnswer]:
     """Requests each case alone, then all at the same time: of each case the answer alone, then the other."""
     entry = entry_of(family)
     with served_by(entry, lane="scripted", vllm=environment, frontend=frontend) as server:
@@ -205,7 +205,7 @@ class Client:
 
     def answer(
         self, input_: CaseInput, delivery: Delivery, headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> CaseAnswer:
         """The answer to a case; a refusal, a broken stream or a server error is an error in it.
 
         Where a grammar refuses the text, its alternatives are tried in turn.
@@ -234,13 +234,13 @@ class Client:
 
     def _request(
         self, input_: CaseInput, delivery: Delivery, name: str, headers: Mapping[str, str] | None
-    ) -> Answer:
+    ) -> CaseAnswer:
         place: dict[str, Any] = {"family": self._family.name, "case": input_.name, "delivery": delivery}
         body = {**body_of(input_, delivery, name, self._server.model), **self._family.request}
         outgoing = Outgoing(
             self._server.endpoint, path_of(delivery), body, headers or {}, limit_s=self._request_s
         )
-        answer = Answer(**place, **fields_of(send(self._client, outgoing)))
+        answer = CaseAnswer(**place, **fields_of(send(self._client, outgoing)))
         if answer.counted_reasoning is None:
             return answer
         tokens = count_tokens(self._server, answer.reasoning)
