@@ -20,7 +20,6 @@ from vllm_harness.exchange.sending import Outgoing, http_client, send
 from vllm_harness.files.redaction import REDACTED
 from vllm_harness.protocol import Finding, apply_known
 from vllm_harness.protocol.captures import every_finding
-from vllm_harness.protocol.core.events import Json
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scripted.book import BookRule, ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
@@ -149,10 +148,6 @@ def _takes(served: Served, recorded: RecordedExchange, same_model: bool) -> list
 
 
 def _meaning(answer: Answer, thinks: bool) -> Meaning:
-    calls = tuple(ToolCall(call.name, _arguments(call.values, call.arguments)) for call in answer.calls)
+    calls = tuple(ToolCall(call.name, call.given) for call in answer.calls)
     text = answer.text if answer.text or not calls else None
     return Meaning.of(text, reasoning=answer.reasoning if thinks and answer.reasoning else None, calls=calls)
-
-
-def _arguments(values: Json | None, written: str) -> Json | str:
-    return written if values is None else values

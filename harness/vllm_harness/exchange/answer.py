@@ -58,6 +58,11 @@ class Call:
         """The arguments; None where they are not a JSON object."""
         return self.value if isinstance(self.value, dict) else None
 
+    @property
+    def given(self) -> dict[str, Any] | str:
+        """The arguments; as the text that the model wrote where they are not a JSON object."""
+        return self.arguments if self.values is None else self.values
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -103,10 +108,7 @@ class Answer:
             "status": self.status,
             "reasoning": self.reasoning.strip(),
             "text": self.text.strip(),
-            "calls": [
-                {"name": call.name, "arguments": call.arguments if call.values is None else call.values}
-                for call in self.calls
-            ],
+            "calls": [{"name": call.name, "arguments": call.given} for call in self.calls],
         }
 
 
