@@ -127,7 +127,7 @@ def test_keys_headers_and_content_go_along(by: Send, endpoint: Endpoint) -> None
         assert header in echoed
 
 
-def test_nothing_that_answers_is_asked_again_where_that_is_wanted(
+def test_a_request_without_an_answer_is_sent_again(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits = list[float]()
