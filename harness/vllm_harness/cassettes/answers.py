@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from functools import partial
 
-from vllm_harness.cassettes.format import RecordedChunk, RecordedExchange, Response
+from vllm_harness.cassettes.format import RecordedChunk, RecordedExchange, RecordedResponse
 from vllm_harness.exchange.answer import Answer, answer_to
 from vllm_harness.protocol import Exchange
 from vllm_harness.protocol.conversation.exchange import EVENT_STREAM
@@ -32,11 +32,11 @@ def answer_of(recorded: RecordedExchange) -> Answer | None:
     return answer_to(exchange_of(recorded))
 
 
-def response_of(exchange: Exchange) -> Response:
+def response_of(exchange: Exchange) -> RecordedResponse:
     """The answer of an exchange as it is recorded."""
     seconds = exchange.chunks[-1].at_s if exchange.chunks else None
     came = partial(
-        Response,
+        RecordedResponse,
         status=exchange.status,
         headers=dict(exchange.headers),
         seconds=seconds,

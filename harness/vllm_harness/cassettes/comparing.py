@@ -50,7 +50,7 @@ _CHUNK = f"{_EVENT}chat.completion.chunk"
 
 
 @dataclass(frozen=True)
-class Difference:
+class TurnDifference:
     """Where two turns differ.
 
     Attributes:
@@ -67,17 +67,17 @@ class Difference:
     right: str
 
 
-def compare(left: Cassette, right: Cassette) -> list[Difference]:
+def compare(left: Cassette, right: Cassette) -> list[TurnDifference]:
     """Where two cassettes differ, in the order of their turns.
 
     Turns are paired by their names; where no name is in both, by their order. Ids, times and what else no two
     answers share count by their form: `call_…`, a number.
     """
-    found: list[Difference] = []
+    found: list[TurnDifference] = []
     for name, one, other in paired(left, right):
         if one is None or other is None:
             found.append(
-                Difference(
+                TurnDifference(
                     name, "turn", "", *(("nothing", "a turn") if one is None else ("a turn", "nothing"))
                 )
             )
@@ -86,12 +86,12 @@ def compare(left: Cassette, right: Cassette) -> list[Difference]:
     return found
 
 
-def without_words(found: Sequence[Difference]) -> list[Difference]:
+def without_words(found: Sequence[TurnDifference]) -> list[TurnDifference]:
     """Without what depends on the words of a model that says what it likes: texts and how long they are."""
     return [each for each in found if not _of_words(each)]
 
 
-def _of_words(difference: Difference) -> bool:
+def _of_words(difference: TurnDifference) -> bool:
     place = difference.place
     if difference.layer == "meaning":
         return not (place == "status" or place.endswith((".name", "]")))
@@ -114,7 +114,7 @@ def paired(left: Cassette, right: Cassette) -> Iterator[Pair]:
         yield name, None, other
 
 
-def compared(turn: str, left: RecordedExchange, right: RecordedExchange) -> list[Difference]:
+def compared(turn: str, left: RecordedExchange, right: RecordedExchange) -> list[TurnDifference]:
     """Where two exchanges differ in meaning and in protocol."""
     found = [*_meanings(turn, left, right)]
     first, second = facts(left), facts(right)
@@ -122,7 +122,7 @@ def compared(turn: str, left: RecordedExchange, right: RecordedExchange) -> list
     for place in {**first, **second}:
         sides = first.get(place, ()), second.get(place, ())
         if sides[0] != sides[1] and _event_of(place) not in alone:
-            found.append(Difference(turn, "protocol", place, *map(_listed, sides)))
+            found.append(TurnDifference(turn, "protocol", place, *map(_listed, sides)))
     found += _orders(turn, left, right)
     return found
 
@@ -136,13 +136,13 @@ def _events_of(found: Iterable[str]) -> Iterator[str]:
     return filter(None, map(_event_of, found))
 
 
-def _meanings(turn: str, left: RecordedExchange, right: RecordedExchange) -> Iterator[Difference]:
+def _meanings(turn: str, left: RecordedExchange, right: RecordedExchange) -> Iterator[TurnDifference]:
     first, second = answer_of(left), answer_of(right)
     if first is None or second is None:
         return
     for each in differences(first.meaning(), second.meaning()):
         place = each.path.removeprefix("$.")
-        yield Difference(turn, "meaning", place, brief(each.left), brief(each.right))
+        yield TurnDifference(turn, "meaning", place, brief(each.left), brief(each.right))
 
 
 def facts(exchange: RecordedExchange) -> dict[str, tuple[str, ...]]:
@@ -224,7 +224,7 @@ def _listed(values: Sequence[str]) -> str:
     return ", ".join(shown) or repr(ABSENT)
 
 
-def _orders(turn: str, left: RecordedExchange, right: RecordedExchange) -> Iterator[Difference]:
+def _orders(turn: str, left: RecordedExchange, right: RecordedExchange) -> Iterator[TurnDifference]:
     """Where the events of two streams come in another order; equal ones in a row count as one."""
     first, second = order_of(left), order_of(right)
     if not first or not second or first == second:
@@ -233,7 +233,7 @@ def _orders(turn: str, left: RecordedExchange, right: RecordedExchange) -> Itera
     for kind, a, b, c, d in matcher.get_opcodes():
         if kind != "equal":
             before = first[a - 1] if a else "the beginning"
-            yield Difference(
+            yield TurnDifference(
                 turn, "protocol", f"events after {before}", _chain(first[a:b]), _chain(second[c:d])
             )
 

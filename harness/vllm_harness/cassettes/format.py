@@ -55,7 +55,7 @@ class Recorded(StrictModel):
     url: str = ""
 
 
-class Request(StrictModel):
+class RecordedRequest(StrictModel):
     """A request.
 
     Attributes:
@@ -90,7 +90,7 @@ class RecordedChunk(StrictModel):
         return self.data.encode("utf-8", "surrogatepass") if isinstance(self.data, str) else self.data
 
 
-class Response(StrictModel):
+class RecordedResponse(StrictModel):
     """An answer, as one of body, text and sse.
 
     Attributes:
@@ -112,7 +112,7 @@ class Response(StrictModel):
     broken: str = ""
 
     @model_validator(mode="after")
-    def _is_one_thing(self) -> Response:
+    def _is_one_thing(self) -> RecordedResponse:
         if sum(part is not None for part in (self.body, self.text, self.sse)) > 1:
             raise ValueError("an answer has one of: body, text, sse")
         return self
@@ -146,8 +146,8 @@ class RecordedExchange(StrictModel):
     turn: str
     after: str | None = None
     outputs: tuple[ToolOutput, ...] = ()
-    request: Request
-    response: Response
+    request: RecordedRequest
+    response: RecordedResponse
     tokens: tuple[tuple[int, ...], ...] = ()
 
 

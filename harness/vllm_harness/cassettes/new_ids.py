@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vllm_harness.cassettes.answers import answer_of
-from vllm_harness.cassettes.format import RecordedExchange, Request
+from vllm_harness.cassettes.format import RecordedExchange, RecordedRequest
 from vllm_harness.exchange.answer import Answer
 
 _WITHOUT = ("failed", "refused")
@@ -22,7 +22,7 @@ class NewIds:
         self._ids: dict[str, str] = {}
         self._lost: dict[str, str] = {}
 
-    def request(self, recorded: RecordedExchange) -> tuple[Request, str]:
+    def request(self, recorded: RecordedExchange) -> tuple[RecordedRequest, str]:
         """The request with the new ids in its body and its path.
 
         Returns:

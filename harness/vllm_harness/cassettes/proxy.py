@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from vllm_harness.cassettes.answers import answer_of, json_of, response_of, text_of
-from vllm_harness.cassettes.format import RecordedExchange, Request
+from vllm_harness.cassettes.format import RecordedExchange, RecordedRequest
 from vllm_harness.cassettes.listening import listen
 from vllm_harness.cassettes.writing import Recording
 from vllm_harness.exchange.pending import PendingExchange
@@ -113,7 +113,7 @@ class _Passing:
         """What is known of it by now; `turns` are those of earlier answers, by their ids."""
         body = json_of(self.content)
         previous = body.get("previous_response_id") if isinstance(body, dict) else None
-        request = Request(
+        request = RecordedRequest(
             method=self.request.method,
             path=self.request.raw_path,
             headers=dict(self.request.headers),

@@ -9,7 +9,7 @@ from vllm_harness.cassettes.format import (
     Cassette,
     Recorded,
     RecordedExchange,
-    Request,
+    RecordedRequest,
     ToolOutput,
 )
 from vllm_harness.scenarios.format import Scenario
@@ -61,7 +61,7 @@ def _exchange(
         outputs=tuple(
             ToolOutput(call=each.call_id, output=each.text, failed=each.failed) for each in turn.sent.results
         ),
-        request=Request(path=path, headers=dict(JSON_TYPE), body=dict(turn.exchange.request)),
+        request=RecordedRequest(path=path, headers=dict(JSON_TYPE), body=dict(turn.exchange.request)),
         response=response_of(turn.exchange),
         tokens=tuple(map(tuple, tokens)),
     )

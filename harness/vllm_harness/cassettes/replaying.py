@@ -11,7 +11,7 @@ import httpx2
 
 from vllm_harness.cassettes import comparing
 from vllm_harness.cassettes.answers import ERROR, answer_of, exchange_of, response_of
-from vllm_harness.cassettes.comparing import Difference
+from vllm_harness.cassettes.comparing import TurnDifference
 from vllm_harness.cassettes.format import Cassette, Recorded, RecordedExchange
 from vllm_harness.cassettes.new_ids import NewIds
 from vllm_harness.defects.registry import Defects, known_deviations
@@ -41,7 +41,7 @@ class Played:
     turn: str
     reason: str = ""
     exchange: RecordedExchange | None = None
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[TurnDifference] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     @property

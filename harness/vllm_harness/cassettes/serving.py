@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from vllm_harness.cassettes.answers import json_of, text_of
-from vllm_harness.cassettes.format import Cassette, RecordedExchange, Response
+from vllm_harness.cassettes.format import Cassette, RecordedExchange, RecordedResponse
 from vllm_harness.cassettes.listening import listen
 from vllm_harness.files.redaction import Redactor
 from vllm_harness.protocol.conversation.exchange import EVENT_STREAM
@@ -97,7 +97,7 @@ async def serve(
     await listen(handle, port, ready)
 
 
-async def _answer(request: web.Request, response: Response, timed: bool) -> web.StreamResponse:
+async def _answer(request: web.Request, response: RecordedResponse, timed: bool) -> web.StreamResponse:
     from aiohttp import web
 
     answer = web.StreamResponse(status=response.status or 502, headers=dict(_headers(response)))
@@ -115,7 +115,7 @@ async def _answer(request: web.Request, response: Response, timed: bool) -> web.
     return answer
 
 
-def _headers(response: Response) -> Iterator[tuple[str, str]]:
+def _headers(response: RecordedResponse) -> Iterator[tuple[str, str]]:
     for name, value in response.headers.items():
         if name.lower() in ("content-type", "retry-after", "x-request-id", "request-id"):
             yield name, value
@@ -123,7 +123,7 @@ def _headers(response: Response) -> Iterator[tuple[str, str]]:
         yield "content-type", EVENT_STREAM
 
 
-def _pieces(response: Response) -> Iterator[tuple[float, bytes]]:
+def _pieces(response: RecordedResponse) -> Iterator[tuple[float, bytes]]:
     if response.sse is not None:
         yield from ((chunk.at, chunk.content) for chunk in response.sse)
     elif response.body is not None:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from vllm_harness.cassettes.checking import about
-from vllm_harness.cassettes.comparing import Difference, compare
+from vllm_harness.cassettes.comparing import TurnDifference, compare
 from vllm_harness.cassettes.reading import read
 from vllm_harness.terminal.tables import escaped, plain_console, show_table
 
@@ -39,7 +39,7 @@ def diff(
         raise typer.Exit(1)
 
 
-def show_differences(found: list[Difference]) -> None:
+def show_differences(found: list[TurnDifference]) -> None:
     """Prints a table for each turn; what every one of several turns has stands in one of its own."""
     console = plain_console()
     turns = list(dict.fromkeys(each.turn for each in found))
@@ -56,5 +56,5 @@ def show_differences(found: list[Difference]) -> None:
         console.print("no difference")
 
 
-def _row(difference: Difference) -> tuple[str, str, str]:
+def _row(difference: TurnDifference) -> tuple[str, str, str]:
     return difference.layer, difference.place, f"{difference.left} | {difference.right}"

@@ -10,8 +10,8 @@ from vllm_harness.cassettes.format import (
     Recorded,
     RecordedChunk,
     RecordedExchange,
-    Request,
-    Response,
+    RecordedRequest,
+    RecordedResponse,
 )
 from vllm_harness.protocol.responses.render import response_events
 
@@ -47,8 +47,10 @@ def exchange(
     return RecordedExchange(
         turn=turn,
         after=after,
-        request=Request(path=PATHS["responses"], body={"model": "m", **request}),
-        response=Response(status=200, headers={"content-type": "application/json"}, seconds=0.1, body=body),
+        request=RecordedRequest(path=PATHS["responses"], body={"model": "m", **request}),
+        response=RecordedResponse(
+            status=200, headers={"content-type": "application/json"}, seconds=0.1, body=body
+        ),
     )
 
 
@@ -63,8 +65,8 @@ def streamed(
     chunks = tuple(RecordedChunk(at=number / 100, data=block) for number, block in enumerate(blocks, start=1))
     return RecordedExchange(
         turn=turn,
-        request=Request(path=PATHS["responses"], body={"model": "m", "stream": True, **request}),
-        response=Response(
+        request=RecordedRequest(path=PATHS["responses"], body={"model": "m", "stream": True, **request}),
+        response=RecordedResponse(
             status=200, headers={"content-type": "text/event-stream"}, seconds=chunks[-1].at, sse=chunks
         ),
     )

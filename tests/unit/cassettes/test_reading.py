@@ -17,8 +17,8 @@ from vllm_harness.cassettes.format import (
     Recorded,
     RecordedChunk,
     RecordedExchange,
-    Request,
-    Response,
+    RecordedRequest,
+    RecordedResponse,
 )
 from vllm_harness.cassettes.reading import MAX_BYTES, read, schema
 from vllm_harness.cassettes.writing import Recording, check_writable, dumped, write
@@ -38,13 +38,15 @@ def _strange() -> Cassette:
         RecordedChunk(at=0.5, data="\n\n"),
     )
     body = {"yes": "no", "": [STRANGE, 1.5, 1e-7, None, True, {}, []], "long": "word " * 5000}
-    response = Response(status=200, headers={"content-type": "text/event-stream"}, seconds=0.5, sse=sse)
+    response = RecordedResponse(
+        status=200, headers={"content-type": "text/event-stream"}, seconds=0.5, sse=sse
+    )
     stream = RecordedExchange(
-        turn="1", request=Request(path="/", body=body), response=response, tokens=((1, 2), ())
+        turn="1", request=RecordedRequest(path="/", body=body), response=response, tokens=((1, 2), ())
     )
     bad = RecordedExchange(
-        turn="on", after="1", request=Request(method="GET", path="/x?y=1", text=b"\xff"),
-        response=Response(status=0, text=STRANGE, broken="ConnectError: no"),
+        turn="on", after="1", request=RecordedRequest(method="GET", path="/x?y=1", text=b"\xff"),
+        response=RecordedResponse(status=0, text=STRANGE, broken="ConnectError: no"),
     )  # fmt: skip
     return of(stream, bad, vllm="0.32.0", command=("a", "--b=c"))
 

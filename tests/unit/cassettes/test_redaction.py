@@ -13,8 +13,8 @@ from vllm_harness.cassettes.format import (
     Recorded,
     RecordedChunk,
     RecordedExchange,
-    Request,
-    Response,
+    RecordedRequest,
+    RecordedResponse,
     ToolOutput,
 )
 from vllm_harness.cassettes.writing import dumped
@@ -72,13 +72,15 @@ def test_no_secret_is_written_wherever_it_stands(kind: str) -> None:
         RecordedExchange(
             turn="body",
             outputs=(ToolOutput(call="c", output=text),),
-            request=Request(path="/v1/responses", headers={"User-Agent": text}, body={"input": [text]}),
-            response=Response(status=200, body={"output": {text: [text]}}),
+            request=RecordedRequest(
+                path="/v1/responses", headers={"User-Agent": text}, body={"input": [text]}
+            ),
+            response=RecordedResponse(status=200, body={"output": {text: [text]}}),
         ),
         RecordedExchange(
             turn="stream",
-            request=Request(path="/v1/responses", text=text),
-            response=Response(status=200, sse=tuple(stream), broken=text),
+            request=RecordedRequest(path="/v1/responses", text=text),
+            response=RecordedResponse(status=200, sse=tuple(stream), broken=text),
         ),
     )
     recorded = Recorded(command=("serve", text), variables={"X": text}, url=text)
@@ -96,8 +98,10 @@ def test_headers_of_secrets_are_marked_and_unknown_ones_left_out() -> None:
         "X-Mine": FILLER,
         "Accept": "*/*",
     }
-    request = Request(path="/", headers=headers)
-    response = Response(status=200, headers={"Set-Cookie": FILLER, "Content-Type": "text/plain"}, text="x")
+    request = RecordedRequest(path="/", headers=headers)
+    response = RecordedResponse(
+        status=200, headers={"Set-Cookie": FILLER, "Content-Type": "text/plain"}, text="x"
+    )
     exchange = RecordedExchange(turn="t", request=request, response=response)
     written = dumped(Cassette(cassette=1, exchanges=(exchange,), count=1), _redactor())
     assert FILLER not in written
@@ -129,7 +133,7 @@ def test_a_secret_that_a_model_says_token_by_token_is_found() -> None:
     ]
     chunks = ((float(n), event.encode()) for n, event in enumerate(events))
     response = response_of(Exchange().answered(200, {"content-type": "text/event-stream"}, chunks))
-    exchange = RecordedExchange(turn="t", request=Request(path="/v1/responses"), response=response)
+    exchange = RecordedExchange(turn="t", request=RecordedRequest(path="/v1/responses"), response=response)
     written = dumped(Cassette(cassette=1, exchanges=(exchange,), count=1), _redactor())
     assert not any(piece in written for piece in ("proj-Zq7", "nB9vK4", "xW2nB9"))
     assert '"delta": "[redacted]"' in written

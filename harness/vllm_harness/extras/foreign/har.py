@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from vllm_harness.cassettes.answers import json_of, response_of
-from vllm_harness.cassettes.format import Cassette, Recorded, RecordedExchange, Request
+from vllm_harness.cassettes.format import Cassette, Recorded, RecordedExchange, RecordedRequest
 from vllm_harness.extras.foreign.foreign import ForeignError, Loose, first_of_each, of_the_apis, path_of
 from vllm_harness.protocol import Exchange
 
@@ -86,7 +86,7 @@ def _exchange(entry: _Entry, name: str) -> RecordedExchange:
     seconds = max(entry.time, 0) / 1000
     return RecordedExchange(
         turn=name,
-        request=Request(
+        request=RecordedRequest(
             method=sent.method,
             path=path_of(sent.url),
             headers=first_of_each([header.model_dump() for header in sent.headers]),

@@ -17,8 +17,8 @@ from vllm_harness.cassettes.format import (
     Recorded,
     RecordedChunk,
     RecordedExchange,
-    Request,
-    Response,
+    RecordedRequest,
+    RecordedResponse,
 )
 from vllm_harness.cassettes.writing import without_secrets
 from vllm_harness.extras.foreign.foreign import Loose, validated
@@ -71,10 +71,10 @@ def _exchange(turn: _Turn, name: str) -> RecordedExchange:
     sse = None if response.sse is None else tuple(RecordedChunk(at=0, data=line) for line in response.sse)
     return RecordedExchange(
         turn=name,
-        request=Request(
+        request=RecordedRequest(
             method=request.method, path=request.path + query, headers=request.headers, body=request.body
         ),
-        response=Response(
+        response=RecordedResponse(
             status=response.status_code,
             headers=response.headers,
             body=response.body if sse is None else None,

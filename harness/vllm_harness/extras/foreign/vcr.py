@@ -15,8 +15,8 @@ from vllm_harness.cassettes.format import (
     Data,
     Recorded,
     RecordedExchange,
-    Request,
-    Response,
+    RecordedRequest,
+    RecordedResponse,
 )
 from vllm_harness.extras.foreign.foreign import Loose, first_of_each, of_the_apis, path_of, validated
 from vllm_harness.files.located_yaml import Document
@@ -63,7 +63,7 @@ def _exchange(interaction: _Interaction, name: str) -> RecordedExchange:
     sent = interaction.request
     content = _content(sent.body)
     body = sent.parsed_body if sent.parsed_body is not None else json_of(content)
-    request = Request(
+    request = RecordedRequest(
         method=sent.method,
         path=path_of(sent.uri),
         headers=first_of_each(sent.headers),
@@ -73,10 +73,10 @@ def _exchange(interaction: _Interaction, name: str) -> RecordedExchange:
     return RecordedExchange(turn=name, request=request, response=_response(interaction.response))
 
 
-def _response(came: _Response) -> Response:
+def _response(came: _Response) -> RecordedResponse:
     headers = first_of_each(came.headers)
     if came.parsed_body is not None:
-        return Response(status=came.status.code, headers=headers, body=came.parsed_body)
+        return RecordedResponse(status=came.status.code, headers=headers, body=came.parsed_body)
     content = _content(came.body)
     names = {name.lower() for name in headers}
     if "content-type" not in names and content.lstrip().startswith((b"data:", b"event:")):
