@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from vllm_harness.cli.main import app
 from vllm_harness.server import kept
 from vllm_harness.server.launch import Launch
-from vllm_harness.server.leases.allocation import reserve_for
+from vllm_harness.server.leases.allocation import reserved_for
 from vllm_harness.server.process_tree import processes_in
 from vllm_harness.server.records import ServerRecord, running
 from vllm_harness.server.remote import RemoteServer
@@ -25,11 +25,10 @@ from vllm_harness.server.remote import RemoteServer
 def wanted(launch: Callable[..., Launch]) -> Iterator[Launch]:
     """A launch that no other module asks for, with memory for two servers; these are ended afterwards."""
     planned = launch(env={"KEPT_FOR": uuid.uuid4().hex})
-    lease = reserve_for(planned, 2, forked=True)
-    yield planned
-    for record in kept_for(planned):
-        assert not kept.end(record)
-    lease.release()
+    with reserved_for(planned, 2, forked=True):
+        yield planned
+        for record in kept_for(planned):
+            assert not kept.end(record)
 
 
 def kept_for(launch: Launch) -> list[ServerRecord]:

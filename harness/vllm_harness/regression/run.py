@@ -37,8 +37,7 @@ from vllm_harness.regression.results.judge import judge, meaning_mismatches
 from vllm_harness.regression.results.mismatches import Mismatch
 from vllm_harness.scripted.families import Family, entry_of
 from vllm_harness.server.leases.allocation import INTERPRETER_GIB, expected_needs
-from vllm_harness.server.leases.ending import go_on
-from vllm_harness.server.leases.side_by_side import side_by_side
+from vllm_harness.server.leases.side_by_side import go_on, side_by_side
 from vllm_harness.terminal.status import quiet
 
 T = TypeVar("T")

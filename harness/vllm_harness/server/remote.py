@@ -29,18 +29,11 @@ from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.server import blocks, errors, fork_server, kept
 from vllm_harness.server.diagnosis import diagnose, last_words, log_lines
 from vllm_harness.server.launch import LOCAL, Launch, plan_launch
-from vllm_harness.server.leases.allocation import lease_for, models_held
-from vllm_harness.server.leases.ending import go_on
-from vllm_harness.server.leases.lease import Lease
-from vllm_harness.server.leases.needs import Start, taken_gib
-from vllm_harness.server.leases.ports import (
-    NoFreePort,
-    PortLease,
-    describe_holder,
-    is_free,
-    lease_port,
-    listeners,
-)
+from vllm_harness.server.leases.allocation import Start, lease_for, models_held, taken_gib
+from vllm_harness.server.leases.claims import Claim
+from vllm_harness.server.leases.gpus import used_before
+from vllm_harness.server.leases.ports import NoFreePort, describe_holder, is_free, lease_port, listeners
+from vllm_harness.server.leases.side_by_side import go_on
 from vllm_harness.server.phases import PhaseTracker
 from vllm_harness.server.process_tree import tree_pids
 from vllm_harness.server.progress import NoProgress, StartProgress
@@ -121,10 +114,10 @@ class RemoteServer:
         self._startup_s = startup_s or self.entry.limits.startup_s
         self._progress = progress or NoProgress()
         self._process: Supervised | kept.Adopted | None = None
-        self._lease: PortLease | None = None
+        self._lease: Claim | None = None
         self._record: ServerRecord | None = None
         self._pid: int | None = None
-        self._hardware: Lease | None = None
+        self._hardware: Claim | None = None
         self._books: dict[str, ScriptBook] = {}
         self.log_path = Path()
         self.server_id = ""
@@ -535,8 +528,8 @@ class RemoteServer:
                     log_path=self.log_path,
                 )
             time.sleep(POLL_S)
-        leased = self._hardware.gpus if self._hardware else []
-        if leased and (held := gpus.wait_for_memory(leased, limit_s=GPU_FREE_S)):
+        before = used_before(self._hardware) if self._hardware else {}
+        if before and (held := gpus.wait_for_memory(before, limit_s=GPU_FREE_S)):
             raise errors.StopFailed(
                 f"GPU memory did not come back within {GPU_FREE_S:.0f} s: {gpus.describe_gpus(held)}",
                 hint="end the process named above; memory without a process is a leak of vLLM",
@@ -544,7 +537,7 @@ class RemoteServer:
             )
 
 
-def leased_port(port: int | None) -> PortLease:
+def leased_port(port: int | None) -> Claim:
     """A lease of a port, or of a free one. Raises NoFreePort, naming the server that holds it."""
     try:
         return lease_port(port)

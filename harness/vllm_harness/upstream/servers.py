@@ -12,7 +12,7 @@ from vllm_harness.environments.spec import Environment
 from vllm_harness.server.demo_tools import demo_tools
 from vllm_harness.server.kept import identity
 from vllm_harness.server.launch import plan_launch
-from vllm_harness.server.leases.idle import offered
+from vllm_harness.server.leases.lease import offered
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.upstream.adapters import zero_adapter
 from vllm_harness.upstream.stand_ins import (

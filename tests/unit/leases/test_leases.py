@@ -19,10 +19,17 @@ from vllm_harness.machine.node_memory import NodeMemory
 from vllm_harness.server.fork_server import FIRST, TemplateInfo
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.leases import allocation as leases
-from vllm_harness.server.leases import needs
-from vllm_harness.server.leases.allocation import gpus_needed, lease_for, workers_by_ray
-from vllm_harness.server.leases.ledger import Room
-from vllm_harness.server.leases.needs import FORK_SERVER_GIB, MARGIN, SPARE_GIB, STAND_IN_GIB, Start
+from vllm_harness.server.leases.allocation import (
+    FORK_SERVER_GIB,
+    MARGIN,
+    SPARE_GIB,
+    STAND_IN_GIB,
+    Start,
+    gpus_needed,
+    lease_for,
+    workers_by_ray,
+)
+from vllm_harness.server.leases.memory import Room
 
 
 @pytest.mark.parametrize(
@@ -59,9 +66,7 @@ def leased(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The arguments of both kinds of leases."""
     calls: list[Any] = []
     monkeypatch.setattr(leases, "lease_gpus", lambda *needs, **options: calls.append((*needs, options)))
-    monkeypatch.setattr(
-        leases.memory_leases, "lease_memory", lambda gib, **options: calls.append((gib, options))
-    )
+    monkeypatch.setattr(leases, "lease_memory", lambda gib, **options: calls.append((gib, options)))
     return calls
 
 
@@ -145,7 +150,7 @@ def test_a_fork_server_that_starts_while_one_waits_counts_once(monkeypatch: pyte
     measure = partial(leases.room, used_gib=0, ahead=start.ahead_gib)
     assert measure() == Room(6 - FORK_SERVER_GIB, 6 - FORK_SERVER_GIB)
     running = TemplateInfo(Path("socket"), os.getpid(), start.launch.environment.describe())
-    monkeypatch.setattr(needs, "templates", lambda: [running])
+    monkeypatch.setattr(leases, "templates", lambda: [running])
     monkeypatch.setattr(leases, "fork_servers_gib", lambda: 0.8)
     assert measure() == Room(5.2, 5.2)
 
@@ -177,5 +182,6 @@ def test_the_caller_s_visible_devices_are_the_pool(
 ) -> None:
     table({}, {}, {})
     held = lease_for(launch("gpt-oss", "live", "cuda", env={"CUDA_VISIBLE_DEVICES": "2"}))
+    assert held is not None
     assert held.env["CUDA_VISIBLE_DEVICES"] == "2"
     held.release()

@@ -26,7 +26,7 @@ from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoin
 from vllm_harness.regression.engines.over_http import Client, Mismatches, count_tokens, served_by
 from vllm_harness.scripted.families import LAYERS, Family, entry_of
 from vllm_harness.scripted.in_server.vllm_harness_names import STEPS_HEADER, STEPS_PATH
-from vllm_harness.server.leases.ending import go_on
+from vllm_harness.server.leases.side_by_side import go_on
 from vllm_harness.server.remote import RemoteServer
 
 ORDINARY, LONGEST = 17_000, 66_000

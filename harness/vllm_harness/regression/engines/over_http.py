@@ -28,7 +28,7 @@ from vllm_harness.regression.engines.answer import Answer, AnswerError
 from vllm_harness.regression.engines.exchanges import exchange_of, http_error
 from vllm_harness.scripted.book import BookRule, Raw, When
 from vllm_harness.scripted.families import Family, entry_of
-from vllm_harness.server.leases.ending import ended_by
+from vllm_harness.server.leases.side_by_side import ended_by
 from vllm_harness.server.remote import RemoteServer
 
 CONCURRENCY = 32
