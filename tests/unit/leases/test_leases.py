@@ -163,15 +163,6 @@ def test_how_many_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_how_long_to_wait(leased: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VLLM_HARNESS_LEASE_WAIT_S", "12.5")
-    lease_for(launch("qwen3", "scripted", "cpu"))
-    assert leased[0][1]["wait_s"] == 12.5
-    monkeypatch.setenv("VLLM_HARNESS_LEASE_WAIT_S", "soon")
-    with pytest.raises(UsageError, match="VLLM_HARNESS_LEASE_WAIT_S is 'soon', not a number"):
-        lease_for(launch("qwen3", "scripted", "cpu"))
-
-
 def test_a_cache_of_no_size_is_wrong_use(leased: list[Any]) -> None:
     with pytest.raises(UsageError, match="VLLM_CPU_KVCACHE_SPACE is 'some', not a number"):
         lease_for(launch("qwen3", "scripted", "cpu", env={"VLLM_CPU_KVCACHE_SPACE": "some"}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.leases.conftest import GIB, Owner
+from vllm_harness.errors import UsageError
 from vllm_harness.server.leases import lease
 from vllm_harness.server.leases.claims import MEMORY, all_claims, held_by, this_process
 from vllm_harness.server.leases.lease import LeaseTimeout, NotEnoughHardware, WaitCannotEnd, offered
@@ -55,6 +57,16 @@ def test_a_wait_is_told_again_and_again(owner: Start, monkeypatch: pytest.Monkey
         lease_memory(6, room=machine(), wait_s=0.5)
     assert len(lines) > 2
     assert all(f"pid {first.pid}" in words for words in lines)
+
+
+def test_how_long_to_wait(owner: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner("memory", 12).has()
+    monkeypatch.setenv("VLLM_HARNESS_LEASE_WAIT_S", "0.1")
+    with pytest.raises(LeaseTimeout, match="within 0 s"):
+        lease_memory(6, room=machine())
+    monkeypatch.setenv("VLLM_HARNESS_LEASE_WAIT_S", "soon")
+    with pytest.raises(UsageError, match="VLLM_HARNESS_LEASE_WAIT_S is 'soon', not a number"):
+        lease_memory(6, room=machine())
 
 
 def test_a_wait_in_a_circle_is_an_error_at_once(owner: Start) -> None:
@@ -132,6 +144,25 @@ def test_who_came_first_gets_it_first(owner: Start) -> None:
     assert much.has() == "reserve"
     assert little.has() == "reserve"
     assert others_have_waited_s() == 0
+
+
+def test_one_that_is_killed_while_it_waits_holds_nobody_up(owner: Start) -> None:
+    held = lease_memory(12, room=machine())
+    much = owner("reserve", 10)
+    assert much.next_line().startswith("waiting for 10.0 GiB")
+    much.kill()
+    lease_memory(4, room=machine(), wait_s=0).release()
+    held.release()
+
+
+def test_an_interrupt_ends_a_wait(owner: Start) -> None:
+    owner("memory", 12).has()
+    threading.Timer(0.3, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        lease_memory(6, room=machine())
+    assert others_have_waited_s() == 0
+    with all_claims() as claims:
+        assert [claim.kind for claim in claims] == ["lease"]
 
 
 def test_a_killed_owner_s_promise_is_gone_at_once(owner: Start, tmp_path: Path) -> None:

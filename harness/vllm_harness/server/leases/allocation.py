@@ -6,18 +6,15 @@ guess until then. Leases exclude each other between runs that share the state fo
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from math import floor, prod
-from pathlib import Path
 
 import psutil
-from filelock import FileLock
 
 from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry
 from vllm_harness.environments.spec import Environment
@@ -27,17 +24,14 @@ from vllm_harness.machine.gpus import visible_gpus
 from vllm_harness.machine.node_memory import node_memory
 from vllm_harness.scripted.standin import STAND_IN_GPU_GIB
 from vllm_harness.server.flags import flag_values
-from vllm_harness.server.fork_server import FIRST, MODELS_HELD, dismiss_unused, templates
+from vllm_harness.server.fork_server import FIRST, MODELS_HELD, templates
 from vllm_harness.server.launch import Launch
-from vllm_harness.server.leases.claims import Claim, all_claims
+from vllm_harness.server.leases.claims import Claim, all_claims, kept_json
 from vllm_harness.server.leases.gpus import lease_gpus
-from vllm_harness.server.leases.lease import offered
 from vllm_harness.server.leases.memory import Room, lease_memory, used_and_coming
 from vllm_harness.server.process_tree import tree_pids
 from vllm_harness.server.records import running
 
-WAIT_VARIABLE = "VLLM_HARNESS_LEASE_WAIT_S"
-WAIT_S = 3600.0
 BOUND_VARIABLE = "VLLM_HARNESS_MEMORY_GIB"
 STAND_IN_GIB = {"forked": 0.7, "cold": 2.2}
 """Guess for a stand-in that was never measured; gpt-oss and Qwen 3 take 0.3 and 1.9 GiB on vLLM 0.32.0."""
@@ -89,7 +83,9 @@ class Start:
 
     def need_gib(self) -> float:
         """The memory it needs: as measured, with a margin, or a guess."""
-        if measured := _measured().get(self.key):
+        with _measured() as gib_of:
+            measured = gib_of.get(self.key)
+        if measured is not None:
             return measured * MARGIN + SPARE_GIB
         guess = STAND_IN_GIB[self.kind]
         if self.launch.lane == "live":
@@ -105,12 +101,8 @@ class Start:
 
     def learn(self, gib: float) -> None:
         """Keeps the memory that a server has taken, if it is the largest so far."""
-        with FileLock(_file().with_suffix(".lock"), thread_local=False):
-            measured = _measured()
-            if gib > measured.get(self.key, 0.0):
-                half = _file().with_suffix(".half")
-                half.write_text(json.dumps({**measured, self.key: round(gib, 3)}, indent=1, sort_keys=True))
-                half.replace(_file())
+        with _measured() as gib_of:
+            gib_of[self.key] = max(round(gib, 3), gib_of.get(self.key, 0.0))
 
 
 def lease_for(launch: Launch, *, forked: bool = False) -> Claim | None:
@@ -123,18 +115,16 @@ def lease_for(launch: Launch, *, forked: bool = False) -> Claim | None:
         NotEnoughHardware, WaitCannotEnd, LeaseTimeout: see `lease_gpus` and `lease_memory`.
         UsageError: a variable is not a number.
     """
-    wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
     if launch.environment.device == "cuda":
         if workers_by_ray(launch.args):
             return None
         shared = launch.lane == "scripted"
         gib = STAND_IN_GPU_GIB if shared else launch.entry.hardware.gpu_memory_gib
         visible = partial(visible_gpus, launch.environ())
-        return lease_gpus(gpus_needed(launch.args), gib, shared=shared, visible=visible, wait_s=wait_s)
+        return lease_gpus(gpus_needed(launch.args), gib, shared=shared, visible=visible)
     start = Start(launch, forked)
     measure = partial(room, ready_gib=start.cache_gib, ahead=start.ahead_gib)
-    with offered(dismiss_unused):
-        return lease_memory(start.need_gib(), room=measure, wait_s=wait_s)
+    return lease_memory(start.need_gib(), room=measure)
 
 
 @contextmanager
@@ -150,11 +140,8 @@ def reserved_for(launch: Launch, count: int, *, forked: bool, wait_s: float | No
         yield
         return
     start = Start(launch, forked)
-    if wait_s is None:
-        wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
     gib, measure = count * start.need_gib(), partial(room, ahead=start.ahead_gib)
-    with offered(dismiss_unused):
-        reservation = lease_memory(gib, room=measure, wait_s=wait_s, kind="reservation")
+    reservation = lease_memory(gib, room=measure, wait_s=wait_s, kind="reservation")
     try:
         yield
     finally:
@@ -200,7 +187,7 @@ def models_held() -> int:
 
 def interpreters() -> int:
     """How many interpreters with vLLM a command runs side by side by default: two at most."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    cores = len(os.sched_getaffinity(0))
     return max(1, min(2, cores, int(_total_gib() / 2 / INTERPRETER_GIB)))
 
 
@@ -269,11 +256,5 @@ def _unshared(template: psutil.Process) -> int:
     return found
 
 
-def _measured() -> dict[str, float]:
-    with suppress(OSError, ValueError):
-        return {str(key): float(gib) for key, gib in json.loads(_file().read_text()).items()}
-    return {}
-
-
-def _file() -> Path:
-    return state_dir() / "needs.json"
+def _measured() -> AbstractContextManager[dict[str, float]]:
+    return kept_json(state_dir() / "needs.json", {})

@@ -16,14 +16,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
-from filelock import FileLock
-
+from vllm_harness.files.locking import locked
 from vllm_harness.files.paths import state_dir
 from vllm_harness.server.leases.side_by_side import task_name
 from vllm_harness.server.supervisor import started
 
+T = TypeVar("T")
 MEMORY = "memory"
 LEFTOVER_S = 30.0
 """How long a killed run's GPUs are remembered, whose memory its supervisor gives back."""
@@ -89,26 +89,38 @@ class Claim:
 
 
 @contextmanager
+def kept_json(path: Path, empty: T) -> Iterator[T]:
+    """The content of a JSON file, under its lock; what the caller makes of it is kept."""
+    with locked(path.with_suffix(".lock"), "another run that takes or gives back hardware"):
+        content = empty
+        with suppress(OSError, ValueError):
+            content = json.loads(path.read_text())
+        yield content
+        half = path.with_suffix(".half")
+        half.write_text(json.dumps(content, indent=1, sort_keys=True))
+        half.replace(path)
+
+
+@contextmanager
 def all_claims() -> Iterator[list[Claim]]:
     """The claims of all processes, under the lock; what the caller makes of the list is kept."""
-    file = state_dir() / "claims.json"
-    with FileLock(file.with_suffix(".lock"), thread_local=False):
-        claims: list[Claim] = []
-        with suppress(OSError, ValueError, TypeError):
-            claims = [claim for note in json.loads(file.read_text()) if (claim := _current(Claim(**note)))]
+    with kept_json(state_dir() / "claims.json", list[dict[str, Any]]()) as notes:
+        claims = [claim for claim in map(_current, notes) if claim is not None]
         yield claims
-        half = file.with_suffix(".half")
-        half.write_text(json.dumps([vars(claim) for claim in claims]))
-        half.replace(file)
+        notes[:] = map(vars, claims)
 
 
-def _current(claim: Claim) -> Claim | None:
+def _current(note: dict[str, Any]) -> Claim | None:
     """What a claim is now, by its process."""
-    if claim.kind == "left":
-        return claim if time.time() - claim.since <= LEFTOVER_S else None
-    if started(claim.pid) == claim.started:
-        return claim
-    return replace(claim, kind="left", since=time.time()) if claim.env else None
+    with suppress(TypeError):  # of another version of the harness
+        claim = Claim(**note)
+        if claim.kind == "left":
+            return claim if time.time() - claim.since <= LEFTOVER_S else None
+        if started(claim.pid) == claim.started:
+            return claim
+        if claim.env:
+            return replace(claim, kind="left", since=time.time())
+    return None
 
 
 def held_by(claims: Iterable[Claim], resources: Collection[str]) -> Counter[str]:

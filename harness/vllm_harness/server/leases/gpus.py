@@ -30,7 +30,7 @@ def lease_gpus(
     *,
     shared: bool = False,
     visible: Callable[[], list[Gpu]] = visible_gpus,
-    wait_s: float = 3600.0,
+    wait_s: float | None = None,
 ) -> Claim:
     """Leases GPUs for a server, those with most free memory first. The lease's `env` binds it to them.
 
@@ -39,7 +39,7 @@ def lease_gpus(
         gib: free memory of each, GiB.
         shared: a share of each, beside other servers that take shares; else each GPU whole.
         visible: the GPUs to choose from.
-        wait_s: seconds to wait for other leases.
+        wait_s: seconds to wait for others, in place of VLLM_HARNESS_LEASE_WAIT_S.
 
     Raises:
         NotEnoughHardware: at once, where the GPUs are too few or too small.

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from vllm_harness.files.variables import number
 from vllm_harness.server.errors import StartupError
 from vllm_harness.server.leases.claims import Claim, all_claims
 from vllm_harness.server.leases.side_by_side import go_on
 from vllm_harness.terminal import notices
 
+WAIT_VARIABLE = "VLLM_HARNESS_LEASE_WAIT_S"
+WAIT_S = 3600.0
 POLL_S = 0.2
 REPORT_EVERY_S = 10.0
 UNLEASED_WAIT_S = 60.0
@@ -74,13 +78,16 @@ def offered(give_back: GiveBack) -> Iterator[None]:
         _offers.remove(give_back)
 
 
-def wait_for(attempt: Attempt, wanted: str, wait_s: float) -> Claim:
+def wait_for(attempt: Attempt, wanted: str, wait_s: float | None) -> Claim:
     """Tries until there is room for a claim: for `wait_s` seconds, for 60 where no lease stands in the way.
 
-    What is idle is given back first. The wait is shown at once and every 10 s.
+    By default it is VLLM_HARNESS_LEASE_WAIT_S, else an hour. What is idle is given back first. The wait is
+    shown at once and every 10 s.
 
     Raises WaitCannotEnd, LeaseTimeout, and what `attempt` raises.
     """
+    if wait_s is None:
+        wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
     start = last_leased = time.monotonic()
     reported = -REPORT_EVERY_S
     wait = Claim("wait")

@@ -11,6 +11,7 @@ from typing import Literal
 
 import psutil
 
+from vllm_harness.server.fork_server import dismiss_unused
 from vllm_harness.server.leases.claims import (
     MEMORY,
     Claim,
@@ -22,7 +23,7 @@ from vllm_harness.server.leases.claims import (
     this_process,
     waiting_before,
 )
-from vllm_harness.server.leases.lease import Busy, NotEnoughHardware, wait_for
+from vllm_harness.server.leases.lease import Busy, NotEnoughHardware, offered, wait_for
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ Measure = Callable[[float], Room]
 
 
 def lease_memory(
-    gib: float, *, room: Measure, wait_s: float = 3600.0, kind: Literal["lease", "reservation"] = "lease"
+    gib: float, *, room: Measure, wait_s: float | None = None, kind: Literal["lease", "reservation"] = "lease"
 ) -> Claim:
     """Leases memory for a server on CPU, or reserves it for all servers that this process is about to use.
 
@@ -47,7 +48,7 @@ def lease_memory(
     Args:
         gib: the size.
         room: gives the memory there is.
-        wait_s: seconds to wait for others.
+        wait_s: seconds to wait for others, in place of VLLM_HARNESS_LEASE_WAIT_S.
         kind: a reservation includes the running servers of this process, and later leases are a part of it.
             It is made while none of them is in use: they are given back where it would have to wait.
 
@@ -57,7 +58,8 @@ def lease_memory(
         LeaseTimeout: naming the holders.
     """
     wanted = f"{gib:.1f} GiB of memory" + (" for the next test" if kind == "reservation" else "")
-    return wait_for(partial(_attempt, Claim(kind, {MEMORY: in_bytes(gib)}), room), wanted, wait_s)
+    with offered(dismiss_unused):
+        return wait_for(partial(_attempt, Claim(kind, {MEMORY: in_bytes(gib)}), room), wanted, wait_s)
 
 
 def used_and_coming(claims: Iterable[Claim]) -> tuple[float, float]:

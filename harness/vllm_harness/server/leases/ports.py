@@ -40,14 +40,10 @@ def lease_port(port: int | None = None, *, seed: int | None = None) -> Claim:
                 claims.append(claim := Claim("port", port=each))
                 return claim
     if port is None:
-        raise NoFreePort(
-            f"none of {CANDIDATES} ports between {PORTS.start} and {PORTS.stop} is free",
-            hint="end processes that listen there",
-        )
-    raise NoFreePort(
-        f"port {port} is taken by {describe_holder(port)}",
-        hint="leave the port out, then the harness leases a free port",
-    )
+        taken = f"none of {CANDIDATES} ports between {PORTS.start} and {PORTS.stop} is free"
+        raise NoFreePort(taken, hint="end processes that listen there")
+    taken = f"port {port} is taken by {describe_holder(port)}"
+    raise NoFreePort(taken, hint="leave the port out, then the harness leases a free port")
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
