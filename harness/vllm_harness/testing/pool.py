@@ -106,7 +106,8 @@ class Pool:
 
     def _reserved(self, target: RemoteServer, servers: int) -> AbstractContextManager[None]:
         waited_s = others_have_waited_s()
-        while waited_s and (waited_s >= SHARE_S or self._started != [target]) and self.give_back():
+        urgent = servers > 1 or waited_s >= SHARE_S  # who holds servers would not queue behind the others
+        while waited_s and (urgent or self._started != [target]) and self.give_back():
             pass
         if servers < 2 and target.alive():
             return nullcontext()

@@ -157,10 +157,7 @@ def test_a_fork_server_that_starts_while_one_waits_counts_once(monkeypatch: pyte
 
 def test_how_many_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "node_memory", lambda: NodeMemory(6 * GIB, 5 * GIB))
-    each = STAND_IN_GIB["forked"]
-    assert leases.capacity() == leases.Capacity(
-        int((5 - FORK_SERVER_GIB) // each), int((5 - FORK_SERVER_GIB) // each), each
-    )
+    assert leases.capacity() == (int((5 - FORK_SERVER_GIB) // STAND_IN_GIB["forked"]),) * 2
 
 
 def test_a_cache_of_no_size_is_wrong_use(leased: list[Any]) -> None:

@@ -85,7 +85,7 @@ class Start:
         """The memory it needs: as measured, with a margin, or a guess."""
         with _measured() as gib_of:
             measured = gib_of.get(self.key)
-        if measured is not None:
+        if measured:
             return measured * MARGIN + SPARE_GIB
         guess = STAND_IN_GIB[self.kind]
         if self.launch.lane == "live":
@@ -196,23 +196,14 @@ def _total_gib() -> float:
     return min(total, number(os.environ, BOUND_VARIABLE, total))
 
 
-@dataclass(frozen=True)
-class Capacity:
-    """How many stand-ins fit beside the other processes of this machine: in total, and in addition now."""
-
-    total: int
-    now: int
-    each_gib: float
-
-
-def capacity() -> Capacity:
-    """How many forked stand-ins fit, by the same figures as their leases."""
+def capacity() -> tuple[int, int]:
+    """How many forked stand-ins fit beside all other processes, as leased: in total, and in addition now."""
     with all_claims() as claims:
         used, coming = used_and_coming(claims)
     memory = room(used, ready_gib=1.0, ahead=lambda: 0.0 if templates() else FORK_SERVER_GIB)
-    each = STAND_IN_GIB["forked"]
-    total, now = min(memory.total, memory.available + used), memory.available - coming
-    return Capacity(max(0, floor(total / each)), max(0, floor(now / each)), each)
+    sizes = min(memory.total, memory.available + used), memory.available - coming
+    total, now = (max(0, floor(gib / STAND_IN_GIB["forked"])) for gib in sizes)
+    return total, now
 
 
 def gpus_needed(args: Sequence[str]) -> int:
