@@ -26,7 +26,7 @@ from vllm_harness.server.leases import lease
 from vllm_harness.server.leases.gpus import lease_gpus
 from vllm_harness.server.leases.memory import Room, lease_memory
 lease.POLL_S = 0.02
-room = lambda used: Room(16, 16)
+room = lambda: Room(16, 16)
 held = []
 def take(kind, amount):
     match kind:

@@ -131,23 +131,23 @@ def test_servers_that_run_a_file_first_are_measured_apart(monkeypatch: pytest.Mo
 
 def test_a_user_may_bound_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "node_memory", lambda: NodeMemory(16 * GIB, 12 * GIB))
-    assert leases.room(used_gib=2) == Room(16, 12)
+    assert leases.room() == Room(16, 12)
     assert (leases.models_held(), leases.interpreters()) == (6, min(2, len(os.sched_getaffinity(0))))
     monkeypatch.setenv("VLLM_HARNESS_MEMORY_GIB", "6")
-    assert leases.room(used_gib=2) == Room(6, 4)
-    assert leases.room(used_gib=2, ready_gib=13) == Room(6, 0)  # vLLM would refuse to start
+    assert leases.room() == Room(6, 6)
+    assert leases.room(ready_gib=13) == Room(6, 0)  # vLLM would refuse to start
     assert leases.models_held() == 2
     monkeypatch.setenv("VLLM_HARNESS_MEMORY_GIB", "2")
     assert (leases.models_held(), leases.interpreters()) == (1, 1)
     monkeypatch.setenv("VLLM_HARNESS_MEMORY_GIB", "much")
     with pytest.raises(UsageError, match="VLLM_HARNESS_MEMORY_GIB is 'much', not a number"):
-        leases.room(used_gib=2)
+        leases.room()
 
 
 def test_a_fork_server_that_starts_while_one_waits_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "node_memory", lambda: NodeMemory(6 * GIB, 6 * GIB))
     start = Start(launch("qwen3", "scripted", "cpu"), forked=True)
-    measure = partial(leases.room, used_gib=0, ahead=start.ahead_gib)
+    measure = partial(leases.room, ahead=start.ahead_gib)
     assert measure() == Room(6 - FORK_SERVER_GIB, 6 - FORK_SERVER_GIB)
     running = TemplateInfo(Path("socket"), os.getpid(), start.launch.environment.describe())
     monkeypatch.setattr(leases, "templates", lambda: [running])

@@ -16,15 +16,15 @@ from vllm_harness.errors import UsageError
 from vllm_harness.server.leases import lease
 from vllm_harness.server.leases.claims import MEMORY, all_claims, held_by, this_process
 from vllm_harness.server.leases.lease import LeaseTimeout, NotEnoughHardware, WaitCannotEnd, offered
-from vllm_harness.server.leases.memory import Measure, Room, lease_memory, others_have_waited_s
+from vllm_harness.server.leases.memory import Room, lease_memory, others_have_waited_s
 from vllm_harness.terminal import notices
 
 Start = Callable[[str, float], Owner]
 
 
-def machine(total: float = 16, available: float = 16) -> Measure:
+def machine(total: float = 16, available: float = 16) -> Callable[[], Room]:
     """A machine with that much memory, GiB."""
-    return lambda _: Room(total, available)
+    return lambda: Room(total, available)
 
 
 def test_promises_add_up(owner: Start) -> None:

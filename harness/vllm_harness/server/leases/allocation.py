@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from math import floor, prod
 
 import psutil
@@ -47,7 +47,6 @@ PARALLEL = (
     ("-pp", "--pipeline-parallel-size"),
     ("-dp", "--data-parallel-size"),
 )
-_templates: dict[psutil.Process, tuple[float, int]] = {}
 
 
 @dataclass(frozen=True)
@@ -161,23 +160,19 @@ def expected_needs(
     return Start(launch, forked=True).need_gib() + TEMPLATE_GIB, gpus
 
 
-def room(used_gib: float, ready_gib: float = 0.0, ahead: Callable[[], float] = lambda: 0.0) -> Room:
+def room(ready_gib: float = 0.0, ahead: Callable[[], float] = lambda: 0.0) -> Room:
     """The memory that CPU servers may have in total, and the part that is available now.
 
     It is the memory that the kernel would give, less that of the fork servers; VLLM_HARNESS_MEMORY_GIB bounds
     servers and fork servers together.
 
     Args:
-        used_gib: memory that the servers with leases have taken.
         ready_gib: memory that must be free for vLLM to start: its KV cache, though it is taken later.
         ahead: what a fork server will take that does not run yet, in GiB.
     """
     coming = ahead()  # before those that run are measured, so that one that starts counts once at most
-    total = _total_gib() - fork_servers_gib() - coming
-    available = node_memory().available / 2**30
-    if available < ready_gib:
-        available = 0.0
-    return Room(total, min(available - coming, total - used_gib))
+    total, available = _total_gib() - fork_servers_gib() - coming, node_memory().available / 2**30
+    return Room(total, min(total, available - coming) if available >= ready_gib else 0.0)
 
 
 def models_held() -> int:
@@ -200,10 +195,10 @@ def capacity() -> tuple[int, int]:
     """How many forked stand-ins fit beside all other processes, as leased: in total, and in addition now."""
     with all_claims() as claims:
         used, coming = used_and_coming(claims)
-    memory = room(used, ready_gib=1.0, ahead=lambda: 0.0 if templates() else FORK_SERVER_GIB)
-    sizes = min(memory.total, memory.available + used), memory.available - coming
-    total, now = (max(0, floor(gib / STAND_IN_GIB["forked"])) for gib in sizes)
-    return total, now
+    memory = room(ready_gib=1.0, ahead=lambda: 0.0 if templates() else FORK_SERVER_GIB)
+    total = min(memory.total, memory.available + used)
+    each = STAND_IN_GIB["forked"]
+    return max(0, floor(total / each)), max(0, floor((total - used - coming) / each))
 
 
 def gpus_needed(args: Sequence[str]) -> int:
@@ -227,24 +222,21 @@ def taken_gib(root: int) -> float:
 
 def fork_servers_gib() -> float:
     """The memory of this user's fork servers, without the servers forked from them."""
-    total = 0
+    total, now = 0, int(time.monotonic() / MEASURED_FOR_S)
     servers = set[int]().union(*(tree_pids(record.supervisor) for record in running()))
     for template in templates():
         with suppress(psutil.Error):
             base = psutil.Process(template.pid)
             size = base.memory_info()
             total += size.rss - size.shared
-            total += sum(_unshared(each) for each in base.children() if each.pid not in servers)
+            total += sum(_unshared(each, now) for each in base.children() if each.pid not in servers)
     return total / 2**30
 
 
-def _unshared(template: psutil.Process) -> int:
-    """Unshared bytes of a template, some seconds old at most: the kernel visits each page to count them."""
-    measured_at, found = _templates.get(template, (-MEASURED_FOR_S, 0))
-    if time.monotonic() - measured_at >= MEASURED_FOR_S:
-        found = template.memory_full_info().uss
-        _templates[template] = (time.monotonic(), found)
-    return found
+@lru_cache
+def _unshared(template: psutil.Process, _: int) -> int:
+    """Unshared bytes of a template, kept for some seconds: the kernel visits each page to count them."""
+    return int(template.memory_full_info().uss)
 
 
 def _measured() -> AbstractContextManager[dict[str, float]]:

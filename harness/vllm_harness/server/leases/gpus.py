@@ -49,14 +49,12 @@ def lease_gpus(
     """
     share = "a share of " if shared else ""
     wanted = f"{share}{count} {'GPU' if count == 1 else 'GPUs'} with {gib:g} GiB"
-    return wait_for(partial(_attempt, count, gib, 1 if shared else SHARES, visible), wanted, wait_s)
+    return wait_for(visible, partial(_attempt, count, gib, 1 if shared else SHARES), wanted, wait_s)
 
 
-def _attempt(
-    count: int, gib: float, shares: int, visible: Callable[[], list[Gpu]], claims: list[Claim]
-) -> Claim | Busy:
+def _attempt(count: int, gib: float, shares: int, devices: list[Gpu], claims: list[Claim]) -> Claim | Busy:
     """Takes all GPUs or none, so that two processes that wait never hold a part each."""
-    need, devices = int(gib * NOMINAL_SHARE * 2**30), visible()
+    need = int(gib * NOMINAL_SHARE * 2**30)
     large = sorted((gpu for gpu in devices if gpu.total_bytes >= need), key=lambda gpu: gpu.used_bytes)
     if len(large) < count:
         raise _too_large(count, gib, devices)

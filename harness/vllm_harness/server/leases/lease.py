@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from vllm_harness.files.variables import number
 from vllm_harness.server.errors import StartupError
@@ -14,6 +15,7 @@ from vllm_harness.server.leases.claims import Claim, all_claims
 from vllm_harness.server.leases.side_by_side import go_on
 from vllm_harness.terminal import notices
 
+M = TypeVar("M")
 WAIT_VARIABLE = "VLLM_HARNESS_LEASE_WAIT_S"
 WAIT_S = 3600.0
 POLL_S = 0.2
@@ -59,8 +61,8 @@ class Busy:
     wanted: dict[str, int] = field(default_factory=dict)
 
 
-Attempt = Callable[[list[Claim]], Claim | Busy]
-"""Finds room for a claim beside all others, under their lock: for everything that is wanted, or nothing."""
+Attempt = Callable[[M, list[Claim]], Claim | Busy]
+"""Finds room for a claim on the measured machine, beside all others: for all that is wanted, or nothing."""
 
 GiveBack = Callable[[], bool]
 """Ends an idle server of this process, or a fork server of nobody; False where there is none."""
@@ -78,13 +80,13 @@ def offered(give_back: GiveBack) -> Iterator[None]:
         _offers.remove(give_back)
 
 
-def wait_for(attempt: Attempt, wanted: str, wait_s: float | None) -> Claim:
+def wait_for(measure: Callable[[], M], attempt: Attempt[M], wanted: str, wait_s: float | None) -> Claim:
     """Tries until there is room for a claim: for `wait_s` seconds, for 60 where no lease stands in the way.
 
     By default it is VLLM_HARNESS_LEASE_WAIT_S, else an hour. What is idle is given back first. The wait is
     shown at once and every 10 s.
 
-    Raises WaitCannotEnd, LeaseTimeout, and what `attempt` raises.
+    Raises WaitCannotEnd, LeaseTimeout, and what `measure` and `attempt` raise.
     """
     if wait_s is None:
         wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
@@ -92,7 +94,7 @@ def wait_for(attempt: Attempt, wanted: str, wait_s: float | None) -> Claim:
     reported = -REPORT_EVERY_S
     wait = Claim("wait")
     try:
-        while isinstance(outcome := _tried(attempt, wait), Busy):
+        while isinstance(outcome := _tried(attempt, measure(), wait), Busy):
             if any(give_back() for give_back in list(_offers)):
                 continue
             if outcome.endless:
@@ -119,10 +121,10 @@ def wait_for(attempt: Attempt, wanted: str, wait_s: float | None) -> Claim:
     return outcome
 
 
-def _tried(attempt: Attempt, wait: Claim) -> Claim | Busy:
+def _tried(attempt: Attempt[M], machine: M, wait: Claim) -> Claim | Busy:
     """The outcome of an attempt; the wait is noted as long as it lasts, and ends as the claim begins."""
     with all_claims() as claims:
-        outcome = attempt(claims)
+        outcome = attempt(machine, claims)
         claims[:] = [claim for claim in claims if claim.id != wait.id]
         if isinstance(outcome, Claim):
             claims.append(outcome)

@@ -34,12 +34,12 @@ class Room:
     available: float
 
 
-Measure = Callable[[float], Room]
-"""The memory there is, given what the servers with leases have taken already (GiB)."""
-
-
 def lease_memory(
-    gib: float, *, room: Measure, wait_s: float | None = None, kind: Literal["lease", "reservation"] = "lease"
+    gib: float,
+    *,
+    room: Callable[[], Room],
+    wait_s: float | None = None,
+    kind: Literal["lease", "reservation"] = "lease",
 ) -> Claim:
     """Leases memory for a server on CPU, or reserves it for all servers that this process is about to use.
 
@@ -47,7 +47,7 @@ def lease_memory(
 
     Args:
         gib: the size.
-        room: gives the memory there is.
+        room: measures the memory there is.
         wait_s: seconds to wait for others, in place of VLLM_HARNESS_LEASE_WAIT_S.
         kind: a reservation includes the running servers of this process, and later leases are a part of it.
             It is made while none of them is in use: they are given back where it would have to wait.
@@ -59,7 +59,7 @@ def lease_memory(
     """
     wanted = f"{gib:.1f} GiB of memory" + (" for the next test" if kind == "reservation" else "")
     with offered(dismiss_unused):
-        return wait_for(partial(_attempt, Claim(kind, {MEMORY: in_bytes(gib)}), room), wanted, wait_s)
+        return wait_for(room, partial(_attempt, Claim(kind, {MEMORY: in_bytes(gib)})), wanted, wait_s)
 
 
 def used_and_coming(claims: Iterable[Claim]) -> tuple[float, float]:
@@ -77,13 +77,12 @@ def others_have_waited_s() -> float:
     return max((time.time() - claim.since for claim in others if MEMORY in claim.amounts), default=0.0)
 
 
-def _attempt(claim: Claim, measure: Measure, claims: list[Claim]) -> Claim | Busy:
+def _attempt(claim: Claim, room: Room, claims: list[Claim]) -> Claim | Busy:
     held = held_by(claims, [MEMORY])
     extra = held_by([*claims, claim], [MEMORY])[claim.who] - held[claim.who]
     if extra <= 0:
         return claim
     used, coming = used_and_coming(claims)
-    room = measure(used)
     if (size := claim.amounts[MEMORY]) > (total := in_bytes(room.total)):
         raise NotEnoughHardware(
             f"a server needs {size / 2**30:.1f} GiB of memory; "
@@ -100,7 +99,7 @@ def _attempt(claim: Claim, measure: Measure, claims: list[Claim]) -> Claim | Bus
         _reason(claims, held),
         leased=ahead > 0 or any(who != claim.who for who in held),
         endless=not may_wait(extra, total, claims, [MEMORY]),
-        figures=partial(_figures, room),
+        figures=partial(_figures, room, used),
         wanted={MEMORY: extra},
     )
 
@@ -121,9 +120,9 @@ def _reason(claims: list[Claim], held: Counter[str]) -> str:
     return "; ".join(parts) or "other processes use it"
 
 
-def _figures(room: Room) -> str:
+def _figures(room: Room, used: float) -> str:
     users = psutil.process_iter(["name", "memory_info"])
     sizes = [(p.info["memory_info"].rss, p.pid, p.info["name"]) for p in users if p.info["memory_info"]]
     largest = [f"pid {pid} ({name}, {rss / 2**30:.1f} GiB)" for rss, pid, name in sorted(sizes)[:-4:-1]]
-    free, total = max(0.0, room.available), room.total
-    return f"{free:.1f} of {total:.1f} GiB are free, the largest users are {', '.join(largest)}"
+    free = max(0.0, min(room.available, room.total - used))
+    return f"{free:.1f} of {room.total:.1f} GiB are free, the largest users are {', '.join(largest)}"
