@@ -194,7 +194,7 @@ def _total_gib() -> float:
 def capacity() -> tuple[int, int]:
     """How many forked stand-ins fit beside all other processes, as leased: in total, and in addition now."""
     with all_claims() as claims:
-        used, coming = used_and_coming(claims)
+        used, coming = (size / 2**30 for size in used_and_coming(claims))
     memory = room(ready_gib=1.0, ahead=lambda: 0.0 if templates() else FORK_SERVER_GIB)
     total = min(memory.total, memory.available + used)
     each = STAND_IN_GIB["forked"]

@@ -62,12 +62,12 @@ def lease_memory(
         return wait_for(room, partial(_attempt, Claim(kind, {MEMORY: in_bytes(gib)})), wanted, wait_s)
 
 
-def used_and_coming(claims: Iterable[Claim]) -> tuple[float, float]:
-    """The memory that servers have taken, and that may be taken yet of what is held (GiB)."""
+def used_and_coming(claims: Iterable[Claim]) -> tuple[int, int]:
+    """The bytes that servers have taken, and those that may be taken yet of what is held."""
     used = Counter[str]()
     for claim in claims:
         used[claim.who] += min(claim.amounts.get(MEMORY, 0), claim.used.get(MEMORY, 0))
-    return used.total() / 2**30, (held_by(claims, [MEMORY]) - used).total() / 2**30
+    return used.total(), (held_by(claims, [MEMORY]) - used).total()
 
 
 def others_have_waited_s() -> float:
@@ -93,13 +93,14 @@ def _attempt(claim: Claim, room: Room, claims: list[Claim]) -> Claim | Busy:
     # who holds hardware does not queue behind those that may wait for it
     first = [] if holds_hardware(claims) else waiting_before(claims)
     ahead = sum(wait.amounts.get(MEMORY, 0) for wait in first)
-    if max(held.total() - total, in_bytes(coming) - in_bytes(room.available)) + ahead + extra <= 0:
+    more = extra + ahead
+    if held.total() + more <= total and coming + more <= in_bytes(room.available):
         return claim
     return Busy(
         _reason(claims, held),
         leased=ahead > 0 or any(who != claim.who for who in held),
         endless=not may_wait(extra, total, claims, [MEMORY]),
-        figures=partial(_figures, room, used),
+        figures=partial(_figures, room, used / 2**30),
         wanted={MEMORY: extra},
     )
 
@@ -107,15 +108,16 @@ def _attempt(claim: Claim, room: Room, claims: list[Claim]) -> Claim | Busy:
 def _reason(claims: list[Claim], held: Counter[str]) -> str:
     """Who holds memory, and who has waited for it for longer."""
     named = {claim.who: str(claim) for claim in claims}
-    waits = {
-        claim.who: f" and waits for {claim.amounts[MEMORY] / 2**30:.1f} GiB"
-        for claim in claims
-        if claim.kind == "wait" and MEMORY in claim.amounts
-    }
+    waits = {c.who: f"{c.amounts[MEMORY] / 2**30:.1f} GiB" for c in claims if c.kind == "wait" and c.amounts}
     parts = [
-        f"{held[who] / 2**30:.1f} GiB are leased by {named[who]}{waits.get(who, '')}"
-        for who in {**held, **waits}
-        if who in held or who != this_process()
+        f"{size / 2**30:.1f} GiB are leased by {named[who]}"
+        + (f" and waits for {waits[who]}" if who in waits else "")
+        for who, size in held.items()
+    ]
+    parts += [
+        f"{named[who]} has waited for {size} for longer"
+        for who, size in waits.items()
+        if who not in held and who != this_process()
     ]
     return "; ".join(parts) or "other processes use it"
 
