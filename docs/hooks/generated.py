@@ -27,9 +27,9 @@ from vllm_harness.cli.main import app
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.defects.entry import Defect, DefectClass
 from vllm_harness.defects.registry import load_defects
-from vllm_harness.repro.table import Table
+from vllm_harness.defects.repro.table import Table
+from vllm_harness.extras.upstream import measured
 from vllm_harness.testing import options
-from vllm_harness.upstream import measured
 
 ROOT = Path(__file__).parents[2]
 INCLUDED = {

@@ -2,7 +2,6 @@
 
     HarnessError                          exit code 1: a failure, or findings
         EndpointError                     endpoint
-        BundleError                       bundles.place
         AssetError                        environments.sources
             SourceUnavailableError, ChecksumError
         BrokenEnvironmentError            environments.verify
@@ -12,18 +11,12 @@
         InProcessError                    regression.engines.in_process
         BookError, ScriptError            scripted.book
         McpError                          scenarios.mcp_servers
-        NoReferenceError                  weights.check
         NamesError                        server.model_check (exit code 2)
         NoFreePort                        server.leases.ports
         OtherUserAnswers                  server.private_socket
         ForkServerFailed                  server.fork_server
             TemplateEnded
         NotReproduced                     cli.repro
-        ClusterError, NotRun              executors.ray_cluster
-        ShippingError                     executors.shipping
-        SuiteError                        suites.on_node
-        NoStandIn                         upstream.stand_ins
-        RemoteFailure                     upstream.elsewhere
         ServerError                       server.errors
             ServerDied, StopFailed
             StartupError                  a class for each cause
@@ -35,6 +28,7 @@
         UsageError                        exit code 2: bad input
             ModelsFileError                 configuration.model_entries
             DefectsError                    defects.registry
+            MissingExtra                    extensions
             UntrustedFolder               files.folders
             YamlFileError                 files.located_yaml
             ProtocolInputError            protocol.errors
@@ -42,12 +36,12 @@
             CassetteError                 cassettes.reading
             DataFileError                 scripted.data_files
             DialectError                  scripted.dialects.dialect
-            ForeignError                  cassettes.foreign
             ScenarioError                 scenarios.reading
             StandInError                  scripted.standin
 
-Failures of a test are AssertionErrors instead, such as `protocol.watch.ProtocolViolation`. Code that runs
-without the harness has its own errors, such as `bundles.install.InstallerError`.
+Those of the extras stand in `vllm_harness.extras`. Failures of a test are AssertionErrors instead, such as
+`protocol.watching.ProtocolViolation`. Code that runs without the harness has its own errors, such as
+`extras.bundles.install.InstallerError`.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from playwright.sync_api import sync_playwright
 from rich.console import Console
 from rich.table import Table
 
-from tests.report.generated import write_run
-from vllm_harness.report.html.page import write
+from tests.extras.html.generated import write_run
+from vllm_harness.extras.html.page import write
 
 OPENED = """() => new Promise((done) => {
   const look = () => document.querySelector('.case') ? done(performance.now()) : requestAnimationFrame(look);

@@ -14,7 +14,7 @@ from openai import OpenAI
 from tests.lost_calls import lost_calls_excused
 from tests.messages_api import messages_on
 from tests.own_server import OwnServer
-from vllm_harness.load.health import engine
+from vllm_harness.extras.load.health import engine
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.meaning import ToolCall
 from vllm_harness.server.remote import RemoteServer

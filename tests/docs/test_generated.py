@@ -17,8 +17,8 @@ from tests.docs.blocks import ROOT
 from vllm_harness.cli.main import app
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.defects.registry import load_defects
+from vllm_harness.extras.upstream import measured
 from vllm_harness.testing import options
-from vllm_harness.upstream import measured
 
 VARIABLE = re.compile(r"\bVLLM_HARNESS_[A-Z][A-Z_]*[A-Z]\b")
 CODE = ("harness", "scripts", "tests")

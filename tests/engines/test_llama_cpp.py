@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.clients.environments import NotToBeHadError
-from tests.gateways.products import Product, Running, pytest_on, running
+from tests.extras.gateways.products import Product, Running, pytest_on, running
 from vllm_harness.cli.main import app
 from vllm_harness.defects.registry import gateway_deviations, load_defects
-from vllm_harness.gateways import recording
-from vllm_harness.protocol.gateway.compare import validated
+from vllm_harness.extras.gateways import recording
+from vllm_harness.extras.gateways.compare import validated
 from vllm_harness.protocol.known import apply_known
 from vllm_harness.testing.session import Server
 from vllm_harness.testing.skips import skip

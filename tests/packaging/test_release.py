@@ -49,7 +49,7 @@ def checkout_files() -> set[str]:
 def test_the_wheel_holds_the_package_and_its_data(wheel_files: set[str], checkout_files: set[str]) -> None:
     package = {name.removeprefix("harness/") for name in checkout_files if name.startswith("harness/")}
     package -= {
-        name for name in package if name.startswith("vllm_harness/report/html/source/")
+        name for name in package if name.startswith("vllm_harness/extras/html/source/")
     }  # page.html is built
     env = {name for name in checkout_files if name.startswith("env/")} - {"env/harness.lock", "env/ray.lock"}
     data = {f"vllm_harness/_data/{name}" for name in {*env, "models.yaml"}}

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from vllm_harness.files.paths import data_path
-from vllm_harness.report.run import read_run
 from vllm_harness.runs.reading import records
 from vllm_harness.runs.records import Exchange, LogLines, Outcome
+from vllm_harness.runs.report.run import read_run
 
 EXAMPLE = Path(__file__).with_name("example")
 ONE_THREAD = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}

@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import vllm_harness
@@ -17,10 +19,11 @@ ALONE = (
     "scripted/in_server/",
     "regression/workers/",
     "server/vllm_harness_template.py",
-    "bundles/install.py",
+    "extras/mutants/workers/",
+    "extras/bundles/install.py",
 )
 """Code that runs without the harness."""
-FRONT_DOORS = ("cli/", "testing/", "pytest_plugin.py", "regression/selection.py")
+FRONT_DOORS = ("cli/", "testing/", "pytest_plugin.py", "regression/selection.py", "extras/")
 """Code that one front door alone runs, and which may name that one's options."""
 
 
@@ -37,11 +40,11 @@ def _classes() -> dict[str, list[str]]:
 
 
 def _listed() -> dict[str, str]:
-    """The classes in the docstring of `vllm_harness.errors`, with the class that each is indented below."""
-    assert errors.__doc__
+    """The classes in the docstrings of the core's errors and of the extras, each with the class above it."""
+    extras = find_spec("vllm_harness.extras") and import_module("vllm_harness.extras").__doc__
     found: dict[str, str] = {}
     above = [("", -1)]
-    for line in errors.__doc__.splitlines()[1:]:
+    for line in f"{errors.__doc__}\n{extras or ''}".splitlines():
         names = [word.rstrip(",") for word in line.split() if word.rstrip(",").isidentifier()]
         names = [name for name in names if name[0].isupper()]
         indent = len(line) - len(line.lstrip())
@@ -49,7 +52,9 @@ def _listed() -> dict[str, str]:
             continue
         while above[-1][1] >= indent:
             above.pop()
-        found |= dict.fromkeys(names, above[-1][0])
+        found = (
+            dict.fromkeys(names, above[-1][0]) | found
+        )  # what both docstrings name has its base in the first
         above.append((names[0], indent))
     return found
 

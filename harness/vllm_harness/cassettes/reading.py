@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,26 +11,20 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from vllm_harness.cassettes import har, turns, vcr
 from vllm_harness.cassettes.answers import as_exchange
 from vllm_harness.cassettes.format import VERSION, Cassette, Exchange
 from vllm_harness.errors import UsageError
+from vllm_harness.extensions import RECORDINGS, load
 from vllm_harness.files.located_yaml import Document, Location, read_text, read_yaml
 from vllm_harness.files.strict import keys_of
 from vllm_harness.protocol.captures import Capture
 
 MAX_BYTES = 32 * 2**20
-_ARCHIVES = (".har", ".har.gz")
+_ARCHIVES = tuple(ending for ending in RECORDINGS if ending.startswith("."))
 WHOLE = ("", "scenario", "replay")
 """What records whole conversations; a proxy may have come in later."""
 ENDINGS = (".yaml", ".yml", ".yaml.gz", ".yml.gz", *_ARCHIVES)
 """How the names of files end that are read here."""
-Form = Callable[[Document], Cassette]
-_FORMS: Mapping[str, Form] = {
-    "turns": turns.read,
-    "interactions": vcr.read,
-}
-"""The forms of others, by the key that each has at its top."""
 
 
 class CassetteError(UsageError):
@@ -64,13 +58,12 @@ def read(path: Path) -> Read:
         UsageError: naming file, line and key of every problem.
     """
     if path.name.endswith(_ARCHIVES):
-        return _without_places(har.read(path, read_text(path, max_bytes=MAX_BYTES)), path)
+        reader = load(RECORDINGS[_ARCHIVES[0]], f"to read {path.name}")
+        return _without_places(reader(path, read_text(path, max_bytes=MAX_BYTES)), path)
     document = read_yaml(path, max_bytes=MAX_BYTES)
     content = document.data
-    if isinstance(content, dict) and "cassette" not in content:
-        for key, form in _FORMS.items():
-            if key in content:
-                return _without_places(form(document), path)
+    if isinstance(content, dict) and "cassette" not in content and (keys := RECORDINGS.keys() & content):
+        return _without_places(load(RECORDINGS[min(keys)], f"to read {path.name}")(document), path)
     return _placed(_own(document), document)
 
 

@@ -11,17 +11,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vllm_harness.cli.cluster import BUNDLE, RAY, executor_of
 from vllm_harness.cli.defects import FOLDER
+from vllm_harness.cli.executor import BUNDLE, RAY, executor_of
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import find, load_defects
-from vllm_harness.environments import store
-from vllm_harness.environments.resolve import resolve
-from vllm_harness.environments.spec import Environment
-from vllm_harness.errors import HarnessError, UsageError
-from vllm_harness.executors.shard import Executor
-from vllm_harness.regression.run import VllmUnderTest
-from vllm_harness.repro.bisect import (
+from vllm_harness.defects.repro.bisect import (
     Bisection,
     bisect,
     bisect_at_once,
@@ -31,9 +25,15 @@ from vllm_harness.repro.bisect import (
     releases_between,
     subject,
 )
-from vllm_harness.repro.measured import Measured, shard_of
-from vllm_harness.repro.run import checked, jobs_of, run_job
-from vllm_harness.repro.verdict import Reproduction
+from vllm_harness.defects.repro.measured import Measured, shard_of
+from vllm_harness.defects.repro.run import checked, jobs_of, run_job
+from vllm_harness.defects.repro.verdict import Reproduction
+from vllm_harness.environments import store
+from vllm_harness.environments.resolve import resolve
+from vllm_harness.environments.spec import Environment
+from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.machine.shard import Executor
+from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.server.progress import NoProgress
 from vllm_harness.terminal.tables import plain_console
 

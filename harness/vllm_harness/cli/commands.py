@@ -10,20 +10,17 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from vllm_harness import extensions
 from vllm_harness.files.paths import checkout
 
-WHERE = {
+CORE = {
     "init": "init.init",
     "serve": "serve.serve",
     "run": "run.run",
-    "mutants": "mutants.mutants",
-    "site": "site.site",
     "book": "book.app",
     "validate": "validate.validate",
     "explain": "validate.explain",
-    "gateway": "gateway.app",
     "doctor": "doctor.doctor",
-    "check-weights": "check_weights.check_weights",
     "ps": "ps.ps",
     "stop": "ps.stop",
     "scenario": "scenario.app",
@@ -31,7 +28,6 @@ WHERE = {
     "replay": "replay.replay",
     "diff": "diff.diff",
     "convert": "convert.convert",
-    "load": "load.load",
     "report": "report.app",
     "repro": "repro.app",
     "regression": "regression.app",
@@ -41,10 +37,8 @@ WHERE = {
     "models": "models.app",
     "env": "env.app",
     "assets": "assets.app",
-    "bundle": "bundle.app",
-    "upstream": "upstream.app",
 }
-"""The module of each command, and in it its function or its group of commands."""
+"""The module of each command of the core, and in it its function or its group of commands."""
 OF_A_CHECKOUT = {"run", "mutants", "site"}
 PASSING_ON = {"serve", "run"}
 """Those that pass on what they do not know."""
@@ -55,7 +49,7 @@ class Commands(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = _Imported(WHERE)
+        self.commands = _Imported({**CORE, **extensions.COMMANDS})
 
 
 class _Imported(UserDict[str, Any]):
@@ -67,13 +61,29 @@ class _Imported(UserDict[str, Any]):
 
 @cache
 def _command(name: str, where: str) -> Any:
-    module, _, attribute = where.partition(".")
-    found = getattr(import_module(f"vllm_harness.cli.{module}"), attribute)
+    passes_on, hidden = name in PASSING_ON, name in OF_A_CHECKOUT and not checkout()
+    try:
+        found = _found(name, where)
+    except extensions.MissingExtra as error:
+        found, passes_on, hidden = _raising(error), True, True
     group = typer.Typer(pretty_exceptions_enable=False)
     if isinstance(found, typer.Typer):
         group.add_typer(found, name=name)
     else:
-        settings = {"allow_extra_args": name in PASSING_ON, "ignore_unknown_options": name in PASSING_ON}
-        hidden = name in OF_A_CHECKOUT and not checkout()
+        settings = {"allow_extra_args": passes_on, "ignore_unknown_options": passes_on}
         group.command(name, context_settings=settings, hidden=hidden)(found)
     return typer.main.get_group(group).commands[name]
+
+
+def _found(name: str, where: str) -> Any:
+    if ":" in where:
+        return extensions.load(where, f"`vllm-harness {name}`")
+    module, _, attribute = where.partition(".")
+    return getattr(import_module(f"vllm_harness.cli.{module}"), attribute)
+
+
+def _raising(error: extensions.MissingExtra) -> Any:
+    def command() -> None:
+        raise error
+
+    return command

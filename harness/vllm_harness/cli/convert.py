@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from vllm_harness.cassettes import turns
+from vllm_harness import extensions
 from vllm_harness.cassettes.reading import read
 from vllm_harness.cassettes.writing import check_writable, write
 from vllm_harness.cli.record import OUTPUT
@@ -26,7 +26,7 @@ def convert(
     check_writable(output)
     cassette = read(file).cassette
     if form == "turns":
-        output.write_text(turns.written(cassette, redactor()))
+        output.write_text(extensions.load(extensions.WRITE_TURNS, "--form turns")(cassette, redactor()))
     else:
         write(cassette, output, redactor())
     print(f"{output}: {cassette.count} exchanges")

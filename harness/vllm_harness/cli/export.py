@@ -11,9 +11,9 @@ from vllm_harness.cli.defects import FOLDER, app
 from vllm_harness.cli.repro import environments_of, measured_in
 from vllm_harness.defects.entry import DefectClass
 from vllm_harness.defects.registry import find, load_defects
-from vllm_harness.repro.export import INDEX
-from vllm_harness.repro.export import export as write
-from vllm_harness.repro.run import checked, is_reproducible
+from vllm_harness.defects.repro.export import INDEX
+from vllm_harness.defects.repro.export import export as write
+from vllm_harness.defects.repro.run import checked, is_reproducible
 
 
 @app.command()

@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness.cli.cluster import BUNDLE, RAY, RESUME, executor_of, keep_command, resume
+from vllm_harness import extensions
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.defects import FOLDER
+from vllm_harness.cli.executor import BUNDLE, RAY, RESUME, executor_of, keep_command, resume
 from vllm_harness.cli.interrupted import kept_at
 from vllm_harness.cli.options import CHANGED_FROM
 from vllm_harness.cli.regression_changed import groups_of_a_change, refuse_with_changed, run_changed
-from vllm_harness.cli.regression_mutants import mutants
 from vllm_harness.cli.regression_options import (
     APIS,
     AS_JSON,
@@ -39,14 +39,11 @@ from vllm_harness.cli.regression_options import (
     TOKENIZERS,
     WRITE_BASELINE,
     console,
-    note,
     notes,
 )
 from vllm_harness.cli.regression_table import (
     show_cells,
     show_changes,
-    show_costs,
-    show_coverage,
     show_engine_differences,
     show_explained,
     show_smallest_failures,
@@ -54,13 +51,12 @@ from vllm_harness.cli.regression_table import (
 from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.errors import HarnessError, UsageError
-from vllm_harness.executors.shard import Executor
+from vllm_harness.machine.shard import Executor
 from vllm_harness.regression.cases.groups import Generation
 from vllm_harness.regression.cases.meanings import FILE as MEANINGS
 from vllm_harness.regression.cases.properties import BUDGET
 from vllm_harness.regression.engines.plan import Engine
 from vllm_harness.regression.listing import case_record, family_record
-from vllm_harness.regression.mutation.coverage import measure
 from vllm_harness.regression.results import compare
 from vllm_harness.regression.results.cells import CaseVerdict, Cell, RegressionRun
 from vllm_harness.regression.results.explained import by_family, explain, parser_defects
@@ -82,7 +78,6 @@ from vllm_harness.server.leases.allocation import interpreters
 from vllm_harness.terminal.tables import show_table
 
 app = typer.Typer(help="Run every parser over versions of vLLM, without a GPU; compare runs.")
-app.command()(mutants)
 
 
 @app.callback(invoke_without_command=True)
@@ -146,8 +141,9 @@ def regression(
     if coverage and ray:
         raise UsageError("--coverage is measured on this machine", hint="leave --ray out")
     if coverage:
+        show_coverage = extensions.load(extensions.PARSER_COVERAGE, "--coverage")
         case_sets = [cases for cases in selection.case_sets() if cases.cases]
-        show_coverage(console, measure(environments[0].environment, case_sets, note, parallel=at_a_time))
+        show_coverage(environments[0].environment, case_sets, parallel=at_a_time)
         return
     folder = RegressionRun.named(run or time.strftime("%Y%m%d-%H%M%S"))
     keep_command(folder.folder)
@@ -160,7 +156,8 @@ def regression(
         with executor_of(ray, parallel, folder.folder, bundles=bundle, vllm=vllms) as executor:
             cells, errors = _run(folder, environments, selection, executor, writer)
         show_cells(console, cells, known)
-        show_costs(console, cells)
+        if "cost" in selection.groups:
+            extensions.load(extensions.COST_TABLE)(console, cells)
         found = [] if known else _search(folder, environments, selection, at_a_time)
         console.print(f"run: {folder.folder}")
         if write_baseline:

@@ -12,17 +12,17 @@ from typing import Annotated, Any
 
 import typer
 
+from vllm_harness import extensions
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.errors import UsageError
-from vllm_harness.report import comparison
-from vllm_harness.report.compare import Change, Compared, compare
-from vllm_harness.report.github import github
-from vllm_harness.report.html import page
-from vllm_harness.report.junit import junit
-from vllm_harness.report.markdown import markdown
-from vllm_harness.report.run import Run, read_run
 from vllm_harness.runs.places import find_run
 from vllm_harness.runs.records import RECORD
+from vllm_harness.runs.report import comparison
+from vllm_harness.runs.report.compare import Change, Compared, compare
+from vllm_harness.runs.report.github import github
+from vllm_harness.runs.report.junit import junit
+from vllm_harness.runs.report.markdown import markdown
+from vllm_harness.runs.report.run import Run, read_run
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 """GitHub's variable with the file that a job's page shows."""
@@ -82,7 +82,7 @@ def show(
     """
     folder = find_run(run)
     if format is ReportFormat.HTML:
-        _show_page(page.write([folder], output or folder / "report.html"), open_)
+        _show_page([folder], output or folder / "report.html", open_)
         return
     _refuse_open(open_)
     read = read_run(folder)
@@ -112,8 +112,7 @@ def compare_(
     earlier, later = read_run(find_run(before)), read_run(find_run(after))
     compared = compare(earlier, later)
     if format is CompareFormat.HTML:
-        folders = [earlier.folder, later.folder]
-        _show_page(page.write(folders, output or later.folder / "comparison.html"), open_)
+        _show_page([earlier.folder, later.folder], output or later.folder / "comparison.html", open_)
     else:
         _refuse_open(open_)
         _write(_compared_as(format)(earlier, later, compared), output)
@@ -135,7 +134,8 @@ def schema(output: OUTPUT = None) -> None:
     _write(json.dumps(RECORD.json_schema(), indent=1) + "\n", output)
 
 
-def _show_page(written: Path, open_: bool) -> None:
+def _show_page(runs: Sequence[Path], output: Path, open_: bool) -> None:
+    written: Path = extensions.load(extensions.REPORT_PAGE, "the HTML page")(runs, output)
     print(written)
     if open_:
         webbrowser.open(written.absolute().as_uri())

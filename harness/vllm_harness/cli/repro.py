@@ -10,7 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from vllm_harness.cli.cluster import (
+from vllm_harness.cli.counting import counted
+from vllm_harness.cli.defects import AS_JSON, FOLDER
+from vllm_harness.cli.executor import (
     BUNDLE,
     RAY,
     RESUME,
@@ -18,29 +20,21 @@ from vllm_harness.cli.cluster import (
     keep_command,
     resume,
 )
-from vllm_harness.cli.counting import counted
-from vllm_harness.cli.defects import AS_JSON, FOLDER
 from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import Defects, find, load_defects
-from vllm_harness.endpoint import attach
-from vllm_harness.environments.resolve import resolve
-from vllm_harness.errors import HarnessError, UsageError
-from vllm_harness.files.paths import run_folder, state_dir
-from vllm_harness.protocol.core.events import Json
-from vllm_harness.regression.run import VllmUnderTest
-from vllm_harness.repro import kept
-from vllm_harness.repro.alone import alone
-from vllm_harness.repro.costs import curve_table
-from vllm_harness.repro.draft import as_yaml, from_capture, from_cell, from_test
-from vllm_harness.repro.measured import (
+from vllm_harness.defects.repro import kept
+from vllm_harness.defects.repro.alone import alone
+from vllm_harness.defects.repro.draft import as_yaml, from_capture, from_cell, from_test
+from vllm_harness.defects.repro.measured import (
     Measured,
     MeasuredRun,
     agrees,
     expected_verdict,
     measure,
 )
-from vllm_harness.repro.run import (
+from vllm_harness.defects.repro.report import curve_table
+from vllm_harness.defects.repro.run import (
     case_or_cost_of,
     checked,
     entry_served,
@@ -49,8 +43,14 @@ from vllm_harness.repro.run import (
     on_server,
     run_job,
 )
-from vllm_harness.repro.table import LETTERS, Table, contradicted, specifier, write_versions
-from vllm_harness.repro.verdict import Reproduction
+from vllm_harness.defects.repro.table import LETTERS, Table, contradicted, specifier, write_versions
+from vllm_harness.defects.repro.verdict import Reproduction
+from vllm_harness.endpoint import attach
+from vllm_harness.environments.resolve import resolve
+from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.files.paths import run_folder, state_dir
+from vllm_harness.protocol.core.events import Json
+from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.runs.records import Kind
 from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.leases.allocation import interpreters

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness.cli.cluster import BUNDLE, RAY, RESUME, resume
+from vllm_harness import extensions
+from vllm_harness.cli.executor import BUNDLE, RAY, RESUME, resume
 from vllm_harness.cli.options import (
     CHANGED_FROM,
     COLD_START,
@@ -82,8 +83,6 @@ def run(
     given = [f"--vllm-{name}" for name, wanted in flags.items() if wanted]
     given += [f"--vllm-repeat={repeat}"] if repeat is not None else []
     if ray:
-        from vllm_harness.cli.run_on_cluster import ClusterRun, run_on_cluster
-
         _refuse_with_ray(
             {
                 "--vllm-python": vllm_python,
@@ -96,11 +95,19 @@ def run(
             }
         )
         arguments = (*given, *context.args)
-        asked = ClusterRun(
-            *(ray, model or (), lane, vllm or "", frontend or "python", SUITES, arguments, report),
+        run_on_cluster = extensions.load(extensions.SUITES_ON_CLUSTER, "--ray")
+        code = run_on_cluster(
+            address=ray,
+            models=model or (),
+            lane=lane,
+            vllm=vllm or "",
+            frontend=frontend or "python",
+            suites=SUITES,
+            arguments=arguments,
+            folder=report,
             bundles=bundle or (),
         )
-        raise typer.Exit(run_on_cluster(asked))
+        raise typer.Exit(code)
     options = {
         "lane": lane,
         "spec": vllm,

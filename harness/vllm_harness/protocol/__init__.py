@@ -26,7 +26,7 @@ from vllm_harness.protocol.known import KnownDeviation, apply_known
 from vllm_harness.protocol.messages.accumulate import MessageAccumulator
 from vllm_harness.protocol.responses.accumulate import ResponseAccumulator
 from vllm_harness.protocol.streams import StreamValidator, validate_stream, validate_stream_async
-from vllm_harness.protocol.watch import ProtocolViolation, Watched, watch, watch_async
+from vllm_harness.protocol.watching import ProtocolViolation, Watched, watch, watch_async
 
 __all__ = [
     "ChatAccumulator",

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
+from vllm_harness.extensions import COMPARE_ANSWERS, load
 from vllm_harness.protocol.bodies import validate_body
 from vllm_harness.protocol.conversation.compare import compare_responses
 from vllm_harness.protocol.conversation.exchanges import Exchange, validate_conversation
@@ -15,8 +16,6 @@ from vllm_harness.protocol.core.examples import Example
 from vllm_harness.protocol.core.findings import Finding
 from vllm_harness.protocol.core.rule import Rule
 from vllm_harness.protocol.core.sse import parse_sse
-from vllm_harness.protocol.gateway.answers import answer_of
-from vllm_harness.protocol.gateway.compare import compare_answers
 from vllm_harness.protocol.known import KnownDeviation, apply_known
 from vllm_harness.protocol.rules import AREAS, RULES
 from vllm_harness.protocol.samples import build, kind_of, wire
@@ -37,8 +36,8 @@ def findings_of(example: Example) -> list[Finding]:
         case "compare":
             return compare_responses(*values)
         case "through":
-            direct, through = map(answer_of, values)
-            return compare_answers(direct, through)
+            compared: list[Finding] = load(COMPARE_ANSWERS, "a rule of gateways")(*values)
+            return compared
         case "known":
             return _findings_of_run(values[0])
     validator = StreamValidator(

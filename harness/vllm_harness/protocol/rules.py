@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from vllm_harness.extensions import rule_modules
 from vllm_harness.protocol.chat import rules as chat
 from vllm_harness.protocol.conversation import rules as conversation
 from vllm_harness.protocol.core import rules as core
 from vllm_harness.protocol.core.rule import Rule
-from vllm_harness.protocol.gateway import rules as gateway
 from vllm_harness.protocol.messages import rules as messages
 from vllm_harness.protocol.responses.rules import items, lifecycle, objects, texts
 
@@ -25,14 +25,17 @@ AREAS = {
     "GW": "Gateways",
     "KD": "Known deviations",
 }
-RULE_MODULES = (core, lifecycle, items, texts, objects, chat, messages, conversation, gateway)
+RULE_MODULES = (core, lifecycle, items, texts, objects, chat, messages, conversation)
 
 
 def _all_rules() -> list[Rule]:
     """The rules in the order of their areas."""
-    values = [value for module in RULE_MODULES for value in vars(module).values()]
+    modules = (*RULE_MODULES, *rule_modules())
+    values = [value for module in modules for value in vars(module).values()]
     rules = [value for value in values if isinstance(value, Rule)]
     return sorted(rules, key=lambda rule: list(AREAS).index(rule.code[:2]))
 
 
 RULES: dict[str, Rule] = {rule.code: rule for rule in _all_rules()}
+UNCOVERED = AREAS.keys() - {code[:2] for code in RULES}
+"""The areas whose rules belong to an extra that is not installed."""

@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from vllm_harness.cli.main import app
+from vllm_harness.extensions import rule_modules
 from vllm_harness.protocol.core.examples import OPERATIONS
 from vllm_harness.protocol.core.rule import Rule
 from vllm_harness.protocol.rules import RULE_MODULES
@@ -41,10 +42,13 @@ def test_the_command_exists(line: str) -> None:
 
 def test_every_band_of_rules_has_its_module() -> None:
     bands = {
-        str(Path(module.__file__).relative_to(ROOT / "harness/vllm_harness/protocol")): {
+        Path(module.__file__)
+        .relative_to(ROOT / "harness/vllm_harness")
+        .as_posix()
+        .removeprefix("protocol/"): {
             value.code[:3] for value in vars(module).values() if isinstance(value, Rule)
         }
-        for module in RULE_MODULES
+        for module in (*RULE_MODULES, *rule_modules())
     }
     rows = [line.split("|") for line in TEXT.splitlines() if re.match(r"\| `[A-Z]{2}\d`", line)]
     assert {row[3].strip(" `"): set(re.findall(r"[A-Z]{2}\d", row[1])) for row in rows} == bands

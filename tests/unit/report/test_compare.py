@@ -9,9 +9,9 @@ import pytest
 
 from tests.unit.report.runs import QWEN3, case, run_in
 from vllm_harness.errors import UsageError
-from vllm_harness.report import comparison
-from vllm_harness.report.compare import Change, compare
 from vllm_harness.runs.records import Case, Outcome, RunFinding, Target
+from vllm_harness.runs.report import comparison
+from vllm_harness.runs.report.compare import Change, compare
 
 PASSED, KNOWN, FINDING = Outcome.PASSED, Outcome.KNOWN, Outcome.FINDING
 

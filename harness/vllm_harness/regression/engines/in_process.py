@@ -28,7 +28,6 @@ from vllm_harness.terminal.status import quiet
 
 WORKERS = Path(__file__).parents[1] / "workers"
 _SCRIPT = WORKERS / "vllm_harness_parse.py"
-_COVERAGE = _SCRIPT.with_name("vllm_harness_coverage.py")
 OLDEST = "0.24"
 """The first vLLM whose parsers the scripts drive."""
 INTERPRETERS_FOLDER = "/"
@@ -36,11 +35,11 @@ INTERPRETERS_FOLDER = "/"
 
 
 @dataclass(frozen=True)
-class CoverageReport:
-    """The variables of an interpreter that has coverage.py, and where its report in JSON goes."""
+class Watching:
+    """What watches an interpreter from its start: code that runs first, and the interpreter's variables."""
 
+    code: str
     environ: Mapping[str, str]
-    path: Path
 
 
 class InProcessError(HarnessError):
@@ -52,7 +51,7 @@ def parse_all(
     case_sets: Iterable[tuple[Family, Sequence[CaseInput]]],
     *,
     limit_s: float = 500,
-    coverage: CoverageReport | None = None,
+    watching: Watching | None = None,
 ) -> Iterator[list[Answer]]:
     """Parses each family's cases in each delivery, and gives the answers of each case set as they come.
 
@@ -60,16 +59,15 @@ def parse_all(
         environment: whose vLLM parses.
         case_sets: families, with the inputs of cases.
         limit_s: for all of them.
-        coverage: measures what of vLLM's parsers runs.
+        watching: what watches the parsers.
 
     Raises:
         InProcessError: vLLM does not import, or the whole takes longer than the limit.
     """
     families = [worker_family(family, inputs) for family, inputs in case_sets if inputs]
     code, environ = _SCRIPT.read_text(), None
-    if coverage:
-        code = f"{_COVERAGE.read_text()}\n\n{code}"
-        environ = {**coverage.environ, "VH_COVERAGE": str(coverage.path)}
+    if watching:
+        code, environ = f"{watching.code}\n\n{code}", watching.environ
     lines = lines_of(environment, ("-c", code), {"families": families}, environ=environ, limit_s=limit_s)
     yield from by_case_set(lines)
 

@@ -1,0 +1,139 @@
+"""The content of a bundle: the checkout, the wheels of two locks, assets, and optional hub weights."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+
+from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.environments import assets, release
+from vllm_harness.environments.installer import download_wheels, run_uv
+from vllm_harness.environments.locks import HARNESS, Lock
+from vllm_harness.environments.sources import AssetError
+from vllm_harness.errors import UsageError
+from vllm_harness.extras.bundles.lean import LeanRules, lock_of, repack
+from vllm_harness.files.paths import checkout, data_path
+from vllm_harness.terminal.status import Progress
+
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+TORCH = (
+    *("torch", "torchaudio", "torchvision", "triton", "cuda-bindings", "cuda-toolkit"),
+    *("nvidia-cublas", "nvidia-cuda-cupti", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cudnn-cu*"),
+    *("nvidia-cufft", "nvidia-cufile", "nvidia-curand", "nvidia-cusolver", "nvidia-cusparse*"),
+    *("nvidia-nccl-cu*", "nvidia-nvjitlink", "nvidia-nvshmem-cu*", "nvidia-nvtx"),
+)
+"""torch and the CUDA libraries that come with it: most of a CUDA environment's size."""
+
+
+def collect_checkout(folder: Path, progress: Progress) -> None:
+    """The checkout as it is, without what git ignores, so with tests and scripts. Raises UsageError."""
+    root = checkout()
+    if root is None:
+        raise UsageError(
+            "the installed harness is not a checkout, which a bundle contains",
+            hint="run the command in a checkout of the harness",
+        )
+    progress("packing the checkout")
+    run_uv("build", "--sdist", "--out-dir", folder / "checkout", root, progress=progress)
+    (folder / "checkout" / ".gitignore").unlink(missing_ok=True)
+
+
+def collect_wheels(
+    folder: Path, lock: Lock, without_torch: bool, lean: LeanRules | None, progress: Progress
+) -> None:
+    """The wheels of the harness's lock and of a release's, for the Python that runs now; and that lock.
+
+    Args:
+        without_torch: leave torch and its CUDA libraries out of the release's wheels.
+        lean: leave out of both what these rules say; the bundle then carries both locks, with its own hashes.
+
+    Raises InstallError.
+    """
+    of_harness = data_path("env") / f"{HARNESS}.lock"
+    wanted = {
+        of_harness.name: requirements(of_harness.read_text()),
+        lock.path.name: requirements(lock.path.read_text()),
+    }
+    if without_torch:
+        wanted[lock.path.name] = [each for each in wanted[lock.path.name] if not _belongs_to_torch(each)]
+    if lean:
+        wanted = {name: list(filter(lean.travels, each)) for name, each in wanted.items()}
+    torch = [] if release.torch_at_hand(lock) else ["--extra-index-url", TORCH_CPU_INDEX]
+    for name, each in wanted.items():
+        _download(each, name.removesuffix(".lock"), folder, progress, *torch)
+    if lean:
+        progress("packing the wheels without what stays")
+        repack(folder / "wheels", lean)
+    (folder / "locks").mkdir()
+    for name, each in wanted.items():
+        if lean:
+            (folder / "locks" / name).write_text(lock_of(each, folder / "wheels"))
+        elif name == lock.path.name:
+            (folder / "locks" / name).write_text("\n".join(each))
+
+
+def collect_assets(folder: Path, entries: Sequence[ModelEntry], progress: Progress) -> list[str]:
+    """The assets that the entries' servers need without a hub; returns their names. Raises AssetError."""
+    names = sorted({name for entry in entries for name in assets_of(entry)})
+    for name in names:
+        shutil.copytree(assets.fetch(name, progress=progress), folder / "assets" / name)
+    return names
+
+
+def collect_hub_weights(folder: Path, entries: Sequence[ModelEntry], progress: Progress) -> list[str]:
+    """Snapshots of the hub, in its cache's layout, for entries whose weights are not an asset.
+
+    Returns the hub ids. Raises AssetError: the hub does not give them.
+    """
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    hubs = [entry.hub for entry in entries if "live" in entry.lanes and not entry.weights]
+    for hub in hubs:
+        progress(f"fetching {hub.id} from the hub")
+        try:
+            snapshot = Path(huggingface_hub.snapshot_download(hub.id, revision=hub.revision))
+        except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+            raise AssetError(
+                f"the hub does not give the weights of {hub.id}: {error}", hint="leave --hub-weights out"
+            ) from None
+        repository = folder / "hub" / snapshot.parents[1].name
+        shutil.copytree(snapshot, repository / "snapshots" / snapshot.name)
+        (repository / "refs").mkdir()
+        (repository / "refs" / hub.revision).write_text(snapshot.name)
+    return [hub.id for hub in hubs]
+
+
+def assets_of(entry: ModelEntry) -> Iterator[str]:
+    """Names of the assets of an entry: those of its stand-in, and its weights where they are an asset."""
+    if entry.weights:
+        yield entry.weights
+    if entry.stand_in:
+        yield entry.stand_in.tokenizer
+        yield from entry.stand_in.assets.values()
+
+
+def requirements(lock: str) -> list[str]:
+    """The requirements of a lock's text, each with its hashes."""
+    found: list[str] = re.findall(r"^[\w.-]+==(?:.*\\\n)*.*$", lock, re.M)
+    return found
+
+
+def _belongs_to_torch(requirement: str) -> bool:
+    return any(fnmatch(requirement.partition("==")[0], pattern) for pattern in TORCH)
+
+
+def _download(wanted: Sequence[str], name: str, folder: Path, progress: Progress, *options: str) -> None:
+    """Downloads the wheels of a lock's requirements; those without a hash go separately."""
+    progress(f"downloading the wheels of {name}")
+    unhashed = [each for each in wanted if "--hash=" not in each]
+    hashed = folder / f"{name}.hashed"
+    hashed.write_text("\n".join(each for each in wanted if "--hash=" in each))
+    wheels = folder / "wheels"
+    download_wheels(wheels, "--require-hashes", "--requirement", hashed, progress=progress)
+    if unhashed:
+        download_wheels(wheels, *options, *unhashed, progress=progress)
+    hashed.unlink()

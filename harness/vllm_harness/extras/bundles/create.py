@@ -1,0 +1,112 @@
+"""Making a bundle on a machine that has network."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vllm_harness.configuration.model_entries import Device, ModelEntry
+from vllm_harness.environments.locks import lock_for
+from vllm_harness.errors import UsageError
+from vllm_harness.extras.bundles import contents
+from vllm_harness.extras.bundles.carried import carried
+from vllm_harness.extras.bundles.lean import lean_rules
+from vllm_harness.extras.bundles.parts import pack
+from vllm_harness.terminal.status import Progress, quiet
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
+SMALLEST_PART = 10**6
+
+
+@dataclass(frozen=True)
+class CreatedBundle:
+    """A bundle: its folder, its size and number of parts, and its assets and hub weights."""
+
+    folder: Path
+    size: int
+    parts: int
+    assets: list[str]
+    hub: list[str]
+
+
+def create(
+    folder: Path,
+    *,
+    version: str | None,
+    device: Device,
+    entries: Sequence[ModelEntry],
+    part_size: int,
+    hub_weights: bool = False,
+    without_torch: bool = False,
+    lean: bool = False,
+    progress: Progress = quiet,
+) -> CreatedBundle:
+    """Makes a bundle for this Python version and kind of machine; `folder` appears when it is whole.
+
+    Args:
+        folder: where it goes; must not exist.
+        version, device: the release whose wheels it carries; by default the newest.
+        entries: model entries whose assets it carries.
+        part_size: bytes of a part at most.
+        hub_weights: add weights of the hub, for entries whose weights are not an asset.
+        without_torch: leave torch out, for targets that have the one vLLM was built for.
+        lean: leave out torch and all that `env/lean.yaml` names, and compress the rest.
+        progress: receives a line for each step.
+
+    Raises:
+        UsageError: the folder exists, there is no such lock, the harness is not a checkout, or a lean bundle
+            is not for CUDA.
+        InstallError: a wheel cannot be downloaded.
+        AssetError: an asset or weights cannot be fetched.
+    """
+    folder = folder.absolute()
+    if folder.exists():
+        raise UsageError(f"{folder} exists already", hint="name a new folder")
+    lock = lock_for(version, device)
+    if lean and device != "cuda":
+        raise UsageError(f"a lean bundle is for CUDA, not for {device}", hint="choose the device cuda")
+    rules = lean_rules() if lean else None
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        content, bundle = Path(temporary) / "content", Path(temporary) / "bundle"
+        content.mkdir()
+        bundle.mkdir()
+        contents.collect_checkout(content, progress)
+        contents.collect_wheels(content, lock, without_torch, rules, progress)
+        names = contents.collect_assets(content, entries, progress)
+        hub = contents.collect_hub_weights(content, entries, progress) if hub_weights else []
+        progress("packing")
+        about = {
+            "python": ".".join(map(str, sys.version_info[:2])),
+            "machine": platform.machine(),
+            "system": sys.platform,
+            "vllm": lock.version,
+            "device": device,
+            "lock": lock.digest,
+            "harness": carried(),
+            "without_torch": without_torch or lean,
+            "models": [entry.name for entry in entries],
+            "assets": names,
+            "hub": hub,
+        }
+        manifest = pack(content, bundle, part_size, about, compressed=lean)
+        shutil.move(bundle, folder)
+    size = sum(part["size"] for part in manifest["parts"])
+    return CreatedBundle(folder, size, len(manifest["parts"]), names, hub)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as `60M` (units of 1000). Raises UsageError."""
+    match = re.fullmatch(r"(\d+)([KMG]?)B?", text.strip().upper())
+    size = int(match[1]) * _UNITS[match[2]] if match else 0
+    if size < SMALLEST_PART:
+        raise UsageError(
+            f"part size {text!r} is not a size of 1M or more", hint="use a size such as 60M or 2G"
+        )
+    return size

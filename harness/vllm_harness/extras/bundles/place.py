@@ -1,0 +1,154 @@
+"""Installs the content of a bundle where the harness looks for it: the environment and the assets."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vllm_harness.environments import assets, installed, release
+from vllm_harness.environments.installer import run_uv
+from vllm_harness.environments.locks import lock_for
+from vllm_harness.environments.spec import Environment
+from vllm_harness.environments.store import Marker, described, environments_folder, make
+from vllm_harness.environments.verify import verify
+from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.extras.bundles import install as installer
+from vllm_harness.extras.bundles.packages import see_packages
+from vllm_harness.files.paths import cache_dir
+from vllm_harness.terminal.status import Progress, quiet
+
+_PACKAGES = "import json, sys; print(json.dumps([p for p in sys.path if p.endswith('-packages')]))"
+
+
+class BundleError(HarnessError):
+    """A bundle is damaged, or does not fit this machine."""
+
+
+@dataclass(frozen=True)
+class InstalledBundle:
+    """The installed content of a bundle."""
+
+    environment: Environment
+    assets: list[str]
+    hub: list[str]
+
+
+def install(
+    bundle: Path, *, unpacked: Path | None = None, over: Path | None = None, progress: Progress = quiet
+) -> InstalledBundle:
+    """Makes the bundle's server environment and puts its assets into the cache; no network is used.
+
+    Every part and file is checked by its sha256 before anything of the bundle is used. The environment and
+    each asset appear when they are whole.
+
+    Args:
+        bundle: the folder of its parts.
+        unpacked: a folder that its installer has checked and unpacked it into.
+        over: for a bundle made without torch: a Python that has the torch vLLM was built for.
+        progress: receives a line for each step.
+
+    Raises:
+        BundleError: not a bundle, a part missing or damaged, another Python or machine, or no space.
+        UsageError: it belongs to another version of the harness, or `over` is missing or superfluous.
+        InstallError: uv fails.
+        BrokenEnvironmentError: vLLM does not import in the new environment.
+        AssetError: an asset of the bundle is not the pinned asset.
+    """
+    try:
+        manifest = installer.read_manifest(bundle)
+        installer.check_machine(manifest)
+        check_lock(bundle, manifest, over)
+        if unpacked is None:
+            progress(f"checking {len(manifest['parts'])} parts")
+        files = nullcontext(unpacked) if unpacked else installer.unpacked(bundle, manifest, cache_dir())
+        with files as folder:
+            with _variables(installer.offline(folder / "wheels")):
+                environment = _environment(manifest, folder, over, progress)
+            for name in manifest["assets"]:
+                assets.adopt(name, folder / "assets" / name, progress=progress)
+            _place_hub(folder / "hub")
+    except installer.InstallerError as error:
+        raise BundleError(str(error)) from None
+    return InstalledBundle(environment, manifest["assets"], manifest["hub"])
+
+
+def check_lock(bundle: Path, manifest: Mapping[str, Any], over: Path | None = None) -> None:
+    """Raises UsageError where a bundle is of another lock than the harness has, or `over` does not fit it."""
+    here = lock_for(manifest["vllm"], manifest["device"])
+    if here.digest != manifest["lock"]:
+        raise UsageError(
+            f"{bundle} was made for another {here.path.name}",
+            hint=f"install the harness that it carries: python3 {bundle / 'install.py'} FOLDER",
+        )
+    if manifest["without_torch"] != (over is not None):
+        without, hint = "with", "leave --over out"
+        if over is None:
+            without, hint = "without", "name a Python of this machine that has torch: --over /path/to/python"
+        raise UsageError(f"{bundle} was made {without} torch", hint=hint)
+
+
+def _environment(
+    manifest: Mapping[str, Any], folder: Path, over: Path | None, progress: Progress
+) -> Environment:
+    if over is None:
+        return release.create(manifest["vllm"], manifest["device"], progress=progress)
+    lock = lock_for(manifest["vllm"], manifest["device"])
+    torch = installed.probe(over).torch or "none"
+    if torch.partition("+")[0] not in lock.fits_torch:
+        raise UsageError(
+            f"{over} has torch {torch}, vLLM {lock.version} was built for {lock.torch}",
+            hint="name a Python that has that torch, or bring a bundle that carries it",
+        )
+    target = (
+        environments_folder()
+        / f"{lock.name}-over-{hashlib.sha256(bytes(over)).hexdigest()[:8]}-{lock.digest}"
+    )
+
+    def build() -> Marker:
+        progress(f"making {target.name} over {over}")
+        run_uv("venv", "--no-project", "--python", over, target, progress=progress)
+        wanted = folder / "locks" / lock.path.name
+        python = target / "bin/python"
+        run_uv("pip", "install", "--python", python, "--no-deps", "--requirements", wanted, progress=progress)
+        listed = subprocess.run([over, "-c", _PACKAGES], capture_output=True, text=True, check=True)
+        see_packages(json.loads(listed.stdout), target, "over.pth")
+        marker = Marker(lock.version, lock.device, torch)
+        progress("checking that vllm imports")
+        verify(described(target, marker))
+        return marker
+
+    return make(target, build, progress)
+
+
+def _place_hub(snapshots: Path) -> None:
+    """Moves repositories into the hub's cache, where vLLM finds them; each file appears by a rename."""
+    from huggingface_hub import constants
+
+    for source in sorted(path for path in snapshots.rglob("*") if path.is_file()):
+        target = Path(constants.HF_HUB_CACHE) / source.relative_to(snapshots)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        half = target.with_name(f".{target.name}.half")
+        shutil.move(source, half)
+        half.replace(target)
+
+
+@contextmanager
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,150 @@
+"""What runs on a node of a cluster: shards and preparations, whose items stream to the driver."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from queue import SimpleQueue
+from time import monotonic
+from typing import Any
+
+from vllm_harness.errors import HarnessError
+from vllm_harness.machine.shard import Preparation, Shard
+
+WAKE_S = 0.5
+_OF_THE_NODE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO}
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A shard has begun: in this process of the node."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A cell has finished.
+
+    Attributes:
+        cell: its name.
+        result: what came of it.
+        seconds: since the cell before it.
+    """
+
+    cell: str
+    result: Any
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A shard, or a preparation, has failed: no further item follows.
+
+    Attributes:
+        error: why.
+        of_node: whether the node is to blame, such as for a full disk, so that it may work on another one.
+    """
+
+    error: HarnessError
+    of_node: bool
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of progress."""
+
+    text: str
+
+
+def run_shard(shard: Shard[Any], left: tuple[str, ...]) -> Iterator[Begun | Finished | Failed]:
+    """Runs the cells of a shard that are left, in the main thread: a cancelled task is interrupted there."""
+    yield Begun(os.getpid())
+    started = monotonic()
+    with _interruptible():
+        try:
+            for cell, result in shard.work(left):
+                now = monotonic()
+                yield Finished(cell, result, now - started)
+                started = now
+        except (HarnessError, OSError) as error:
+            yield _failed(error)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Has an interrupt arrive at once, also while the main thread waits in the kernel.
+
+    Ray interrupts a task by `_thread.interrupt_main`, which a system call does not notice; a signal that does
+    nothing lets it return and go on, and Python look for interrupts.
+    """
+    ended, main = threading.Event(), threading.get_ident()
+    before = signal.signal(signal.SIGURG, lambda *_: None)
+
+    def wake() -> None:
+        while not ended.wait(WAKE_S):
+            signal.pthread_kill(main, signal.SIGURG)
+
+    waking = threading.Thread(target=wake, daemon=True)
+    waking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        waking.join()
+        signal.signal(signal.SIGURG, before)
+
+
+def prepare(preparation: Preparation) -> Iterator[Line | Failed]:
+    """Makes what a node needs; its lines come at once."""
+    lines: SimpleQueue[Line | Failed | None] = SimpleQueue()
+
+    def make() -> None:
+        try:
+            preparation.make(lambda text: lines.put(Line(text)))
+        except (HarnessError, OSError) as error:
+            lines.put(_failed(error))
+        finally:
+            lines.put(None)
+
+    threading.Thread(target=make, daemon=True).start()
+    while item := lines.get():
+        yield item
+
+
+def _failed(error: HarnessError | OSError) -> Failed:
+    of_node = any(_is_of_node(each) for each in _causes(error))
+    if isinstance(error, OSError):
+        if not of_node:
+            raise error
+        error = HarnessError(f"{type(error).__name__}: {error}")
+    return Failed(_portable(error), of_node)
+
+
+def _is_of_node(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in _OF_THE_NODE
+    return isinstance(error, HarnessError) and error.of_machine
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _portable(error: HarnessError) -> HarnessError:
+    """An error that arrives by pickle: itself where it does, else one of the same words."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        plain = HarnessError(error.message, hint=error.hint)
+        plain.exit_code, plain.of_machine = error.exit_code, error.of_machine
+        return plain
+    return error

@@ -1,0 +1,496 @@
+"""Shards on the nodes of a Ray cluster.
+
+The harness chooses a node for each shard (`dispatch`), and asks Ray for it there with all that the shard
+takes; where that is not free, Ray finds another node. What fails with its node runs again elsewhere.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import compress
+from operator import not_
+from time import monotonic, sleep
+from typing import Any
+
+from vllm_harness.errors import HarnessError
+from vllm_harness.extras.cluster.arrivals import Arrivals, Outfit
+from vllm_harness.extras.cluster.dispatch import ATTEMPTS, Attempt, Dispatcher, NodeState, may_run, slots_of
+from vllm_harness.extras.cluster.on_node import Begun, Failed, Finished, Line, prepare, run_shard
+from vllm_harness.extras.cluster.places import Placed
+from vllm_harness.extras.cluster.spread import Spread, needs_several, on_host, spread
+from vllm_harness.machine.shard import Needs, Preparation, R, Say, Shard
+
+NODES_EVERY_S = 5.0
+_WAIT_S = 1.0
+_START_S = 1800.0
+"""How long a shard may wait for its node's resources and a worker, and a preparation take for a step."""
+_END_S = 20.0
+"""How long a cancelled shard may take to end its servers before its worker is killed, which ends them too."""
+SHARES_A_SLOT = 4
+GIB = 2**30
+
+
+class ClusterError(HarnessError):
+    """There is no such cluster, or it has no node for a shard."""
+
+
+class NotRun(HarnessError):
+    """Cells did not run, because the machines that they ran on failed; this says nothing of vLLM."""
+
+
+@dataclass
+class _Running:
+    """A task of Ray on its way: a shard, or a preparation of a node."""
+
+    node: NodeState
+    begun: float
+    attempt: Attempt | None = None
+    preparation: str = ""
+    last: float = field(default_factory=monotonic)
+    is_begun: bool = False
+    is_ended: bool = False
+
+
+@dataclass
+class RayCluster:
+    """The executor of a cluster.
+
+    Attributes:
+        ray: the module, connected; see `connected`.
+        say: takes a line for what a person should know: a preparation, a fault, a shard that runs again.
+        placed: called with each cell that has finished.
+        patience_s: how long a shard may be silent before it is taken to hang.
+        outfit: what a node needs before anything runs on it; None: nodes have it by Ray's own means.
+    """
+
+    ray: Any
+    say: Say
+    placed: Callable[[Placed], None] = lambda _: None
+    patience_s: float = 1800.0
+    outfit: Outfit | None = None
+    _names: dict[str, str] = field(default_factory=dict)
+    _arrivals: Arrivals | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.outfit:
+            on = partial(self.on, elsewhere=False)
+            self._arrivals = Arrivals(self.ray, self.outfit, self.say, self.name_of, on, what_happened)
+
+    def await_arrivals(self) -> None:
+        """Waits until each node that is there has its outfit, or is left out.
+
+        Raises:
+            ClusterError: all are left out.
+        """
+        arrivals = self._arrivals
+        if arrivals is None:
+            return
+        while not self.nodes() or arrivals.are_under_way:
+            if not arrivals.are_under_way:
+                why = "; ".join(f"{self.name_of(node)}: {why}" for node, why in arrivals.left_out.items())
+                raise ClusterError(f"no node of the cluster could be set up: {why or 'there is none'}")
+            sleep(_WAIT_S)
+
+    def deal(self, cells: int, *, apart: bool) -> int:
+        """As many shards as cells where each starts what it needs; else a few for each CPU of the cluster."""
+        cpus = sum(int(node.free.cpus) for node in self.nodes())
+        return cells if apart else max(1, min(cells, SHARES_A_SLOT * cpus))
+
+    def run(self, shards: Sequence[Shard[R]], done: Callable[[R], None]) -> list[HarnessError]:
+        """Runs shards on the nodes; see `Executor`.
+
+        Raises:
+            ClusterError: no node has what a shard needs.
+        """
+        return _Run(self, list(shards), done).run() if shards else []
+
+    def nodes(self) -> list[NodeState]:
+        """The nodes that are alive and have their outfit, with all that they have."""
+        states = [_state(node) for node in self.ray.nodes() if node["Alive"]]
+        if not self._arrivals:
+            return states
+        arrived = self._arrivals.arrived([state.name for state in states if state.free.cpus])
+        return [state for state in states if state.name in arrived]
+
+    @property
+    def address_here(self) -> str:
+        """The address of this machine by which the other nodes reach it."""
+        return str(self.ray.util.get_node_ip_address())
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Ray's options of all that runs the harness on a node."""
+        return {"runtime_env": dict(self.outfit.runtime_env)} if self.outfit else {}
+
+    def on(self, node: str, *, elsewhere: bool = True, spills: bool = False) -> Any:
+        """Ray's strategy for what runs on a node.
+
+        Args:
+            elsewhere: whether it runs on another node where this one is gone, if those need no outfit.
+            spills: whether it does so where this one is only busy.
+        """
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        soft = elsewhere and self.outfit is None
+        return NodeAffinitySchedulingStrategy(node, soft=soft, _spill_on_unavailable=soft and spills)
+
+    def name_of(self, node: str) -> str:
+        """The name of a node for people: its host's, with a number where several have the same."""
+        if node not in self._names:
+            hosts = {each["NodeID"]: each["NodeManagerHostname"] for each in self.ray.nodes()}
+            host = hosts.get(node, node[:8])
+            number = 1 + sum(name.partition("#")[0] == host for name in self._names.values())
+            self._names[node] = host if number == 1 else f"{host}#{number}"
+        return self._names[node]
+
+
+def _state(node: dict[str, Any]) -> NodeState:
+    resources = node["Resources"]
+    kinds = [
+        name.removeprefix("accelerator_type:") for name in resources if name.startswith("accelerator_type:")
+    ]
+    free = Needs(resources.get("CPU", 0.0), resources.get("memory", 0.0) / GIB, int(resources.get("GPU", 0)))
+    return NodeState(node["NodeID"], free, kinds[0] if kinds else "")
+
+
+class _Run:
+    """One run of shards over a cluster."""
+
+    def __init__(self, cluster: RayCluster, shards: list[Shard[Any]], done: Callable[[Any], None]) -> None:
+        self._cluster, self._ray, self._done = cluster, cluster.ray, done
+        self._nodes = {node.name: node for node in cluster.nodes()}
+        whole = list(self._nodes.values())
+        several = [each.over_nodes is not None and needs_several(each.needs, whole) for each in shards]
+        self._several = deque(Attempt(each, each.cells, several=True) for each in compress(shards, several))
+        on_one = list(compress(shards, map(not_, several)))
+        self._dispatcher = Dispatcher(on_one, slots_of(whole, on_one))
+        self._running: dict[Any, _Running] = {}
+        self._held: dict[tuple[str, str], list[Attempt]] = {}
+        self._errors: list[HarnessError] = []
+        self._started = self._looked = monotonic()
+        options = {"max_retries": 0, "num_returns": "streaming", **cluster.options}
+        self._shard = self._ray.remote(**options)(run_shard)
+        self._prepare = self._ray.remote(num_cpus=0, **options)(prepare)
+
+    def run(self) -> list[HarnessError]:
+        self._refuse_unfit()
+        try:
+            while self._dispatcher.pending or self._several or self._running:
+                self._place()
+                self._receive()
+                self._look()
+        except BaseException:
+            self._end_all()
+            raise
+        return self._errors
+
+    def _place(self) -> None:
+        while self._several and (over := self._over(self._several[0], self._nodes.values())):
+            self._begin(self._several.popleft(), over)
+        for node in list(self._nodes.values()):
+            # where one waits for the GPUs of several nodes, they are left to it
+            may = {"others": len(self._nodes) > 1, "gpus": not self._several}
+            while attempt := self._dispatcher.next_for(node, **may):
+                self._begin(attempt, Spread(node.name, {node.name: attempt.shard.needs}))
+
+    def _over(self, attempt: Attempt, nodes: Iterable[NodeState]) -> Spread | None:
+        return spread(attempt.shard.needs, [node for node in nodes if may_run(node, attempt.shard)])
+
+    def _begin(self, attempt: Attempt, where: Spread) -> None:
+        attempt.taken = dict(where.takes)
+        for name, needs in attempt.taken.items():
+            self._nodes[name].take(needs)
+        node, preparation = self._nodes[where.host], attempt.shard.preparation
+        if preparation is None or preparation.name in node.prepared:
+            self._submit(attempt, node)
+        else:
+            self._hold(attempt, node, preparation)
+
+    def _release(self, attempt: Attempt) -> None:
+        """Gives back what a shard has taken, of the nodes that are still there."""
+        for name, needs in attempt.taken.items():
+            if node := self._nodes.get(name):
+                node.take(needs, -1)
+        attempt.taken = {}
+
+    def _give_back(self, attempt: Attempt) -> None:
+        """Has the rest of a shard run once more."""
+        if attempt.several:
+            self._several.append(attempt)
+        else:
+            self._dispatcher.give_back(attempt)
+
+    def _hold(self, attempt: Attempt, node: NodeState, preparation: Preparation) -> None:
+        """Has a shard wait for its node's preparation, which begins with the first of them."""
+        key = node.name, preparation.name
+        if key not in self._held:
+            task = self._prepare.options(scheduling_strategy=self._cluster.on(node.name, elsewhere=False))
+            self._running[task.remote(preparation)] = _Running(
+                node, monotonic(), preparation=preparation.name
+            )
+        self._held.setdefault(key, []).append(attempt)
+
+    def _submit(self, attempt: Attempt, node: NodeState) -> None:
+        shard = attempt.shard
+        if attempt.several and shard.over_nodes:
+            shard = replace(shard, work=shard.over_nodes, needs=on_host(shard.needs), over_nodes=None)
+        needs = shard.needs
+        options: dict[str, Any] = {"num_cpus": needs.cpus, "memory": int(needs.memory_gib * GIB)}
+        if needs.gpus:
+            options["num_gpus"] = needs.gpus
+        if needs.gpu_type:
+            options["accelerator_type"] = needs.gpu_type
+        task = self._shard.options(
+            name=attempt.shard.name, scheduling_strategy=self._cluster.on(node.name, spills=True), **options
+        )
+        attempt.begun += 1
+        node.holds(attempt.shard.server)
+        self._running[task.remote(shard, attempt.left)] = _Running(node, monotonic(), attempt)
+
+    def _receive(self) -> None:
+        """Takes in what has come: every item that is there, then waits for the next."""
+        if not self._running:
+            return
+        ready, _ = self._ray.wait(
+            list(self._running), num_returns=len(self._running), timeout=0, fetch_local=False
+        )
+        if not ready:
+            ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=_WAIT_S, fetch_local=False)
+        for task in ready:
+            self._take_item(task, self._running[task])
+
+    def _take_item(self, task: Any, running: _Running) -> None:
+        try:
+            item = self._ray.get(next(task))
+        except StopIteration:
+            self._ended(task, running)
+            return
+        except self._ray.exceptions.RayTaskError as error:
+            if not running.is_ended:
+                raise (error.cause if isinstance(error.cause, Exception) else error) from None
+            self._lose(task, running, "it was silent for too long")
+            return
+        except self._ray.exceptions.RayError as error:
+            self._lose(task, running, what_happened(error))
+            return
+        running.last = monotonic()
+        match item:
+            case Begun():
+                running.is_begun = True
+            case Finished():
+                self._keep(running, item)
+            case Line():
+                self._cluster.say(f"{self._cluster.name_of(running.node.name)}: {item.text}")
+            case Failed() if running.attempt is None:
+                self._refuse(running, item.error)
+            case Failed(of_node=True):
+                self._lose(task, running, item.error.message)
+            case Failed():
+                self._errors.append(item.error)
+                assert running.attempt is not None
+                running.attempt.left = ()
+
+    def _keep(self, running: _Running, item: Finished) -> None:
+        attempt = running.attempt
+        assert attempt is not None
+        if item.cell not in attempt.left:
+            return
+        self._done(item.result)
+        attempt.left = tuple(cell for cell in attempt.left if cell != item.cell)
+        attempt.lost = ()
+        self._cluster.placed(
+            Placed(
+                item.cell,
+                attempt.shard.name,
+                self._cluster.name_of(running.node.name),
+                round(item.seconds, 3),
+                attempt.begun,
+                round(running.last - self._started, 3),
+            )
+        )
+
+    def _ended(self, task: Any, running: _Running) -> None:
+        """A task has ended by itself: a preparation is made, or a shard has run."""
+        self._running.pop(task, None)
+        if running.attempt is None:
+            if running.preparation not in running.node.refused:
+                running.node.prepared.add(running.preparation)
+            self._release_held(running)
+            return
+        self._release(running.attempt)
+        if running.attempt.left:
+            self._again(running, "it ended before its last cell")
+
+    def _release_held(self, running: _Running) -> None:
+        for attempt in self._held.pop((running.node.name, running.preparation), []):
+            if running.preparation in running.node.prepared:
+                self._submit(attempt, running.node)
+            else:
+                self._release(attempt)
+                self._give_back(attempt)
+        self._refuse_unfit()
+
+    def _refuse(self, running: _Running, error: HarnessError) -> None:
+        name = self._cluster.name_of(running.node.name)
+        self._cluster.say(
+            f"{name} cannot make {running.preparation}, and runs nothing with it: {error.message}"
+        )
+        running.node.refused.add(running.preparation)
+
+    def _lose(self, task: Any, running: _Running, why: str) -> None:
+        """A task was lost with its worker or its node."""
+        self._running.pop(task, None)
+        if running.attempt is None:
+            self._refuse(running, HarnessError(why))
+            self._release_held(running)
+        else:
+            self._release(running.attempt)
+            self._again(running, why)
+
+    def _again(self, running: _Running, why: str) -> None:
+        attempt = running.attempt
+        assert attempt is not None
+        name = self._cluster.name_of(running.node.name)
+        attempt.lost = (*attempt.lost, (running.node.name, why))
+        if not attempt.left:
+            return
+        if len(attempt.lost) < ATTEMPTS:
+            self._cluster.say(f"{attempt.shard.name} was lost on {name}, and runs again: {why}")
+            self._give_back(attempt)
+        else:
+            self._errors.append(self._not_run(attempt))
+            self._cluster.say(self._errors[-1].message)
+
+    def _not_run(self, attempt: Attempt) -> NotRun:
+        where = "; ".join(f"on {self._cluster.name_of(node)}: {why}" for node, why in attempt.lost)
+        return NotRun(
+            f"{attempt.shard.name}: {len(attempt.left)} cells did not run in {ATTEMPTS} attempts {where}",
+            hint="look after these nodes, and run the same command again: what has finished stays",
+        )
+
+    def _look(self) -> None:
+        """From time to time: nodes that have come or gone, and shards that are silent."""
+        now = monotonic()
+        if now - self._looked < NODES_EVERY_S:
+            return
+        self._looked = now
+        alive = {node.name: node for node in self._cluster.nodes()}
+        for name in [name for name in self._nodes if name not in alive]:
+            self._cluster.say(f"{self._cluster.name_of(name)} is gone")
+            del self._nodes[name]
+        for name in [name for name in alive if name not in self._nodes]:
+            self._cluster.say(f"{self._cluster.name_of(name)} has come")
+            self._nodes[name] = alive[name]
+        for task, running in list(self._running.items()):
+            patience_s = self._cluster.patience_s if running.is_begun else _START_S
+            if now - running.last > patience_s + _END_S:
+                self._cancel(task, force=True)
+            elif now - running.last > patience_s and not running.is_ended:
+                running.is_ended = True
+                self._cancel(task, force=False)
+        if alive:
+            self._refuse_unfit()
+
+    def _refuse_unfit(self) -> None:
+        """Reports shards that no node can run."""
+        whole = self._cluster.nodes()
+        for node in whole:
+            if known := self._nodes.get(node.name):
+                node.refused = known.refused
+        unfit = [attempt for attempt in self._several if self._over(attempt, whole) is None]
+        for attempt in unfit:
+            self._several.remove(attempt)
+        for attempt in [*unfit, *self._dispatcher.unfit(whole)]:
+            refused = attempt.shard.preparation and any(
+                attempt.shard.preparation.name in node.refused for node in whole
+            )
+            why = (
+                f"no node that it fits on could make {attempt.shard.preparation.name}"
+                if refused and attempt.shard.preparation
+                else f"it needs {attempt.shard.needs}, which no node of this cluster has"
+            )
+            self._errors.append(ClusterError(f"{attempt.shard.name} cannot run: {why}"))
+
+    def _cancel(self, task: Any, *, force: bool) -> None:
+        with suppress(Exception):  # of a task that has just ended
+            self._ray.cancel(task, force=force)
+
+    def _end_all(self) -> None:
+        """Interrupts what runs, and waits until its servers have ended."""
+        self._cluster.say(f"ending {len(self._running)} shards")
+        for task in self._running:
+            self._cancel(task, force=False)
+        until = monotonic() + _END_S
+        left = list(self._running)
+        while left and monotonic() < until:
+            ready, _ = self._ray.wait(left, num_returns=1, timeout=_WAIT_S)
+            for task in ready:
+                try:
+                    self._ray.get(next(task))
+                except (StopIteration, self._ray.exceptions.RayError):
+                    left.remove(task)
+        for task in left:
+            self._cancel(task, force=True)
+
+
+def what_happened(error: Exception) -> str:
+    """Why a task or an actor of Ray was lost, for people."""
+    told = {
+        "ActorDiedError": "its process or its node is gone",
+        "WorkerCrashedError": "its process was killed",
+        "NodeDiedError": "the node is gone",
+        "OutOfMemoryError": "the node ran out of memory",
+        "TaskCancelledError": "it was silent for too long",
+    }
+    name = type(error).__name__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    if name == "RuntimeEnvSetupError":  # its last line is the last of what the installer said
+        return f"what the run brings cannot be installed there: {lines[-1]}"
+    return told.get(name, f"{name}: {lines[0]}")
+
+
+@contextmanager
+def connected(address: str, *, runtime_env: dict[str, Any]) -> Iterator[Any]:
+    """Ray, connected to a cluster.
+
+    Args:
+        address: `auto`, or that of the head: `HOST:PORT`.
+        runtime_env: what its workers get; see `shipping.runtime_env`.
+
+    Raises:
+        ClusterError: Ray is not installed, or there is no such cluster.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise ClusterError(
+            "Ray is not installed beside the harness", hint="pip install 'vllm-harness[cluster]'"
+        ) from None
+    if address.startswith("ray://"):
+        raise ClusterError(
+            "results do not stream over a Ray client's address",
+            hint="run this command on a node of the cluster, with its address, or as a job of it",
+        )
+    on_term = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(
+            address=address,  # `auto` heeds RAY_ADDRESS, and never starts a cluster
+            runtime_env=runtime_env,
+            log_to_driver=False,
+            configure_logging=False,
+        )
+    except ConnectionError as error:
+        raise ClusterError(
+            f"there is no Ray cluster at {address}: {error}",
+            hint="start one with `ray start --head`, or name the address of its head",
+        ) from error
+    signal.signal(signal.SIGTERM, on_term)  # Ray has set one of its own
+    try:
+        yield ray
+    finally:
+        ray.shutdown()

@@ -1,0 +1,262 @@
+"""The group `cost`: answers that grow, read from growing.yaml, and rendered at lengths that double."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import yaml
+
+from vllm_harness.files.strict import StrictModel
+from vllm_harness.regression.cases.case import Case, CaseInput, CaseSet, Expected, Grown, Run, Topic
+from vllm_harness.regression.cases.meanings import Meanings
+from vllm_harness.scripted.dialects import Dialect, DialectError, find_dialect, render
+from vllm_harness.scripted.families import Family
+from vllm_harness.scripted.meaning import Meaning, ToolCall
+
+FILE = Path(__file__).with_name("growing.yaml")
+SHORTEST, LONGEST = 256, 65536
+"""Tokens of an answer, or a little less."""
+BLOCKED_S = 0.1
+"""How long a step may keep an event loop from other requests."""
+LENGTHS = 6
+"""At how many lengths an answer grows that has a most."""
+_PLACE = "PLACEHOLDER"
+_CALL = ToolCall("get_weather", {"city": _PLACE, "days": 3})
+_ORDINARY_CALL = ToolCall("get_weather", {"city": "Paris", "days": 3})
+_PROPERTY = {
+    "type": "object",
+    "description": "What the function is told about one of the things that it works on, in a sentence.",
+    "properties": {"kind": {"type": "string", "enum": ["one", "another", "none"]}, "n": {"type": "integer"}},
+}
+_PROPERTIES = 12
+"""Of each tool that is not small, where the tools are what grows."""
+
+
+class Growing(StrEnum):
+    """What of a request or of its answer grows."""
+
+    TEXT = "text"
+    REASONING = "reasoning"
+    STRING = "string"
+    LIST = "list"
+    OBJECT = "object"
+    NESTING = "nesting"
+    CALLS = "calls"
+    TOOLS = "tools"
+
+
+class GrowingAnswer(StrictModel):
+    """An answer with one place that grows; the keys are explained at the top of growing.yaml."""
+
+    name: str
+    grows: Growing
+    unit: str = ""
+    raw: str = ""
+    before: str = ""
+    after: str = ""
+    cut: bool = False
+    most: int | None = None
+    small: bool = False
+    tool_parsers: tuple[str, ...] = ()
+    served: bool = False
+
+    def meaning(self, count: int) -> Meaning:
+        """What is meant where the unit is repeated so often."""
+        match self.grows:
+            case Growing.TEXT:
+                return Meaning.of(self.unit * count)
+            case Growing.REASONING:
+                return Meaning.of("Done.", reasoning=self.unit * count)
+            case Growing.CALLS:
+                return Meaning.of(calls=(_ORDINARY_CALL,) * count)
+            case Growing.TOOLS:
+                return Meaning.of(calls=(_ORDINARY_CALL,))
+        return Meaning.of(calls=(ToolCall("f", self._arguments(count)),))
+
+    def _arguments(self, count: int) -> dict[str, Any]:
+        match self.grows:
+            case Growing.LIST:
+                return {"a": ["item"] * count}
+            case Growing.OBJECT:
+                return {"o": {f"key{number}": number for number in range(count)}}
+            case Growing.NESTING:
+                return {"a": _nested(count)}
+        return {"s": self.unit * count}
+
+
+class CostTable(StrictModel):
+    """The whole table."""
+
+    answers: tuple[GrowingAnswer, ...]
+
+
+@cache
+def load_growing_answers(path: Path = FILE) -> tuple[GrowingAnswer, ...]:
+    """Reads the table; raises pydantic's ValidationError, naming the key, where it is malformed."""
+    return CostTable.model_validate(yaml.safe_load(path.read_text())).answers
+
+
+def cost_cases(family: Family, meanings: Meanings) -> CaseSet:
+    """The growing answers of a family, each at all its lengths."""
+    cases, left_out = [], {}
+    for answer in load_growing_answers():
+        if answer.tool_parsers and family.tool_parser not in answer.tool_parsers:
+            continue
+        try:
+            lengths = list(_lengths(family, answer))
+        except DialectError as error:
+            left_out[answer.name] = error.message
+            continue
+        many = (
+            tuple(_many_tools(answer.most or 0, small=answer.small)) if answer.grows is Growing.TOOLS else ()
+        )
+        tools = (*meanings.tools_offered(), *many) if family.tool_parser else ()
+        for name, grown in lengths:
+            input_ = CaseInput(name=name, text=grown[0].text, tools=tools, grown=grown)
+            cases.append(Case(input_, Topic.COST, Expected(), essential=answer.served))
+    return CaseSet(family, "cost", tuple(cases), left_out)
+
+
+def _lengths(family: Family, answer: GrowingAnswer) -> Iterator[tuple[str, tuple[Grown, ...]]]:
+    """The names of the cases of an answer, each with its lengths."""
+    if answer.grows is Growing.REASONING and family.reasoning_parser is None:
+        raise DialectError("the family has no reasoning parser", hint="leave the reasoning out")
+    if answer.grows not in (Growing.TEXT, Growing.REASONING) and family.tool_parser is None:
+        raise DialectError("the family has no tool parser", hint="leave the calls out")
+    if answer.raw:
+        for name, before, unit, after in _raw(family, answer):
+            counts = _counts(_tokens(family, unit))
+            yield name, tuple(Grown(runs=((before, 1), (unit, count), (after, 1))) for count in counts)
+        return
+    counts = _halves(answer.most) if answer.most else _counts(_unit_tokens(family, answer))
+    yield answer.name, tuple(_grown(family, answer, count) for count in counts)
+
+
+def _grown(family: Family, answer: GrowingAnswer, count: int) -> Grown:
+    tools = count if answer.grows is Growing.TOOLS else None
+    return Grown(runs=_rendered(family, answer, count), tools=tools)
+
+
+def _counts(tokens: int) -> list[int]:
+    """How often a unit of so many tokens is repeated, from the shortest answer to the longest."""
+    lengths = [LONGEST >> shift for shift in range((LONGEST // SHORTEST).bit_length())]
+    return sorted({max(1, length // tokens) for length in lengths})
+
+
+def _halves(most: int) -> list[int]:
+    return sorted({max(1, most >> shift) for shift in range(LENGTHS)})
+
+
+def _tokens(family: Family, text: str) -> int:
+    """How many tokens a text is where each marker is one, and each other byte."""
+    for token in sorted(find_dialect(family.dialect).tokens, key=len, reverse=True):
+        text = text.replace(token, "\0")
+    return max(1, len(text.encode()))
+
+
+def _unit_tokens(family: Family, answer: GrowingAnswer) -> int:
+    one, two = (_body(family, answer.meaning(count)) for count in (20, 30))
+    return max(1, round((_tokens(family, two) - _tokens(family, one)) / 10))
+
+
+def _rendered(family: Family, answer: GrowingAnswer, count: int) -> tuple[Run, ...]:
+    text = render(family.dialect, answer.meaning(count))
+    if answer.cut:
+        end = text.rfind(answer.unit.strip()) + len(answer.unit.strip())
+        text = text[:end] + _end(family, text)
+    units = dict.fromkeys((answer.unit, json.dumps(answer.unit)[1:-1]))
+    return next((runs for unit in units if unit and len(runs := _runs(text, unit)) > 1), ((text, 1),))
+
+
+def _runs(text: str, unit: str) -> tuple[Run, ...]:
+    """A text with the repetitions of a unit told as such, so that a long one is short to keep."""
+    pieces = re.split(f"((?:{re.escape(unit)}){{4,}})", text)
+    told = (
+        (unit, len(piece) // len(unit)) if number % 2 else (piece, 1) for number, piece in enumerate(pieces)
+    )
+    return tuple(run for run in told if run[0])
+
+
+def _raw(family: Family, answer: GrowingAnswer) -> Iterator[tuple[str, str, str, str]]:
+    """The names of an answer's cases, each with what stands before its growing place, in it and after it."""
+    reasoning = "Let me think." if family.reasoning_parser else None
+    text = render(family.dialect, Meaning.of(_PLACE, reasoning=reasoning))
+    before, _, after = text.partition(_PLACE)
+    after = _end(family, text) if answer.cut else after
+    parts = (answer.before, answer.raw, answer.after)
+    wanted = {*Template("".join(parts)).get_identifiers()}
+    pieces = _pieces(family, wanted)
+    dialect = find_dialect(family.dialect)
+    own = dialect.calls if family.tool_parser else ()
+    every = dict.fromkeys((*own, *dialect.tokens)) if "marker" in wanted else ("",)
+    for marker in every:
+        start, unit, rest = (Template(part).substitute(pieces, marker=marker) for part in parts)
+        if not unit:
+            raise DialectError("the family's format has no such piece", hint="leave it out")
+        yield f"{answer.name}, {marker}" if marker else answer.name, before + start, unit, rest + after
+
+
+def _pieces(family: Family, wanted: set[str]) -> dict[str, str]:
+    """The pieces of a family's format that raw text names."""
+    dialect = find_dialect(family.dialect)
+    pieces: dict[str, str] = {}
+    if "think" in wanted:
+        pieces["think"] = dialect.thoughts[0] if dialect.thoughts else ""
+    if not wanted - {"think"}:
+        return pieces
+    if family.tool_parser is None:
+        raise DialectError("the family has no tool parser", hint="leave the calls out")
+    call = _without_thoughts(dialect, _body(family, Meaning.of(calls=(_CALL,))))
+    own = dialect.calls or (call[:1],)
+    opened = min((marker for marker in own if marker in call), key=call.find, default=call[:1])
+    to_value = call.partition(_PLACE)[0]
+    return {
+        **pieces,
+        "open": opened,
+        "close": max(own, key=call.rfind),
+        "open_start": opened[:-1] or opened,
+        "start": call.partition(_CALL.name)[0] or call[:1],
+        "named": call.partition(_CALL.name)[0] + _CALL.name,
+        "head": f"{to_value}Paris",
+        "between": call.partition(_PLACE)[2].rpartition("3")[0],
+        "call": call.replace(_PLACE, "Paris"),
+    }
+
+
+def _without_thoughts(dialect: Dialect, call: str) -> str:
+    """A call without the end of thoughts, which some formats want before it."""
+    ends = dialect.thoughts[1].strip() if dialect.thoughts else ""
+    return call.partition(ends)[2] if ends and ends in call else call
+
+
+def _body(family: Family, meaning: Meaning) -> str:
+    text = render(family.dialect, meaning)
+    return text.removesuffix(_end(family, text))
+
+
+def _end(family: Family, text: str) -> str:
+    """What ends the turn of a text."""
+    return next(end for end in find_dialect(family.dialect).ends if text.endswith(end))
+
+
+def _nested(depth: int) -> list[Any]:
+    value: list[Any] = [1]
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def _many_tools(count: int, *, small: bool) -> Iterator[dict[str, Any]]:
+    properties = {f"property_{number}": _PROPERTY for number in range(_PROPERTIES)}
+    if small:
+        properties = {"n": {"type": "integer"}}
+    schema = {"type": "object", "properties": properties, "required": sorted(properties)}
+    for number in range(count):
+        yield {"type": "function", "function": {"name": f"function_{number}", "parameters": schema}}

@@ -1,0 +1,36 @@
+"""Measures in process what a family's parsers take over answers that grow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from vllm_harness.environments.spec import Environment
+from vllm_harness.regression.cases.case import CaseInput
+from vllm_harness.regression.engines.answer import Answer
+from vllm_harness.regression.engines.in_process import WORKERS, by_case_set, lines_of, worker_family
+from vllm_harness.scripted.families import Family
+
+DEADLINE_S = 1.0
+"""CPU time that one answer may take in one delivery, at all its lengths together."""
+START_S = 600.0
+_SCRIPT = Path(__file__).with_name("workers") / "vllm_harness_cost.py"
+
+
+def measure_all(
+    environment: Environment, case_sets: Sequence[tuple[Family, Sequence[CaseInput]]]
+) -> Iterator[list[Answer]]:
+    """Measures each family's growing answers, and gives the curves of each case set as they come.
+
+    Args:
+        environment: whose vLLM parses.
+        case_sets: families, with the inputs of cases.
+
+    Raises:
+        InProcessError: vLLM does not import, or takes several times longer than its deadlines allow.
+    """
+    families = [worker_family(family, inputs) for family, inputs in case_sets]
+    curves = sum(len(input_.deliveries) for _, inputs in case_sets for input_ in inputs)
+    document = {"families": families, "deadline_s": DEADLINE_S}
+    limit_s = START_S + 5 * DEADLINE_S * curves
+    yield from by_case_set(lines_of(environment, (str(_SCRIPT), str(WORKERS)), document, limit_s=limit_s))

@@ -1,0 +1,146 @@
+"""A defect of what an answer costs: the curve that shows it, measured in process, or over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from packaging.version import Version
+
+from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.repro.parser_cases import cases_of
+from vllm_harness.defects.repro.verdict import Reproduction
+from vllm_harness.environments.spec import Environment
+from vllm_harness.extras.costs.curves import memory_exponent, time_exponent
+from vllm_harness.extras.costs.in_process import measure_all
+from vllm_harness.extras.costs.over_http import measure_served
+from vllm_harness.protocol.core.events import Json
+from vllm_harness.regression.cases.case import Case
+from vllm_harness.regression.cases.delivery import Delivery
+from vllm_harness.regression.engines.answer import Answer, Curve
+from vllm_harness.regression.engines.in_process import OLDEST
+from vllm_harness.regression.engines.plan import DELIVERIES
+from vllm_harness.regression.results.explained import Failure, FailureSelection, ParserDefect
+from vllm_harness.regression.results.judge import cost_mismatches, judge
+from vllm_harness.scripted.families import Family, load_families
+
+COST_S = 4.0
+"""CPU time for a curve in process: more than a run has: what grows little shows at long answers only."""
+
+
+@dataclass(frozen=True)
+class CostCase:
+    """What is measured for a defect.
+
+    Attributes:
+        selection: the failures by which the defect shows.
+        family: whose parsers are measured.
+        case: that grows, with the deliveries to measure.
+    """
+
+    selection: FailureSelection
+    family: Family
+    case: Case
+
+    @property
+    def deliveries(self) -> tuple[Delivery, ...]:
+        """Those to measure, in order."""
+        return self.case.input.deliveries
+
+    @property
+    def is_served(self) -> bool:
+        """Whether only a server shows it."""
+        return any(delivery.api for delivery in self.deliveries)
+
+    def verdict_of(self, answers: Sequence[Answer]) -> Reproduction:
+        """What the curves say, or the errors in their place."""
+        documents = [answer.model_dump(mode="json", exclude_defaults=True) for answer in answers]
+        seen: dict[str, None] = {}
+        for answer, mismatches in judge(self.case, answers):
+            if answer.delivery is None:
+                return Reproduction("not applicable", str(answer.error), answers=documents)
+            for each in mismatches:
+                failure = Failure(self.family.name, "cost", self.case.name, answer.delivery, each)
+                if self.selection.explains(failure):
+                    place = {"case": self.case.name, "delivery": answer.delivery.code}
+                    return Reproduction("reproduced", **place, answers=documents)
+                seen[f"{answer.delivery} {each}"] = None
+        if seen:
+            return Reproduction("other failure", ", ".join(seen), answers=documents)
+        return Reproduction("fixed", answers=documents)
+
+
+def cost_case(defect: ParserDefect) -> CostCase | None:
+    """What is measured for a defect; None: its entry is not about what an answer costs."""
+    for selection in defect.selections:
+        if selection.groups[0] != "cost":
+            continue
+        family = load_families()[selection.families[0]]
+        for case in cases_of("cost", family.name):
+            if case.name == selection.case:
+                input_ = case.input.model_copy(update={"deliveries": _deliveries(selection)})
+                return CostCase(selection, family, replace(case, input=input_))
+    return None
+
+
+def measure_on(
+    environment: Environment, costs: Sequence[tuple[Defect, CostCase]]
+) -> Iterator[tuple[Defect, Reproduction]]:
+    """Measures what defects need: one on a server, or as many as there are in process.
+
+    Raises:
+        StartupError: the server does not start.
+        InProcessError: vLLM does not import.
+    """
+    (defect, first), *_ = costs
+    if first.is_served:
+        answers = measure_served(environment, first.family, [first.case.input], _is_wrong)
+        yield defect, first.verdict_of(list(answers))
+    elif Version(environment.vllm_version) < Version(OLDEST):
+        why = f"parsers are driven in process from vLLM {OLDEST} on"
+        yield from ((defect, Reproduction("not applicable", why)) for defect, _ in costs)
+    else:
+        longer = {"cpu_s": COST_S}
+        case_sets = [(each.family, [each.case.input.model_copy(update=longer)]) for _, each in costs]
+        for answers_of_one in measure_all(environment, case_sets):
+            defect, each = costs[answers_of_one[0].case_set]
+            yield defect, each.verdict_of(answers_of_one)
+
+
+def curve_table(document: Json) -> Iterator[str]:
+    """The curve of an answer as a table in Markdown, and the power that it grows with; nothing without one.
+
+    Args:
+        document: the answer, as a reproduction keeps it.
+    """
+    if "curve" not in document:
+        return
+    curve = Curve.model_validate(document["curve"])
+    yield "| tokens | CPU time | times the last | longest step | memory at most |"
+    yield "|---:|---:|---:|---:|---:|"
+    last = 0.0
+    for point in curve.points:
+        times = f"{point.cpu_s / last:.1f}" if last else ""
+        memory = f"{point.peak_bytes / 1e6:.1f} MB" if point.peak_bytes else ""
+        yield f"| {point.size:,} | {_ms(point.cpu_s)} | {times} | {_ms(point.longest_s)} | {memory} |"
+        last = point.cpu_s
+    if curve.stopped_at is not None:
+        yield f"| {curve.stopped_at:,} | ended, it took too long | | | |"
+    if power := time_exponent(curve):
+        yield f"\nThe CPU time grows with the power {power:.2f} of the length."
+    if power := memory_exponent(curve):
+        yield f"\nThe memory grows with the power {power:.2f} of the length."
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:,.1f} ms"
+
+
+def _deliveries(selection: FailureSelection) -> tuple[Delivery, ...]:
+    """Those that the selection names: in process, where any is; all of the group, where it names none."""
+    named = selection.deliveries or DELIVERIES["in-process"]["cost"]
+    return tuple(each for each in named if each.api is None) or named
+
+
+def _is_wrong(answer: Answer) -> bool:
+    return bool(cost_mismatches(answer))

@@ -1,0 +1,192 @@
+"""Measures what vLLM's parsers take over answers that grow. Run by a server's interpreter.
+
+Standard input has one JSON object: `families`, as for `vllm_harness_parse`, whose cases have their lengths in
+`grown`, and `deadline_s`, the CPU time that a case without its own may take in one delivery. Standard
+output gets one JSON object a case and delivery, with the curve of its cost.
+"""
+
+import gc
+import json
+import os
+import signal
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
+from time import thread_time
+from typing import Any
+
+sys.path.append(sys.argv[1])  # the folder of the next module
+import vllm_harness_parse as parse
+
+FEWEST = 4
+"""Lengths that tell how a curve grows: before there are so many, only the last resort ends it."""
+RESORT = 4
+"""How many times the deadline of all cases one length may take at most, whatever its own deadline.
+
+A curve that is ended before it has enough lengths counts as steep.
+"""
+REPEATED_S = 0.05
+"""What takes less is measured again, and the least counts."""
+REPEATS = 2
+MEMORY_S = 0.05
+"""What takes longer is not run again for its memory, which makes it several times slower."""
+LONG_ENOUGH = 16384
+"""Tokens from which on a curve ends where its time grew by more than `STEEP` with twice the tokens, twice."""
+STEEP = 3.0
+
+Step = Callable[[], object]
+
+
+class _Late(BaseException):
+    """The deadline of a case; nothing that a parser does may keep this from ending its run."""
+
+
+class _Answer:
+    """An answer at one length, and the parsers that take it, made anew each time."""
+
+    def __init__(self, parsers: Any, case: dict[str, Any], grown: dict[str, Any], streamed: bool) -> None:
+        text = "".join(piece * count for piece, count in grown["runs"])
+        self._case = {**case, "pieces": [text], "tools": case["tools"][: grown["tools"]]}
+        self._parsers = parsers
+        self._streamed = streamed
+        self._prompt = parsers._prompt(self._case)
+        (self._output,) = parsers._outputs(self._case)
+        self._texts: dict[Any, list[str]] = {}
+        self.size = grown["tools"] or len(self._output.ids)
+
+    def steps(self) -> Iterator[Step]:
+        """What the event loop of a server does for it, in the pieces in which it does it."""
+        made: list[Any] = []
+        yield lambda: made.extend(self._parsers._new(self._case, stream=self._streamed))
+        parser, request = made
+        texts, ids = self._decoded(request), self._output.ids
+        if not self._streamed:
+            yield partial(_whole, parser, request, "".join(texts), ids, self._prompt)
+            return
+        for number, (text, token) in enumerate(zip(texts, ids, strict=True), start=1):
+            yield partial(
+                parser.parse_delta,
+                delta_text=text,
+                delta_token_ids=[token],
+                request=request,
+                prompt_token_ids=self._prompt,
+                finished=number == len(ids),
+            )
+
+    def _decoded(self, request: Any) -> list[str]:
+        """What each token adds to the text; a server decodes before it parses."""
+        skipped = request.skip_special_tokens
+        if skipped not in self._texts:
+            self._texts[skipped] = self._output.texts(request)
+        return self._texts[skipped]
+
+
+def _whole(parser: Any, request: Any, text: str, ids: list[int], prompt: list[int]) -> None:
+    if hasattr(parser, "set_prompt_token_ids"):
+        parser.set_prompt_token_ids(prompt)
+    parser.parse(text, request, enable_auto_tools=True, model_output_token_ids=ids)
+    if hasattr(parser, "count_reasoning_tokens"):
+        parser.count_reasoning_tokens(ids)
+
+
+def _run(steps: Iterator[Step]) -> tuple[float, float]:
+    """The CPU time of all steps, and that of the longest."""
+    total = longest = 0.0
+    for step in steps:
+        started = thread_time()
+        step()
+        taken = thread_time() - started
+        total += taken
+        longest = max(longest, taken)
+    return total, longest
+
+
+def _peak(steps: Iterator[Step]) -> int:
+    """The bytes that all steps have allocated at most."""
+    tracemalloc.start()
+    try:
+        _run(steps)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def _point(answer: _Answer) -> dict[str, Any]:
+    runs = [_run(answer.steps())]
+    while len(runs) < REPEATS and runs[0][0] < REPEATED_S:
+        runs.append(_run(answer.steps()))
+    total, longest = (min(figures) for figures in zip(*runs, strict=True))
+    peak = _peak(answer.steps()) if total < MEMORY_S else None
+    return {"size": answer.size, "cpu_s": total, "longest_s": longest, "peak_bytes": peak}
+
+
+def _curve(
+    parsers: Any, case: dict[str, Any], streamed: bool, deadline_s: float, resort_s: float
+) -> dict[str, Any]:
+    points: list[dict[str, Any]] = []
+    for grown in case["grown"]:
+        answer = _Answer(parsers, case, grown, streamed)
+        gc.collect()
+        gc.disable()
+        signal.setitimer(signal.ITIMER_PROF, resort_s, deadline_s)
+        try:
+            points.append(_point(answer))
+        except _Late:
+            return {"points": points, "stopped_at": answer.size}
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            gc.enable()
+        if _is_enough(points, deadline_s):
+            break
+    return {"points": points, "stopped_at": None}
+
+
+def _is_enough(points: list[dict[str, Any]], deadline_s: float) -> bool:
+    """Whether the next length would end after the deadline, or can tell nothing new."""
+    taken = [point["cpu_s"] for point in points]
+    if len(taken) < FEWEST:
+        return False
+    if points[-1]["size"] > LONG_ENOUGH and all(b > STEEP * a for a, b in pairwise(taken[-3:])):
+        return True
+    return bool(sum(taken) + 2 * taken[-1] > deadline_s)
+
+
+def _answers(number: int, family: dict[str, Any], deadline_s: float) -> Iterator[dict[str, Any]]:
+    place = {"family": family["name"], "case_set": number}
+    try:
+        parsers = parse._Family(number, family)
+    except Exception as error:
+        yield {**place, "error": parse._error(error)}
+        return
+    for case in family["cases"]:
+        for delivery in case["deliveries"]:
+            answer = {**place, "case": case["name"], "delivery": delivery["code"]}
+            streamed, most_s = delivery["shape"] != "whole", case["cpu_s"] or deadline_s
+            try:
+                yield {**answer, "curve": _curve(parsers, case, streamed, most_s, RESORT * deadline_s)}
+            except Exception as error:
+                yield {**answer, "error": parse._error(error)}
+
+
+def _is_late(*_: Any) -> None:
+    raise _Late
+
+
+def main() -> None:
+    """Reads the families, writes the curves; whatever vLLM prints goes to standard error."""
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    signal.signal(signal.SIGPROF, _is_late)
+    document = json.load(sys.stdin)
+    gc.collect()
+    gc.freeze()  # what vLLM has imported is then no part of the collections between the lengths
+    with output:
+        for number, family in enumerate(document["families"]):
+            for answer in _answers(number, family, document["deadline_s"]):
+                print(json.dumps(answer), file=output, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""HTTP archives (HAR), as browsers and proxies export them.
+
+Source: http://www.softwareishard.com/blog/har-12-spec/
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from vllm_harness.cassettes.answers import json_of, response_of
+from vllm_harness.cassettes.format import Cassette, Chunk, Exchange, Recorded, Request
+from vllm_harness.extras.foreign.foreign import ForeignError, Loose, first_of_each, of_the_apis, path_of
+
+
+class _Header(Loose):
+    name: str
+    value: str = ""
+
+
+class _Posted(Loose):
+    text: str = ""
+
+
+class _Request(Loose):
+    method: str
+    url: str
+    headers: tuple[_Header, ...] = ()
+    postData: _Posted = _Posted()
+
+
+class _Content(Loose):
+    mimeType: str = ""
+    text: str = ""
+    encoding: str = ""
+
+
+class _Response(Loose):
+    status: int
+    headers: tuple[_Header, ...] = ()
+    content: _Content = _Content()
+
+
+class _Entry(Loose):
+    time: float = 0
+    request: _Request
+    response: _Response
+
+
+class _Log(Loose):
+    entries: list[_Entry]
+
+
+class _File(Loose):
+    log: _Log
+
+
+def read(path: Path, text: str) -> Cassette:
+    """The exchanges of the APIs in an archive. Raises ForeignError, naming file, line and key."""
+    try:
+        file = _File.model_validate(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise ForeignError(f"{path}:{error.lineno}: not JSON: {error.msg}", hint="export it anew") from error
+    except (ValidationError, RecursionError) as error:
+        problems = error.errors() if isinstance(error, ValidationError) else []
+        lines = [f"{path}:1: {'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problems[:10]]
+        raise ForeignError("\n".join(lines) or f"{path}:1: nested too deeply") from error
+    found = [entry for entry in file.log.entries if of_the_apis(entry.request.url)]
+    exchanges = tuple(_exchange(entry, f"t{number}") for number, entry in enumerate(found, start=1))
+    return Cassette(cassette=1, recorded=Recorded(by="har"), exchanges=exchanges, count=len(exchanges))
+
+
+def _exchange(entry: _Entry, name: str) -> Exchange:
+    sent, came = entry.request, entry.response
+    headers = first_of_each([header.model_dump() for header in came.headers])
+    if came.content.mimeType and "content-type" not in {each.lower() for each in headers}:
+        headers["content-type"] = came.content.mimeType
+    posted = sent.postData.text
+    body = json_of(posted.encode("utf-8", "replace"))
+    content = _bytes(came.content)
+    seconds = max(entry.time, 0) / 1000
+    return Exchange(
+        turn=name,
+        request=Request(
+            method=sent.method,
+            path=path_of(sent.url),
+            headers=first_of_each([header.model_dump() for header in sent.headers]),
+            body=body,
+            text=posted if body is None and posted else None,
+        ),
+        response=response_of(
+            max(came.status, 0), headers, [Chunk(at=seconds, data=content)] if content else []
+        ),
+    )
+
+
+def _bytes(content: _Content) -> bytes:
+    if content.encoding == "base64":
+        try:
+            return base64.b64decode(content.text, validate=False)
+        except binascii.Error:
+            return b""
+    return content.text.encode("utf-8", "replace")

@@ -1,0 +1,387 @@
+"""The cases both ways: to the server directly, and through the gateway before it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+import httpx
+import requests
+
+from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.endpoint import API_PATHS, Endpoint, EndpointError
+from vllm_harness.extras.gateways import rules
+from vllm_harness.extras.gateways.answers import Seen
+from vllm_harness.extras.gateways.cases import APIS, Asked, Case
+from vllm_harness.extras.gateways.compare import compare_answers
+from vllm_harness.extras.gateways.requests import first, following, request_of
+from vllm_harness.extras.gateways.sending import Exchange, http_client, send
+from vllm_harness.protocol.core.events import Api, Json
+from vllm_harness.protocol.core.findings import Finding
+from vllm_harness.scenarios.transports.transport import Ask
+from vllm_harness.scripted.book import BookError, BookRule, ScriptBook, When
+from vllm_harness.scripted.book_file import take_of
+from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER, DEFAULT_BOOK
+from vllm_harness.terminal.status import Progress
+
+AT_ONCE = 32
+_CHANCE = {rules.GW116.code, rules.GW117.code}
+"""Findings about times, which a busy machine can bring about: told only where they come every time."""
+_TRIES = 3
+_IDLE_S = 120.0
+_LOOK_S = 0.1
+_LOGGED_S = 5.0
+_CHOICES = 2
+"""Choices that a case asks for at most; each is told to say the same."""
+_RUNNING = "vllm:num_requests_running"
+_PROBE = Case(name="probe", user="Does the header arrive?", say="It arrives.")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One way to the model.
+
+    Attributes:
+        name: `direct` or `gateway`.
+        endpoint: its address, with the headers that it wants.
+        model: the name to ask for.
+    """
+
+    name: str
+    endpoint: Endpoint
+    model: str
+
+
+@dataclass(frozen=True)
+class Both:
+    """What came both ways.
+
+    Attributes:
+        direct, gateway: exchanges by their names.
+        findings: the differences, each with the name of its exchange.
+        notes: what a reader has to know about the run.
+    """
+
+    direct: list[Exchange] = field(default_factory=list)
+    gateway: list[Exchange] = field(default_factory=list)
+    findings: list[tuple[str, Finding]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class Scripts:
+    """What the scripted server behind both ways is told, and what it saw.
+
+    Args:
+        endpoint: address of the scripted server.
+        entry: its model entry.
+    """
+
+    def __init__(self, endpoint: Endpoint, entry: ModelEntry) -> None:
+        self._endpoint = endpoint
+        self._run = secrets.token_hex(3)
+        self._books = {
+            name: ScriptBook(endpoint, entry, name) for name in (f"gateway-{self._run}", DEFAULT_BOOK)
+        }
+        self._last = 0
+        self._told: set[tuple[str, str]] = set()
+        self.without_header: set[Api] = set()
+
+    @property
+    def book(self) -> str:
+        """The name of the book that requests with the header are answered from."""
+        return f"gateway-{self._run}"
+
+    def mark(self, each: Asked) -> str:
+        """What the server knows the requests of a case by."""
+        return f"[{self._name(each)}]"
+
+    def _name(self, each: Asked) -> str:
+        return f"{self._run}-{each.name.replace('/', '-')}"
+
+    def tell(self, each: Asked, side: Side) -> None:
+        """Tells the server what the model says to a case."""
+        lost = side.name == "gateway" and each.api in self.without_header
+        book = DEFAULT_BOOK if lost else self.book
+        if each.case.broken is not None or (book, each.name) in self._told:
+            return
+        self._told.add((book, each.name))
+        case = each.case
+        mark = re.escape(self.mark(each))
+        says = [("", case.say), *([(" then", case.then)] if case.then is not None else [])]
+        for turn, (more, say) in enumerate(says):
+            when = When(message={"role": "user", "text": mark}, turn=turn)
+            self._books[book].add(
+                BookRule(
+                    f"{self._name(each)}{more}",
+                    (take_of(say),) * _CHOICES,
+                    when=when,
+                    times=None,
+                    constrained=case.constrained,
+                    expect=case.expect,
+                )
+            )
+
+    def seen_until_now(self) -> int:
+        """The number of the last request that the server answered."""
+        entries = self._books[self.book].answered(self._last)
+        self._last = int(entries[-1]["number"]) if entries else self._last
+        return self._last
+
+    def seen(self, each: Asked, after: int, wanted: int) -> list[Seen]:
+        """The requests of a case that the server answered after one, waiting for as many as are wanted."""
+        until = time.monotonic() + _LOGGED_S
+        while True:
+            entries = [e for e in self._books[self.book].answered(after) if self._is_of(each, e)]
+            if len(entries) >= wanted or time.monotonic() > until:
+                return [Seen(e["api"], _sent(e["body"]), tuple(e["states"])) for e in entries]
+            time.sleep(_LOOK_S)
+
+    def seen_of_leaver(self, each: Asked, after: int) -> list[Seen]:
+        """The requests of a client that left, once the server is idle again."""
+        until = time.monotonic() + _IDLE_S
+        while self._endpoint.metrics().get(_RUNNING, 0.0) > 0 and time.monotonic() < until:
+            time.sleep(_LOOK_S)
+        found = self.seen(each, after, 1)
+        uses = [use for book in self._books.values() for use in book.report()["uses"]]
+        mine = [use for use in uses if str(use["script"]) == self._name(each)]
+        states = (
+            [tuple(g["state"] for g in use["generations"]) for use in mine[-len(found) :]] if found else []
+        )
+        return [replace(seen, states=state) for seen, state in zip(found, states, strict=False)]
+
+    def close(self) -> None:
+        """Drops the book of this run."""
+        self._books[self.book].close()
+
+    def _is_of(self, each: Asked, entry: Json) -> bool:
+        script = str(entry["script"])
+        if each.case.broken is None:
+            return script in (self._name(each), f"{self._name(each)} then")
+        return self.mark(each) in str(entry["user"])
+
+
+def _sent(body: Json | None) -> Json | None:
+    """A body as it came, without what the scripted server put in."""
+    return None if body is None else {key: value for key, value in body.items() if key != "vllm_xargs"}
+
+
+def scripts_of(books: Endpoint, entry: ModelEntry) -> Scripts | None:
+    """The scripts of a scripted server; None where it is none."""
+    if entry.stand_in is None:
+        return None
+    try:
+        scripts = Scripts(books, entry)
+        scripts.seen_until_now()
+    except BookError:
+        return None
+    return scripts
+
+
+async def record(
+    side: Side, cases: Sequence[Asked], scripts: Scripts | None, told: Progress, into: list[Exchange]
+) -> None:
+    """Puts what one side answers to each case into a list, one after the other."""
+    async with http_client(side.endpoint) as client:
+        for number, each in enumerate(cases, 1):
+            told(f"{number} of {len(cases)}: {each.name}")
+            into += await _held(client, side, each, scripts)
+
+
+async def check(
+    direct: Side,
+    gateway: Side,
+    cases: Sequence[Asked],
+    scripts: Scripts | None,
+    told: Progress,
+    *,
+    at_once: int = AT_ONCE,
+    into: Both | None = None,
+) -> Both:
+    """Every case both ways, and a crowd of streams at once.
+
+    Args:
+        scripts: of the scripted server behind; None where the model says what it will.
+        at_once: streams at once, each with a text of its own; 0 for none.
+        into: what is returned, filled case by case, so that a caller who is interrupted has what came.
+    """
+    both = into or Both()
+    async with _clients(direct, gateway) as (first_client, second_client):
+        if scripts is not None:
+            both.notes.extend(await _probe(first_client, second_client, direct, gateway, cases, scripts))
+        for number, each in enumerate(cases, 1):
+            told(f"{number} of {len(cases)}: {each.name}")
+            for _ in range(_TRIES):
+                left = await _held(first_client, direct, each, scripts)
+                right = await _held(second_client, gateway, each, scripts)
+                found = _differences(left, right, content=scripts is not None)
+                if not {finding.code for _, finding in found} & _CHANCE:
+                    break
+            both.direct.extend(left)
+            both.gateway.extend(right)
+            both.findings.extend(found)
+        if scripts is not None and at_once:
+            told(f"{at_once} streams at once")
+            left = await _crowd(first_client, direct, cases, scripts, at_once)
+            right = await _crowd(second_client, gateway, cases, scripts, at_once)
+            known = {(f.code, f.path) for _, f in both.findings}
+            found = _differences(left, right, content=True)
+            both.findings.extend(
+                (name, f) for name, f in found if (f.code, f.path) not in known and f.code not in _CHANCE
+            )
+            both.direct.extend(left)
+            both.gateway.extend(right)
+    return both
+
+
+@asynccontextmanager
+async def _clients(*sides: Side) -> AsyncIterator[list[httpx.AsyncClient]]:
+    clients = [http_client(side.endpoint) for side in sides]
+    try:
+        yield clients
+    finally:
+        for client in clients:
+            await client.aclose()
+
+
+def _differences(
+    left: Iterable[Exchange], right: Iterable[Exchange], *, content: bool
+) -> list[tuple[str, Finding]]:
+    through = {exchange.name: exchange for exchange in right}
+    return [
+        (exchange.name, finding)
+        for exchange in left
+        if exchange.name in through
+        for finding in compare_answers(exchange.answer, through[exchange.name].answer, content=content)
+    ]
+
+
+async def _held(
+    client: httpx.AsyncClient, side: Side, each: Asked, scripts: Scripts | None
+) -> list[Exchange]:
+    """The exchanges of a case on one side."""
+    ask: Ask | None = first(each, side.model, scripts.mark(each) if scripts else "")
+    found: list[Exchange] = []
+    while ask is not None and len(found) < 2:
+        name = f"{each.name}/{len(found) + 1}" if each.case.then is not None else each.name
+        found.append(await _exchanged(client, side, each, scripts, name, request_of(each, ask)))
+        came = found[-1].answer
+        ask = following(each, ask, came.whole) if 200 <= came.status < 300 else None
+    return found
+
+
+async def _exchanged(
+    client: httpx.AsyncClient, side: Side, each: Asked, scripts: Scripts | None, name: str, request: Json
+) -> Exchange:
+    headers = _headers(side, each.api, scripts)
+    if scripts is None:
+        return await send(client, name, each.api, request, headers, leaves=False)
+    await asyncio.to_thread(scripts.tell, each, side)
+    after = await asyncio.to_thread(scripts.seen_until_now)
+    exchange = await send(client, name, each.api, request, headers, leaves=each.case.leaves)
+    if each.case.leaves:
+        seen = await asyncio.to_thread(scripts.seen_of_leaver, each, after)
+    else:
+        wanted = 1 if exchange.status < 400 else 0
+        seen = await asyncio.to_thread(scripts.seen, each, after, wanted)
+    return replace(exchange, seen=tuple(seen))
+
+
+async def _probe(
+    first_client: httpx.AsyncClient,
+    second_client: httpx.AsyncClient,
+    direct: Side,
+    gateway: Side,
+    cases: Sequence[Asked],
+    scripts: Scripts,
+) -> list[str]:
+    """Whether scripted requests arrive: directly at all, and through the gateway with their header.
+
+    Raises:
+        EndpointError: the scripted server is not behind the server that is asked directly.
+    """
+    notes = []
+    for api in dict.fromkeys(each.api for each in cases):
+        probe = Asked(_PROBE, api, False)
+        sent = await _exchanged(
+            first_client, direct, probe, scripts, probe.name, _first(probe, direct, scripts)
+        )
+        if sent.status >= 400 or not sent.seen:
+            raise EndpointError(
+                f"a scripted request over {api} to {direct.endpoint.base_url} is not answered as scripted "
+                f"(HTTP {sent.status} {sent.broken})",
+                hint="name the scripted server by --books-url, and start it with `vllm-harness serve`",
+            )
+        through = await _exchanged(
+            second_client, gateway, probe, scripts, probe.name, _first(probe, gateway, scripts)
+        )
+        if not through.status or through.status in (401, 403):
+            raise EndpointError(
+                f"{gateway.endpoint.base_url} does not answer a request over {api}: "
+                f"HTTP {through.status} {through.broken}".rstrip(),
+                hint="is the gateway started, and are its address and its key right?",
+            )
+        if not through.seen:
+            scripts.without_header.add(api)
+            notes.append(
+                f"{api}: the header {BOOK_HEADER} does not arrive, so the server knows these requests by "
+                "their text"
+            )
+    return notes
+
+
+def _headers(side: Side, api: Api, scripts: Scripts | None) -> dict[str, str]:
+    return {**side.endpoint.headers_for(api), **({BOOK_HEADER: scripts.book} if scripts else {})}
+
+
+def _first(each: Asked, side: Side, scripts: Scripts) -> Json:
+    return request_of(each, first(each, side.model, scripts.mark(each)))
+
+
+async def _crowd(
+    client: httpx.AsyncClient, side: Side, cases: Sequence[Asked], scripts: Scripts, number: int
+) -> list[Exchange]:
+    """Streams at once, each with a text of its own."""
+    apis = list(dict.fromkeys(each.api for each in cases))
+    crowd = [
+        Asked(
+            Case(name=f"at-once-{index:02}", user=f"Who are you, {index}?", say=f"I am number {index}. " * 6),
+            apis[index % len(apis)],
+            True,
+        )
+        for index in range(number)
+    ]
+    for each in crowd:
+        await asyncio.to_thread(scripts.tell, each, side)
+    sent = (
+        send(
+            client,
+            each.name,
+            each.api,
+            _first(each, side, scripts),
+            _headers(side, each.api, scripts),
+            leaves=False,
+        )
+        for each in crowd
+    )
+    return list(await asyncio.gather(*sent))
+
+
+def apis_of(endpoint: Endpoint) -> list[Api]:
+    """The APIs that a server has.
+
+    Raises:
+        EndpointError: it does not answer.
+    """
+    try:
+        lacking = endpoint.lacking()
+    except requests.RequestException as error:
+        raise EndpointError(
+            f"{endpoint.base_url} does not answer: {error}",
+            hint="is the server started, and is this its address?",
+        ) from error
+    return [api for api in APIS if api in API_PATHS and api not in lacking]

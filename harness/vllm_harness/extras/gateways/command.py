@@ -1,0 +1,260 @@
+"""`vllm-harness gateway`: what a gateway makes of the answers of the server behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vllm_harness.cli.options import MODELS_FILE
+from vllm_harness.configuration.model_entries import ModelEntry, load_models
+from vllm_harness.defects.registry import gateway_deviations
+from vllm_harness.endpoint import Endpoint, attach
+from vllm_harness.errors import UsageError
+from vllm_harness.extras.gateways import recording
+from vllm_harness.extras.gateways.cases import Asked, asked
+from vllm_harness.extras.gateways.check import (
+    AT_ONCE,
+    Both,
+    Scripts,
+    Side,
+    apis_of,
+    check,
+    record,
+    scripts_of,
+)
+from vllm_harness.extras.gateways.findings import Difference, counts, together
+from vllm_harness.extras.gateways.sending import Exchange
+from vllm_harness.files.paths import run_folder
+from vllm_harness.protocol.core.findings import Finding
+from vllm_harness.protocol.known import apply_known
+from vllm_harness.terminal.status import shown
+from vllm_harness.terminal.tables import one_line, plain_console, show_table
+
+app = typer.Typer(help="Find out what a gateway makes of the answers of the server behind it.")
+console = plain_console()
+MODEL = Annotated[str, typer.Option(help="The model entry that is served.")]
+SERVED = Annotated[
+    str, typer.Option(help="The model's name behind the gateway; by default the entry's name.")
+]
+HEADER = Annotated[
+    list[str] | None,
+    typer.Option(help="A header that the gateway wants, as 'name: value'; may be given several times."),
+]
+KEY = Annotated[
+    str | None, typer.Option(help="The variable that holds the API key of the gateway.", metavar="NAME")
+]
+ONLY = Annotated[
+    list[str] | None,
+    typer.Option(help="Only cases of this name, such as 'chat/loop*'; may be given several times."),
+]
+AS_JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+PRODUCT = Annotated[
+    str,
+    typer.Option(
+        help="The gateway's name in the registry and its version, as litellm==1.106.12: known then."
+    ),
+]
+
+
+@app.command("check")
+def check_(
+    url: Annotated[str, typer.Argument(help="The address of the gateway.")],
+    server_url: Annotated[str, typer.Option(help="The address of the server behind it.")],
+    model: MODEL,
+    books_url: Annotated[
+        str, typer.Option(help="The scripted server, where it is not the one of --server-url.")
+    ] = "",
+    gateway_model: SERVED = "",
+    header: HEADER = None,
+    api_key_env: KEY = None,
+    only: ONLY = None,
+    at_once: Annotated[int, typer.Option(min=0, help="How many streams are held at once.")] = AT_ONCE,
+    product: PRODUCT = "",
+    into: Annotated[Path | None, typer.Option(help="The folder for what came both ways.")] = None,
+    models_file: MODELS_FILE = None,
+    as_json: AS_JSON = False,
+) -> None:
+    """Send the same requests to a server directly and through a gateway, and print what differs.
+
+    The server is scripted (`vllm-harness serve`), so that both answers must be
+    the same; with any other server only the shape of the answers is compared.
+    What the server does by itself does not count. The exit code is 1 if there
+    is an error or a warning that the registry does not know of --product.
+    """
+    entry = load_models(models_file).get(model)
+    server = attach(server_url)
+    direct = Side("direct", server, _served(server, entry))
+    gateway = Side(
+        "gateway", _with_headers(attach(url, api_key_env), header or []), gateway_model or direct.model
+    )
+    known = gateway_deviations(product)
+    scripts = scripts_of(attach(books_url) if books_url else server, entry)
+    cases = _cases(server, entry, only, scripted=scripts is not None)
+    folder = into or run_folder("gateways", time.strftime("%Y%m%d-%H%M%S"))
+    both = Both()
+    kept = {folder / "direct": (direct, both.direct), folder / "gateway": (gateway, both.gateway)}
+    with _kept(kept, scripts), shown() as told:
+        asyncio.run(check(direct, gateway, cases, scripts, told, at_once=at_once, into=both))
+    marked = apply_known([finding for _, finding in both.findings], known, "0")
+    names = [name for name, _ in both.findings]
+    notes = (
+        both.notes if scripts else ["the server is not scripted: only the shape of the answers is compared"]
+    )
+    _tell(together(zip(names, marked, strict=True)), len(both.direct), notes, str(folder), as_json)
+
+
+@app.command("record")
+def record_(
+    url: Annotated[str, typer.Argument(help="The address of the server, or of the gateway.")],
+    model: MODEL,
+    into: Annotated[Path, typer.Option(help="The folder for what comes.")],
+    books_url: Annotated[str, typer.Option(help="The scripted server behind it; by default none.")] = "",
+    gateway_model: SERVED = "",
+    header: HEADER = None,
+    api_key_env: KEY = None,
+    only: ONLY = None,
+    models_file: MODELS_FILE = None,
+) -> None:
+    """Send the requests to one server, and keep its answers for `gateway compare`."""
+    entry = load_models(models_file).get(model)
+    endpoint = _with_headers(attach(url, api_key_env), header or [])
+    side = Side("direct", endpoint, gateway_model or _served(endpoint, entry))
+    scripts = scripts_of(attach(books_url), entry) if books_url else None
+    if books_url and scripts is None:
+        raise UsageError(f"{books_url} is no scripted server", hint="start one: vllm-harness serve MODEL")
+    cases = _cases(endpoint, entry, only, scripted=scripts is not None)
+    exchanges: list[Exchange] = []
+    with _kept({into: (side, exchanges)}, scripts), shown() as told:
+        asyncio.run(record(side, cases, scripts, told, exchanges))
+    console.print(f"{len(exchanges)} answers of {endpoint.base_url}: {into}")
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(help="A recording: the folder of the server.")],
+    second: Annotated[Path, typer.Argument(help="Another: the folder of the gateway, or of another engine.")],
+    product: PRODUCT = "",
+    as_json: AS_JSON = False,
+) -> None:
+    """Print what differs between two recordings of the same requests.
+
+    What was said is compared where both were scripted, else only the shape of
+    the answers. The exit code is 1 if there is an error or a warning.
+    """
+    (left, before), (right, after) = recording.read(first), recording.read(second)
+    both = [name for name in before if name in after]
+    if not both:
+        raise UsageError(f"{first} and {second} have no request in common", hint="record the same cases")
+    content = left.scripted and right.scripted
+    found = list(recording.compare_recordings(before, after, content=content))
+    known = gateway_deviations(product)
+    marked = apply_known([finding for _, finding in found], known, "0")
+    notes = [] if content else ["not scripted: only the shape of the answers is compared"]
+    differences = together(zip([name for name, _ in found], marked, strict=True))
+    _tell(differences, len(both), notes, f"{first} {second}", as_json)
+
+
+@contextmanager
+def _kept(
+    recordings: Mapping[Path, tuple[Side, Sequence[Exchange]]], scripts: Scripts | None
+) -> Iterator[None]:
+    """Writes what came when the block ends; where it did not end well, the terminal says where that is."""
+
+    def write() -> None:
+        for folder, (side, exchanges) in recordings.items():
+            recording.write(folder, side.endpoint.base_url, side.model, scripts is not None, exchanges)
+
+    try:
+        yield
+    except BaseException:
+        if any(exchanges for _, exchanges in recordings.values()):
+            write()
+            folders = " ".join(map(str, recordings))
+            print(
+                f"not all was asked; for gateway compare, what came: {folders}", file=sys.stderr, flush=True
+            )
+        raise
+    else:
+        write()
+    finally:
+        if scripts is not None:
+            scripts.close()
+
+
+def _cases(endpoint: Endpoint, entry: ModelEntry, only: list[str] | None, *, scripted: bool) -> list[Asked]:
+    cases = list(asked(apis_of(endpoint), entry.capabilities, only or (), scripted=scripted))
+    if not cases:
+        raise UsageError(
+            f"no case is called {' or '.join(only or ['anything'])}",
+            hint="such as --only 'chat/*' or '*/loop*'",
+        )
+    return cases
+
+
+def _served(endpoint: Endpoint, entry: ModelEntry) -> str:
+    models = endpoint.models()
+    return next(
+        (name for name in (entry.name, entry.hub.id) if name in models), models[0] if models else entry.name
+    )
+
+
+def _with_headers(endpoint: Endpoint, given: Sequence[str]) -> Endpoint:
+    headers = []
+    for each in given:
+        name, colon, value = each.partition(":")
+        if not colon or not name.strip():
+            raise UsageError(f"--header {each!r} is no header", hint="write it as 'name: value'")
+        headers.append((name.strip().lower(), value.strip()))
+    return Endpoint(endpoint.base_url, endpoint.api_key, endpoint.request_s, tuple(headers))
+
+
+def _tell(
+    differences: Sequence[Difference], exchanges: int, notes: Sequence[str], folder: str, as_json: bool
+) -> None:
+    bad = sum(each.finding.counts for each in differences)
+    if as_json:
+        found = [each.as_json() for each in differences]
+        whole = {
+            "exchanges": exchanges,
+            "counted": bad,
+            "notes": notes,
+            "recordings": folder,
+            "differences": found,
+        }
+        print(json.dumps(whole, indent=1, ensure_ascii=False))
+    else:
+        rows = [_row(each) for each in differences]
+        if rows:
+            show_table(console, ("rule", "severity", "what differs", "server", "gateway", "where"), rows)
+        for note in notes:
+            console.print(f"note: {note}")
+        known = sum(bool(each.finding.known) for each in differences)
+        console.print(
+            f"{exchanges} requests, {len(differences)} differences: {bad} errors and warnings, "
+            f"{known} known, {len(differences) - bad - known} for information"
+        )
+        console.print(f"what came both ways: {folder}")
+    if counts(differences):
+        raise typer.Exit(1)
+
+
+def _row(difference: Difference) -> tuple[str, ...]:
+    finding: Finding = difference.finding
+    more = f" and {len(difference.names) - 1} more" if len(difference.names) > 1 else ""
+    known = f" [known: {finding.known}]" if finding.known else ""
+    return (
+        finding.code,
+        str(finding.severity),
+        one_line(f"{finding.path}: {finding.message}{known}"),
+        one_line(finding.expected, 60),
+        one_line(finding.actual, 60),
+        f"{difference.names[0]}{more}",
+    )

@@ -1,0 +1,142 @@
+"""Recordings: what one side answered, in a folder with an index and the bytes of each answer as they came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from vllm_harness.errors import UsageError
+from vllm_harness.extras.gateways.answers import EVENT_STREAM, Seen
+from vllm_harness.extras.gateways.compare import compare_answers
+from vllm_harness.extras.gateways.sending import Exchange
+from vllm_harness.files.strict import StrictModel
+from vllm_harness.protocol.core.events import Api, Json
+from vllm_harness.protocol.core.findings import Finding
+
+INDEX = "recording.json"
+MAX_BYTES = 256 * 1024 * 1024
+
+
+class _Seen(StrictModel):
+    api: str
+    body: Json | None = None
+    states: tuple[str, ...] = ()
+
+
+class _Recorded(StrictModel):
+    """An exchange; its answer's bytes are in a file beside the index, `arrivals` are seconds and lengths."""
+
+    name: str
+    api: Api
+    request: Json
+    status: int
+    headers: dict[str, str]
+    file: str
+    arrivals: tuple[tuple[float, int], ...]
+    broken: str = ""
+    left: bool = False
+    seen: tuple[_Seen, ...] | None = None
+
+
+class Recording(StrictModel):
+    """What one side answered.
+
+    Attributes:
+        url: of the side.
+        model: the name that was asked for.
+        scripted: whether the model behind was told what to say.
+        exchanges: in order.
+    """
+
+    url: str
+    model: str
+    scripted: bool
+    exchanges: tuple[_Recorded, ...] = Field(default=())
+
+
+def write(folder: Path, url: str, model: str, scripted: bool, exchanges: Iterable[Exchange]) -> None:
+    """Writes a recording; what the folder has of an earlier one is replaced."""
+    folder.mkdir(parents=True, exist_ok=True)
+    recorded = tuple(_written(folder, exchange) for exchange in exchanges)
+    index = Recording(url=url, model=model, scripted=scripted, exchanges=recorded)
+    (folder / INDEX).write_text(index.model_dump_json(indent=1))
+
+
+def _written(folder: Path, exchange: Exchange) -> _Recorded:
+    stream = exchange.headers.get("content-type", "").startswith(EVENT_STREAM)
+    file = exchange.name.replace("/", "-") + (".sse" if stream else ".json")
+    (folder / file).write_bytes(b"".join(chunk for _, chunk in exchange.chunks))
+    return _Recorded(
+        name=exchange.name,
+        api=exchange.api,
+        request=exchange.request,
+        status=exchange.status,
+        headers=dict(exchange.headers),
+        file=file,
+        arrivals=tuple((at, len(chunk)) for at, chunk in exchange.chunks),
+        broken=exchange.broken,
+        left=exchange.left,
+        seen=None
+        if exchange.seen is None
+        else tuple(_Seen(api=each.api, body=each.body, states=each.states) for each in exchange.seen),
+    )
+
+
+def read(folder: Path) -> tuple[Recording, dict[str, Exchange]]:
+    """A recording, and its exchanges by their names.
+
+    Raises:
+        UsageError: the folder has none, or one that cannot be read.
+    """
+    path = folder / INDEX
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise UsageError(f"{path} is larger than {MAX_BYTES} bytes")
+        index = Recording.model_validate_json(path.read_bytes())
+        exchanges = {each.name: _read(folder, each) for each in index.exchanges}
+    except OSError as error:
+        raise UsageError(
+            f"{folder} is no recording: {error}",
+            hint="make one: vllm-harness gateway record URL --into FOLDER",
+        ) from error
+    except ValidationError as error:
+        raise UsageError(f"{path}: {error.errors()[0]['msg']} at {error.errors()[0]['loc']}") from error
+    return index, exchanges
+
+
+def _read(folder: Path, recorded: _Recorded) -> Exchange:
+    if Path(recorded.file).name != recorded.file:
+        raise UsageError(f"{folder / INDEX}: {recorded.file!r} is no name of a file in this folder")
+    data = (folder / recorded.file).read_bytes()
+    return Exchange(
+        recorded.name,
+        recorded.api,
+        recorded.request,
+        recorded.status,
+        recorded.headers,
+        tuple(_cut(data, recorded.arrivals)),
+        recorded.broken,
+        recorded.left,
+        None
+        if recorded.seen is None
+        else tuple(Seen(each.api, each.body, each.states) for each in recorded.seen),
+    )
+
+
+def _cut(data: bytes, arrivals: Iterable[tuple[float, int]]) -> Iterator[tuple[float, bytes]]:
+    at = 0
+    for seconds, length in arrivals:
+        yield seconds, data[at : at + length]
+        at += length
+
+
+def compare_recordings(
+    direct: Mapping[str, Exchange], through: Mapping[str, Exchange], *, content: bool
+) -> Iterator[tuple[str, Finding]]:
+    """The differences of the exchanges that both recordings have, each with the name of its exchange."""
+    for name, exchange in direct.items():
+        if name in through:
+            found = compare_answers(exchange.answer, through[name].answer, content=content)
+            yield from ((name, finding) for finding in found)

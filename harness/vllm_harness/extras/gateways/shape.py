@@ -1,0 +1,157 @@
+"""The shape of an answer: its fields with their values, and the order of its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from vllm_harness.extras.gateways.answers import DONE, Answer
+from vllm_harness.protocol.core.events import Json
+
+Fields = dict[str, list[object]]
+"""The values of each field, by its JSON path with `[*]` for any place in a list."""
+
+TEXTS = frozenset(
+    {
+        *("content", "text", "delta", "refusal", "reasoning", "reasoning_content", "thinking", "arguments"),
+        *("partial_json", "input", "signature"),
+    }
+)
+"""Fields that hold what the model said, whole or in pieces."""
+
+
+def fields_of(answer: Answer) -> dict[str, Fields]:
+    """The fields of a body, or of each type of event, by the type; empty for a body."""
+    found: dict[str, Fields] = {}
+    for value in answer.events if answer.is_stream else (answer.body or {},):
+        kind = str(value.get("type", "")) if answer.is_stream else ""
+        fields = found.setdefault(kind, {})
+        for path, leaf in _leaves(value, "$"):
+            fields.setdefault(path, []).append(leaf)
+    return found
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, object]]:
+    """The values that are neither objects nor lists, nor null; an empty object or list is one."""
+    if isinstance(value, dict) and value:
+        for key, each in value.items():
+            yield from _leaves(each, f"{path}.{key}")
+    elif isinstance(value, list) and value:
+        for each in value:
+            yield from _leaves(each, f"{path}[*]")
+    elif value is not None:
+        yield path, value
+
+
+def key_of(path: str) -> str:
+    """The last name of a path."""
+    return path.rpartition(".")[2].replace("[*]", "")
+
+
+def parent_of(path: str) -> str:
+    """The path of the object that a field is in."""
+    return path.rpartition(".")[0]
+
+
+def kinds_in_order(answer: Answer) -> list[str]:
+    """What kinds of events a stream has, each where it first comes.
+
+    A chunk of Chat Completions counts as the parts that it carries, since the tokens that a chunk holds are
+    left to chance.
+    """
+    found: dict[str, None] = {}
+    for frame, value in _with_values(answer):
+        if frame == DONE:
+            found.setdefault(DONE)
+        elif value is not None:
+            found.update(dict.fromkeys(_of_chunk(value) if answer.api == "chat" else [_kind(value)]))
+    return list(found)
+
+
+def _with_values(answer: Answer) -> Iterator[tuple[str, Json | None]]:
+    values = iter(answer.events)
+    for frame in answer.frames:
+        mark = frame.data.strip()
+        yield mark, None if mark == DONE else next(values, None)
+
+
+def _kind(value: Json) -> str:
+    place = value.get("output_index", value.get("index"))
+    inner = value.get("delta") if isinstance(value.get("delta"), dict) else value.get("content_block")
+    kind = inner.get("type") if isinstance(inner, dict) else None
+    parts = (value.get("type"), kind, None if place is None else f"of {place}")
+    return " ".join(str(part) for part in parts if part is not None)
+
+
+def _of_chunk(value: Json) -> Iterator[str]:
+    if "error" in value:
+        yield "error"
+    for choice in value.get("choices") or ():
+        delta = choice.get("delta") if isinstance(choice, dict) else None
+        if isinstance(delta, dict):
+            yield from _of_delta(delta, f"choice {choice.get('index')}")
+        if isinstance(choice, dict) and choice.get("finish_reason"):
+            yield f"choice {choice.get('index')} finish"
+    if value.get("usage") and not value.get("choices"):
+        yield "usage"
+
+
+def _of_delta(delta: Mapping[str, Any], place: str) -> Iterator[str]:
+    for name in ("reasoning", "content"):
+        if any(delta.get(key) for key in (name, f"{name}_content")):
+            yield f"{place} {name}"
+    for call in delta.get("tool_calls") or ():
+        if isinstance(call, dict):
+            yield f"{place} call {call.get('index')}"
+
+
+def type_of(kind: str) -> str:
+    """The type of event of one of the kinds in order."""
+    return kind.partition(" of ")[0]
+
+
+def by_choice(kinds: Iterable[str]) -> dict[str, list[str]]:
+    """The kinds of each choice with those that are of none; how choices take turns is left to chance."""
+    every = list(kinds)
+    choices = dict.fromkeys(filter(None, map(_choice_of, every))) or {"": None}
+    return {choice: [kind for kind in every if _choice_of(kind) in ("", choice)] for choice in choices}
+
+
+def _choice_of(kind: str) -> str:
+    word, _, rest = kind.partition(" ")
+    return rest.partition(" ")[0] if word == "choice" else ""
+
+
+def ids_of(answer: Answer) -> dict[str, set[str]]:
+    """The ids that a stream gives each thing, by what it is."""
+    found: dict[str, set[str]] = {}
+    for value in answer.events:
+        for thing, given in _ids(answer, value):
+            if isinstance(given, str) and given:
+                found.setdefault(thing, set()).add(given)
+    return found
+
+
+def _ids(answer: Answer, value: Json) -> Iterator[tuple[str, object]]:
+    if answer.api == "chat":
+        yield "the completion", value.get("id")
+        for choice in value.get("choices") or ():
+            delta = choice.get("delta") if isinstance(choice, dict) else None
+            for call in (delta.get("tool_calls") if isinstance(delta, dict) else None) or ():
+                if isinstance(call, dict):
+                    yield f"choice {choice.get('index')}, call {call.get('index')}", call.get("id")
+        return
+    response, place = value.get("response"), value.get("output_index")
+    if isinstance(response, dict):
+        yield "the response", response.get("id")
+        for number, item in enumerate(response.get("output") or ()):
+            yield from _of_item(number, item)
+    if isinstance(place, int):
+        yield f"item {place}", value.get("item_id")
+        yield from _of_item(place, value.get("item"))
+
+
+def _of_item(place: int, item: Any) -> Iterator[tuple[str, object]]:
+    if isinstance(item, dict):
+        yield f"item {place}", item.get("id")
+        yield f"the call of item {place}", item.get("call_id")

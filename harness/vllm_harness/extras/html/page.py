@@ -1,0 +1,81 @@
+"""Writes the page of a run, or of two that are compared: one HTML file, with nothing beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from vllm_harness.defects.registry import Defects, load_defects
+from vllm_harness.errors import UsageError
+from vllm_harness.extras.html.contents import OUTCOMES, defect_of, index_of, read_run
+from vllm_harness.extras.html.packing import Blocks, packed
+from vllm_harness.extras.html.pairing import pairs
+
+TEMPLATE = Path(__file__).with_name("page.html")
+MARK = "<!-- the runs -->"
+ROOM = 12 * 2**20  # characters of all details together; the page stays below 15 MB
+
+
+def write(runs: Sequence[Path], out: Path, *, defects: Defects | None = None, room: int = ROOM) -> Path:
+    """Writes the page.
+
+    Args:
+        runs: the folder of a run; or those of two, the earlier first.
+        out: of the page; its folder is made where it is missing.
+        defects: that are known; by default the package's.
+        room: characters that the details of all cases may have together, packed; past it passed cases lose
+            their exchanges first, and say so.
+
+    Returns:
+        The path of the page. The same run folders give the same bytes.
+
+    Raises:
+        UsageError: a folder holds no run, not one or two were given, or the page can't be written.
+    """
+    if len(runs) not in (1, 2):
+        raise UsageError(f"a page shows one run or compares two, not {len(runs)}", hint="name one or two")
+    blocks = Blocks(room)
+    index = _index([Path(run) for run in runs], blocks, defects)
+    data = [("index", packed(index)), *((f"block-{at}", text) for at, text in enumerate(blocks.packed))]
+    scripts = "".join(f'<script type="text/plain" id="{name}">{text}</script>\n' for name, text in data)
+    head, mark, tail = TEMPLATE.read_text(encoding="utf-8").partition(MARK)
+    assert mark, TEMPLATE
+    _put(out, head + scripts + tail)
+    return out
+
+
+def _index(runs: Sequence[Path], blocks: Blocks, defects: Defects | None) -> dict[str, Any]:
+    found = [read_run(run) for run in runs]
+    partners = pairs(list(found[0].targets.values()), list(found[1].targets.values())) if found[1:] else {}
+    indices = [
+        index_of(run, blocks, partners if run is found[-1] else {}) for run in reversed(found)
+    ]  # what a page is about has its details first
+    seen = {
+        defect
+        for run in found
+        for case in run.cases
+        for defect in (*case.defects, *(each.known for each in case.findings))
+        if defect
+    }
+    registry = (load_defects() if defects is None else defects) if seen else {}
+    return {
+        "outcomes": OUTCOMES,
+        "runs": indices[::-1],
+        "defects": {each: defect_of(registry[each]) for each in sorted(seen) if each in registry},
+    }
+
+
+def _put(out: Path, text: str) -> None:
+    """Writes a file so that there is always a whole one."""
+    partial = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(out)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise UsageError(f"{out} can't be written: {error.strerror}", hint="name another file") from error

@@ -1,0 +1,227 @@
+"""A whole load: held by its clients, counted and kept here, until the plan or a person ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from vllm_harness.defects.registry import Defects, known_deviations, load_defects
+from vllm_harness.endpoint import API_PATHS
+from vllm_harness.errors import UsageError
+from vllm_harness.extras.load import health
+from vllm_harness.extras.load.clients import Clients, Here
+from vllm_harness.extras.load.health import Sample
+from vllm_harness.extras.load.holding import Held, Listener
+from vllm_harness.extras.load.keeping import Keeper
+from vllm_harness.extras.load.marks import put_scripts
+from vllm_harness.extras.load.plan import Part, Plan
+from vllm_harness.extras.load.talking import Taken
+from vllm_harness.extras.load.tally import SAME_ID, Tally
+from vllm_harness.protocol import Finding
+from vllm_harness.protocol.core.events import Json
+from vllm_harness.scenarios import tied
+from vllm_harness.scenarios.conversation import Served, context_of
+from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.judging import Mismatch
+from vllm_harness.scenarios.transports.transport import Transport
+
+IDS_KEPT = 65_536
+
+
+@dataclass
+class Load:
+    """A load, while it runs and after it.
+
+    Args:
+        scenario: the conversation; its tools are functions.
+        served: the server.
+        plan: how much, and how.
+        keeper: writes what comes.
+        server_pid: of the server's first process, where it is on this machine.
+        defects: of vLLM that are known; by default the package's.
+        clients: who holds the conversations; by default this process.
+
+    Attributes:
+        by_transport: figures, by the transport's name.
+        seconds: that it took.
+        running: requests that the server still ran after the end; None where it does not tell.
+        stopped: why it ended before its time; else empty.
+    """
+
+    scenario: Scenario
+    served: Served
+    plan: Plan
+    keeper: Keeper
+    server_pid: int | None = None
+    defects: Defects | None = None
+    clients: Clients = field(default_factory=Here)
+    by_transport: dict[str, Tally] = field(default_factory=dict)
+    seconds: float = 0.0
+    running: int | None = None
+    stopped: str = ""
+    _server: dict[str, list[Sample]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.scenario.mcp or self.scenario.built_in or self.scenario.in_background:
+            raise UsageError(
+                "a load has tools that are functions, and no answers in the background",
+                hint="`vllm-harness scenario run` takes it",
+            )
+        if self.served.scripted and not self.scenario.scriptable:
+            silent = next(turn.name for turn in self.scenario.turns if not turn.say)
+            raise UsageError(
+                f"turn {silent!r} does not say what the model says",
+                hint="give each turn a `say`, or run the load on the live lane",
+            )
+        lacking = {each.api for each in self.plan.transports} & self.served.endpoint.lacking()
+        if lacking:
+            paths = ", ".join(API_PATHS[api] for api in sorted(lacking))
+            raise UsageError(f"the server does not serve {paths}", hint="name the transports that it has")
+        self._named = tied.named(self.scenario, load_defects() if self.defects is None else self.defects)
+        for transport in self.plan.transports:
+            self.by_transport[transport.name] = Tally()
+        self._ids = _Ids()
+
+    @property
+    def total(self) -> Tally:
+        """The figures over all transports."""
+        return Tally.of(self.by_transport.values())
+
+    @property
+    def begun(self) -> int:
+        """Conversations that were begun, each counted once."""
+        return sum(state.begun for state in self.clients.states)
+
+    @property
+    def at_once(self) -> int:
+        """Conversations that are held now."""
+        return sum(len(state.open) for state in self.clients.states)
+
+    @property
+    def cut_off(self) -> int:
+        """Conversations that were ended before their time."""
+        return sum(state.cut_off for state in self.clients.states)
+
+    @property
+    def late_s(self) -> float:
+        """How much later than planned a conversation began, at the most."""
+        return max((state.late_s for state in self.clients.states), default=0.0)
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time of the clients."""
+        return sum(state.cpu_s for state in self.clients.states)
+
+    @property
+    def samples(self) -> dict[str, list[Sample]]:
+        """Of memory and handles, by whose they are."""
+        return {**self.clients.samples, **self._server}
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start, or that it took."""
+        return self.seconds or self.clients.elapsed_s
+
+    @property
+    def wrong(self) -> bool:
+        """Whether something is wrong, nothing was answered, or the server still runs a request."""
+        total = self.total
+        return total.wrong or bool(self.running) or not (total.passed or total.left)
+
+    async def run(self, stop: asyncio.Event | None = None) -> None:
+        """Runs it; where `stop` is set, what runs is cut off, and what came is kept.
+
+        Raises:
+            DialectError: the model's family cannot express what a turn says.
+            BookError: the server takes no scripts, or does not answer.
+            ClusterError: the clients cannot be begun on the cluster.
+        """
+        book, scripts = put_scripts(self.scenario, self.served) if self.served.scripted else (None, None)
+        try:
+            context = await asyncio.to_thread(context_of, self.served.endpoint)
+            known = known_deviations(self.served.entry.name, self.served.version, self.defects)
+            held = Held(self.scenario, self.plan, Part(), self.served, scripts, context, known, self._named)
+            async with self._watched():
+                await self.clients.hold(held, Listener(self._taken, self._between), stop or asyncio.Event())
+            self.running = await health.left_running(self.served.endpoint)
+        finally:
+            if book is not None:
+                await asyncio.to_thread(book.close)
+
+    @asynccontextmanager
+    async def _watched(self) -> AsyncIterator[None]:
+        """Samples the server and its engine meanwhile, and takes the time."""
+        watching = []
+        for whose, processes in (("server", health.serving), ("engine", health.engine)):
+            if self.server_pid is not None:
+                samples = self._server.setdefault(whose, [])
+                watch = health.watch(lambda: self.elapsed_s, partial(processes, self.server_pid), samples)
+                watching.append(asyncio.create_task(watch))
+        try:
+            yield
+        finally:
+            self.seconds = self.elapsed_s
+            for each in watching:
+                each.cancel()
+
+    def _taken(self, taken: Taken) -> None:
+        answer = taken.result.answer
+        if answer is not None and answer.id not in ("", "None") and not self._ids.fresh(answer.id):
+            taken.result.mismatches.append(Mismatch(SAME_ID, "an id of its own", answer.id))
+        self.by_transport[taken.transport.name].add(taken)
+        self.keeper.turn(taken)
+
+    def _between(self, conversation: int, transport: Transport, findings: list[Finding]) -> None:
+        self.by_transport[transport.name].add_findings(findings)
+        self.keeper.between(conversation, transport, findings)
+
+    def as_json(self) -> Json:
+        """The figures."""
+        total = self.total
+        return {
+            "scenario": self.scenario.title,
+            "model": self.served.model,
+            "vllm": self.served.version,
+            "scripted": self.served.scripted,
+            "concurrency": self.plan.at_once,
+            "rate": self.plan.rate,
+            "cancel": self.plan.cancel,
+            "seed": self.plan.seed,
+            "seconds": round(self.seconds, 3),
+            "conversations": self.begun,
+            "cut_off": self.cut_off,
+            "late_s": round(self.late_s, 3),
+            "client_cpu_ms_a_request": round(self.cpu_s * 1e3 / total.requests, 3)
+            if total.requests
+            else None,
+            "left_running": self.running,
+            "stopped": self.stopped,
+            **self.clients.as_json(),
+            "total": total.as_json(self.seconds),
+            "by_transport": {name: tally.as_json(self.seconds) for name, tally in self.by_transport.items()},
+            "drift": {
+                whose: found.as_json()
+                for whose, samples in self.samples.items()
+                if (found := health.drift(samples)) is not None
+            },
+        }
+
+
+class _Ids:
+    """The ids of the last answers; no two answers have the same."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, None] = OrderedDict()
+
+    def fresh(self, identifier: str) -> bool:
+        """Notes an id; False where an answer had it before."""
+        if identifier in self._kept:
+            return False
+        self._kept[identifier] = None
+        if len(self._kept) > IDS_KEPT:
+            self._kept.popitem(last=False)
+        return True

@@ -1,0 +1,166 @@
+"""The folder of a load's run: every turn as it ends, and the first exchange of each kind of problem."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from vllm_harness.extras.load.health import Sample
+from vllm_harness.extras.load.talking import Taken
+from vllm_harness.extras.load.tally import PERCENTILES, Distribution, Tally, problems_of
+from vllm_harness.protocol import Finding
+from vllm_harness.protocol.core.events import Json
+from vllm_harness.runs.folder import RunWriter
+from vllm_harness.runs.records import Arrival, Case, Exchange, Outcome, RunFinding, Series
+from vllm_harness.scenarios.transports.transport import Transport
+
+EXCHANGES = 200
+"""Kept whole at most."""
+SUMMARY = "summary.json"
+_POINTS = (0.0, 25.0, *PERCENTILES, 100.0)
+
+
+class Keeper:
+    """Writes what a load brings.
+
+    Args:
+        writer: of the run's folder.
+        target: id of the server in it.
+        epoch: when the load began, in seconds since the epoch.
+    """
+
+    def __init__(self, writer: RunWriter, target: str, epoch: float) -> None:
+        self._writer, self._target, self._epoch = writer, target, epoch
+        self._seen: set[str] = set()
+
+    @property
+    def folder(self) -> Path:
+        """Of the run."""
+        return self._writer.folder
+
+    def turn(self, taken: Taken) -> None:
+        """Keeps a turn."""
+        result, name = taken.result, f"{taken.conversation}/{taken.turn.name}"
+        exchange = self._exchange(taken, name) if self._first(taken) else ""
+        mismatches = [
+            RunFinding(
+                message=str(each),
+                path=each.what,
+                expected=each.expected,
+                actual=each.actual,
+                known=each.known,
+            )
+            for each in result.mismatches
+        ]
+        known = sorted({each.known for each in result.findings if each.known}.union(result.tied))
+        self._writer.write(
+            Case(
+                id=name,
+                target=self._target,
+                group=taken.transport.name,
+                outcome=_outcome(taken, known),
+                defects=tuple(known),
+                reason=result.reason or "; ".join(map(str, result.mismatches)),
+                findings=(*mismatches, *(_finding(each, exchange) for each in result.findings)),
+                started=round(self._epoch + taken.began_s, 6),
+                seconds=None if taken.heard is None else round(taken.heard.seconds, 6),
+                node=taken.node,
+            )
+        )
+
+    def between(self, conversation: int, transport: Transport, findings: Sequence[Finding]) -> None:
+        """Keeps what is wrong between the turns of a conversation."""
+        counts = any(each.counts for each in findings)
+        self._writer.write(
+            Case(
+                id=f"{conversation}/between its turns",
+                target=self._target,
+                group=transport.name,
+                outcome=Outcome.FINDING if counts else Outcome.KNOWN,
+                findings=tuple(_finding(each) for each in findings),
+            )
+        )
+
+    def figures(self, by_transport: Sequence[tuple[str, Tally]], health: dict[str, list[Sample]]) -> None:
+        """Keeps distributions, and memory and handles over the time."""
+        for name, tally in by_transport:
+            for title, times in (
+                ("time to first token", tally.first),
+                ("gap between events", tally.gap),
+                ("time of a turn", tally.turn),
+            ):
+                self._distribution(f"{title}, {name}", times)
+        for whose, samples in health.items():
+            memory = tuple((each.at_s, each.memory_mib) for each in samples)
+            handles = tuple((each.at_s, float(each.handles)) for each in samples)
+            for title, unit, points in (("memory", "MiB", memory), ("handles", "", handles)):
+                series = Series(
+                    target=self._target, name=f"{title}, {whose}", unit=unit, form="time", points=points
+                )
+                self._writer.write(series)
+
+    def summary(self, summary: Json) -> None:
+        """Keeps the figures as a file of their own."""
+        (self.folder / SUMMARY).write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+
+    def _distribution(self, name: str, times: Distribution) -> None:
+        points = tuple((each, value) for each in _POINTS if (value := times.at(each)) is not None)
+        if points:
+            series = Series(target=self._target, name=name, unit="s", form="percentiles", points=points)
+            self._writer.write(series)
+
+    def _first(self, taken: Taken) -> bool:
+        """Whether a turn has a problem of a kind that no turn before had."""
+        kinds = {f"{taken.transport.name} {kind}" for kind in problems_of(taken.result)} - self._seen
+        if not kinds or taken.heard is None or len(self._seen) >= EXCHANGES:
+            return False
+        self._seen |= kinds
+        return True
+
+    def _exchange(self, taken: Taken, name: str) -> str:
+        assert taken.heard is not None
+        reply = taken.heard.reply
+        stream = [
+            Arrival(after=each.at_s, text=each.data.decode("utf-8", "replace")) for each in reply.chunks
+        ]
+        self._writer.write(
+            Exchange(
+                id=name,
+                target=self._target,
+                case=name,
+                api=taken.transport.api,
+                path=taken.transport.path,
+                at=self._epoch + taken.began_s,
+                request=taken.result.request,
+                status=reply.status or None,
+                answer_headers={"content-type": reply.content_type},
+                answer=None if reply.streamed else reply.content.decode("utf-8", "replace"),
+                stream=tuple(stream) if reply.streamed else (),
+                seconds=taken.heard.seconds,
+                error=reply.broken,
+            )
+        )
+        return name
+
+
+def _outcome(taken: Taken, known: Sequence[str]) -> Outcome:
+    if taken.result.wrong:
+        return Outcome.FINDING
+    if taken.result.reason:
+        return Outcome.CANCELLED
+    return Outcome.KNOWN if known else Outcome.PASSED
+
+
+def _finding(finding: Finding, exchange: str = "") -> RunFinding:
+    return RunFinding(
+        code=finding.code,
+        severity=finding.severity.value,
+        message=finding.message,
+        exchange=exchange,
+        event_index=finding.event_index,
+        path=finding.path,
+        expected=finding.expected,
+        actual=finding.actual,
+        known=finding.known,
+    )

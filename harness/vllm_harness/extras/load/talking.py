@@ -1,0 +1,203 @@
+"""One conversation of a load: its turns, each asked, heard and judged."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import aiohttp
+
+from vllm_harness.extras.load.hearing import Heard, hear
+from vllm_harness.extras.load.marks import TURN_HEADER, Scripts, marked, mixed
+from vllm_harness.extras.load.plan import Plan
+from vllm_harness.protocol import Exchange, Finding, validate_conversation
+from vllm_harness.scenarios import judging
+from vllm_harness.scenarios.conversation import Served
+from vllm_harness.scenarios.course import Course
+from vllm_harness.scenarios.format import Scenario, Turn
+from vllm_harness.scenarios.judging import Mismatch
+from vllm_harness.scenarios.results import TurnResult
+from vllm_harness.scenarios.tools import Result, Toolbox, outcome_of, output_for
+from vllm_harness.scenarios.transports.transport import Answer, Ask, Call, Said, Sent, Transport
+from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
+
+LEFT = "the client went away"
+OF_OUTPUTS = "tool outputs"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A turn that was taken, or left out.
+
+    Attributes:
+        conversation: its number.
+        transport: over which.
+        turn: of the scenario.
+        result: what became of it.
+        heard: the answer; None where the turn was left out.
+        began_s: seconds after the load's start.
+        node: of a cluster, where its client ran.
+    """
+
+    conversation: int
+    transport: Transport
+    turn: Turn
+    result: TurnResult
+    heard: Heard | None
+    began_s: float
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all conversations of a load share.
+
+    Attributes:
+        scenario, plan, served: what is held, how, and where.
+        scripts: what the model says; None where it says what it likes.
+        context: length of the model's context, where it is known.
+        session: of the connections.
+        started: when the load began, by `time.perf_counter`.
+        known: marks findings that are known of vLLM.
+        tied: marks what is wrong with a turn because of the defects that the scenario says it shows, over the
+            transport of a label.
+        taken: receives each turn.
+        between: receives what is wrong between the turns of a conversation: its number, over which transport.
+    """
+
+    scenario: Scenario
+    plan: Plan
+    served: Served
+    scripts: Scripts | None
+    context: int | None
+    session: aiohttp.ClientSession
+    started: float
+    known: Callable[[Finding], Finding]
+    tied: Callable[[Turn, TurnResult, str], None]
+    taken: Callable[[Taken], None]
+    between: Callable[[int, Transport, list[Finding]], None]
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self.started
+
+
+async def talk(setting: Setting, number: int) -> None:
+    """Holds a conversation, from its first turn to its last."""
+    await _Talk(setting, number).hold()
+
+
+class _Talk:
+    def __init__(self, setting: Setting, number: int) -> None:
+        self._setting, self._number = setting, number
+        self._transport = setting.plan.transport(number)
+        self._course = Course(setting.scenario, setting.plan.missing_tool_call)
+        self._toolbox = Toolbox(setting.scenario.tools, (), lambda name, arguments: None)
+        self._exchanges: list[Exchange] = []
+
+    async def hold(self) -> None:
+        for turn in self._setting.scenario.turns:
+            began_s = self._setting.elapsed_s
+            result, heard = await self._take(turn)
+            self._course.note(turn, result)
+            result.findings = [self._setting.known(each) for each in result.findings]
+            if result.reason != LEFT:  # what a client did not wait for shows no defect, and none that is gone
+                self._setting.tied(turn, result, self._transport.label)
+            self._setting.taken(Taken(self._number, self._transport, turn, result, heard, began_s))
+            result.reply = None  # only what later turns need is kept
+        if found := validate_conversation(self._exchanges):
+            findings = [self._setting.known(each) for each in found]
+            self._setting.between(self._number, self._transport, findings)
+
+    async def _take(self, turn: Turn) -> tuple[TurnResult, Heard | None]:
+        if reason := self._course.why_not(turn):
+            return TurnResult(turn.name, reason), None
+        line, results = self._course.line(turn), []
+        for call in line[-1].answer.open_calls if line else ():
+            result = await self._output(call)
+            if result is None:
+                actual = f"none for {call.name} with {call.arguments}"
+                missing = Mismatch(OF_OUTPUTS, "an output of the scenario for each call", actual)
+                return TurnResult(turn.name, mismatches=[missing]), None
+            results.append(result)
+        scripted = self._setting.scripts is not None
+        user = marked(turn.user, self._number) if scripted and turn.user and not line else turn.user
+        taken = TurnResult(turn.name, sent=Sent(tuple(results), user))
+        return taken, await self._exchange(turn, taken, line)
+
+    async def _output(self, call: Call) -> Result | None:
+        tool = self._setting.scenario.tools.get(call.name)
+        output = output_for(tool, call.values) if tool and call.values is not None else None
+        if output is None:
+            return None
+        if output.seconds:
+            await asyncio.sleep(output.seconds)
+        outcome = outcome_of(output)
+        return Result(call.id, outcome.text, outcome.failed, outcome.images)
+
+    async def _exchange(self, turn: Turn, result: TurnResult, line: list[Said]) -> Heard:
+        setting, transport = self._setting, self._transport
+        assert result.sent is not None
+        ask = Ask(
+            setting.served.model,
+            setting.scenario.instructions,
+            self._toolbox,
+            turn.tool_choice,
+            turn.max_tokens or setting.scenario.max_tokens,
+            setting.context,
+            tuple(line),
+            result.sent,
+        )
+        result.request = {**transport.request(ask), **transport.streaming}
+        heard = await hear(
+            setting.session,
+            setting.served.endpoint.url_for(transport.path),
+            result.request,
+            self._headers(turn),
+            transport.api,
+            leaves_after=setting.plan.leaves_after(self._number, turn.name),
+        )
+        result.reply = heard.reply
+        self._judge(turn, result, heard)
+        return heard
+
+    def _headers(self, turn: Turn) -> Mapping[str, str]:
+        headers = {
+            "Content-Type": "application/json",
+            **self._setting.served.endpoint.headers_for(self._transport.api),
+        }
+        if self._setting.scripts is None:
+            return headers
+        return {**headers, BOOK_HEADER: self._setting.scripts.book, TURN_HEADER: turn.name}
+
+    def _judge(self, turn: Turn, result: TurnResult, heard: Heard) -> None:
+        reply, transport = heard.reply, self._transport
+        result.findings += heard.findings
+        if heard.left:
+            result.reason = LEFT
+            return
+        result.answer = _answer(heard, transport)
+        if not reply.streamed:
+            result.findings += judging.protocol_findings(reply, transport, result.request)
+        result.mismatches += judging.mismatches(turn.expect, reply, result.answer, transport)
+        if self._setting.scripts is not None:
+            self._judge_words(turn, result, result.answer, self._setting.scripts)
+        self._exchanges.append(Exchange(result.request, heard.body, status=reply.status))
+
+    def _judge_words(self, turn: Turn, result: TurnResult, answer: Answer, scripts: Scripts) -> None:
+        if other := mixed(answer, self._number):
+            result.mismatches.append(other)
+        meaning = scripts.meaning(turn, self._number)
+        if meaning is not None and answer.status == "completed":
+            place = f"$.{self._transport.name}.{turn.name}"
+            result.findings += judging.said_findings(meaning, answer, place, self._transport.name)
+
+
+def _answer(heard: Heard, transport: Transport) -> Answer:
+    reply = heard.reply
+    if reply.status != judging.OK or reply.broken:
+        return Answer("failed" if reply.status in (0, judging.OK) else "refused")
+    return Answer("failed") if heard.body is None else transport.answer(heard.body)

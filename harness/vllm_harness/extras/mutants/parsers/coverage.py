@@ -1,0 +1,181 @@
+"""Which lines and branches of vLLM's parsers the cases run, by coverage.py in the server's interpreter."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from vllm_harness.environments.installer import package_folder
+from vllm_harness.environments.spec import Environment
+from vllm_harness.extras.mutants.parsers.unreached import load_unreached, reasons
+from vllm_harness.regression.cases.case import CaseInput, CaseSet
+from vllm_harness.regression.cases.delivery import deliveries
+from vllm_harness.regression.engines.in_process import INTERPRETERS_FOLDER, Watching, parse_all
+from vllm_harness.regression.run import LIMIT_S, shares
+
+_WORKER = Path(__file__).parents[1] / "workers" / "vllm_harness_coverage.py"
+PACKAGE = "coverage==7.17.3"
+DELIVERIES = deliveries("whole tokens_1 tokens_5 held_back all_with_end")
+TRUNCATED_DELIVERIES = deliveries("whole tokens_1")
+"""Deliveries that reach what the others do: under coverage.py all of them take three times as long."""
+
+
+@dataclass(frozen=True)
+class FileCoverage:
+    """One file of vLLM's.
+
+    Attributes:
+        name: below the package.
+        lines, branches: share that ran, 0 to 100; None: it has none.
+        statements: how many lines it has that can run.
+        missing: the lines that did not run and have no reason, as ranges.
+        reasons: why others did not run -> how many.
+        families: whose cases ran lines of it.
+    """
+
+    name: str
+    lines: float
+    branches: float | None
+    statements: int
+    missing: str
+    reasons: dict[str, int]
+    families: tuple[str, ...]
+
+    @property
+    def explained(self) -> float:
+        """Share of lines that ran or have a reason, 0 to 100."""
+        return min(100.0, self.lines + 100 * sum(self.reasons.values()) / self.statements)
+
+
+def measure(
+    environment: Environment,
+    case_sets: Sequence[CaseSet],
+    progress: Callable[[str], None],
+    *,
+    parallel: int = 1,
+) -> list[FileCoverage]:
+    """Runs the cases in process under coverage.py, and gives what of each file ran.
+
+    Args:
+        environment: whose vLLM is measured.
+        case_sets: of their deliveries, those in `DELIVERIES` are run.
+        progress: called with what has finished.
+        parallel: interpreters at a time.
+
+    Raises:
+        InstallError: coverage.py cannot be had.
+        InProcessError: as `parse_all`.
+    """
+    environ = with_coverage(environment, progress)
+    dealt = shares(case_sets, parallel)
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(parallel) as pool:
+        reports = [Path(folder, f"{number}.json") for number in range(len(dealt))]
+        code = _WORKER.read_text()
+        watching = [Watching(code, {**environ, "VH_COVERAGE": str(report)}) for report in reports]
+        list(pool.map(partial(_run, environment, progress), dealt, watching))
+        return files_of([json.loads(report.read_text()) for report in reports], _source)
+
+
+def with_coverage(environment: Environment, progress: Callable[[str], None]) -> dict[str, str]:
+    """The variables of an interpreter of the environment that can import coverage.py.
+
+    Args:
+        environment: whose interpreter.
+        progress: called where coverage.py has to be installed.
+
+    Raises:
+        InstallError: it cannot be had.
+    """
+    package = package_folder(PACKAGE, environment.python, environment.python_version, progress)
+    environ = environment.environ()
+    paths = filter(None, [str(package), environ.get("PYTHONPATH")])
+    return {**environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _source(path: str) -> str:
+    """A file by its path in a report, which leaves out the folder that the interpreter runs in."""
+    return Path(INTERPRETERS_FOLDER, path).read_text()
+
+
+def _run(
+    environment: Environment,
+    progress: Callable[[str], None],
+    case_sets: Sequence[CaseSet],
+    watching: Watching,
+) -> None:
+    inputs = [(cases.family, [_measured(input_) for input_ in cases.inputs]) for cases in case_sets]
+    for answers in parse_all(environment, inputs, limit_s=LIMIT_S, watching=watching):
+        cases = case_sets[answers[0].case_set]
+        progress(f"{cases.family.name}, {cases.group}: {len(answers)} answers")
+
+
+def _measured(input_: CaseInput) -> CaseInput:
+    measured = TRUNCATED_DELIVERIES if input_.truncated else DELIVERIES
+    kept = tuple(delivery for delivery in input_.deliveries if delivery in measured)
+    return input_.model_copy(update={"deliveries": kept})
+
+
+def files_of(reports: Sequence[dict[str, Any]], source: Callable[[str], str]) -> list[FileCoverage]:
+    """The files with lines that can run, from reports of coverage.py in JSON with contexts, as one.
+
+    Args:
+        source: what stands in a file.
+    """
+    paths = {path for report in reports for path in report["files"]}
+    files = [
+        _file(path, [report["files"][path] for report in reports if path in report["files"]], source)
+        for path in paths
+    ]
+    return sorted((file for file in files if file.statements), key=lambda file: file.name)
+
+
+def _file(path: str, reports: Sequence[dict[str, Any]], source: Callable[[str], str]) -> FileCoverage:
+    name = path.rpartition("/vllm/")[2]
+    lines, missed = _ran(reports, "lines")
+    why = reasons(name, source(path), sorted(missed), load_unreached()) if missed else {}
+    branches, untaken = _ran(reports, "branches")
+    contexts = [families for report in reports for families in report["contexts"].values()]
+    return FileCoverage(
+        name=name,
+        lines=_share(len(lines), len(missed)),
+        branches=_share(len(branches), len(untaken)) if branches or untaken else None,
+        statements=len(lines) + len(missed),
+        missing=ranges(sorted(missed - why.keys())),
+        reasons=dict(Counter(why.values())),
+        families=tuple(sorted({family for families in contexts for family in families} - {""})),
+    )
+
+
+def _ran(reports: Sequence[dict[str, Any]], unit: str) -> tuple[set[Any], set[Any]]:
+    """The lines or branches that ran in any report, and those that ran in none."""
+    ran = {_hashable(place) for report in reports for place in report[f"executed_{unit}"]}
+    every = ran | {_hashable(place) for report in reports for place in report[f"missing_{unit}"]}
+    return ran, every - ran
+
+
+def _hashable(place: int | list[int]) -> int | tuple[int, ...]:
+    return tuple(place) if isinstance(place, list) else place
+
+
+def _share(part: int, rest: int) -> float:
+    return 100 * part / (part + rest) if part + rest else 100.0
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Line numbers in order as text: `3-5, 9`."""
+    if not numbers:
+        return ""
+    starts = [numbers[0], *(after for before, after in pairwise(numbers) if after != before + 1)]
+    ends = [*(before for before, after in pairwise(numbers) if after != before + 1), numbers[-1]]
+    return ", ".join(
+        str(start) if start == end else f"{start}-{end}" for start, end in zip(starts, ends, strict=True)
+    )

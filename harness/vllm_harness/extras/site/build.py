@@ -1,0 +1,246 @@
+"""Builds the site, by mkdocs: the pages with the checkout's manual. The same input gives the same bytes."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vllm_harness.configuration.model_entries import load_models
+from vllm_harness.defects.registry import Defects, load_defects
+from vllm_harness.defects.repro.measured import Measured, MeasuredRun
+from vllm_harness.defects.repro.table import Table
+from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.extras.site import feed
+from vllm_harness.extras.site.pages import files, pages, rule_addition
+from vllm_harness.extras.site.render import address
+from vllm_harness.extras.site.scripts import exported
+from vllm_harness.extras.site.site import BEGINNING, Site, day_of
+from vllm_harness.extras.site.table import compatibility
+from vllm_harness.files.paths import checkout, run_folder
+from vllm_harness.regression.results.cells import Cell, RegressionRun
+from vllm_harness.scripted.families import load_families
+
+HERE = Path(__file__).parent
+MARKER = "compatibility.json"
+"""A file that every site has: a folder with it may be replaced."""
+MANUAL = "manual.md"
+STYLE, SCRIPT = "compatibility.css", "compatibility.js"
+_HREF = re.compile(r'<a (?:href="([^"]*)"|id="([^"]*)")')
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A site that was built.
+
+    Attributes:
+        pages: HTML pages.
+        files: all files.
+        size: of all, in bytes.
+    """
+
+    pages: int
+    files: int
+    size: int
+
+
+def read_runs(names: Iterable[str]) -> tuple[list[Cell], list[Measured]]:
+    """The cells of runs of parser regression, and the verdicts of runs of `repro`.
+
+    Args:
+        names: of folders, or of runs in the state folder.
+
+    Raises:
+        UsageError: there is no such run, or it holds nothing.
+    """
+    cells: list[Cell] = []
+    verdicts: list[Measured] = []
+    for name in names:
+        measured = MeasuredRun(run_folder("repro", name))
+        if measured.path.is_file():
+            verdicts += measured.verdicts().values()
+        else:
+            cells += RegressionRun.named(name).cells()
+    return cells, verdicts
+
+
+def site_of(cells: Iterable[Cell], verdicts: Iterable[Measured], defects: Defects | None = None) -> Site:
+    """What the pages are made from. Raises UsageError where a cell is of no release."""
+    known = load_defects() if defects is None else defects
+    table = compatibility(cells, known)
+    families, entries = load_families(), tuple(load_models())
+    return Site(table, Table.read(), families, entries, dict(exported(table, verdicts)))
+
+
+def check_out(out: Path) -> None:
+    """Raises UsageError where a folder holds anything but an earlier site, or nothing can build one."""
+    if checkout() is None:
+        raise UsageError(
+            "the site is built with the manual, which only a checkout of the harness has",
+            hint="clone the harness, run scripts/test once, and run the command there",
+        )
+    if importlib.util.find_spec("material") is None or importlib.util.find_spec("mkdocs") is None:
+        raise UsageError(
+            "mkdocs-material is not installed, which builds the site",
+            hint="pip install mkdocs-material, or let scripts/docs make the checkout's environment",
+        )
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is no folder", hint="name a folder that is empty, or not there yet")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
+        raise UsageError(
+            f"{out} holds something else than a site of this command",
+            hint="name a folder that is empty, or not there yet",
+        )
+
+
+def build(site: Site, out: Path, url: str = "", say: Say = lambda line: None) -> Built:
+    """Builds the site into a folder, which it replaces when it is whole.
+
+    Args:
+        site: what the pages are made from.
+        out: the folder.
+        url: where the site will be, for feeds, the map of the site and canonical addresses.
+        say: is told what is done.
+
+    Raises:
+        HarnessError: mkdocs fails, or a link of a page leads nowhere.
+        UsageError: as of `check_out`.
+    """
+    check_out(out)
+    root = checkout()
+    assert root is not None
+    url = url and f"{url.rstrip('/')}/"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
+        staged, built = Path(folder) / "staged", Path(folder) / "built"
+        written = dict(pages(site))
+        table = site.table
+        say(f"{len(written)} pages of {len(table.families)} families and {len(table.defects)} defects")
+        extra = {**dict(files(site)), **dict(feed.feeds(site, url))}
+        manual = _stage_manual(site, root, staged / "docs")
+        check_links(written, {address(page) for page in (*written, *manual)} | extra.keys())
+        _write(staged / "docs", written)
+        shutil.copy(HERE / "site.css", staged / "docs" / STYLE)
+        shutil.copy(HERE / "site.js", staged / "docs" / SCRIPT)
+        (staged / "mkdocs.yml").write_text(yaml.safe_dump(_configuration(site, root, url), sort_keys=False))
+        say("mkdocs builds them, with the manual")
+        _mkdocs(staged / "mkdocs.yml", built, _epoch(site))
+        _write(built, extra)
+        if out.exists():
+            shutil.rmtree(out)
+        built.replace(out)
+    every = [path for path in out.rglob("*") if path.is_file()]
+    html = sum(path.suffix == ".html" for path in every)
+    return Built(html, len(every), sum(path.stat().st_size for path in every))
+
+
+def _stage_manual(site: Site, root: Path, docs: Path) -> list[str]:
+    """Copies the manual; its first page makes room for the site's, and rules get their defects."""
+    shutil.copytree(root / "docs", docs, ignore=shutil.ignore_patterns("hooks", "__pycache__"))
+    (docs / "index.md").rename(docs / MANUAL)
+    for page in sorted((docs / "rules").glob("*.md")):
+        if addition := rule_addition(site, page.stem):
+            page.write_text(page.read_text() + addition)
+    return [path.relative_to(docs).as_posix() for path in docs.rglob("*.md")]
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> None:
+    for path, text in texts.items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+def _configuration(site: Site, root: Path, url: str) -> dict[str, Any]:
+    """The manual's own configuration, with what the site changes."""
+    manual = yaml.safe_load((root / "mkdocs.yml").read_text())
+    releases = [{version: f"releases/{version}.md"} for version in site.versions]
+    navigation: list[Any] = [
+        {"Models": "index.md"},
+        {"Releases": [{"All releases": "releases/index.md"}, *releases]},
+        {"Defects": "defects/index.md"},
+        {"Rules": "rules/README.md"},
+        {"Manual": _manual_navigation(manual["nav"])},
+    ]
+    return {
+        "INHERIT": str(root / "mkdocs.yml"),
+        "site_name": "vLLM compatibility",
+        "site_description": "Which vLLM can I trust with my model?",
+        "site_url": url,
+        "docs_dir": "docs",
+        "theme": {
+            "custom_dir": str(HERE / "templates" / "theme"),
+            "features": [*manual["theme"]["features"], "navigation.tabs"],
+        },
+        "hooks": [str(root / "docs" / "hooks" / "generated.py")],
+        "extra_css": [STYLE],
+        "extra_javascript": [SCRIPT],
+        "extra": {"generator": False},
+        "not_in_nav": "/rules/*\n/defects/*\n/models/*\n/releases/*\n",
+        "nav": navigation,
+    }
+
+
+def _manual_navigation(navigation: list[Any]) -> list[Any]:
+    """The manual's, but for the rules, which have a tab of their own."""
+    return [
+        {title: MANUAL if pages == "index.md" else _without_rules(pages)}
+        for each in navigation
+        for title, pages in each.items()
+    ]
+
+
+def _without_rules(pages: Any) -> Any:
+    return (
+        [page for page in pages if page != {"The rules": "rules/README.md"}]
+        if isinstance(pages, list)
+        else pages
+    )
+
+
+def check_links(written: Mapping[str, str], addresses: set[str]) -> None:
+    """Raises HarnessError, naming page and address, where a link between pages leads nowhere."""
+    anchors = {
+        address(page): {found for _, found in _HREF.findall(text) if found} for page, text in written.items()
+    }
+    for page, text in written.items():
+        folder = Path(address(page)).parent
+        for href, _ in _HREF.findall(text):
+            if not href or href.startswith("https:"):
+                continue
+            path, _, anchor = href.partition("#")
+            target = os.path.normpath(folder / path) if path else address(page)
+            if target not in addresses or (anchor and anchor not in anchors.get(target, {anchor})):
+                raise HarnessError(
+                    f"a link of {page} leads nowhere: {href}", hint="report it: the site is at fault"
+                )
+
+
+def _epoch(site: Site) -> int:
+    """What mkdocs takes for the time of the build: the day of the newest that is known."""
+    newest = max(map(day_of, site.table.defects.values()), default=BEGINNING)
+    return int(datetime.combine(newest, time(), UTC).timestamp())
+
+
+def _mkdocs(configuration: Path, built: Path, epoch: int) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    command += ["--config-file", str(configuration), "--site-dir", str(built)]
+    variables = {"SOURCE_DATE_EPOCH": str(epoch), "NO_MKDOCS_2_WARNING": "1", "PYTHONHASHSEED": "0"}
+    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
+    if done.returncode:
+        said = "\n".join((done.stderr or done.stdout).strip().splitlines()[-20:])
+        raise HarnessError(
+            f"mkdocs does not build the site:\n{said}", hint="scripts/docs builds the manual alone"
+        )

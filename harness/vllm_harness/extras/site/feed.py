@@ -1,0 +1,118 @@
+"""Feeds of changes (Atom, RFC 4287): an entry for each defect and for each release.
+
+The day of an entry is that on which its defect was last looked at, and never that of a build, so that the
+same input gives the same bytes. The id of an entry changes with what is known, so that readers show it again.
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date
+
+from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.repro.severity import severity_of
+from vllm_harness.extras.site.changes import changes_of
+from vllm_harness.extras.site.pages import defect_page, model_feed, release_page
+from vllm_harness.extras.site.render import address, visible
+from vllm_harness.extras.site.site import BEGINNING, Site, day_of, model_name
+from vllm_harness.regression.cases.case import short_digest
+
+MAIN = "feed.xml"
+MOST = 100
+"""Entries of a feed, the newest."""
+_ATOM = "http://www.w3.org/2005/Atom"
+_TAG = "tag:vllm-harness,2026:"
+
+
+@dataclass(frozen=True)
+class Item:
+    """An entry of a feed.
+
+    Attributes:
+        id: that never changes, below the tag of the harness.
+        title, summary: plain text.
+        page: of the site.
+        day: on which it changed.
+    """
+
+    id: str
+    title: str
+    summary: str
+    page: str
+    day: date
+
+
+def feeds(site: Site, url: str) -> Iterator[tuple[str, str]]:
+    """The feeds of the site by their paths: one of all, and one of each family.
+
+    Args:
+        site: what the pages are made from.
+        url: of the site, ending with a slash; empty: unknown, and links are relative.
+    """
+    of_defects = {each.id: _of_defect(each, site) for each in site.table.defects.values()}
+    every = [*of_defects.values(), *(_of_release(site, version) for version in site.versions)]
+    yield MAIN, _atom("Which vLLM can I trust with my model?", MAIN, "index.md", every, url)
+    for family in site.shown_families:
+        path = model_feed(family.name)
+        own = {each.id for each in site.table.defects.values() if family.name in each.families}
+        own |= {each for measured in site.table.families[family.name].values() for each in measured.shown}
+        items = [of_defects[each] for each in sorted(own)]
+        page = path.replace(".xml", ".md")
+        yield path, _atom(f"vLLM and {model_name(family)} ({family.name})", path, page, items, url)
+
+
+def _of_defect(defect: Defect, site: Site) -> Item:
+    shown = [version for version in reversed(site.versions) if site.is_known_of(defect, version)]
+    versions = f"Shown by vLLM {', '.join(shown)}." if shown else "No measured release shows it."
+    summary = f"{defect.kind}, {severity_of(defect)}. {versions} {defect.actual}"
+    digest = short_digest([shown, defect.title, defect.actual])
+    return Item(f"defect/{defect.id}/{digest}", defect.title, summary, defect_page(defect.id), day_of(defect))
+
+
+def _of_release(site: Site, version: str) -> Item:
+    changes = changes_of(site, version)
+    known = [each for each in site.table.defects.values() if site.is_known_of(each, version)]
+    better = [f"{each.family} {each.feature.value}" for each in changes.better]
+    worse = [f"{each.family} {each.feature.value}" for each in changes.worse]
+    parts = [
+        f"{len(known)} known defects.",
+        f"Fixed: {', '.join(each.id for each in changes.gone)}." if changes.gone else "",
+        f"New: {', '.join(each.id for each in changes.new)}." if changes.new else "",
+        f"Better: {', '.join(better)}." if better else "",
+        f"Worse: {', '.join(worse)}." if worse else "",
+    ]
+    summary = " ".join(filter(None, parts))
+    day = max(map(day_of, known), default=BEGINNING)
+    digest = short_digest(summary)
+    return Item(f"release/{version}/{digest}", f"vLLM {version}", summary, release_page(version), day)
+
+
+def _atom(title: str, path: str, page: str, items: Iterable[Item], url: str) -> str:
+    newest = sorted(items, key=lambda item: (item.day, item.id), reverse=True)[:MOST]
+    feed = ET.Element("feed", xmlns=_ATOM)
+    _text(feed, "title", title)
+    _text(feed, "id", f"{_TAG}{path.removesuffix('.xml')}")
+    _text(feed, "updated", _moment(max((item.day for item in newest), default=BEGINNING)))
+    ET.SubElement(ET.SubElement(feed, "author"), "name").text = "vLLM harness"
+    up = "../" * path.count("/")
+    ET.SubElement(feed, "link", rel="self", href=f"{url or up}{path}")
+    ET.SubElement(feed, "link", href=f"{url or up}{address(page)}")
+    for item in newest:
+        entry = ET.SubElement(feed, "entry")
+        _text(entry, "title", item.title)
+        _text(entry, "id", f"{_TAG}{item.id}")
+        _text(entry, "updated", _moment(item.day))
+        ET.SubElement(entry, "link", href=f"{url or up}{address(item.page)}")
+        _text(entry, "summary", item.summary)
+    ET.indent(feed)
+    return f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(feed, encoding='unicode')}\n"
+
+
+def _text(parent: ET.Element, name: str, text: str) -> None:
+    ET.SubElement(parent, name).text = " ".join(visible(text).split())
+
+
+def _moment(day: date) -> str:
+    return f"{day.isoformat()}T00:00:00Z"

@@ -1,0 +1,422 @@
+"""The pages of the site as Markdown, by their paths."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from packaging.version import Version
+
+from vllm_harness.defects.entry import Defect, Step
+from vllm_harness.defects.repro.run import is_reproducible
+from vllm_harness.defects.repro.severity import severity_of
+from vllm_harness.defects.repro.table import LETTERS, UNMEASURED
+from vllm_harness.extras.site.changes import changes_of
+from vllm_harness.extras.site.features import Feature
+from vllm_harness.extras.site.render import address, rendered
+from vllm_harness.extras.site.site import (
+    CLASSES,
+    Site,
+    command,
+    model_name,
+    ordered,
+    rank,
+    request_fields,
+)
+from vllm_harness.extras.site.table import Column, FamilyOnVersion, Shown, State, is_minor
+from vllm_harness.regression.results.explained import Failure, parser_defects
+from vllm_harness.scripted.families import Family
+
+UPSTREAM = "https://github.com/vllm-project/vllm/issues/"
+MOST_FAILURES = 20
+"""How many failures without a defect a page shows of a version."""
+SIGNS = {"x": "shows it", ".": "is right", "-": "has no such parser, flag or API", "?": "answers otherwise"}
+_UNSAFE = str.maketrans("/@", "--")
+
+
+def model_page(family: str) -> str:
+    """The path of a family's page."""
+    return f"models/{family.translate(_UNSAFE)}.md"
+
+
+def model_feed(family: str) -> str:
+    """The path of the feed of a family's changes."""
+    return f"models/{family.translate(_UNSAFE)}.xml"
+
+
+def defect_page(defect: str) -> str:
+    """The path of a defect's page."""
+    return f"defects/{defect}.md"
+
+
+def release_page(version: str) -> str:
+    """The path of a release's page."""
+    return f"releases/{version}.md"
+
+
+def rule_page(code: str) -> str:
+    """The path of a rule's page, which the manual has."""
+    return f"rules/{code}.md"
+
+
+def pages(site: Site) -> Iterator[tuple[str, str]]:
+    """Every page of the site but those of the manual: its path and its Markdown."""
+    common = _common(site)
+    yield "index.md", rendered("index.md.jinja", "index.md", common)
+    for family in site.shown_families:
+        page = model_page(family.name)
+        yield page, rendered("model.md.jinja", page, {**common, **_model(site, family)})
+    yield "defects/index.md", rendered("defects.md.jinja", "defects/index.md", {**common, **_defects(site)})
+    for defect in site.table.defects.values():
+        page = defect_page(defect.id)
+        yield page, rendered("defect.md.jinja", page, {**common, **_defect(site, defect)})
+    yield (
+        "releases/index.md",
+        rendered("releases.md.jinja", "releases/index.md", {**common, **_releases(site)}),
+    )
+    for version in site.versions:
+        page = release_page(version)
+        yield page, rendered("release.md.jinja", page, {**common, **_release(site, version)})
+
+
+def rule_addition(site: Site, code: str) -> str:
+    """What a rule's page gets at its end: the defects that it finds; empty where there are none."""
+    found = ordered(
+        iter(
+            each
+            for each in site.table.defects.values()
+            if any(place.code == code for place in each.deviations)
+        )
+    )
+    return rendered("rule.md.jinja", rule_page(code), {**_common(site), "defects": found}) if found else ""
+
+
+def files(site: Site) -> Iterator[tuple[str, str]]:
+    """What is no page: the report and the script of each defect, and the table for programs."""
+    for defect, exported in site.exported.items():
+        yield report_file(defect), exported.files.report
+        yield script_file(defect), exported.files.script
+    yield "compatibility.json", f"{json.dumps(_as_json(site), indent=1, sort_keys=True)}\n"
+
+
+def report_file(defect: str) -> str:
+    """The path of a defect's report."""
+    return f"defects/{defect}/report.md.txt"
+
+
+def script_file(defect: str) -> str:
+    """The path of a defect's script."""
+    return f"defects/{defect}/reproduce.py"
+
+
+def _common(site: Site) -> dict[str, Any]:
+    return {
+        "site": site,
+        "table": site.table,
+        "columns": tuple(reversed(site.table.columns)),
+        "features": site.table.features,
+        "State": State,
+        "label": site.label,
+        "model_page": model_page,
+        "defect_page": defect_page,
+        "release_page": release_page,
+        "rule_page": rule_page,
+        "severity_of": severity_of,
+        "is_minor": is_minor,
+        "summary": _summary,
+        "spoken": _spoken,
+        "worst": partial(_worst, features=site.table.features),
+        "model_feed": model_feed,
+    }
+
+
+def _summary(measured: FamilyOnVersion | None, features: Iterable[Feature]) -> str:
+    """A family on a version in a word or two."""
+    if measured is None:
+        return "not measured"
+    if measured.start_error:
+        return "no parser"
+    broken = [feature for feature in features if measured.state(feature) is State.BROKEN]
+    minor = [feature for feature in features if measured.state(feature) is State.MINOR]
+    if broken:
+        return f"{len(broken)} broken"
+    return f"{len(minor)} minor" if minor else "all works"
+
+
+def _spoken(measured: FamilyOnVersion | None, features: Iterable[Feature]) -> str:
+    """The same in full, for those who cannot see it."""
+    if measured is None or measured.start_error:
+        return _summary(measured, features)
+    by_state = {
+        state: [feature.value for feature in features if measured.state(feature) is state]
+        for state in (State.BROKEN, State.MINOR, State.WORKS)
+    }
+    return "; ".join(f"{state}: {', '.join(names)}" for state, names in by_state.items() if names)
+
+
+def _model(site: Site, family: Family) -> dict[str, Any]:
+    measured = site.table.families[family.name]
+    entries = site.models_of(family)
+    template = next((entry for entry in entries if entry.chat_template), None)
+    return {
+        "family": family,
+        "name": model_name(family),
+        "measured": measured,
+        "command": command(family, template),
+        "fields": request_fields(family),
+        "template": template.chat_template if template else "",
+        "entries": entries,
+        "parts": [
+            _part(site, family, column) for column in reversed(site.table.columns) if column in measured
+        ],
+        "siblings": [
+            other
+            for other in site.shown_families
+            if other is not family
+            and (model_name(other) == model_name(family) or _share_tool_parser(other, family))
+        ],
+    }
+
+
+def _share_tool_parser(one: Family, other: Family) -> bool:
+    return one.tool_parser is not None and one.tool_parser == other.tool_parser
+
+
+def _part(site: Site, family: Family, column: Column) -> dict[str, Any]:
+    """What a family's page says of a version."""
+    measured = site.table.families[family.name][column]
+    shown = ordered(site.table.defects[each] for each in measured.shown)
+    return {
+        "column": column,
+        "measured": measured,
+        "rows": [
+            (defect, measured.shown[defect.id], site.around(defect, family.name, column)) for defect in shown
+        ],
+        "on_servers": [
+            (defect, site.around(defect, family.name, column)) for defect in site.on_servers(family, column)
+        ],
+        "of_every_model": [
+            defect for defect in site.of_every_model if site.is_known_of(defect, column.version)
+        ],
+        "unexplained": list(measured.unexplained.items())[:MOST_FAILURES],
+        "more_unexplained": max(0, len(measured.unexplained) - MOST_FAILURES),
+    }
+
+
+def _defects(site: Site) -> dict[str, Any]:
+    return {
+        "by_class": {kind: ordered(iter(_of_class(site, kind))) for kind in CLASSES},
+        "versions": site.measured.versions,
+        "letters": {each: _letters(site, each) for each in site.table.defects},
+        "signs": SIGNS,
+    }
+
+
+def _of_class(site: Site, kind: str) -> list[Defect]:
+    return [each for each in site.table.defects.values() if each.kind == kind]
+
+
+def _letters(site: Site, defect: str) -> list[tuple[str, str]]:
+    letters = site.measured.verdicts.get(defect, "").ljust(len(site.measured.versions))
+    return [
+        (version, letter if letter in LETTERS.values() else UNMEASURED)
+        for version, letter in zip(site.measured.versions, letters, strict=False)
+    ]
+
+
+def _defect(site: Site, defect: Defect) -> dict[str, Any]:
+    repro = defect.repro
+    return {
+        "defect": defect,
+        "severity": severity_of(defect),
+        "letters": _letters(site, defect.id),
+        "signs": SIGNS,
+        "upstream_url": _upstream_url(defect),
+        "request": _request(defect),
+        "says": _says(defect.says),
+        "flags": " ".join(repro.args) if repro else "",
+        "families": [site.families[each] for each in defect.families if each in site.table.families],
+        "rules": sorted({place.code for place in defect.deviations}),
+        "seen": list(_seen(site, defect)),
+        "around": list(_around(site, defect)),
+        "commands": _commands(defect),
+        "exported": site.exported.get(defect.id),
+        "report_file": report_file(defect.id),
+        "script_file": script_file(defect.id),
+    }
+
+
+def _upstream_url(defect: Defect) -> str:
+    number = (defect.upstream.reference or "").removeprefix("vllm#")
+    return f"{UPSTREAM}{number}" if number.isdigit() else ""
+
+
+def _request(defect: Defect) -> str:
+    """The smallest request, as JSON."""
+    if defect.request:
+        return json.dumps(defect.request, indent=2, ensure_ascii=False)
+    steps = defect.repro.steps if defect.repro else ()
+    return "\n\n".join(f"{step.method} {step.path}\n{_body(step)}".strip() for step in steps)
+
+
+def _body(step: Step) -> str:
+    return step.content or "" if step.body is None else json.dumps(step.body, indent=2, ensure_ascii=False)
+
+
+def _says(says: Any) -> str:
+    if says is None or isinstance(says, str):
+        return says or ""
+    return json.dumps(says, indent=2, ensure_ascii=False)
+
+
+def _commands(defect: Defect) -> list[str]:
+    """What shows it again: on a server, and in the parsers alone."""
+    (known,) = parser_defects({defect.id: defect}) or (None,)
+    on_server = [f"vllm-harness repro {defect.id}"] if is_reproducible(defect) else []
+    commands = [*on_server, *([known.selections[0].command] if known else [])]
+    return [f"$ {command}" for command in commands]
+
+
+def _seen(site: Site, defect: Defect) -> Iterator[dict[str, Any]]:
+    """Where runs show it, a family a row, with the smallest answer on the newest version."""
+    by_family: dict[str, list[tuple[Column, Shown]]] = {}
+    for family, column, shown in site.table.showing(defect.id):
+        by_family.setdefault(family, []).append((column, shown))
+    for family, found in by_family.items():
+        found.sort(key=lambda pair: pair[0].order, reverse=True)
+        failure, answer = _smallest(found[0][1], {selector.case for selector in defect.failures})
+        yield {
+            "family": site.families[family],
+            "columns": [column for column, _ in found],
+            "features": [
+                feature for feature in Feature if any(feature in shown.features for _, shown in found)
+            ],
+            "failure": failure,
+            "answer": answer,
+        }
+
+
+def _smallest(shown: Shown, named: set[str]) -> tuple[Failure, str]:
+    """The failure of a case that the entry names, else the one with the shortest name."""
+    every = sorted(
+        shown.failures.items(), key=lambda pair: (pair[0].case not in named, len(pair[0].case), str(pair[0]))
+    )
+    return every[0]
+
+
+def _around(site: Site, defect: Defect) -> Iterator[tuple[str, list[Any]]]:
+    """The ways around it: those of the newest version that shows it, by the names of the models."""
+    newest: dict[str, Column] = {}
+    for family, column, _ in site.table.showing(defect.id):
+        newest[family] = max(column, newest.get(family, column), key=lambda each: each.order)
+    by_ways: dict[tuple[Any, ...], list[str]] = {}
+    for family, column in newest.items():
+        ways = tuple(site.around(defect, family, column))
+        by_ways.setdefault(ways, []).append(f"{site.label(site.families[family])} on {column.label}")
+    for ways, names in by_ways.items():
+        yield ", ".join(dict.fromkeys(names)), list(ways)
+    if not newest:
+        shown = [each for each in site.versions if site.is_known_of(defect, each)]
+        if shown:
+            yield f"vLLM {shown[0]}", site.around_on_servers(defect, shown[0])
+
+
+def _releases(site: Site) -> dict[str, Any]:
+    return {
+        "rows": [
+            {
+                "version": version,
+                "changes": changes_of(site, version),
+                "known": sum(site.is_known_of(each, version) for each in site.table.defects.values()),
+                "states": _states(site, Column(version)),
+            }
+            for version in site.versions
+        ]
+    }
+
+
+def _states(site: Site, column: Column) -> Counter[str]:
+    """How many families are how on a version."""
+    measured = (each.get(column) for each in site.table.families.values())
+    return Counter(_worst(each, site.table.features) for each in measured if each)
+
+
+def _worst(measured: FamilyOnVersion, features: Iterable[Feature]) -> str:
+    """The worst state of its features."""
+    if measured.start_error:
+        return State.NO_PARSER
+    states = {measured.state(feature) for feature in features}
+    return next((state for state in (State.BROKEN, State.MINOR) if state in states), State.WORKS)
+
+
+def _release(site: Site, version: str) -> dict[str, Any]:
+    column = Column(version)
+    rust = Column(version, "rust")
+    known = [each for each in site.table.defects.values() if site.is_known_of(each, version)]
+    return {
+        "version": version,
+        "release_columns": [each for each in (column, rust) if each in site.table.columns],
+        "changes": changes_of(site, version),
+        "every_model": [
+            (each, site.around_on_servers(each, version))
+            for each in site.of_every_model
+            if site.is_known_of(each, version)
+        ],
+        "counts": Counter(each.kind for each in known),
+        "known": len(known),
+        "states": _states(site, column),
+        "measured_on_servers": Version(version) in {*map(Version, site.measured.versions)},
+    }
+
+
+def _as_json(site: Site) -> dict[str, Any]:
+    """The table for programs."""
+    return {
+        "features": {feature.value: feature.meaning for feature in site.table.features},
+        "families": {
+            family.name: {
+                "model": family.model,
+                "tool_parser": family.tool_parser,
+                "reasoning_parser": family.reasoning_parser,
+                "page": address(model_page(family.name)),
+                "versions": {
+                    column.label: _column_as_json(site, measured)
+                    for column, measured in site.table.families[family.name].items()
+                },
+            }
+            for family in site.shown_families
+        },
+        "defects": {
+            each.id: {
+                "title": each.title,
+                "class": each.kind,
+                "severity": severity_of(each),
+                "upstream": each.upstream.reference,
+                "versions": {
+                    version: SIGNS[letter] for version, letter in _letters(site, each.id) if letter in SIGNS
+                },
+            }
+            for each in sorted(site.table.defects.values(), key=rank)
+        },
+    }
+
+
+def _column_as_json(site: Site, measured: FamilyOnVersion) -> dict[str, Any]:
+    if measured.start_error:
+        return {"vllm": measured.described, "no parser": measured.start_error}
+    return {
+        "vllm": measured.described,
+        "features": {
+            feature.value: {
+                "state": standing.state,
+                "cases": len(standing.cases),
+                "failed": len(standing.failed),
+                "defects": sorted(standing.defects),
+                "without a defect": len(standing.unexplained),
+            }
+            for feature, standing in measured.features.items()
+        },
+    }

@@ -1,0 +1,81 @@
+"""The report and the script of a defect, for those that need vLLM alone to see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.repro.alone import Alone, alone
+from vllm_harness.defects.repro.measured import Measured
+from vllm_harness.defects.repro.parser_cases import ServedCase
+from vllm_harness.defects.repro.run import case_or_cost_of
+from vllm_harness.defects.repro.verdict import Reproduction
+from vllm_harness.extras.site.table import Compatibility
+from vllm_harness.regression.engines.plan import like_in_process
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A defect as files.
+
+    Attributes:
+        files: a report to file with vLLM, and Python that needs vLLM alone.
+        shown_on: the vLLM that was seen to show it; empty: its entry has the requests, whatever shows it.
+    """
+
+    files: Alone
+    shown_on: str
+
+
+def exported(table: Compatibility, verdicts: Iterable[Measured]) -> Iterator[tuple[str, Exported]]:
+    """The files of each defect that requests to one server show, by its id.
+
+    A parser's defect needs a case and a delivery that were seen to show it: of a verdict, or else of a cell
+    that was run in process.
+
+    Args:
+        table: what works where.
+        verdicts: of servers; the latest release counts.
+    """
+    reproduced = _latest(verdicts)
+    for defect in table.defects.values():
+        case = case_or_cost_of(defect)
+        if not defect.repro and not case:
+            continue
+        found = reproduced.get(defect.id) or _entry(defect)
+        if not found and isinstance(case, ServedCase):
+            found = _in_cells(table, defect, case)
+        if found:
+            vllm, outcome = found
+            yield defect.id, Exported(alone(defect, case, outcome, f"vLLM {vllm}" if vllm else "vLLM"), vllm)
+
+
+def _latest(verdicts: Iterable[Measured]) -> Mapping[str, tuple[str, Reproduction]]:
+    found: dict[str, tuple[str, Reproduction]] = {}
+    for each in verdicts:
+        if each.verdict == "reproduced":
+            found[each.id] = each.version, each.outcome
+    return found
+
+
+def _entry(defect: Defect) -> tuple[str, Reproduction] | None:
+    return ("", Reproduction("reproduced")) if defect.repro else None
+
+
+def _in_cells(table: Compatibility, defect: Defect, served: ServedCase) -> tuple[str, Reproduction] | None:
+    """The newest version whose cell has the case that a server is asked, in a delivery that a server has."""
+    if served.group == "forced" or len(served.cases) > 1:
+        return None  # what is said depends on what the grammar of a version accepts, or on where it is cut
+    candidates = served.in_more_deliveries().deliveries
+    for column in reversed(table.columns):
+        measured = table.families.get(served.family.name, {}).get(column)
+        shown = measured.shown.get(defect.id) if measured else None
+        for failure in shown.failures if shown else ():
+            if (failure.group, failure.case) != (served.group, served.name):
+                continue
+            for candidate in candidates:
+                if failure.delivery in (candidate, like_in_process(candidate)):
+                    outcome = Reproduction("reproduced", case=served.cases[0].name, delivery=candidate.code)
+                    return column.version, outcome
+    return None

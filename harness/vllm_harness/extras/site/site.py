@@ -1,0 +1,162 @@
+"""All that the pages are made from, and what they ask of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+
+from packaging.version import Version
+
+from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.repro.severity import SEVERITIES, severity_of
+from vllm_harness.defects.repro.table import Table
+from vllm_harness.extras.site import workarounds
+from vllm_harness.extras.site.scripts import Exported
+from vllm_harness.extras.site.table import Column, Compatibility
+from vllm_harness.extras.site.workarounds import Verdicts, Workaround
+from vllm_harness.scripted.families import Family
+
+CLASSES = ("defect", "deviation", "arguable", "feature gap")
+BEGINNING = date(2026, 1, 1)
+"""The day of what says no other."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the pages are made from.
+
+    Attributes:
+        table: what works where, by runs.
+        measured: which release shows which defect, by servers.
+        families: by name.
+        entries: of models.yaml.
+        exported: report and script, by the id of a defect.
+    """
+
+    table: Compatibility
+    measured: Table
+    families: Mapping[str, Family]
+    entries: tuple[ModelEntry, ...]
+    exported: Mapping[str, Exported]
+
+    @cached_property
+    def shown_families(self) -> tuple[Family, ...]:
+        """Those that a run has, by the names of their models."""
+        named = (self.families[name] for name in self.table.families if name in self.families)
+        return tuple(sorted(named, key=lambda family: (model_name(family).casefold(), family.name)))
+
+    @cached_property
+    def _names(self) -> Counter[str]:
+        return Counter(model_name(family) for family in self.shown_families)
+
+    def label(self, family: Family) -> str:
+        """What people call the model, with the family's name where another has the same model."""
+        name = model_name(family)
+        return name if self._names[name] < 2 else f"{name} ({family.name})"
+
+    @cached_property
+    def versions(self) -> tuple[str, ...]:
+        """Every release that a run or a server was measured of, the newest first."""
+        every = {*self.measured.versions, *(column.version for column in self.table.columns)}
+        return tuple(sorted(every, key=Version, reverse=True))
+
+    @cached_property
+    def _verdicts(self) -> dict[str, Verdicts]:
+        return {each: self.measured.row(each) for each in self.table.defects}
+
+    def verdicts(self, defect: Defect) -> Verdicts:
+        """What servers of each version were measured to do."""
+        return self._verdicts[defect.id]
+
+    def is_known_of(self, defect: Defect, version: str) -> bool:
+        """Whether a server of a version shows a defect: as measured, else as its entry says."""
+        verdict = self.verdicts(defect).get(Version(version))
+        return defect.holds_for(version) if verdict is None else verdict == "reproduced"
+
+    @cached_property
+    def of_every_model(self) -> tuple[Defect, ...]:
+        """The defects of no parser and of no model, the worst first."""
+        every = self.table.defects.values()
+        return ordered(each for each in every if not each.families and not each.models)
+
+    def models_of(self, family: Family) -> tuple[ModelEntry, ...]:
+        """The model entries of a family: its own, and those with its parsers."""
+        both = family.tool_parser, family.reasoning_parser
+        return tuple(
+            entry
+            for entry in self.entries
+            if entry.name == family.entry or (entry.tool_call_parser, entry.reasoning_parser) == both
+        )
+
+    def on_servers(self, family: Family, column: Column) -> tuple[Defect, ...]:
+        """The defects of a family that its runs did not show, but servers of the version do."""
+        measured = self.table.families[family.name].get(column)
+        shown = measured.shown.keys() if measured else ()
+        names = {entry.name for entry in self.models_of(family)}
+        return ordered(
+            defect
+            for defect in self.table.defects.values()
+            if defect.id not in shown
+            and column.frontend in defect.frontends
+            and (family.name in defect.families or names & {*defect.models})
+            and self.is_known_of(defect, column.version)
+        )
+
+    def around(self, defect: Defect, family: str, column: Column) -> list[Workaround]:
+        """The ways around a defect for a family on a version."""
+        measured = self.table.families[family].get(column)
+        verdicts = self.verdicts(defect)
+        if measured and defect.id in measured.shown:
+            return workarounds.of_parser(self.table, defect, family, column, verdicts)
+        return self.around_on_servers(defect, column.version)
+
+    def around_on_servers(self, defect: Defect, version: str) -> list[Workaround]:
+        """The ways around a defect that servers of a version show, whatever the model."""
+        return workarounds.of_servers(defect, version, self.verdicts(defect))
+
+
+def ordered(defects: Iterator[Defect]) -> tuple[Defect, ...]:
+    """Defects, the worst first."""
+    return tuple(sorted(defects, key=rank))
+
+
+def rank(defect: Defect) -> tuple[int, int, str]:
+    """By which defects are ordered: the class, then the severity."""
+    return CLASSES.index(defect.kind), SEVERITIES.index(severity_of(defect)), defect.id
+
+
+def model_name(family: Family) -> str:
+    """What people call the model."""
+    if "/" in family.model:
+        return family.model.rpartition("/")[2]
+    return family.model if " " not in family.model else family.name
+
+
+def command(family: Family, entry: ModelEntry | None = None) -> str:
+    """The command that serves a model of a family with its parsers."""
+    model = family.model if "/" in family.model else "MODEL"
+    variables = [f"{name}={shlex.quote(value)}" for name, value in family.env.items()]
+    words = [*variables, "vllm", "serve", model]
+    if family.tool_parser:
+        words += ["--enable-auto-tool-choice", "--tool-call-parser", family.tool_parser]
+    if family.reasoning_parser:
+        words += ["--reasoning-parser", family.reasoning_parser]
+    if entry and entry.chat_template:
+        words += ["--chat-template", entry.chat_template]
+    return " ".join(words)
+
+
+def request_fields(family: Family) -> str:
+    """Fields that its requests have beyond OpenAI's, as JSON; empty: none."""
+    return json.dumps(family.request, indent=2) if family.request else ""
+
+
+def day_of(defect: Defect) -> date:
+    """When what is known of a defect was last looked at."""
+    return max(filter(None, (defect.judged, defect.upstream.searched_on)), default=BEGINNING)

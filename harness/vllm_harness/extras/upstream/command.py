@@ -1,0 +1,103 @@
+"""`vllm-harness upstream`: vLLM's own end-to-end test files, over the harness's servers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import takewhile
+from typing import Annotated
+
+import typer
+
+from vllm_harness.cli.options import DEVICE, FRONTEND, LANE, VLLM, VLLM_PYTHON, environment
+from vllm_harness.errors import UsageError
+from vllm_harness.extras.upstream import measured
+from vllm_harness.extras.upstream.release_tests import FOLDERS, fetch
+from vllm_harness.extras.upstream.wrong import KINDS
+from vllm_harness.runs.places import find_run
+from vllm_harness.terminal.tables import plain_console
+
+app = typer.Typer(help="Run vLLM's own end-to-end test files, unmodified.", no_args_is_help=True)
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@app.command("fetch")
+def fetch_(version: Annotated[str, typer.Argument(help="The release, such as 0.33.0.")]) -> None:
+    """Fetch the test files of a release, and print their folder."""
+    print(fetch(version, progress=plain_console(stderr=True).print))
+
+
+@app.command(context_settings=PASS_ON)
+def run(
+    context: typer.Context,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Files or folders in vLLM's `tests`, by default the endpoints'; then options of pytest.",
+        ),
+    ] = None,
+    tests: Annotated[
+        str | None, typer.Option(help="The release whose test files are run; by default that of --vllm.")
+    ] = None,
+    lane: LANE = None,
+    vllm: VLLM = None,
+    vllm_python: VLLM_PYTHON = None,
+    device: DEVICE = None,
+    frontend: FRONTEND = None,
+    wrong_answers: Annotated[
+        str,
+        typer.Option(
+            metavar="KINDS",
+            help="Run each test that passed with wrong answers too, by which it has to fail: "
+            f"{','.join(KINDS)}, or all.",
+        ),
+    ] = "",
+    unit_tests: Annotated[
+        bool, typer.Option(help="Run those that start no server too, in the server's own Python.")
+    ] = True,
+) -> None:
+    """Run test files of a release over the harness's servers."""
+    every = [*(files or []), *context.args]
+    paths = list(takewhile(lambda argument: not argument.startswith("-"), every))
+    chosen = environment(vllm, vllm_python, device)
+    folder = fetch(tests or chosen.vllm_version, progress=plain_console(stderr=True).print)
+    named = [f"tests/{path.removeprefix('tests/')}" for path in paths or FOLDERS]
+    if missing := [path for path in named if not (folder / path.partition("::")[0]).exists()]:
+        raise UsageError(
+            f"the test files of vLLM {tests or chosen.vllm_version} have no {missing[0]}",
+            hint=f"name a file or a folder in {folder / 'tests'}, such as {FOLDERS[0]}",
+        )
+    options = {"lane": lane, "spec": vllm, "python": vllm_python, "device": device, "frontend": frontend}
+    given = [f"--vllm-{name}={value}" for name, value in options.items() if value is not None]
+    given += [f"--upstream-wrong-answers={wrong_answers}"]
+    given += [] if unit_tests else ["--upstream-no-unit-tests"]
+    settings = ["-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "vllm_harness.extras.upstream",
+        *settings,
+        *named,
+        *given,
+    ]
+    os.chdir(folder)
+    os.execv(sys.executable, [*command, *every[len(paths) :]])
+
+
+@app.command()
+def table(
+    runs: Annotated[list[str], typer.Argument(help="The folders of runs, or `latest`.")],
+    write: Annotated[
+        bool, typer.Option("--write", help="Keep the figures in the package (for maintainers).")
+    ] = False,
+) -> None:
+    """Show what runs measured, as Markdown: by file, with the reasons of skips.
+
+    Runs of the same tests against the same version, as of one file each, are shown as one.
+    """
+    found = measured.measured([find_run(run) for run in runs])
+    print("\n".join(map(measured.as_markdown, found)))
+    if write:
+        measured.write(found)

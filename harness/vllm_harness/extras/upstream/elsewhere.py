@@ -1,0 +1,146 @@
+"""vLLM's and torch's objects, used by a test file without importing either: they live in the server's Python.
+
+A test file imports `vllm.config.ModelConfig` and gets a `Remote`; what the test does with it is done by a
+process of the server environment, with that environment's real vLLM.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from vllm_harness.environments.spec import Environment
+from vllm_harness.errors import HarnessError
+from vllm_harness.extras.upstream.stand_ins import load_stand_ins, stand_in_entry
+from vllm_harness.server.launch import plan_launch
+
+_WORKER = Path(__file__).parent / "in_vllm" / "vllm_harness_calls.py"
+
+
+class RemoteFailure(HarnessError):
+    """What a test did with an object of vLLM raised an error, or cannot be done from another process."""
+
+
+class Elsewhere:
+    """A process of the server environment, started when it is first needed.
+
+    Args:
+        environment: the interpreter that has vLLM.
+        scripted: whether a model's id is to be taken as its stand-in.
+    """
+
+    def __init__(self, environment: Environment, *, scripted: bool) -> None:
+        self._environment = environment
+        self._scripted = scripted
+        self._process: subprocess.Popen[bytes] | None = None
+        self._temporary: TemporaryDirectory[str] | None = None
+
+    def name(self, module: str, name: str = "") -> Remote:
+        """A module of vLLM or torch, or what it defines; nothing is looked up before it is used."""
+        return Remote(self, f"{module}:{name}")
+
+    def ask(self, *request: Any) -> Any:
+        """The answer to a request; see the worker.
+
+        Raises RemoteFailure; AttributeError where that is the cause.
+        """
+        process = self._process or self._start()
+        assert process.stdin
+        assert process.stdout
+        _Request(process.stdin, self._scripted, self._environment).dump(request)
+        process.stdin.flush()
+        try:
+            kind, value = _Answer(process.stdout, self).load()
+        except EOFError:
+            raise RemoteFailure(f"the process of {self._environment.describe()} has ended") from None
+        if kind == "error":
+            raise (AttributeError if value.startswith("AttributeError:") else RemoteFailure)(value)
+        return Remote(self, value) if kind == "kept" else value
+
+    def stop(self) -> None:
+        """Ends the process, and removes its temporary files."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._temporary = TemporaryDirectory()
+        environ = self._environment.environ() | {"HF_HUB_OFFLINE": "1", "TMPDIR": self._temporary.name}
+        self._process = subprocess.Popen(
+            [self._environment.python, str(_WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environ,
+        )
+        return self._process
+
+
+class Remote:
+    """An object of the other process; attributes and calls are asked of it.
+
+    As a base class it counts for nothing, so that a file can be imported whose classes derive from vLLM's.
+    """
+
+    def __init__(self, where: Elsewhere, reference: int | str) -> None:
+        self._where = where
+        self._reference = reference
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self._where.ask("get", self, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._where.ask("call", self, args, kwargs)
+
+    def __or__(self, other: Any) -> Any:
+        return self
+
+    __ror__ = __or__
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        return ()
+
+    def __reduce__(self) -> Any:
+        raise RemoteFailure("an object of the other process cannot be copied")
+
+
+class _Request(pickle.Pickler):
+    def __init__(self, file: Any, scripted: bool, environment: Environment) -> None:
+        self._file = file
+        self._scripted = scripted
+        self._environment = environment
+        super().__init__(file)
+
+    def dump(self, request: Any) -> None:
+        super().dump(self._with_stand_ins(request))
+
+    def persistent_id(self, value: Any) -> int | str | None:
+        return value._reference if isinstance(value, Remote) else None
+
+    def _with_stand_ins(self, value: Any) -> Any:
+        """The value with each model's id as the folder of its stand-in."""
+        if isinstance(value, tuple):
+            return tuple(map(self._with_stand_ins, value))
+        if isinstance(value, dict):
+            return {key: self._with_stand_ins(each) for key, each in value.items()}
+        if self._scripted and isinstance(value, str) and value in load_stand_ins().models:
+            return plan_launch(stand_in_entry(value), self._environment, lane="scripted").model
+        return value
+
+
+class _Answer(pickle.Unpickler):
+    def __init__(self, file: Any, where: Elsewhere) -> None:
+        self._where = where
+        super().__init__(file)
+
+    def persistent_load(self, reference: int) -> Remote:
+        return Remote(self._where, reference)

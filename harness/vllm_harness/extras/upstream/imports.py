@@ -1,0 +1,90 @@
+"""What the test files import and this process must not: found by name before Python looks for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from vllm_harness.extras.upstream import tests_utils
+from vllm_harness.extras.upstream.elsewhere import Elsewhere
+
+UTILS = "tests.utils"
+ROOT_CONFTEST = "tests.conftest"
+"""Upstream's heavy conftest: it imports vLLM and torch, and its fixtures are for other folders."""
+ELSEWHERE = ("vllm", "torch")
+
+
+class _Hub:
+    """Stands in for the client of the model hub: a model is not downloaded, its stand-in needs nothing."""
+
+    def snapshot_download(self, repo_id: str, **_: Any) -> str:
+        return repo_id
+
+
+_OWN = {"vllm.transformers_utils.repo_utils": {"hf_api": _Hub}}
+
+
+class StandInFinder(MetaPathFinder, Loader):
+    """Finds `tests.utils`, upstream's root conftest, and the modules of vLLM and torch.
+
+    Args:
+        elsewhere: where vLLM's and torch's objects are.
+    """
+
+    def __init__(self, elsewhere: Elsewhere) -> None:
+        self._elsewhere = elsewhere
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec of a module that is stood in for; None for any other."""
+        if fullname in (UTILS, ROOT_CONFTEST) and path:
+            origin = Path(next(iter(path)), f"{fullname.rpartition('.')[2]}.py")
+            spec = ModuleSpec(fullname, self, origin=str(origin))
+            spec.has_location = True
+            return spec
+        if fullname.partition(".")[0] in ELSEWHERE:
+            return ModuleSpec(fullname, self, is_package=True)
+        return None
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Python's own module object does."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Gives a module what stands in for its content."""
+        if module.__name__ == UTILS:
+            module.__dict__.update({k: v for k, v in vars(tests_utils).items() if not k.startswith("__")})
+            assert module.__file__
+            module.__dict__["VLLM_PATH"] = Path(module.__file__).parent.parent
+            module.__dict__["__getattr__"] = _missing
+        elif module.__name__ != ROOT_CONFTEST:
+            module.__dict__.update(_OWN.get(module.__name__, {}))
+            module.__dict__["__getattr__"] = self._lookup(module.__name__)
+
+    def _lookup(self, module: str) -> Callable[[str], Any]:
+        def lookup(name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return self._elsewhere.name(module, name)
+
+        return lookup
+
+
+def _missing(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    pytest.skip(f"tests.utils.{name} has no stand-in", allow_module_level=True)
+
+
+def install(elsewhere: Elsewhere) -> StandInFinder:
+    """Puts the finder before Python's own; the caller removes it from `sys.meta_path`."""
+    finder = StandInFinder(elsewhere)
+    sys.meta_path.insert(0, finder)
+    return finder

@@ -1,0 +1,49 @@
+"""Upstream's tests as records of a run folder: one target, a case for each test."""
+
+from __future__ import annotations
+
+from vllm_harness.extras.upstream.results import TestResult
+from vllm_harness.extras.upstream.servers import UpstreamServers
+from vllm_harness.machine.gpus import describe_device
+from vllm_harness.runs.records import Case, Outcome, Target
+
+TARGET = "upstream"
+_OUTCOMES = {
+    "passed": Outcome.PASSED,
+    "defect": Outcome.KNOWN,
+    "failed": Outcome.FINDING,
+    "skipped": Outcome.SKIPPED,
+    "newer": Outcome.SKIPPED,
+    "": Outcome.CANCELLED,
+}
+
+
+def target_of(servers: UpstreamServers) -> Target:
+    """The environment whose servers are tested."""
+    environment = servers.environment
+    return Target(
+        id=TARGET,
+        title="vLLM's own tests",
+        lane=servers.lane,
+        vllm=environment.short_version,
+        environment=environment.describe(),
+        frontend=servers.frontend,
+        device=describe_device(environment.device),
+    )
+
+
+def case_of(file: str, test: str, result: TestResult, started: float | None = None) -> Case:
+    """What became of a test, grouped by its file."""
+    known = result.outcome == "defect"
+    return Case(
+        id=f"{file}::{test}",
+        target=TARGET,
+        group=file.removeprefix("tests/"),
+        outcome=_OUTCOMES[result.outcome],
+        defects=(result.why,) if known else (),
+        reason="" if known else result.why,
+        details=result.details,
+        started=started,
+        seconds=result.seconds,
+        attempts=result.retries + 1,
+    )

@@ -1,0 +1,272 @@
+"""What runs of upstream's tests measured, as a file of the package: by file, with the reasons of skips."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, TypeAdapter
+
+from vllm_harness.errors import UsageError
+from vllm_harness.extras.upstream.results import RESULTS, TestResult, counts
+from vllm_harness.files.strict import StrictModel
+from vllm_harness.scripted.data_files import load_data
+
+FILE = Path(__file__).with_name("measured.yaml")
+_PLACE = re.compile(r" \(/[^)]*\)")
+"""Where a module lies on this machine, in Python's words about an import."""
+_TESTS = TypeAdapter(dict[str, TestResult])
+IMAGES = "an image model"
+"""How the reasons begin of skips on account of a model that takes images."""
+_HEADING = "# What runs of vLLM's own tests measured. Made by `vllm-harness upstream table RUN... --write`.\n"
+
+
+class MeasuredFile(StrictModel):
+    """A test file: of its tests that use a server what became of them, and how many of the others passed."""
+
+    tests: int = 0
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    defects: int = 0
+    retries: int = 0
+    unit_tests: int = 0
+    unit_passed: int = 0
+
+
+class WrongAnswers(StrictModel):
+    """Tests that passed and were run with wrong answers too.
+
+    Attributes:
+        tried: how many there were.
+        failed: how many failed, as they have to.
+        any_answer: those that pass with any answer, as their book says: file and test, and why.
+        passed: those that pass with any answer for no reason that is known.
+        seconds: how long those runs took, right answers and wrong ones.
+    """
+
+    tried: int
+    failed: int
+    any_answer: dict[str, str] = Field(default_factory=dict)
+    passed: tuple[str, ...] = ()
+    seconds: float = 0
+
+    @property
+    def looking(self) -> int:
+        """How many of them look at the answer."""
+        return self.tried - len(self.any_answer)
+
+
+class MeasuredRun(StrictModel):
+    """A run.
+
+    Attributes:
+        tests: the release whose test files ran.
+        vllm: the version of the servers, short.
+        seconds: how long it took, without the runs that tried wrong answers.
+        machine: cores and memory.
+        files: the files by their path in `tests`.
+        skipped: the reasons of skips of tests that use a server: how many.
+        failures: tests that failed, and why.
+        newer: tests without a server that ask for what a later vLLM has, and what that is.
+        defects: ids of the defects that tests showed: those tests.
+        retried: ids of the defects that retries are owed to: how many tests.
+        wrong: what became of wrong answers; None where none was tried.
+    """
+
+    tests: str
+    vllm: str
+    seconds: float
+    machine: str = ""
+    files: dict[str, MeasuredFile]
+    skipped: dict[str, int] = Field(default_factory=dict)
+    failures: dict[str, str] = Field(default_factory=dict)
+    newer: dict[str, str] = Field(default_factory=dict)
+    defects: dict[str, list[str]] = Field(default_factory=dict)
+    retried: dict[str, int] = Field(default_factory=dict)
+    wrong: WrongAnswers | None = None
+
+    @property
+    def total(self) -> MeasuredFile:
+        """All files together."""
+        total: Counter[str] = Counter()
+        for file in self.files.values():
+            total.update(file.model_dump())
+        return MeasuredFile(**total)
+
+    @property
+    def of_images(self) -> int:
+        """How many tests were skipped on account of a model that takes images."""
+        return sum(number for why, number in self.skipped.items() if why.startswith(IMAGES))
+
+    @property
+    def share(self) -> float:
+        """The share of the tests that start a server for a text model that ran and passed."""
+        return self.total.passed / max(1, self.total.tests - self.of_images)
+
+
+def measured(folders: Sequence[Path]) -> list[MeasuredRun]:
+    """What the runs in folders measured; those of the same tests and the same version are one, test by test.
+
+    Args:
+        folders: of runs; where two have the same test, the later one counts.
+
+    Raises:
+        UsageError: one is no folder of such a run.
+    """
+    together: dict[tuple[str, str], dict[str, Any]] = {}
+    for results in map(_results_in, folders):
+        key = (results["tests"], results["short"])
+        earlier = together.setdefault(key, {"files": {}, "seconds": 0, "wrong_seconds": 0})
+        files = dict(earlier["files"])
+        for file, found in results["files"].items():
+            files[file] = {"tests": {**files.get(file, {"tests": {}})["tests"], **found["tests"]}}
+        took = "wrong_seconds" if _tried_wrong_answers(results) else "seconds"
+        times = {each: earlier[each] for each in ("seconds", "wrong_seconds")}
+        times[took] += results["seconds"]
+        together[key] = {**results, "files": files, **times}
+    return list(map(_measured, together.values()))
+
+
+def _tried_wrong_answers(results: dict[str, Any]) -> bool:
+    tests = [test for found in results["files"].values() for test in found["tests"].values()]
+    return any(test["wrong"] for test in tests)
+
+
+def _results_in(folder: Path) -> dict[str, Any]:
+    path = folder / RESULTS
+    if not path.is_file():
+        raise UsageError(f"{folder} has no {RESULTS}", hint="name the folder of a run of `upstream run`")
+    results: dict[str, Any] = json.loads(path.read_text())
+    return results
+
+
+def _measured(results: dict[str, Any]) -> MeasuredRun:
+    files = {
+        file.removeprefix("tests/"): _TESTS.validate_python(found["tests"])
+        for file, found in results["files"].items()
+    }
+    every = [(f"{file}::{name}", test) for file, found in files.items() for name, test in found.items()]
+    tests = [(name, test) for name, test in every if test.server]
+    return MeasuredRun(
+        tests=results["tests"],
+        vllm=results["short"],
+        seconds=round(results["seconds"], 1),
+        machine=results["machine"],
+        files={file: _file(list(found.values())) for file, found in files.items()},
+        skipped=dict(Counter(test.why for _, test in tests if test.outcome == "skipped").most_common()),
+        failures={name: _PLACE.sub("", test.why) for name, test in every if test.outcome == "failed"},
+        newer={name: _PLACE.sub("", test.why) for name, test in every if test.outcome == "newer"},
+        defects=_by_defect((test.why, name) for name, test in every if test.outcome == "defect"),
+        retried=dict(Counter(test.retried_for for _, test in tests if test.retries and test.retried_for)),
+        wrong=_wrong(tests, results["wrong_seconds"]),
+    )
+
+
+def _file(tests: Sequence[TestResult]) -> MeasuredFile:
+    served = [test for test in tests if test.server]
+    passed = sum(test.outcome == "passed" for test in tests if not test.server)
+    return MeasuredFile(**counts(served), unit_tests=len(tests) - len(served), unit_passed=passed)
+
+
+def _by_defect(shown: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for defect, test in shown:
+        found.setdefault(defect, []).append(test)
+    return found
+
+
+def _wrong(tests: Sequence[tuple[str, TestResult]], seconds: float) -> WrongAnswers | None:
+    tried = [(name, test) for name, test in tests if test.wrong]
+    if not tried:
+        return None
+    return WrongAnswers(
+        tried=len(tried),
+        failed=sum(not test.empty for _, test in tried),
+        any_answer={name: test.any_answer or "" for name, test in tried if test.looks_at_form},
+        passed=tuple(name for name, test in tried if test.empty and not test.looks_at_form),
+        seconds=round(seconds, 1),
+    )
+
+
+def read(path: Path = FILE) -> list[MeasuredRun]:
+    """The runs of the package's file. Raises UsageError naming file, line and key."""
+    return load_data(path, TypeAdapter(list[MeasuredRun]))
+
+
+def write(runs: Sequence[MeasuredRun], path: Path = FILE) -> None:
+    """Writes the file."""
+    text = yaml.safe_dump(
+        [run.model_dump(mode="json", exclude_defaults=True) for run in runs],
+        sort_keys=False,
+        allow_unicode=True,
+        width=110,
+    )
+    path.write_text(_HEADING + text)
+
+
+def as_markdown(run: MeasuredRun) -> str:
+    """A run as a section of a page."""
+    total = run.total
+    texts = f"{total.passed} of {total.tests - run.of_images} tests that start a server for a text model"
+    unit = f"{total.unit_passed} of {total.unit_tests} that start none"
+    lines = [
+        f"## The tests of {run.tests} against {run.vllm}",
+        "",
+        f"{texts} ran and passed ({run.share:.0%}), and {unit}.",
+        f"{_times(run)} on {run.machine}.",
+        "",
+        "| file | tests | passed | failed | skipped | defects | retries | unit tests |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        *(_row(name, file) for name, file in sorted(run.files.items())),
+        _row("all", total),
+        "",
+        *_listed("Skipped:", (f"{number}: {why}" for why, number in run.skipped.items())),
+        *_listed("Failed:", (f"`{test}`: {why}" for test, why in run.failures.items())),
+        *_listed(
+            "These ask for what a later vLLM has:", (f"`{test}`: {why}" for test, why in run.newer.items())
+        ),
+        *_listed("Known defects:", (f"`{each}`: {len(tests)} tests" for each, tests in run.defects.items())),
+        *_listed(
+            "Retries owed to known defects:", (f"`{each}`: {n} tests" for each, n in run.retried.items())
+        ),
+    ]
+    return "\n".join([*lines, *(_wrong_as_markdown(run.wrong) if run.wrong else ())])
+
+
+def _times(run: MeasuredRun) -> str:
+    """How long it took."""
+    wrong = run.wrong.seconds if run.wrong else 0
+    times = ((run.seconds, ""), (wrong, " with wrong answers too"))
+    return ", and ".join(f"{seconds / 60:.0f} minutes{what}" for seconds, what in times if seconds)
+
+
+def _wrong_as_markdown(wrong: WrongAnswers) -> list[str]:
+    failed, tried, looking = wrong.failed, wrong.tried, wrong.looking
+    return [
+        f"With a wrong answer {failed} of {tried} tests that passed failed ({failed / tried:.0%}); of those "
+        f"that look at the answer, {failed} of {looking} ({failed / max(1, looking):.0%}).",
+        "",
+        *_listed(
+            "These look at an answer's form alone:",
+            (f"`{test}`: {why}" for test, why in wrong.any_answer.items()),
+        ),
+        *_listed("These pass with any answer:", (f"`{test}`" for test in wrong.passed)),
+    ]
+
+
+def _row(name: str, file: MeasuredFile) -> str:
+    figures = (file.tests, file.passed, file.failed, file.skipped, file.defects, file.retries)
+    unit = f"{file.unit_passed} of {file.unit_tests}" if file.unit_tests else ""
+    cells = (name, *(map(str, figures) if file.tests else [""] * len(figures)), unit)
+    return f"| {' | '.join(cells)} |"
+
+
+def _listed(heading: str, items: Iterable[str]) -> list[str]:
+    lines = [f"- {' '.join(item.split()).replace('<', '&lt;')}" for item in items]
+    return [heading, "", *lines, ""] if lines else []

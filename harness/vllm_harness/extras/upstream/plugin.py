@@ -1,0 +1,305 @@
+"""The pytest plugin: upstream's test files run over the harness's servers, and are counted."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from vllm_harness.configuration.model_entries import Lane
+from vllm_harness.environments.resolve import resolve, spec_of
+from vllm_harness.errors import HarnessError
+from vllm_harness.extras.upstream import imports
+from vllm_harness.extras.upstream.books import load_books
+from vllm_harness.extras.upstream.elsewhere import Elsewhere
+from vllm_harness.extras.upstream.release_tests import release_of
+from vllm_harness.extras.upstream.results import RESULTS, show
+from vllm_harness.extras.upstream.retries import count_retries
+from vllm_harness.extras.upstream.run import Trial, UpstreamRun, book_for, name_of, path_in_upstream
+from vllm_harness.extras.upstream.servers import UpstreamServers
+from vllm_harness.extras.upstream.tests_utils import CLIENT_S, RemoteVLLMServer
+from vllm_harness.extras.upstream.wrong import KINDS, read_kinds, wrong_answers
+from vllm_harness.server.records import run_folder
+from vllm_harness.terminal.tables import one_line, plain_console
+from vllm_harness.testing.results import reason_of
+
+RUN = pytest.StashKey[UpstreamRun]()
+FINDER = pytest.StashKey[imports.StandInFinder]()
+_SERVERS = ("RemoteOpenAIServer", "RemoteLaunchRenderServer", "RemoteVLLMServer")
+_BY_NAME = "getfixturevalue"
+_TRIAL_S = 30  # a wrong answer has few tokens; a stream that waits for more of them would wait for long
+_USES_SERVER = re.compile(rf"{'|'.join(_SERVERS)}|def test_\w+\([^)]*\b(?:client|server)\b")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The plugin's own options; lane, environment and front end are those of the harness's plugin."""
+    group = parser.getgroup("vllm-harness", "real vLLM servers")
+    group.addoption(
+        "--upstream-wrong-answers",
+        metavar="KINDS",
+        default="",
+        help="run each of upstream's tests that passed with wrong answers too, by which it has to fail: "
+        f"{','.join(KINDS)}, or all",
+    )
+    group.addoption(
+        "--upstream-no-unit-tests",
+        action="store_true",
+        help="leave out upstream's tests that start no server, which run in the server's own Python",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Has the files, upstream's conftests first of all, find what stands in for their imports."""
+    option = early_config.known_args_namespace
+    try:
+        load_books()
+        kinds = read_kinds(option.upstream_wrong_answers)
+        spec = spec_of(option.vllm_spec, option.vllm_python)
+        environment = resolve(spec, device=option.vllm_device, create=True)
+        lane: Lane = option.vllm_lane or "scripted"
+        servers = UpstreamServers(environment, lane, option.vllm_frontend)
+        sys.path.append(str(servers.tools()))  # upstream's tests look whether gpt_oss is there
+    except HarnessError as error:
+        raise pytest.UsageError(str(error)) from error
+    elsewhere = Elsewhere(environment, scripted=lane == "scripted")
+    RemoteVLLMServer.servers = servers
+    early_config.stash[RUN] = UpstreamRun(servers, elsewhere, kinds)
+    early_config.stash[FINDER] = imports.install(elsewhere)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Has upstream's tool_use run its large models too, which it leaves out without `--extended`."""
+    if config.stash[RUN].scripted and hasattr(config.option, "extended"):
+        config.option.extended = True
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Takes the finder back."""
+    if finder := config.stash.get(FINDER, None):
+        sys.meta_path.remove(finder)
+
+
+class _UnitTests(pytest.File):
+    """A file that imports vLLM or torch and starts no server: it is not imported here."""
+
+    def collect(self) -> list[pytest.Item]:
+        """No tests: those of the file run in the server's own Python."""
+        return []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path, parent: pytest.Collector
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Keeps files that import vLLM or torch and start no server for the server's own Python."""
+    if file_path.suffix != ".py" or not file_path.name.startswith("test_"):
+        return (yield)
+    text = file_path.read_text()
+    if not _imports_vllm(file_path) or _USES_SERVER.search(text):
+        return (yield)
+    config = parent.config
+    named = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
+    if any(file_path.is_relative_to(path) for path in named):
+        number = len(re.findall(r"^ *(?:async )?def test_", text, re.MULTILINE))
+        config.stash[RUN].unit_files[path_in_upstream(file_path)] = number
+    yield
+    return [_UnitTests.from_parent(parent, path=file_path)]
+
+
+@cache
+def _imports_vllm(path: Path) -> bool:
+    """Whether a file imports vLLM or torch as it is imported."""
+    for node in ast.parse(path.read_text()).body:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        if any(name.partition(".")[0] in imports.ELSEWHERE for name in names):
+            return True
+    return False
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skips what cannot run, each with its reason; counts the retries of the tests' helpers."""
+    run = config.stash[RUN]
+    unit = [item for item in items if not _starts_server(item) and _imports_vllm(item.path)]
+    for item in unit:
+        items.remove(item)
+        run.unit_files[path_in_upstream(item.path)] = run.unit_files.get(path_in_upstream(item.path), 0) + 1
+    config.hook.pytest_deselected(items=unit)
+    for item in items:
+        result, book, test = run.result(item), book_for(item), name_of(item)
+        result.server, result.retried_for = _starts_server(item), book.retried_for(test)
+        result.any_answer = book.any_answer_for(test)
+        if run.scripted and book.runs_anyway(test):
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "skip"]
+        if reason := _why_not(item, run.scripted):
+            item.add_marker(pytest.mark.skip(reason=reason))
+        if isinstance(item, pytest.Function):
+            count_retries(item.module, run.add_retries)
+
+
+def _why_not(item: pytest.Item, scripted: bool) -> str | None:
+    missing = [name for name in _fixtures(item) if name not in _definitions(item)]
+    if missing:
+        return f"upstream's root conftest has the fixture {missing[0]}, which computes with torch"
+    if scripted and (reason := book_for(item).skip(name_of(item))):
+        return reason
+    return None
+
+
+def _fixtures(item: pytest.Item) -> list[str]:
+    parameters = getattr(item, "callspec", None)
+    given = {"request", *(parameters.params if parameters else ())}
+    return [name for name in getattr(item, "fixturenames", []) if name not in given]
+
+
+def _definitions(item: pytest.Item) -> dict[str, Any]:
+    information = getattr(item, "_fixtureinfo", None)
+    return information.name2fixturedefs if information else {}
+
+
+def _starts_server(item: pytest.Item) -> bool:
+    """Whether a test, or one of the fixtures that it uses, refers to one of upstream's server classes.
+
+    A fixture that asks for another by its name is taken for one that does.
+    """
+    functions = [getattr(item, "function", None)]
+    functions += [each[-1].func for each in _definitions(item).values()]
+    return any({*_SERVERS, _BY_NAME} & _names_in(inspect.unwrap(each)) for each in functions if each)
+
+
+def _names_in(function: Any) -> set[str]:
+    code = getattr(function, "__code__", None)
+    return set(code.co_names) if code else set()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Has the servers answer as the test's book says."""
+    with item.config.stash[RUN].scripts(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Settles a test's result; a failure that shows its known defect is an expected one."""
+    report = yield
+    run = item.config.stash[RUN]
+    if run.trial is not None:
+        run.trial.void |= call.excinfo is not None and "Timeout" in call.excinfo.typename
+        return report
+    result = run.current
+    raised = call.excinfo.value if call.excinfo else None
+    failure = f"{type(raised).__name__}: {raised}"
+    if report.failed and raised and (defect := run.known_defect(item.path, name_of(item), failure)):
+        report.outcome, report.wasxfail = "skipped", defect
+        result.outcome, result.why = "defect", defect
+    elif report.failed:
+        result.outcome, result.why, result.details = "failed", reason_of(report), report.longreprtext
+    elif report.skipped:
+        expected = getattr(report, "wasxfail", None)
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        result.outcome = "failed" if expected is not None else "skipped"
+        result.why = one_line((expected or reason).removeprefix("Skipped: "))
+    elif report.when == "call":
+        result.outcome, result.seconds = "passed", round(call.duration, 2)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
+    """Runs a test that passed again, with wrong answers."""
+    run = item.config.stash[RUN]
+    run.current, run.taken, began = run.result(item), set(), time.time()
+    done = yield
+    if run.wrong_answers and run.scripted and run.current.outcome == "passed" and run.current.asked:
+        _try_wrong_answers(run, item)
+        item.session._setupstate.teardown_exact(nextitem)
+    run.keep(path_in_upstream(item.path), name_of(item), began)
+    return done
+
+
+@dataclass(frozen=True)
+class _Sibling:
+    """Comes after a test that is run again: what its file's tests share is kept, its own fixtures end."""
+
+    of: pytest.Item
+
+    def listchain(self) -> list[Any]:
+        """The nodes above the test, as of any of pytest's nodes."""
+        return self.of.listchain()[:-1]
+
+
+def _try_wrong_answers(run: UpstreamRun, item: pytest.Item) -> None:
+    rules, result = book_for(item).rules(name_of(item)), run.current
+    retries = result.retries
+    for place, rule in enumerate(rules):
+        if rule.name in run.taken:
+            tried = (
+                (kind, Trial((*rules[:place], *wrong, *rules[place + 1 :])))
+                for kind, wrong in wrong_answers(rule, run.wrong_answers)
+            )
+            result.wrong[rule.name] = next((kind for kind, trial in tried if _fails(run, item, trial)), None)
+    run.trial, result.retries = None, retries
+
+
+def _fails(run: UpstreamRun, item: pytest.Item, trial: Trial) -> bool:
+    """Whether a test fails, by what it does itself, where the servers answer so."""
+    run.trial, after = trial, cast("Any", _Sibling(item))
+    item._initrequest()  # type: ignore[attr-defined]
+    RemoteVLLMServer.client_s = _TRIAL_S
+    reports = runtestprotocol(item, log=False, nextitem=after)
+    RemoteVLLMServer.client_s = CLIENT_S
+    calls = [report for report in reports if report.when == "call"]
+    return not trial.void and any(report.failed or hasattr(report, "wasxfail") for report in calls)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Begins the run's folder. Raises pytest.UsageError."""
+    try:
+        session.config.stash[RUN].release = release_of(session.config.rootpath)
+        session.config.stash[RUN].begin(run_folder())
+    except HarnessError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Ends the servers, runs what needs none, and keeps the results."""
+    run, option = session.config.stash[RUN], session.config.option
+    run.servers.stop()
+    if option.upstream_no_unit_tests or option.collectonly or session.shouldstop or session.shouldfail:
+        run.results.left_out = run.unit_files
+    elif run.unit_files:
+        failed = run.unit_tests(session.config)
+        if failed or session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED if failed else pytest.ExitCode.OK
+    outdated = any(result.outdated for result in run.results.tried().values())
+    if outdated and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    run.finish(run_folder(), int(session.exitstatus))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Iterator[None]:
+    """The table of the files, below pytest's own summary."""
+    yield
+    writer = terminalreporter._tw
+    terminalreporter.write_sep("=", "upstream's tests")
+    show(plain_console(writer._file, width=writer.fullwidth), config.stash[RUN].results)
+    terminalreporter.write_line(f"results: {run_folder() / RESULTS}")

@@ -1,0 +1,262 @@
+"""A pytest run of upstream's tests: its servers, books and results."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_harness.defects.registry import find, load_defects
+from vllm_harness.extras.upstream.books import UpstreamBook, UpstreamRule, book_of
+from vllm_harness.extras.upstream.elsewhere import Elsewhere
+from vllm_harness.extras.upstream.kept import case_of, target_of
+from vllm_harness.extras.upstream.results import TestResult, UpstreamResults
+from vllm_harness.extras.upstream.servers import UpstreamServers
+from vllm_harness.extras.upstream.tests_utils import RemoteVLLMServer
+from vllm_harness.extras.upstream.unit_tests import run_unit_tests
+from vllm_harness.files.redaction import secret_values
+from vllm_harness.protocol.known import holds
+from vllm_harness.runs.beginning import describe_machine, new_header
+from vllm_harness.runs.folder import RunWriter
+from vllm_harness.runs.records import End, Kind
+from vllm_harness.scripted.book import ScriptBook
+from vllm_harness.scripted.dialects.dialect import DialectError
+from vllm_harness.scripted.in_server.vllm_harness_names import DEFAULT_BOOK
+from vllm_harness.server.remote import RemoteServer
+
+_SHOWN = 200
+_IMPORT = re.compile(
+    r"ImportError: cannot import name '\w+' from 'vllm\.|ModuleNotFoundError: No module named 'vllm\."
+)
+
+
+@dataclass
+class Trial:
+    """A test's run with a wrong answer.
+
+    Attributes:
+        rules: what the servers answer from.
+        void: whether it says nothing of the test: the model's family cannot say this answer, or the request's
+            grammar forbids it, so that the test has not seen it; or the test has waited in vain.
+    """
+
+    rules: tuple[UpstreamRule, ...]
+    void: bool = False
+
+
+@dataclass
+class UpstreamRun:
+    """The state of a run.
+
+    Attributes:
+        servers: those it has started.
+        elsewhere: where vLLM's objects are that test files import.
+        results: what was seen.
+        wrong_answers: the kinds of wrong answers that each test that passed is run with too.
+        current: the result of the test that runs.
+        taken: the names of the rules by which the model was asked in the test that runs.
+        trial: the wrong answer with which the test runs; None for its book's answers.
+        release: the release whose test files run; empty for a checkout's.
+        unit_files: files with tests that start no server and import vLLM or torch: how many of them.
+    """
+
+    servers: UpstreamServers
+    elsewhere: Elsewhere
+    wrong_answers: tuple[str, ...] = ()
+    results: UpstreamResults = field(default_factory=UpstreamResults)
+    current: TestResult = field(default_factory=TestResult)
+    taken: set[str] = field(default_factory=set)
+    trial: Trial | None = None
+    release: str = ""
+    unit_files: dict[str, int] = field(default_factory=dict)
+    _writer: RunWriter | None = None
+    _began: float = field(default_factory=time.monotonic)
+
+    @property
+    def scripted(self) -> bool:
+        """Whether the books say what the model answers."""
+        return self.servers.lane == "scripted"
+
+    def result(self, item: pytest.Item) -> TestResult:
+        """The result of a test."""
+        return self.results.of(path_in_upstream(item.path), name_of(item))
+
+    def add_retries(self, number: int) -> None:
+        """Counts requests that a test's helper made again."""
+        self.current.retries += number
+
+    @contextmanager
+    def scripts(self, item: pytest.Item) -> Iterator[None]:
+        """Has the servers of a test answer from its rules; afterwards notes what none of them was for."""
+        if not self.scripted:
+            yield
+            return
+        rules = book_of(item.path).rules(name_of(item)) if self.trial is None else self.trial.rules
+        books = self._books_of(item, rules)
+        lacking: list[str] = []
+        try:
+            yield
+        finally:
+            for server, book in books:
+                if server.alive():
+                    uses = book.report()["uses"]
+                    self._note(name_of(item), uses)
+                    lacking += _lacking(book, rules, uses) if self.trial is None else []
+        if lacking:
+            pytest.fail("; ".join(lacking), pytrace=False)
+
+    def _books_of(
+        self, item: pytest.Item, rules: tuple[UpstreamRule, ...]
+    ) -> list[tuple[RemoteServer, ScriptBook]]:
+        """The servers of a test, each with its book."""
+        try:
+            return [_written(server, rules) for server in _servers_of(item)]
+        except DialectError as error:
+            if self.trial is None:
+                raise
+            self.trial.void = True
+            pytest.skip(error.message)
+
+    def _note(self, test: str, uses: list[dict[str, Any]]) -> None:
+        if self.trial is not None:
+            states = [generation["state"] for use in uses for generation in use["generations"]]
+            self.trial.void |= "refused" in states
+            return
+        without = [use["no_script"] for use in uses if use["no_script"]]
+        self.current.unscripted += [_rule_for(test, why) for why in without]
+        self.taken |= {use["script"] for use in uses if (use["status"] or 0) < HTTPStatus.BAD_REQUEST}
+        self.current.asked |= bool(self.taken)
+
+    def begin(self, folder: Path) -> None:
+        """Begins the run's folder. Raises UsageError."""
+        secrets = secret_values(os.environ)
+        self._writer = RunWriter.begin(folder, new_header(Kind.UPSTREAM, self.servers.lane), secrets)
+        self._writer.write(target_of(self.servers))
+
+    def keep(self, file: str, test: str, began: float | None = None) -> None:
+        """Keeps what became of a test in the run's folder."""
+        assert self._writer
+        self._writer.write(case_of(file, test, self.results.of(file, test), began))
+
+    def unit_tests(self, config: pytest.Config) -> bool:
+        """Runs the tests that start no server; whether one of them failed."""
+        failed, option = False, config.option
+        named = ["-k", option.keyword, "-m", option.markexpr, *self.unit_files]
+        for file, test, result in run_unit_tests(self.servers.environment, config.rootpath, named):
+            if test in self.results.tests.get(file, {}):
+                continue  # it has a server, and ran on it
+            if result.outcome == "failed":
+                self.account_for(config.rootpath / file, test, result)
+            self.results.tests.setdefault(file, {})[test] = result
+            self.keep(file, test)
+            failed = failed or result.outcome == "failed"
+        return failed
+
+    def account_for(self, path: Path, test: str, result: TestResult) -> None:
+        """Tells what a failed test without a server is owed to: a known defect, or an earlier vLLM."""
+        if defect := self.known_defect(path, test, result.why):
+            result.outcome, result.why = "defect", defect
+        elif why := self._newer(path, test, result.why):
+            result.outcome, result.why = "newer", why
+
+    def _newer(self, path: Path, test: str, failure: str) -> str | None:
+        version = self.servers.environment.vllm_version
+        if not test and self.release and _IMPORT.match(failure) and holds(f"<{self.release}", version):
+            return f"imports what vLLM {version} does not have: {failure}"
+        newer = book_of(path).newer_than(test)
+        if newer and holds(f"<{newer.since}", version) and re.search(newer.failure, failure, re.DOTALL):
+            return f"since {newer.since}: {newer.why}"
+        return None
+
+    def finish(self, folder: Path, exit_code: int) -> None:
+        """Ends the servers and keeps the results."""
+        self.servers.stop()
+        self.elsewhere.stop()
+        assert self._writer
+        self._writer.write(End(at=time.time(), exit_code=exit_code))
+        self._writer.close()
+        self.results.dropped = self.servers.dropped
+        self.results.about = {
+            "environment": self.servers.environment.describe(),
+            "vllm": self.servers.environment.vllm_version,
+            "short": self.servers.environment.short_version,
+            "tests": self.release,
+            "machine": describe_machine(),
+            "lane": self.servers.lane,
+            "servers": self.servers.started,
+            "seconds": round(time.monotonic() - self._began, 1),
+        }
+        self.results.write(folder)
+
+    def known_defect(self, path: Path, test: str, failure: str) -> str | None:
+        """The id of the defect that a test's failure shows by its book; None for another failure.
+
+        Args:
+            path: the test's file.
+            test: its name, as the books have it.
+            failure: what was raised: type and text.
+        """
+        known = book_of(path).defect(test)
+        if known is None or not re.search(known.failure, failure, re.DOTALL):
+            return None
+        version = self.servers.environment.vllm_version
+        return known.id if find(known.id, load_defects()).holds_for(version) else None
+
+
+def path_in_upstream(path: Path) -> str:
+    """A test file's path as the results name it, from `tests` on."""
+    text = path.as_posix()
+    return text[text.rfind("/tests/") + 1 :]
+
+
+def name_of(item: pytest.Item) -> str:
+    """A test as the books name it: with its class and its parameters."""
+    return item.nodeid.partition("::")[2]
+
+
+def book_for(item: pytest.Item) -> UpstreamBook:
+    """The book of a test's file."""
+    return book_of(item.path)
+
+
+def _servers_of(item: pytest.Item) -> list[RemoteServer]:
+    """The servers among the values of a test's fixtures."""
+    values: list[Any] = list(getattr(item, "funcargs", {}).values())
+    found = [value.server for value in values if isinstance(value, RemoteVLLMServer) and value.server]
+    return list(dict.fromkeys(found))
+
+
+def _written(server: RemoteServer, rules: tuple[UpstreamRule, ...]) -> tuple[RemoteServer, ScriptBook]:
+    ScriptBook(server.endpoint, server.entry, DEFAULT_BOOK).close()
+    book = ScriptBook(server.endpoint, server.entry, DEFAULT_BOOK)
+    for number, rule in enumerate(rules, start=1):
+        book.add(replace(rule.as_rule(number, ""), keep_prompt=bool(rule.prompt)))
+    return server, book
+
+
+def _lacking(book: ScriptBook, rules: tuple[UpstreamRule, ...], uses: list[dict[str, Any]]) -> list[str]:
+    """What prompts lack that their rules rest on."""
+    wanted = {rule.name: rule.prompt for rule in rules if rule.prompt}
+    found = []
+    for use in uses:
+        for text in map(book.decode, use["prompts"]):
+            found += [
+                f"the prompt that vLLM made lacks {each!r}, without which no model can give the answer of "
+                f"the rule {use['script']!r}; it ends with {text[-_SHOWN:]!r}"
+                for each in wanted.get(use["script"], ())
+                if each not in text
+            ]
+    return found
+
+
+def _rule_for(test: str, why: str) -> str:
+    """A rule to paste for a request that none was for."""
+    return f"  {test.partition('[')[0]}:  # {why}\n    - say: TO BE WRITTEN"

@@ -1,0 +1,136 @@
+"""The servers of a run: started as upstream's tests ask for them, and shared where they ask for the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry
+from vllm_harness.environments.spec import Environment
+from vllm_harness.extras.upstream.adapters import zero_adapter
+from vllm_harness.extras.upstream.stand_ins import (
+    NoStandIn,
+    flag_name,
+    live_entry,
+    load_stand_ins,
+    split_flags,
+    stand_in_entry,
+)
+from vllm_harness.server.demo_tools import demo_tools
+from vllm_harness.server.kept import identity
+from vllm_harness.server.launch import plan_launch
+from vllm_harness.server.leases.lease import offered
+from vllm_harness.server.remote import RemoteServer
+
+_IDLE = 2
+_HARNESS_CHOOSES = ("--host", "--port")
+
+
+@dataclass
+class UpstreamServers:
+    """Servers by what they serve; two that no test uses are kept for the next that asks for the same.
+
+    Attributes:
+        environment: the interpreter that has vLLM.
+        lane: `scripted` or `live`.
+        frontend: the HTTP front end that answers.
+        dropped: the flags that were left out, and why.
+        started: how many servers were started.
+    """
+
+    environment: Environment
+    lane: Lane = "scripted"
+    frontend: Frontend = "python"
+    dropped: dict[str, str] = field(default_factory=dict)
+    started: int = 0
+    _idle: dict[str, RemoteServer] = field(default_factory=dict)
+
+    def take(
+        self, model: str, args: Sequence[str], env: Mapping[str, str] | None, startup_s: float | None
+    ) -> RemoteServer:
+        """A ready server for a test.
+
+        Args:
+            model: the id that the test asks for.
+            args: the flags that it asks for.
+            env: the variables that it asks for.
+            startup_s: seconds until it must be ready; None for the entry's limit.
+
+        Raises:
+            NoStandIn: the scripted lane cannot serve it.
+            StartupError: it does not start.
+        """
+        entry = self._entry(model, args)
+        given = list(self._flags(args, entry))
+        named = [part for flag, values in given for part in (flag, *values)]
+        served = next(
+            (values for flag, values in given if flag_name(flag) == "--served-model-name"), (model,)
+        )
+        launch = plan_launch(
+            entry,
+            self.environment,
+            lane=self.lane,
+            args=(*named, "--served-model-name", *served, entry.name),
+            env={name: value for name, value in (env or {}).items() if os.environ.get(name) != value},
+            frontend=self.frontend,
+        )
+        wanted = identity(launch)
+        port = next((int(values[0]) for flag, values in split_flags(args) if flag == "--port"), None)
+        server = self._idle.pop(wanted, None)
+        if server is not None and server.alive() and port in (None, server.port):
+            return server
+        if server is not None:
+            server.stop()
+        server = RemoteServer(launch, port=port, startup_s=startup_s)
+        with offered(self._end_idle):
+            server.start()
+        self.started += 1
+        return server
+
+    def give_back(self, server: RemoteServer) -> None:
+        """Takes a server back that a test does not use any more; of the idle ones the oldest is ended."""
+        self._idle[identity(server.launch)] = server
+        while len(self._idle) > _IDLE:
+            self._end_idle()
+
+    def stop(self) -> None:
+        """Ends those that are idle."""
+        while self._end_idle():
+            pass
+
+    def _end_idle(self) -> bool:
+        """Ends the server that has been idle for longest; False where there is none."""
+        if not self._idle:
+            return False
+        self._idle.pop(next(iter(self._idle))).stop()
+        return True
+
+    def tools(self) -> Path:
+        """The folder of gpt-oss's own tools, which `--tool-server demo` needs."""
+        return demo_tools(self.environment)
+
+    def _entry(self, model: str, args: Sequence[str]) -> ModelEntry:
+        if self.lane == "live":
+            return live_entry(model)
+        named = (values for flag, values in split_flags(args) if flag_name(flag) == "--tool-call-parser")
+        return stand_in_entry(model, *next(named, ())[:1])
+
+    def _flags(self, args: Sequence[str], entry: ModelEntry) -> list[tuple[str, tuple[str, ...]]]:
+        known, kept = load_stand_ins(), []
+        for flag, values in split_flags(args):
+            name = flag_name(flag)
+            if name in _HARNESS_CHOOSES:
+                continue
+            if self.lane == "scripted" and name in known.refused:
+                raise NoStandIn(f"{flag}: {known.refused[name]}")
+            if self.lane == "scripted" and name in known.dropped:
+                self.dropped[name] = known.dropped[name]
+            elif self.lane == "scripted" and name == "--lora-modules":
+                assert entry.stand_in is not None
+                adapter = zero_adapter(entry.stand_in.config)
+                kept.append((flag, tuple(f"{value.partition('=')[0]}={adapter}" for value in values)))
+            else:
+                kept.append((flag, values))
+        return kept

@@ -1,0 +1,135 @@
+"""What stands in for upstream's `tests.utils`, under the names that the test files import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import pytest
+
+from vllm_harness.errors import HarnessError
+from vllm_harness.extras.upstream.servers import UpstreamServers
+from vllm_harness.extras.upstream.stand_ins import NoStandIn
+from vllm_harness.server.remote import RemoteServer
+
+if TYPE_CHECKING:
+    import anthropic
+    import openai
+
+CLIENT_S = 600
+ROCM_EXTRA_ARGS: list[str] = []
+
+
+class RemoteVLLMServer:
+    """A server of upstream's tests: the constructor starts it, leaving the `with` block gives it back."""
+
+    DUMMY_API_KEY = "token-abc123"
+    servers: ClassVar[UpstreamServers]
+    client_s: ClassVar[float] = CLIENT_S
+    """How many seconds a client waits for what comes next."""
+    uds = None
+    host = "127.0.0.1"
+
+    def __init__(
+        self,
+        model: str,
+        vllm_serve_args: list[str],
+        *,
+        env_dict: dict[str, str] | None = None,
+        seed: int | None = 0,
+        auto_port: bool = True,
+        max_wait_seconds: float | None = None,
+        override_hf_configs: dict[str, Any] | None = None,
+    ) -> None:
+        if auto_port and {"-p", "--port"} & {*vllm_serve_args}:
+            raise ValueError("You have manually specified the port when `auto_port=True`.")
+        if seed is not None and "--seed" in vllm_serve_args:
+            raise ValueError(f"You have manually specified the seed when `seed={seed}`.")
+        if override_hf_configs is not None:
+            pytest.skip("another config.json than the stand-in's is asked for")
+        seeded = [] if seed is None else ["--seed", str(seed)]
+        try:
+            self.server: RemoteServer | None = self.servers.take(
+                model, [*vllm_serve_args, *seeded], env_dict, max_wait_seconds
+            )
+        except NoStandIn as error:
+            pytest.skip(error.message)
+        except HarnessError as error:
+            pytest.fail(str(error), pytrace=False)
+        self.port = self.server.port
+        self.show_hidden_metrics = any("show-hidden-metrics" in flag for flag in vllm_serve_args)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._shutdown()
+
+    def _shutdown(self) -> None:
+        if self.server is not None:
+            self.servers.give_back(self.server)
+            self.server = None
+
+    @classmethod
+    def shutdown_many(cls, servers: Sequence[RemoteVLLMServer]) -> None:
+        """Gives back several servers."""
+        for server in servers:
+            server._shutdown()
+
+    @property
+    def url_root(self) -> str:
+        """Scheme, host and port."""
+        return f"http://{self.host}:{self.port}"
+
+    def url_for(self, *parts: str) -> str:
+        """The URL of a path, given in parts."""
+        return f"{self.url_root}/{'/'.join(part.strip('/') for part in parts if part)}"
+
+    def get_client(self, **kwargs: Any) -> openai.OpenAI:
+        """A client of OpenAI's APIs."""
+        from openai import OpenAI
+
+        return OpenAI(base_url=self.url_for("v1"), **self._settings(kwargs))
+
+    def get_async_client(self, **kwargs: Any) -> openai.AsyncOpenAI:
+        """An async client of OpenAI's APIs."""
+        from openai import AsyncOpenAI
+
+        return AsyncOpenAI(base_url=self.url_for("v1"), **self._settings(kwargs))
+
+    def get_client_anthropic(self, **kwargs: Any) -> anthropic.Anthropic:
+        """A client of Anthropic's API."""
+        from anthropic import Anthropic
+
+        return Anthropic(base_url=self.url_for(), **self._settings(kwargs))
+
+    def get_async_client_anthropic(self, **kwargs: Any) -> anthropic.AsyncAnthropic:
+        """An async client of Anthropic's API."""
+        from anthropic import AsyncAnthropic
+
+        return AsyncAnthropic(base_url=self.url_for(), **self._settings(kwargs))
+
+    def _settings(self, given: dict[str, Any]) -> dict[str, Any]:
+        return {"api_key": self.DUMMY_API_KEY, "max_retries": 0, "timeout": self.client_s, **given}
+
+
+class RemoteOpenAIServer(RemoteVLLMServer):
+    """Stands in for upstream's class of this name, which runs `vllm serve`."""
+
+
+class RemoteLaunchRenderServer(RemoteVLLMServer):
+    """Stands in for upstream's class of this name: its paths are those of `vllm serve`."""
+
+
+def multi_gpu_only(*, num_gpus: int = 2) -> pytest.MarkDecorator:
+    """Skips a test that needs several GPUs; the harness's stand-ins run on one device."""
+    return pytest.mark.skip(reason=f"needs {num_gpus} GPUs")
+
+
+def requires_fp8(test: Callable[..., Any]) -> Callable[..., Any]:
+    """Skips a test that needs a GPU with fp8."""
+    skipped: Callable[..., Any] = pytest.mark.skip(reason="needs a GPU with fp8")(test)
+    return skipped

@@ -1,0 +1,64 @@
+"""Upstream's tests that start no server, run in the server's own Python, which has vLLM."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from vllm_harness.environments.spec import Environment
+from vllm_harness.extras.upstream.results import TestResult
+from vllm_harness.machine.processes import killed_with_parent
+
+_WORKER = Path(__file__).parent / "in_vllm" / "vllm_harness_unit_tests.py"
+_SETTINGS = (
+    *("-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider"),
+    *("-o", "asyncio_default_fixture_loop_scope=function", "-q", "--continue-on-collection-errors"),
+)
+_ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+def run_unit_tests(
+    environment: Environment, root: Path, named: Sequence[str]
+) -> Iterator[tuple[str, str, TestResult]]:
+    """Runs tests in the environment's Python, with the pytest of this one.
+
+    Args:
+        environment: the interpreter that has vLLM.
+        root: upstream's root, which has the folder `tests`.
+        named: files, relative to it, and options of pytest.
+
+    Yields:
+        Of each test its file, its name, and its result; a file that cannot be imported has no name of a test.
+    """
+    packages = Path(pytest.__file__).parents[1]
+    with TemporaryDirectory() as folder:
+        environ = environment.environ() | {
+            "HF_HUB_OFFLINE": "1",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TMPDIR": folder,
+        }
+        results, output = Path(folder, "results.jsonl"), Path(folder, "output")
+        with output.open("wb") as written:
+            worker = (environment.python, _WORKER, packages, results)
+            ended = subprocess.run(
+                [*killed_with_parent(), *map(os.fspath, worker), *_SETTINGS, *named],
+                cwd=root,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=subprocess.STDOUT,
+            ).returncode
+        lines = results.read_text().splitlines() if results.exists() else []
+        for line in map(json.loads, lines):
+            yield line.pop("file"), line.pop("test"), TestResult(server=False, **line)
+        if ended not in _ENDED:
+            last = output.read_text(errors="replace")[-1000:]
+            why = f"pytest in {environment.describe()} ended with {ended}: {last}"
+            yield "tests", "", TestResult("failed", why, server=False)

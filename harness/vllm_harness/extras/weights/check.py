@@ -1,0 +1,151 @@
+"""The same prompts for both sides: transformers in the server's interpreter, and a server in each dtype."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, Field
+
+from vllm_harness.environments.data import load
+from vllm_harness.errors import HarnessError
+from vllm_harness.extras.weights.verdict import Answers, DtypeComparison, Reference, compare, noise_reference
+from vllm_harness.files.strict import StrictModel
+from vllm_harness.server.launch import Launch
+from vllm_harness.server.progress import StartProgress
+from vllm_harness.server.remote import RemoteServer
+from vllm_harness.terminal.status import Progress
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+MAX_TOKENS = 16
+EXACT = {"TRITON_F32_DEFAULT": "ieee"}
+"""Has Triton multiply float32 as it is; on CUDA it does so in TF32 by default, whose noise is far larger."""
+
+_HERE = Path(__file__).parent
+
+
+class NoReferenceError(HarnessError):
+    """transformers could not compute the reference."""
+
+
+class CheckPrompts(StrictModel):
+    """`prompts.yaml`: the prompts, and the text whose log-probabilities are compared."""
+
+    prompts: tuple[str, ...] = Field(min_length=1)
+    text: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The comparison of a dtype, and the start time of its server."""
+
+    comparison: DtypeComparison
+    startup_s: float
+
+
+def check_prompts(count: int | None = None) -> CheckPrompts:
+    """The text, and the first `count` prompts (None: all). Raises UsageError where the file is malformed."""
+    found: CheckPrompts = load(CheckPrompts, _HERE / "prompts.yaml")
+    return found.model_copy(update={"prompts": found.prompts[:count]})
+
+
+def reference(launch: Launch, inputs: CheckPrompts, dtypes: Sequence[str]) -> Reference:
+    """The reference that transformers computes from a launch's weights, on CPU, in the launch's interpreter.
+
+    Raises:
+        NoReferenceError: it cannot load them, or fails.
+    """
+    revision = None if Path(launch.model).is_dir() else launch.entry.hub.revision
+    job = {
+        "model": launch.model,
+        "revision": revision,
+        "prompts": inputs.prompts,
+        "text": inputs.text,
+        "dtypes": _needed(dtypes),
+        "max_tokens": MAX_TOKENS,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        given, answer = Path(folder, "job.json"), Path(folder, "answer.json")
+        given.write_text(json.dumps(job))
+        ran = launch.environment.run(
+            str(_HERE / "reference.py"), str(given), str(answer), offline=revision is None
+        )
+        if ran.returncode or not answer.exists():
+            last = "\n    ".join(ran.stderr.strip().splitlines()[-4:])
+            raise NoReferenceError(
+                f"transformers cannot compute the reference of {launch.model} "
+                f"(exit code {ran.returncode}):\n    {last}",
+                hint="exit code -9 means too little memory; otherwise check that the weights are complete",
+            )
+        return Reference.model_validate_json(answer.read_text())
+
+
+def check(
+    launch: Launch,
+    dtypes: Sequence[str],
+    inputs: CheckPrompts,
+    *,
+    weights: Path | None = None,
+    cold_start: bool = False,
+    progress: Progress,
+    start_progress: StartProgress | None = None,
+) -> Iterator[Checked]:
+    """Compares servers of a launch, one after the other, with the reference.
+
+    Args:
+        launch: a live launch; each server gets `--dtype` beside its flags.
+        dtypes: such as float32, bfloat16.
+        inputs: the prompts and the text, see `check_prompts`.
+        weights: a folder that is served instead of the launch's own weights, which stay the reference.
+
+    Raises:
+        NoReferenceError: transformers failed.
+        StartupError: a server did not start.
+    """
+    progress(f"computing the reference with transformers: {', '.join(_needed(dtypes))}")
+    expected = reference(launch, inputs, dtypes)
+    served = replace(launch, model=str(weights)) if weights else launch
+    for dtype in dtypes:
+        env = served.env | (EXACT if dtype == "float32" else {})
+        planned = replace(served, args=(*served.args, "--dtype", dtype), env=env)
+        progress(f"starting the server in {dtype}")
+        with RemoteServer(planned, cold_start=cold_start, progress=start_progress) as server:
+            progress(f"requesting completions in {dtype}")
+            answers = request_answers(server.client(timeout=None), server.model, expected)
+            yield Checked(compare(dtype, expected, answers), server.startup_seconds)
+
+
+def request_answers(client: OpenAI, model: str, expected: Reference) -> Answers:
+    """A server's answers to the reference's prompts, and the log-probabilities of its text."""
+    completion = client.completions.create(
+        model=model,
+        prompt=expected.prompts,
+        max_tokens=MAX_TOKENS,
+        temperature=0,
+        extra_body={"return_token_ids": True, "repetition_penalty": 1},
+    )
+    scored = client.completions.create(
+        model=model, prompt=[expected.text], max_tokens=1, temperature=0, extra_body={"prompt_logprobs": 0}
+    )
+    (choice,) = scored.choices
+    rows = _extra(choice, "prompt_logprobs")[1:]
+    logprobs = [row[str(token)]["logprob"] for row, token in zip(rows, expected.text[1:], strict=True)]
+    by_prompt = sorted(completion.choices, key=lambda each: each.index)
+    return Answers([_extra(each, "token_ids") for each in by_prompt], logprobs)
+
+
+def _extra(choice: BaseModel, name: str) -> Any:
+    value = (choice.model_extra or {}).get(name)
+    if value is None:
+        raise HarnessError(f"the server does not return {name}", hint="use the Python front end")
+    return value
+
+
+def _needed(dtypes: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(["float32", *dtypes, *map(noise_reference, dtypes)]))

@@ -1,0 +1,135 @@
+"""`vllm-harness check-weights`: does the server compute what the weights say?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from vllm_harness.cli.options import (
+    COLD_START,
+    DEVICE,
+    FRONTEND,
+    MODELS_FILE,
+    VLLM,
+    VLLM_PYTHON,
+    environment,
+)
+from vllm_harness.cli.run_folder import kept_run
+from vllm_harness.configuration.model_entries import load_models
+from vllm_harness.errors import UsageError
+from vllm_harness.extras.weights.check import Checked, CheckPrompts, check, check_prompts
+from vllm_harness.extras.weights.kept import case_of, target_of
+from vllm_harness.extras.weights.verdict import Candidate, Flip, Spread
+from vllm_harness.runs.records import Kind
+from vllm_harness.server.launch import Launch, plan_launch
+from vllm_harness.server.records import run_folder
+from vllm_harness.terminal.status import shown
+from vllm_harness.terminal.tables import Cell, plain_console, show_table
+
+DTYPES = ("float32", "bfloat16", "float16")
+VERDICT_CELLS = {
+    "agrees": Text("agrees", "green"),
+    "rounding": Text("rounding", "yellow"),
+    "wrong": Text("wrong", "bold red"),
+}
+console = plain_console()
+HEADINGS = ("dtype", "start", "same", "shortest", "difference", "noise", "verdict")
+
+
+def check_weights(
+    model: Annotated[
+        str, typer.Argument(help="A model entry or a hub id whose live lane this machine can run.")
+    ],
+    dtype: Annotated[
+        list[str] | None, typer.Option(help=f"The dtype; may be repeated. By default {', '.join(DTYPES)}.")
+    ] = None,
+    prompts: Annotated[int | None, typer.Option(min=1, help="The number of prompts; by default all.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="The checkpoint to serve; the reference stays the entry's own.")
+    ] = None,
+    vllm: VLLM = None,
+    vllm_python: VLLM_PYTHON = None,
+    device: DEVICE = None,
+    frontend: FRONTEND = None,
+    cold_start: COLD_START = False,
+    models_file: MODELS_FILE = None,
+) -> None:
+    """Compare vLLM with transformers on the same weights, token by token.
+
+    The exit code is 1 if a difference is larger than rounding explains.
+    """
+    dtypes = list(dict.fromkeys(dtype or DTYPES))
+    if unknown := set(dtypes) - set(DTYPES):
+        raise UsageError(f"unknown dtype {min(unknown)!r}", hint=f"name {', '.join(DTYPES)}")
+    if weights is not None and not weights.is_dir():
+        raise UsageError(
+            f"--weights {weights} is {'a file, not' if weights.exists() else 'not'} a folder",
+            hint="name the folder of a checkpoint, which has its config.json and its weights",
+        )
+    server_environment = environment(vllm, vllm_python, device)
+    entry = load_models(models_file).get(model)
+    inputs = check_prompts(prompts)
+    checked = []
+    with kept_run(Kind.WEIGHTS, run_folder(), f"weights of {entry.name}") as writer:
+        with shown() as progress:
+            launch = plan_launch(
+                entry, server_environment, lane="live", frontend=frontend or "python", progress=progress
+            )
+            writer.write(target_of(launch))
+            for each in check(
+                launch, dtypes, inputs, weights=weights, cold_start=cold_start, progress=progress
+            ):
+                writer.write(case_of(each, launch.entry.name))
+                checked.append(each)
+        _show(launch, inputs, checked)
+        console.print(f"run folder: {writer.folder}")
+        if any(each.comparison.verdict == "wrong" for each in checked):
+            raise typer.Exit(1)
+
+
+def _show(launch: Launch, inputs: CheckPrompts, checked: Sequence[Checked]) -> None:
+    console.print(f"{launch.entry.name} on {launch.describe()}")
+    show_table(console, HEADINGS, [_row(each) for each in checked], HEADINGS[1:-1])
+    console.print("same: the number of equal answers; shortest: the tokens before the earliest difference")
+    console.print("difference, noise: of the log-probabilities, the largest / the mean")
+    for each in checked:
+        for flip in each.comparison.flips:
+            console.print(_flip_line(each.comparison.dtype, inputs.prompts[flip.prompt], flip))
+    if any(each.comparison.verdict == "wrong" for each in checked):
+        console.print(
+            "wrong: the differences exceed the rounding of the dtype; suspect the kernels or the weights"
+        )
+
+
+def _row(each: Checked) -> tuple[Cell, ...]:
+    comparison = each.comparison
+    common, length = min(comparison.prefixes, key=lambda prefix: prefix[0] / max(prefix[1], 1))
+    return (
+        comparison.dtype,
+        f"{each.startup_s:.1f} s",
+        f"{comparison.same} of {len(comparison.prefixes)}",
+        f"{common} of {length}",
+        _figures(comparison.difference),
+        _figures(comparison.noise),
+        VERDICT_CELLS[comparison.verdict],
+    )
+
+
+def _figures(spread: Spread) -> str:
+    return f"{spread.largest:.2g} / {spread.mean:.2g}"
+
+
+def _flip_line(dtype: str, prompt: str, flip: Flip) -> str:
+    kind = "near tie" if flip.near_tie else "no near tie"
+    gap = "" if math.isinf(flip.gap) else f", {flip.gap:.2g} apart"
+    became = f"{_word(flip.expected)} became {_word(flip.actual)}"
+    return f"{dtype}: {prompt!r}, token {flip.at + 1}: {became} ({kind}{gap})"
+
+
+def _word(candidate: Candidate | None) -> str:
+    return f"{candidate.text!r} ({candidate.logprob:.2f})" if candidate else "something else"

@@ -1,0 +1,41 @@
+"""A check of weights as records of a run folder: a target for the launch, a case for each dtype."""
+
+from __future__ import annotations
+
+from vllm_harness.extras.weights.check import Checked
+from vllm_harness.runs.records import Case, Outcome, RunFinding, Target
+from vllm_harness.server.launch import Launch
+
+
+def target_of(launch: Launch) -> Target:
+    """The server that is checked."""
+    return Target(
+        id=launch.entry.name,
+        title=launch.entry.name,
+        family=launch.entry.family,
+        lane=launch.lane,
+        vllm=launch.environment.short_version,
+        environment=launch.describe(),
+        frontend=launch.frontend,
+        device=launch.environment.device,
+    )
+
+
+def case_of(checked: Checked, target: str) -> Case:
+    """One dtype on a target; a finding where its differences exceed what rounding explains."""
+    comparison = checked.comparison
+    figures = (
+        f"{comparison.same} of {len(comparison.prefixes)} answers are the same; log-probabilities differ by "
+        f"{comparison.difference.mean:.2g} on average, and by {comparison.noise.mean:.2g} from rounding alone"
+    )
+    wrong = comparison.verdict == "wrong"
+    return Case(
+        id=comparison.dtype,
+        target=target,
+        group="weights",
+        title=f"{comparison.dtype}: {comparison.verdict}",
+        outcome=Outcome.FINDING if wrong else Outcome.PASSED,
+        reason=figures if wrong else "",
+        details=figures,
+        findings=(RunFinding(message=figures),) if wrong else (),
+    )

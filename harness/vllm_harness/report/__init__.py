@@ -1,1 +1,0 @@
-"""Reports of run folders: for people, for CI, and for a comparison of two."""

@@ -1,3 +1,0 @@
-"""vLLM's own end-to-end test files, unmodified: `pytest -p vllm_harness.upstream FILES`."""
-
-pytest_plugins = ["vllm_harness.upstream.plugin"]

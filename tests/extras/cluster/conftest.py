@@ -1,0 +1,91 @@
+"""A cluster of three nodes, by Ray's own means for testing several nodes on one machine."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.extras.cluster.command import begun
+from vllm_harness.extras.cluster.places import Placed
+from vllm_harness.extras.cluster.ray_cluster import RayCluster, connected
+
+Begin = Callable[..., subprocess.Popen[str]]
+
+NODE = {"num_cpus": 2, "memory": 4 * 2**30, "object_store_memory": 80 * 2**20}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of these are slow, and skipped where there is no Ray."""
+    for item in items:
+        if "tests/extras/cluster" in item.nodeid:
+            item.add_marker(pytest.mark.vllm_slow)
+
+
+@contextmanager
+def cluster_of(number: int, **node: Any) -> Iterator[Any]:
+    """A cluster of so many such nodes, while it lasts."""
+    pytest.importorskip("ray", reason="Ray is not installed; scripts/cluster makes an environment with it")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    try:
+        for _ in range(number - 1):
+            cluster.add_node(**node)
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    """The cluster, to which a test may add nodes, and of which it may remove those."""
+    with cluster_of(3, **NODE) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def ray(nodes: Any) -> Iterator[Any]:
+    """Ray, connected to the cluster; the workers are of this environment, so nothing is shipped."""
+    with connected(nodes.address, runtime_env={"env_vars": {"VLLM_HARNESS_LINGER_S": "0"}}) as module:
+        yield module
+
+
+@pytest.fixture
+def begin(nodes: Any) -> Iterator[Begin]:
+    """Starts `vllm-harness` with these arguments; what still runs at the end of the test is killed."""
+    every = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        every.append(begun(*arguments))
+        return every[-1]
+
+    yield start
+    for process in every:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def placed() -> list[Placed]:
+    """Where cells ran."""
+    return []
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    """What a person was told."""
+    return []
+
+
+@pytest.fixture
+def cluster(ray: Any, placed: list[Placed], lines: list[str]) -> Callable[..., RayCluster]:
+    """Makes executors of the cluster."""
+
+    def make(patience_s: float = 60.0) -> RayCluster:
+        return RayCluster(ray, lines.append, placed.append, patience_s)
+
+    return make

@@ -1,0 +1,119 @@
+"""Nodes that come bare are given their outfit once, before anything runs on them; real tasks, no vLLM."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.extras.cluster import outfits
+from tests.extras.cluster.conftest import NODE, cluster_of
+from tests.extras.cluster.leftovers import wait_for
+from tests.extras.cluster.works import Found, quick, shard, slow
+from vllm_harness.extras.cluster.arrivals import Outfit
+from vllm_harness.extras.cluster.places import Placed
+from vllm_harness.extras.cluster.ray_cluster import ClusterError, RayCluster, connected
+
+HERE = "PYTHON_OF_THIS_NODE"
+PYTHON = {"py_executable": f'"${{{HERE}:-{sys.executable}}}"'}
+"""As the workers of a node find an interpreter there: by their shell."""
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Any]:
+    """A head that runs nothing, and two nodes."""
+    pytest.importorskip("ray", reason="Ray is not installed; scripts/cluster makes an environment with it")
+    with cluster_of(1, **{**NODE, "num_cpus": 0}) as cluster:
+        for _ in range(2):
+            cluster.add_node(**NODE)
+        yield cluster
+
+
+@pytest.fixture
+def module(two: Any) -> Iterator[Any]:
+    """Ray, connected to the cluster."""
+    with connected(two.address, runtime_env={}) as ray:
+        yield ray
+
+
+def cluster(
+    ray: Any, lines: list[str], placed: list[Placed], make: Any, runtime_env: dict[str, str] = PYTHON
+) -> RayCluster:
+    """An executor whose nodes get this outfit."""
+    outfit = Outfit(make, (outfits,), runtime_env)
+    return RayCluster(ray, lines.append, placed.append, 60.0, outfit)
+
+
+def made(folder: Path) -> list[str]:
+    """The nodes on which the outfit was made, each time."""
+    return (folder / "made").read_text().splitlines()
+
+
+def test_each_node_that_runs_anything_is_outfitted_once(
+    module: Any, lines: list[str], placed: list[Placed], tmp_path: Path
+) -> None:
+    of_all = cluster(module, lines, placed, partial(outfits.noted, tmp_path))
+    of_all.await_arrivals()
+    assert len(made(tmp_path)) == len(set(made(tmp_path))) == 2
+    found: list[Found] = []
+    assert of_all.run([shard("a", quick), shard("b", quick)], found.append) == []
+    assert len(found) == 6
+    assert len(made(tmp_path)) == 2
+    assert sum(line.endswith(": making it") for line in lines) == 2
+
+
+def test_a_worker_that_is_killed_begins_again(
+    module: Any, lines: list[str], placed: list[Placed], tmp_path: Path
+) -> None:
+    of_all = cluster(module, lines, placed, partial(outfits.noted, tmp_path, "killed"))
+    of_all.await_arrivals()
+    assert len(of_all.nodes()) == 2
+    nodes = made(tmp_path)
+    assert sorted(map(nodes.count, set(nodes))) == [1, 2]
+    assert any("is set up once more: its process was killed" in line for line in lines)
+
+
+def test_a_node_that_cannot_is_left_out(
+    module: Any, lines: list[str], placed: list[Placed], tmp_path: Path
+) -> None:
+    of_all = cluster(module, lines, placed, partial(outfits.noted, tmp_path, "disk"))
+    of_all.await_arrivals()
+    (node,) = of_all.nodes()
+    found: list[Found] = []
+    assert of_all.run([shard(name, quick) for name in "abcdef"], found.append) == []
+    assert len(found) == 18
+    assert {each.node for each in placed} == {of_all.name_of(node.name)}
+    assert any("is left out: the disk is full" in line for line in lines)
+
+
+def test_no_node_is_an_error(module: Any, lines: list[str], placed: list[Placed]) -> None:
+    def make() -> Iterator[tuple[bool, str]]:
+        yield True, "part-0003 is damaged"
+
+    with pytest.raises(ClusterError, match=r"could be set up: .*: part-0003 is damaged; .*: part-0003"):
+        cluster(module, lines, placed, make).await_arrivals()
+
+
+def test_a_node_that_comes_later_is_outfitted_first(
+    two: Any, module: Any, lines: list[str], placed: list[Placed], tmp_path: Path
+) -> None:
+    of_all = cluster(module, lines, placed, partial(outfits.noted, tmp_path))
+    of_all.await_arrivals()
+    before = {node.name for node in of_all.nodes()}
+    added = two.add_node(**NODE)
+    try:
+        shards = [shard(str(number), partial(slow, tmp_path, 1.0)) for number in range(18)]
+        found: list[Found] = []
+        assert of_all.run(shards, found.append) == []
+        (new,) = {node.name for node in of_all.nodes()} - before
+        assert made(tmp_path).count(new) == 1
+        name = of_all.name_of(new)
+        assert name in {each.node for each in placed}
+        assert lines.index(f"{name}: making it") < lines.index(f"{name} has come")
+    finally:
+        two.remove_node(added)
+        wait_for(lambda: sum(node["Alive"] for node in module.nodes()) == 3)

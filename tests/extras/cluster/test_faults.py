@@ -1,0 +1,157 @@
+"""What fails with its machine runs again elsewhere: bounded, told, and never mixed with what a cell found."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.extras.cluster import works
+from tests.extras.cluster.conftest import NODE
+from tests.extras.cluster.works import Found, shard
+from vllm_harness.extras.cluster.places import Placed
+from vllm_harness.extras.cluster.ray_cluster import ClusterError, NotRun, RayCluster
+from vllm_harness.machine.shard import Needs, Shard
+
+Make = Callable[..., RayCluster]
+
+
+def run(cluster: RayCluster, shards: list[Shard[Found]]) -> tuple[Counter[str], list[Any]]:
+    """How often each cell came back, and the errors."""
+    found: Counter[str] = Counter()
+
+    def count(result: Found) -> None:
+        found[result[0]] += 1
+
+    errors = cluster.run(shards, count)
+    return found, errors
+
+
+def once_each(shards: list[Shard[Found]]) -> Counter[str]:
+    """Every cell of shards, once."""
+    return Counter(cell for each in shards for cell in each.cells)
+
+
+def test_every_cell_comes_back_once_and_over_several_nodes(cluster: Make, placed: list[Placed]) -> None:
+    shards = [shard(f"s{number}", works.quick) for number in range(30)]
+    assert run(cluster(), shards) == (once_each(shards), [])
+    assert {each.cell for each in placed} == set(once_each(shards))
+    assert len({each.node for each in placed}) > 1
+
+
+def test_results_come_as_they_finish(cluster: Make, tmp_path: Path) -> None:
+    times = []
+    cluster().run(
+        [shard("one", partial(works.slow, tmp_path, 1.0))], lambda _: times.append(time.monotonic())
+    )
+    assert len(times) == 3
+    assert times[-1] - times[0] > 1.5
+
+
+def test_no_more_runs_at_a_time_than_the_memory_of_the_nodes_allows(cluster: Make, tmp_path: Path) -> None:
+    needs = Needs(cpus=0.1, memory_gib=3)  # one on each node of 4 GiB
+    shards = [shard(f"s{n}", partial(works.slow, tmp_path, 0.3), 1, needs) for n in range(9)]
+    assert run(cluster(), shards) == (once_each(shards), [])
+    edges = []
+    for line in (tmp_path / "intervals").read_text().splitlines():
+        _, began, ended = line.split()
+        edges += [(float(began), 1), (float(ended), -1)]
+    running = most = 0
+    for _, edge in sorted(edges):
+        running += edge
+        most = max(most, running)
+    assert 1 < most <= 3
+
+
+@pytest.mark.parametrize("fault", [works.killed, works.disk_full])
+def test_a_shard_that_is_lost_runs_again_without_what_had_finished(
+    fault: Callable[[], None], cluster: Make, tmp_path: Path, placed: list[Placed], lines: list[str]
+) -> None:
+    shards = [shard(f"s{number}", partial(works.once, tmp_path, fault)) for number in range(4)]
+    assert run(cluster(), shards) == (once_each(shards), [])
+    begun = {each.cell: each.begun for each in placed}
+    assert [begun[f"s0.{cell}"] for cell in range(3)] == [1, 2, 2]
+    assert sum("runs again" in line for line in lines) == 4
+
+
+def test_a_shard_that_hangs_runs_again(cluster: Make, tmp_path: Path, lines: list[str]) -> None:
+    shards = [shard("s", partial(works.once, tmp_path, works.hangs))]
+    assert run(cluster(patience_s=4), shards) == (once_each(shards), [])
+    assert any("silent" in line for line in lines)
+
+
+def test_what_never_runs_is_given_up_and_said(cluster: Make) -> None:
+    shards = [shard("good", works.quick), shard("bad", works.always_killed)]
+    found, (error,) = run(cluster(), shards)
+    assert found == once_each(shards[:1])
+    assert isinstance(error, NotRun)
+    assert "bad: 3 cells did not run in 3 attempts" in error.message
+
+
+def test_a_node_that_is_removed_loses_nothing(
+    cluster: Make, nodes: Any, tmp_path: Path, placed: list[Placed], lines: list[str]
+) -> None:
+    further = nodes.add_node(**{**NODE, "num_cpus": 8, "memory": 16 * 2**30})
+    made = cluster()
+    assert len(made.nodes()) == 4
+    shards = [shard(f"s{number}", partial(works.slow, tmp_path, 0.5), 6) for number in range(16)]
+    found: Counter[str] = Counter()
+    removed: list[str] = []
+
+    def remove_when_it_works(result: Found) -> None:
+        found[result[0]] += 1
+        name = made.name_of(further.node_id)
+        if not removed and any(each.node == name for each in placed):
+            removed.append(name)
+            nodes.remove_node(further, allow_graceful=False)
+
+    assert made.run(shards, remove_when_it_works) == []
+    assert found == once_each(shards)
+    assert any("runs again" in line for line in lines)
+
+
+def test_a_node_prepares_itself_once_and_one_that_cannot_is_left_out(
+    cluster: Make, tmp_path: Path, placed: list[Placed], lines: list[str]
+) -> None:
+    preparation = works.preparation(tmp_path, fails_first=True)
+    work = partial(works.slow, tmp_path, 0.2)
+    shards = [shard(f"s{number}", work, preparation=preparation) for number in range(12)]
+    assert run(cluster(), shards) == (once_each(shards), [])
+    assert len((tmp_path / "made").read_text().splitlines()) <= 3
+    assert sum("runs nothing with it" in line for line in lines) == 1
+    assert any("making it" in line for line in lines)
+    (left_out,) = [line.split()[0] for line in lines if "runs nothing with it" in line]
+    assert left_out not in {each.node for each in placed}
+
+
+def test_what_no_node_has_room_for_is_said_at_once(cluster: Make) -> None:
+    shards = [shard("small", works.quick), shard("large", works.quick, needs=Needs(1, 64, 8))]
+    found, (error,) = run(cluster(), shards)
+    assert found == once_each(shards[:1])
+    assert isinstance(error, ClusterError)
+    assert "64 GiB, 8 GPUs" in error.message
+
+
+def test_an_interrupt_ends_what_runs_on_every_node(cluster: Make, tmp_path: Path) -> None:
+    shards = [shard(f"s{number}", partial(works.with_a_child, tmp_path)) for number in range(6)]
+    came: list[Found] = []
+
+    def interrupt(result: Found) -> None:
+        came.append(result)
+        if len(came) == 6:
+            while len(list(tmp_path.glob("child-*"))) < 6:
+                time.sleep(0.1)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cluster().run(shards, interrupt)
+    children = {int(path.name.removeprefix("child-")) for path in tmp_path.glob("child-*")}
+    ended = {int(path.name.removeprefix("ended-")) for path in tmp_path.glob("ended-*")}
+    assert children == ended
+    assert not [child for child in children if psutil.pid_exists(child)]

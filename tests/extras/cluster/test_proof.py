@@ -1,0 +1,92 @@
+"""A cluster comes to what one machine does: HTTP cells, though a node goes, and all parsers in process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.extras.cluster.cells import Key, cells_of
+from tests.extras.cluster.conftest import NODE, Begin, cluster_of
+from tests.extras.cluster.leftovers import orphaned_blocks, servers, wait_for
+from vllm_harness.extras.cluster.places import placed_in
+
+VERSIONS = ("0.32.0", "0.33.0@0.32.0")
+FAMILIES = ("step3", "glm45", "qwen3_thinking", "hermes_special")
+GROUPS = ("canonical", "forced", "malformed")
+"""Not `chunks`: how tokens come together in a stream is a matter of how busy the machine is."""
+CASES = ("call", "two calls", "call, required", "call, named", "call, name missing")
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    """Three nodes with one server at a time each."""
+    with cluster_of(3, **{**NODE, "num_cpus": 1}) as cluster:
+        yield cluster
+
+
+def differences(here: Path, there: Path) -> dict[Key, Any]:
+    """What differs between two runs, by cell: its fields, or its cases."""
+    found: dict[Key, Any] = {}
+    one, other = cells_of(here), cells_of(there)
+    for key in one.keys() | other.keys():
+        mine, theirs = one.get(key, {}), other.get(key, {})
+        if mine != theirs:
+            mine, theirs = ({**each, **each.get("cases", {})} for each in (mine, theirs))
+            names = (mine.keys() | theirs.keys()) - {"cases"}
+            found[key] = {
+                name: (mine.get(name), theirs.get(name))
+                for name in names
+                if mine.get(name) != theirs.get(name)
+            }
+    return found
+
+
+@pytest.mark.timeout(2400)
+def test_the_http_cells_are_those_of_one_machine_though_a_node_goes(
+    begin: Begin, nodes: Any, tmp_path: Path
+) -> None:
+    here, there, before = tmp_path / "here", tmp_path / "there", orphaned_blocks()
+    options = ["--engine", "http", "--vllm", ",".join(VERSIONS), "--parsers", ",".join(FAMILIES)]
+    options += ["--cases", ",".join(GROUPS), *(word for name in CASES for word in ("--only", name))]
+    expected = {(vllm, family, group) for vllm in VERSIONS for family in FAMILIES for group in GROUPS}
+    assert len(expected) == 24
+
+    several = begin("regression", "--run", str(there), *options, "--ray", nodes.address)
+    wait_for(lambda: len(placed_in(there)) >= len(expected) // 3, 900)
+    nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
+    said, _ = several.communicate()
+    placed = placed_in(there)
+    assert Counter((each.shard, each.cell) for each in placed).most_common(1)[0][1] == 1
+    assert len(placed) == len(expected)
+    assert len({each.node for each in placed}) == 3
+    assert "is gone" in said
+    wait_for(lambda: not servers())
+    assert orphaned_blocks() <= before
+
+    one = begin("regression", "--run", str(here), *options, "--jobs", "2")
+    one_said, _ = one.communicate()
+    assert several.returncode == one.returncode, said + one_said
+    assert set(cells_of(here)) == set(cells_of(there)) == expected
+    assert differences(here, there) == {}
+
+
+@pytest.mark.timeout(2400)
+def test_all_parsers_in_process_come_to_what_they_come_to_on_one_machine(
+    begin: Begin, nodes: Any, tmp_path: Path
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    options = ("--vllm", VERSIONS[0], "--cases", "canonical")
+    several = begin("regression", "--run", str(there), *options, "--ray", nodes.address)
+    said, _ = several.communicate()
+    one = begin("regression", "--run", str(here), *options, "--jobs", "2")
+    one_said, _ = one.communicate()
+    assert several.returncode == one.returncode, said + one_said
+    assert len(cells_of(here)) > 60
+    assert differences(here, there) == {}
+    assert Counter(each.cell for each in placed_in(there)) == Counter(
+        f"{family}.{group}" for _, family, group in cells_of(here)
+    )

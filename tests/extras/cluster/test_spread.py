@@ -1,0 +1,54 @@
+"""A shard that needs the GPUs of several nodes. There are no GPUs here: Ray only counts them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.extras.cluster import works
+from tests.extras.cluster.conftest import NODE, cluster_of
+from tests.extras.cluster.works import Found, shard
+from vllm_harness.extras.cluster.ray_cluster import ClusterError, RayCluster
+from vllm_harness.machine.shard import Needs
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    """Two nodes, as of three GPUs each."""
+    with cluster_of(2, **NODE, num_gpus=3) as cluster:
+        yield cluster
+
+
+def test_the_gpus_of_two_nodes_are_there_when_it_begins(ray: Any, tmp_path: Path) -> None:
+    """What it starts makes a placement group of five GPUs, as vLLM does, while others want one each."""
+    lines: list[str] = []
+    needs = Needs(cpus=0.1, memory_gib=0.1, gpus=1)
+    small = [shard(f"s{n}", partial(works.slow, tmp_path, 0.5), 2, needs) for n in range(12)]
+    large = replace(
+        shard("large", works.always_killed, 2, replace(needs, gpus=5)),
+        over_nodes=partial(works.with_placement_group, tmp_path, 5),
+    )
+    found: Counter[str] = Counter()
+
+    def count(result: Found) -> None:
+        found[result[0]] += 1
+
+    assert RayCluster(ray, lines.append, patience_s=60.0).run([*small, large], count) == []
+    assert found == Counter(cell for each in [*small, large] for cell in each.cells)
+    waited = [float(line) for line in (tmp_path / "waited").read_text().splitlines()]
+    assert len(waited) == 2
+    assert max(waited) < 5
+
+
+def test_gpus_that_all_nodes_together_do_not_have_are_refused(ray: Any) -> None:
+    needs = Needs(cpus=0.1, memory_gib=0.1, gpus=7)
+    large = replace(shard("large", works.quick, 1, needs), over_nodes=works.quick)
+    (error,) = RayCluster(ray, lambda _: None).run([large], lambda _: None)
+    assert isinstance(error, ClusterError)
+    assert "7 GPUs" in error.message

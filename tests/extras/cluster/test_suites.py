@@ -1,0 +1,84 @@
+"""The suites on three nodes come to what they come to on one machine, case by case."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.extras.cluster.command import completed
+from tests.extras.cluster.conftest import Begin
+from tests.extras.cluster.leftovers import orphaned_blocks, servers, wait_for
+from vllm_harness.extras.cluster.places import placed_in
+from vllm_harness.runs.report.run import read_run
+
+COMMAND = ("run", "--model", "qwen3", "--lane", "scripted")
+SELECTED = ("--", "-k", "test_responses_basics or test_responses_reasoning")
+
+
+def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return completed(*COMMAND, "--vllm", "0.32.0", "--report", str(folder), *options, *SELECTED)
+
+
+def test_an_interrupt_leaves_no_server(begin: Begin, nodes: Any, tmp_path: Path) -> None:
+    before, folder = orphaned_blocks(), tmp_path / "run"
+    options = ("--vllm", "0.32.0", "--report", str(folder), "--ray", nodes.address)
+    command = begin(*COMMAND, *options, *SELECTED)
+    wait_for(servers)
+    command.send_signal(signal.SIGINT)
+    said, _ = command.communicate(timeout=120)
+    assert command.returncode not in (0, 1), said
+    wait_for(lambda: not servers() and not suites())
+    assert orphaned_blocks() <= before
+
+
+def suites() -> list[int]:
+    """The processes of suites that run on the nodes."""
+    return [
+        each.pid
+        for each in psutil.process_iter(["cmdline"])
+        if "--vllm-report=" in " ".join(each.info["cmdline"] or ())
+        and "vllm-harness-suite-" in " ".join(each.info["cmdline"] or ())
+    ]
+
+
+def cases_of(folder: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
+    """What became of each case, without what no two runs share."""
+    return {
+        (case.target, case.id): (
+            case.group,
+            case.outcome,
+            sorted(case.defects),
+            sorted({each.code for each in case.findings}),
+            case.attempts,
+        )
+        for case in read_run(folder).cases
+    }
+
+
+def test_the_cases_are_those_of_one_machine(nodes: Any, tmp_path: Path) -> None:
+    one = run(tmp_path / "here", "--at-once", "0")
+    several = run(tmp_path / "there", "--ray", nodes.address)
+    assert several.returncode == one.returncode == 0, several.stdout + several.stderr + one.stdout
+    here = cases_of(tmp_path / "here")
+    assert len(here) > 20
+    assert cases_of(tmp_path / "there") == here
+    assert all(case.node for case in read_run(tmp_path / "there").cases)
+
+
+def test_what_has_finished_does_not_run_again(nodes: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert run(folder, "--ray", nodes.address).returncode == 0
+    before = cases_of(folder)
+    places = folder / "places.jsonl"
+    *_, last = places.read_text().splitlines(keepends=True)
+    places.write_text(places.read_text().removesuffix(last))
+    resumed = completed("run", "--resume", str(folder), "--ray", nodes.address)
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert "suites: 1 to do" in resumed.stderr
+    assert cases_of(folder) == before
+    cells = [placed.cell for placed in placed_in(folder)]
+    assert len(cells) == len(set(cells)) == 4

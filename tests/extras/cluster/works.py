@@ -1,0 +1,132 @@
+"""Work that shards of the tests do on the nodes: real processes and files, and no vLLM."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from vllm_harness.machine.shard import Needs, Preparation, Shard, Work
+
+Found = tuple[str, int]
+"""A cell, and the process that ran it."""
+
+
+SMALL = Needs(1, 1)
+
+
+def shard(
+    name: str,
+    work: Work[Found],
+    cells: int = 3,
+    needs: Needs = SMALL,
+    preparation: Preparation | None = None,
+) -> Shard[Found]:
+    """A shard whose cells are numbered."""
+    return Shard(name, tuple(f"{name}.{number}" for number in range(cells)), work, needs, preparation)
+
+
+def quick(cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
+    """Each cell at once."""
+    for cell in cells:
+        yield cell, (cell, os.getpid())
+
+
+def slow(folder: Path, seconds: float, cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
+    """Each cell takes its time, and notes when it began and ended; an end is noted however it comes."""
+    for cell in cells:
+        began = time.time()
+        try:
+            time.sleep(seconds)
+        finally:
+            with (folder / "intervals").open("a") as file:
+                file.write(f"{cell} {began} {time.time()}\n")
+        yield cell, (cell, os.getpid())
+
+
+def with_placement_group(folder: Path, gpus: int, cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
+    """Each cell makes a placement group of so many GPUs, and notes how long it waited for them."""
+    from ray.util import placement_group, remove_placement_group
+
+    for cell in cells:
+        began = time.monotonic()
+        group = placement_group([{"GPU": 1}] * gpus, strategy="PACK")
+        try:
+            assert group.wait(timeout_seconds=50)
+            with (folder / "waited").open("a") as file:
+                file.write(f"{time.monotonic() - began}\n")
+            time.sleep(1)
+        finally:
+            remove_placement_group(group)
+        yield cell, (cell, os.getpid())
+
+
+def with_a_child(folder: Path, cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
+    """The first cell is quick; the second one waits for a process of its own, which ends with it."""
+    yield cells[0], (cells[0], os.getpid())
+    process = subprocess.Popen(["sleep", "600"])
+    (folder / f"child-{process.pid}").touch()
+    try:
+        process.wait()
+    finally:
+        process.kill()
+        process.wait()
+        (folder / f"ended-{process.pid}").touch()
+
+
+def once(folder: Path, fault: Callable[[], None], cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
+    """The second cell meets a fault, but only the first time that it is begun anywhere."""
+    for cell in cells:
+        if cell.endswith(".1") and _first(folder / f"{cell}.begun"):
+            fault()
+        yield cell, (cell, os.getpid())
+
+
+def _first(mark: Path) -> bool:
+    try:
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def killed() -> None:
+    """The worker is killed with -9."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def hangs() -> None:
+    """Nothing happens any more."""
+    time.sleep(3600)
+
+
+def disk_full() -> None:
+    """As a full disk answers."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def always_killed(cells: Sequence[str]) -> Iterator[tuple[str, Found]]:
+    """No cell ever finishes."""
+    killed()
+    yield from quick(cells)
+
+
+def prepared(folder: Path, fails_first: bool, say: Callable[[str], None]) -> None:
+    """A preparation that notes each time that it is made; the first one finds the disk full."""
+    say("making it")
+    first = _first(folder / "first")
+    with (folder / "made").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    if first and fails_first:
+        disk_full()
+
+
+def preparation(folder: Path, *, fails_first: bool = False) -> Preparation:
+    """See `prepared`."""
+    return Preparation("something", partial(prepared, folder, fails_first))

@@ -1,0 +1,80 @@
+"""Defects of what an answer costs, on a real vLLM: reproduced, and shown by their scripts without us."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.registry import load_defects
+from vllm_harness.defects.repro.alone import alone
+from vllm_harness.defects.repro.run import cost_of, jobs_of, run_job
+from vllm_harness.defects.repro.verdict import Reproduction
+from vllm_harness.environments import resolve
+from vllm_harness.environments.spec import Environment
+from vllm_harness.regression.engines.answer import Answer, CostPoint, Curve
+from vllm_harness.server.leases.ports import lease_port
+from vllm_harness.server.progress import NoProgress
+
+pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(600)]
+
+VLLM = "0.32.0"
+IN_PROCESS, ON_A_SERVER = "hermes-reads-all-calls-anew", "messages-counts-reasoning-anew"
+
+
+def test_a_cost_is_reproduced_and_its_script_shows_it(tmp_path: Path) -> None:
+    defect, environment = load_defects()[IN_PROCESS], resolve(VLLM)
+    (job,) = jobs_of([defect])
+    ((_, outcome),) = run_job(job, environment, progress=NoProgress())
+    assert outcome.verdict == "reproduced"
+    printed = printed_by(defect, outcome, environment, tmp_path)
+    rows = re.findall(r"^ +([\d,]+) +(\d+\.\d{4}) +(\d+\.\d)?(?: .*)?$", printed, re.MULTILINE)
+    assert len(rows) == 1 + len(curve_of(outcome).points)
+    assert min(float(times) for _, _, times in rows[-3:]) > 2.5, printed
+
+
+def test_the_script_of_a_cost_on_a_server_has_a_row_for_each_length(tmp_path: Path) -> None:
+    defect, environment = load_defects()[ON_A_SERVER], resolve(VLLM)
+    cost = cost_of(defect)
+    assert cost
+    points = tuple(
+        CostPoint(size=len(grown.text), cpu_s=0.1, longest_s=0.1) for grown in cost.case.input.grown[:3]
+    )
+    (delivery,) = cost.deliveries
+    answer = Answer(family=cost.family.name, delivery=delivery, curve=Curve(points=points))
+    shown = Reproduction("reproduced", delivery=delivery.code, answers=[answer.model_dump(mode="json")])
+    printed = printed_by(defect, shown, environment, tmp_path)
+    rows = re.findall(r"([\d,]+) tokens: +([\d.]+) s .*\(([\d,]+) events", printed)
+    assert [row[0] for row in rows] == [f"{point.size:,}" for point in points], printed
+    assert all(int(events.replace(",", "")) > 10 for _, _, events in rows), printed
+
+
+def curve_of(outcome: Reproduction) -> Curve:
+    """The curve that shows it."""
+    (curve,) = (Answer.model_validate(each).curve for each in outcome.answers)
+    assert curve
+    return curve
+
+
+def printed_by(defect: Defect, shown: Reproduction, environment: Environment, folder: Path) -> str:
+    """What a defect's script prints, run by vLLM's own Python."""
+    script = folder / "reproduce.py"
+    script.write_text(alone(defect, cost_of(defect), shown, environment.describe()).script)
+    port = lease_port()
+    try:
+        done = subprocess.run(
+            [environment.python, script],
+            env={**environment.environ(), "PORT": str(port.port)},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    finally:
+        port.release()
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

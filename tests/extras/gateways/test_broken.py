@@ -1,0 +1,138 @@
+"""A gateway that is broken on purpose is told by what it does wrong; one that is right is told nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.extras.gateways.broken import FAULTS, Fault, gateway
+from vllm_harness.cli.main import app
+from vllm_harness.endpoint import attach
+from vllm_harness.extras.gateways.cases import APIS, asked
+from vllm_harness.extras.gateways.check import Both, Side, check, scripts_of
+from vllm_harness.extras.gateways.findings import together
+from vllm_harness.terminal.status import quiet
+from vllm_harness.testing.session import Server
+
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3")]
+
+TOLD = {
+    "drops a delta": (["chat/text/streamed"], {"GW101"}),
+    "merges two calls": (["chat/parallel/streamed"], {"GW104", "GW123"}),
+    "holds the stream back": (["chat/long/streamed", "responses/long/streamed"], {"GW116"}),
+    "loses reasoning": (["chat/reasoning/streamed"], {"GW102"}),
+    "changes an id": (["responses/call/streamed"], {"GW123"}),
+    "drops [DONE]": (["chat/text/streamed"], {"GW118"}),
+    "answers 200 to an error": (["chat/unknown-model", "messages/wrong-value"], {"GW121"}),
+    "reorders events": (["responses/text/streamed"], {"GW115"}),
+    "renames a field": (["chat/text"], {"GW110"}),
+    "does not tell that the client left": (["chat/leaves/streamed"], {"GW126"}),
+    "tries again": (["responses/text"], {"GW127"}),
+    "ends the stream early": (["chat/text/streamed"], {"GW119"}),
+    "joins the deltas": (["chat/long/streamed"], {"GW117"}),
+    "loses the usage": (["chat/text", "messages/text"], {"GW107"}),
+    "loses a call": (["messages/parallel"], {"GW103"}),
+    "leaves a field of the request out": (["responses/text"], {"GW112", "GW128"}),
+    "adds events": (["messages/text/streamed"], {"GW114"}),
+}
+
+QUICK = ("drops a delta", "merges two calls", "drops [DONE]", "answers 200 to an error", "tries again")
+NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.vllm_slow) for name in FAULTS]
+
+
+def both_ways(server: Server, address: str, only: Sequence[str], at_once: int = 0) -> Both:
+    """The cases of these names, to a scripted server and through the gateway at an address."""
+    scripts = scripts_of(server.endpoint, server.entry)
+    assert scripts is not None
+    cases = list(asked(APIS, server.entry.capabilities, only))
+    assert cases
+    direct = Side("direct", server.endpoint, server.model)
+    through = Side("gateway", attach(address), server.model)
+    try:
+        return asyncio.run(check(direct, through, cases, scripts, quiet, at_once=at_once))
+    finally:
+        scripts.close()
+
+
+def codes(both: Both) -> set[str]:
+    """The codes of gateways' rules among what counts."""
+    return {finding.code for _, finding in both.findings if finding.counts and finding.code.startswith("GW")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fault_is_told_by_its_rule(name: str, vllm_server: Server) -> None:
+    only, expected = TOLD[name]
+    with gateway(vllm_server.endpoint.base_url, FAULTS[name]) as address:
+        both = both_ways(vllm_server, address, only)
+    assert codes(both) == expected, [str(finding) for _, finding in both.findings]
+
+
+def test_a_gateway_that_is_right_is_told_nothing(vllm_server: Server) -> None:
+    with gateway(vllm_server.endpoint.base_url, Fault()) as address:
+        both = both_ways(vllm_server, address, ["chat/loop*", "*/stored", "chat/choices"], at_once=6)
+    assert not both.findings, [str(finding) for _, finding in both.findings]
+
+
+@pytest.mark.vllm_slow
+def test_every_case_is_clean_through_a_gateway_that_is_right(vllm_server: Server) -> None:
+    with gateway(vllm_server.endpoint.base_url, Fault()) as address:
+        both = both_ways(vllm_server, address, [], at_once=32)
+    assert not both.findings, [str(finding) for _, finding in both.findings]
+    kept = {exchange.name for exchange in both.direct}
+    assert kept == {exchange.name for exchange in both.gateway}
+
+
+def test_the_command_says_what_differs_and_keeps_both(vllm_server: Server, tmp_path: Path) -> None:
+    """By its exit code and its JSON; the recordings compare as the run did."""
+    direct = vllm_server.endpoint.base_url
+    with gateway(direct, FAULTS["drops [DONE]"]) as address:
+        words = ["check", address, "--server-url", direct, "--model", vllm_server.entry.name]
+        words += ["--only", "chat/text*", "--at-once", "0", "--into", str(tmp_path / "run")]
+        broken = CliRunner().invoke(app, ["gateway", *words])
+    assert broken.exit_code == 1
+    assert "GW118" in broken.stdout
+    assert "1 errors and warnings" in broken.stdout
+    sides = [str(tmp_path / "run" / side) for side in ("direct", "gateway")]
+    assert "data: [DONE]" in (tmp_path / "run" / "direct" / "chat-text-streamed.sse").read_text()
+    assert "data: [DONE]" not in (tmp_path / "run" / "gateway" / "chat-text-streamed.sse").read_text()
+    compared = CliRunner().invoke(app, ["gateway", "compare", *sides])
+    assert compared.exit_code == 1
+    assert "GW118" in compared.stdout
+    same = CliRunner().invoke(app, ["gateway", "compare", sides[0], sides[0], "--json"])
+    assert same.exit_code == 0
+    assert '"differences": []' in same.stdout
+
+
+@pytest.mark.vllm_slow
+def test_a_check_that_is_ended_keeps_what_came(vllm_server: Server, tmp_path: Path) -> None:
+    """SIGTERM in the fourth case; the three before it compare as in a whole run."""
+    direct, run = vllm_server.endpoint.base_url, tmp_path / "run"
+    command = [sys.executable, "-m", "vllm_harness.cli.main", "gateway", "check"]
+    with gateway(direct, FAULTS["drops [DONE]"]) as address:
+        words = [address, "--server-url", direct, "--model", vllm_server.entry.name, "--into", str(run)]
+        with subprocess.Popen([*command, *words], stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr
+            next(line for line in process.stderr if line.startswith("4 of"))
+            process.send_signal(signal.SIGTERM)
+            told = process.stderr.read()
+        assert process.returncode not in (0, 2)
+    sides = [str(run / side) for side in ("direct", "gateway")]
+    assert " ".join(sides) in told
+    compared = CliRunner().invoke(app, ["gateway", "compare", *sides])
+    assert compared.exit_code == 1
+    assert "GW118" in compared.stdout
+
+
+@pytest.mark.vllm_slow
+def test_findings_of_one_kind_are_one(vllm_server: Server) -> None:
+    with gateway(vllm_server.endpoint.base_url, FAULTS["drops [DONE]"]) as address:
+        both = both_ways(vllm_server, address, ["chat/text/*", "chat/call/*"])
+    (difference,) = together(both.findings)
+    assert difference.names == ("chat/text/streamed", "chat/call/streamed")

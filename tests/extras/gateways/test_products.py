@@ -1,0 +1,81 @@
+"""What is known of three gateways is found in them, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.clients.environments import NotToBeHadError
+from tests.extras.gateways.products import products, pytest_on, running
+from vllm_harness.cli.main import app
+from vllm_harness.defects.registry import load_defects
+from vllm_harness.testing.session import Server
+from vllm_harness.testing.skips import skip
+
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_model("qwen3"), pytest.mark.vllm_slow]
+PRODUCTS = products()
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_what_is_known_is_found_and_nothing_else(
+    name: str, vllm_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    product, direct = PRODUCTS[name], vllm_server.endpoint.base_url
+    try:
+        with running(product, direct, tmp_path) as gateway:
+            monkeypatch.setenv("GATEWAY_KEY", gateway.key)
+            words = ["check", gateway.url, "--server-url", direct, "--model", vllm_server.entry.name]
+            words += [word for header in gateway.headers for word in ("--header", header)]
+            words += ["--api-key-env", "GATEWAY_KEY", "--product", product.product, "--json"]
+            words += ["--into", str(tmp_path / "run")]
+            result = CliRunner().invoke(app, ["gateway", *words])
+    except NotToBeHadError as error:
+        skip("client-missing", str(error))
+    found = json.loads(result.stdout)["differences"]
+    unknown = [each for each in found if each["severity"] != "info" and not each["known"]]
+    assert not unknown, json.dumps(unknown, indent=1)
+    entries = {defect.id for defect in load_defects().values() if defect.product == name}
+    assert {each["known"] for each in found} - {""} == entries
+
+
+SUITE = '''
+"""What the plugin's checks find over each API."""
+
+
+def test_chat(vllm_server, openai_client, script, check_stream):
+    script("The capital of France is Paris.")
+    asked = {"model": vllm_server.model, "messages": [{"role": "user", "content": "What is it?"}]}
+    usage = {"include_usage": True}
+    check_stream(openai_client.chat.completions.create(**asked, stream=True, stream_options=usage))
+
+
+def test_responses(vllm_server, openai_client, script, check_stream, check_body, check_same):
+    script("The capital of France is Paris.", times=2)
+    asked = {"model": vllm_server.model, "input": "What is it?"}
+    events = list(openai_client.responses.create(**asked, stream=True))
+    body = openai_client.responses.create(**asked)
+    check_stream(events)
+    check_body(body)
+    check_same(events, body)
+    assert body.output_text.strip() == "The capital of France is Paris."
+'''
+
+
+@pytest.mark.timeout(900)
+def test_findings_behind_a_gateway_are_known_by_its_name(vllm_server: Server, tmp_path: Path) -> None:
+    (tmp_path / "test_suite.py").write_text(SUITE)
+    direct = vllm_server.endpoint.base_url
+    books = (f"--vllm-books-url={direct}", f"--vllm-model={vllm_server.entry.name}")
+    try:
+        with running(PRODUCTS["litellm"], direct, tmp_path) as gateway:
+            unnamed = pytest_on(tmp_path, gateway, *books)
+            named = pytest_on(tmp_path, gateway, *books, f"--vllm-gateway={PRODUCTS['litellm'].product}")
+    except NotToBeHadError as error:
+        skip("client-missing", str(error))
+    assert "2 failed in" in unnamed, unnamed
+    assert "2 passed in" in named, named
+    assert "known deviations of litellm were seen" in named

@@ -1,0 +1,230 @@
+"""Load that checks, on a real server: nothing lost or mixed, cancelled streams end, missing calls count."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.own_server import OwnServer
+from vllm_harness.defects.entry import Defect
+from vllm_harness.extras.load.driving import Load
+from vllm_harness.extras.load.health import drift
+from vllm_harness.extras.load.keeping import Keeper
+from vllm_harness.extras.load.plan import Plan
+from vllm_harness.runs.folder import RunWriter
+from vllm_harness.runs.reading import ended, records
+from vllm_harness.runs.records import Case, Exchange, Header, Kind, Outcome
+from vllm_harness.scenarios.conversation import Served
+from vllm_harness.scenarios.format import Scenario
+from vllm_harness.scenarios.reading import find_scenario, read_scenario
+from vllm_harness.scenarios.running import transports_of
+from vllm_harness.testing.session import Server
+
+pytestmark = [pytest.mark.vllm_scripted, pytest.mark.vllm_needs("tools")]
+TOOL = {"parameters": {"type": "object", "properties": {}}, "outputs": [{"output": "21 degrees"}]}
+WITHOUT_KERNEL_CACHE = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "8"}
+"""On CPU oneDNN keeps the kernels of 1,024 shapes of a batch: 300 MiB until they have come."""
+CALL: dict[str, Any] = {"calls": [{"name": "get_weather"}]}
+SHORT = {
+    "scenario": 1,
+    "tools": {"get_weather": TOOL},
+    "turns": [
+        {"name": "ask", "user": "Weather?", "expect": CALL, "say": CALL},
+        {"name": "answer", "expect": {"calls": []}, "say": "It is mild today, and it will be so tomorrow."},
+    ],
+}
+WITHOUT_CALL = {
+    **SHORT,
+    "turns": [
+        {"name": "ask", "user": "Weather?", "expect": CALL, "say": "I do not know."},
+        {"name": "more", "user": "And tomorrow?", "say": "Who knows."},
+    ],
+}
+
+
+NAMED: dict[str, Any] = {
+    "scenario": 1,
+    "turns": [
+        {
+            "name": "words",
+            "user": "Hi",
+            "expect": {"text": {"contains": "Bye."}},
+            "say": "Hello.",
+            "known": [{"defect": "acme-1", "over": ["chat-stream"]}],
+        },
+        {
+            "name": "refused",
+            "after": "start",
+            "user": [{"text": "What is this?"}, {"image": "data:image/png;base64,%%%"}],
+            "say": "never said",
+            "known": [{"defect": "acme-2", "over": ["chat-stream"]}],
+        },
+    ],
+}
+"""A model that takes no images refuses one."""
+ACME = {
+    id: Defect.model_validate({"id": id, "title": "It is wrong", "class": "defect", "pattern": pattern})
+    for id, pattern in {"acme-1": "turn words: text", "acme-2": "turn refused: status: .*HTTP 400"}.items()
+}
+
+
+def run(server: Server, scenario: Scenario, folder: Path, **more: Any) -> Load:
+    """A load that has ended."""
+    served, defects = Served.by(server), more.pop("defects", None)
+    transports = transports_of(more.pop("transports", ()), (True,))
+    with RunWriter.begin(folder, Header(kind=Kind.LOAD, started=0.0)) as writer:
+        plan = Plan(transports, **more)
+        keeper, pid = Keeper(writer, server.model, 0.0), getattr(server, "pid", None)
+        load = Load(scenario, served, plan, keeper, pid, defects)
+        asyncio.run(load.run())
+    return load
+
+
+@pytest.mark.vllm_needs("store")
+def test_conversations_at_once_keep_their_words(vllm_server: Server, tmp_path: Path) -> None:
+    load = run(vllm_server, Scenario.model_validate(SHORT), tmp_path / "run", concurrency=8, requests=32)
+    total = load.total
+    assert (total.requests, load.begun, total.mixed, load.running) == (32, 16, 0, 0)
+    assert total.calls + total.missing == 16
+    assert not total.errors + total.findings
+    assert {name: tally.requests for name, tally in load.by_transport.items()} == dict.fromkeys(
+        ("responses", "responses-history", "chat", "messages"), 8
+    )
+    cases = [record for _, record in records(tmp_path / "run") if isinstance(record, Case)]
+    assert len({case.id for case in cases if "between" not in case.id}) == 32
+
+
+def test_streams_that_the_client_leaves_end_on_the_server(vllm_server: Server, tmp_path: Path) -> None:
+    load = run(
+        vllm_server,
+        Scenario.model_validate(SHORT),
+        tmp_path / "run",
+        concurrency=8,
+        requests=32,
+        cancel=0.6,
+        transports=["chat"],
+    )
+    assert load.total.left >= 4
+    assert load.total.left_out >= 1
+    assert load.running == 0
+    assert not load.total.findings
+
+
+def test_a_missing_call_is_counted_and_ends_what_it_should(vllm_server: Server, tmp_path: Path) -> None:
+    found = {}
+    for behaviour in ("error_stop", "ignore_stop", "ignore_continue"):
+        scenario = Scenario.model_validate(WITHOUT_CALL)
+        load = run(
+            vllm_server,
+            scenario,
+            tmp_path / behaviour,
+            requests=2,
+            transports=["chat"],
+            missing_tool_call=behaviour,
+        )
+        total = load.total
+        found[behaviour] = (total.missing, total.passed, total.left_out, load.wrong)
+    assert found == {
+        "error_stop": (1, 0, 1, True),
+        "ignore_stop": (1, 1, 1, False),
+        "ignore_continue": (1, 2, 0, False),
+    }
+    kept = [each for _, each in records(tmp_path / "error_stop") if isinstance(each, Exchange)]
+    assert [each.case for each in kept] == ["0/ask"]
+
+
+@pytest.mark.vllm_standard  # gpt-oss leaves out what it cannot read (harmony-drops-parts-without-text)
+def test_a_defect_that_a_turn_names_is_counted_apart(vllm_server: Server, tmp_path: Path) -> None:
+    """An answer of other words, and a refusal, as the entries say; over the other transport they count."""
+    load = run(
+        vllm_server,
+        Scenario.model_validate(NAMED),
+        tmp_path / "run",
+        concurrency=2,
+        requests=8,
+        transports=["chat", "messages"],
+        defects=ACME,
+    )
+    chat, messages = load.by_transport["chat"], load.by_transport["messages"]
+    assert (chat.known["acme-1"], chat.known["acme-2"], chat.passed) == (2, 2, 4)
+    assert not chat.wrong
+    assert messages.mismatches == {"text[*]": 2, "status": 2}
+    assert messages.errors == {"HTTP 400": 2}
+    assert (messages.passed, load.wrong) == (0, True)
+    cases = [each for _, each in records(tmp_path / "run") if isinstance(each, Case)]
+    of_chat = {each.outcome for each in cases if each.group == "chat"}
+    assert of_chat == {Outcome.KNOWN}
+    assert {id for each in cases if each.group == "chat" for id in each.defects} >= {"acme-1", "acme-2"}
+
+
+def test_a_defect_that_no_longer_shows_fails_the_load(vllm_server: Server, tmp_path: Path) -> None:
+    right = {**NAMED["turns"][0], "expect": {"text": {"contains": "Hello."}}}
+    load = run(
+        vllm_server,
+        Scenario.model_validate({**NAMED, "turns": [right]}),
+        tmp_path / "run",
+        requests=2,
+        transports=["chat"],
+        defects=ACME,
+    )
+    assert load.total.findings == {"KD101 $": 2}
+    assert load.wrong
+
+
+@pytest.mark.vllm_slow
+def test_an_interrupt_keeps_what_came(vllm_server: Server, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [
+        *(sys.executable, "-m", "vllm_harness.cli.main", "load", "etl-three-turns"),
+        *("--model", vllm_server.entry.name, "--server-url", vllm_server.url_for("")),
+        *("--duration", "300", "--concurrency", "2", "--transport", "chat", "--out", str(out)),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while not (out / "records.jsonl").exists() or '"case"' not in (out / "records.jsonl").read_text():
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert f"records {out}" in said
+    end = ended(out)
+    assert end is not None
+    assert end.stopped == "SIGTERM"
+    assert json.loads((out / "summary.json").read_text())["total"]["requests"] >= 1
+
+
+@pytest.mark.vllm_slow
+@pytest.mark.timeout(7200)
+@pytest.mark.vllm_servers(1)
+def test_a_soak_loses_nothing_and_both_sides_are_steady(own_server: OwnServer, tmp_path: Path) -> None:
+    """`VLLM_HARNESS_SOAK` sets how many turns; without the server's state, which vLLM keeps for good.
+
+    Batches of 8 at most: of 32 the logits take 25 MiB (32 * 201,088 * 4 bytes), some of which come and go.
+    """
+    load = run(
+        own_server(["--max-num-seqs", "8"], env=WITHOUT_KERNEL_CACHE),
+        read_scenario(find_scenario("etl-three-turns")),
+        tmp_path / "run",
+        concurrency=32,
+        requests=int(os.environ.get("VLLM_HARNESS_SOAK", "600")),
+        cancel=0.1,
+        transports=["chat", "messages"],
+    )
+    total = load.total
+    assert total.left
+    assert (total.mixed, load.running) == (0, 0)
+    assert not total.errors + total.findings
+    for whose, memory_mib, handles in (("client", 8, 8), ("server", 16, 32), ("engine", 16, 8)):
+        found = drift(load.samples[whose])
+        assert found is not None
+        assert found.memory_mib[1] - found.memory_mib[0] <= memory_mib, whose
+        assert found.handles[1] - found.handles[0] <= handles, whose

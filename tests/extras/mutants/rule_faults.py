@@ -1,0 +1,110 @@
+"""The table of faults that show the validator's rules on real servers: tests/cases/rule_faults.yaml."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from pydantic import model_validator
+
+from tests.case_files import FOLDER
+from tests.regression.asks import Ask
+from vllm_harness.extras.mutants.mutant import HandMutant, changed_text, load_by_hand
+from vllm_harness.files.located_yaml import read_yaml
+from vllm_harness.files.strict import StrictModel
+from vllm_harness.protocol.rules import RULES
+
+
+class Fault(StrictModel):
+    """A fault in vLLM's serving code, and what the validator says of it.
+
+    Attributes:
+        id: of a mutant made by hand, unless the table itself has `file`, `what`, `old` and `new`.
+        fires: name of what is asked -> codes of the rules that this fault breaks there; none of a change that
+            breaks no rule by itself, such as one by which a server refuses, and which others then break.
+        file, what, old, new: as a mutant made by hand has them.
+    """
+
+    id: str
+    fires: Mapping[str, tuple[str, ...]] = {}
+    file: str | None = None
+    what: str | None = None
+    old: str | None = None
+    new: str | None = None
+
+    @property
+    def mutant(self) -> HandMutant:
+        """The change. Raises KeyError where no mutant has the id."""
+        if self.file is None:
+            return _by_hand()[self.id]
+        return HandMutant.model_validate(self.model_dump(exclude={"fires"}))
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Fault:
+        assert self.mutant
+        for name, codes in self.fires.items():
+            assert Ask.named(name)
+            assert set(codes) <= set(RULES), f"{name}: no such rule"
+        return self
+
+
+class RuleFaults(StrictModel):
+    """The table.
+
+    Attributes:
+        elsewhere: band of rules -> why no fault of a server can show it here.
+        servers: name of a server -> the faults that it has, all at once.
+    """
+
+    elsewhere: Mapping[str, str]
+    servers: Mapping[str, tuple[Fault, ...]]
+
+
+@cache
+def load_faults() -> RuleFaults:
+    """The whole table."""
+    return RuleFaults.model_validate(read_yaml(FOLDER / "rule_faults.yaml").data)
+
+
+def band_of(code: str) -> str:
+    """The band of a rule: its area and the first digit."""
+    return code[:3]
+
+
+def fired(faults: Sequence[Fault]) -> dict[str, list[str]]:
+    """What is asked -> all codes that faults on one server bring about."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for fault in faults:
+        for ask, codes in fault.fires.items():
+            found[ask].update(codes)
+    return {ask: sorted(codes) for ask, codes in found.items()}
+
+
+def asked_model(faults: Sequence[Fault]) -> str:
+    """The model entry that faults on one server are asked of."""
+    (model,) = {Ask.named(ask).model for ask in fired(faults)}
+    return model
+
+
+def sound(faults: Sequence[Fault]) -> list[Fault]:
+    """The changes that break no rule by themselves."""
+    return [fault for fault in faults if not fault.fires]
+
+
+def changed_files(faults: Sequence[Fault], package: Path) -> dict[str, str]:
+    """Each file that has faults, with all of them. Raises AssertionError where one does not fit."""
+    texts: dict[str, str] = {}
+    for mutant in (fault.mutant for fault in faults):
+        before = texts.get(mutant.file) or (package / mutant.file).read_text()
+        after = changed_text(mutant, before)
+        assert after is not None, f"{mutant.id} does not fit {mutant.file}"
+        assert after.count("\n") == before.count("\n"), f"{mutant.id} moves the functions of {mutant.file}"
+        texts[mutant.file] = after
+    return texts
+
+
+@cache
+def _by_hand() -> dict[str, HandMutant]:
+    return {mutant.id: mutant for mutant in load_by_hand()}

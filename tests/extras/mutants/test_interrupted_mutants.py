@@ -1,0 +1,120 @@
+"""Mutants that are interrupted while they are judged: the command ends at once, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+
+from vllm_harness.environments import Environment
+from vllm_harness.regression.changed.coverage import TestLines, kept_lines
+from vllm_harness.server import blocks
+from vllm_harness.server.records import running
+
+pytestmark = pytest.mark.timeout(300)
+
+MUTANT = "responses-last-item-not-closed"
+SERVING = "entrypoints/openai/responses/serving.py"
+TEST = "tests/behaviours/test_responses_basics.py::test_plain_answer[scripted-qwen3]"
+PARSER = "tool_parsers/hermes_tool_parser.py"
+SOON_S = 30.0
+"""Far less than what runs would take on a busy machine, and enough for vLLM's own end there."""
+
+
+@pytest.fixture
+def variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A state and a folder for temporary files of its own, for this process and the command."""
+    for name, value in {"VLLM_HARNESS_STATE": "state", "TMPDIR": "t", "VLLM_HARNESS_LINGER_S": "0"}.items():
+        monkeypatch.setenv(name, value if value == "0" else str(tmp_path / value))
+    (tmp_path / "t").mkdir()
+    return dict(os.environ)
+
+
+def wait_for(look: Callable[[], object], command: subprocess.Popen[str]) -> None:
+    while not look():
+        assert command.poll() is None, command.communicate()[1]
+        time.sleep(0.05)
+
+
+def folders(variables: Mapping[str, str]) -> list[str]:
+    """The temporary folders; uv, which is no part of this, leaves locks beside them."""
+    return [path.name for path in Path(variables["TMPDIR"]).iterdir() if path.is_dir()]
+
+
+def begun(arguments: list[str], variables: Mapping[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "vllm_harness.cli.main", *arguments],
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def processes_with(variables: Mapping[str, str]) -> Iterator[psutil.Process]:
+    """Those that have this folder for temporary files, and run."""
+    for process in psutil.process_iter():
+        try:
+            theirs = process.environ().get("VLLM_HARNESS_STATE")
+            runs = process.status() != psutil.STATUS_ZOMBIE and process.pid != os.getpid()
+            if theirs == variables["VLLM_HARNESS_STATE"] and runs:
+                yield process
+        except psutil.Error:
+            continue
+
+
+def ended(command: subprocess.Popen[str], sent: signal.Signals) -> str:
+    """What the command says once it is sent a signal, upon which it ends soon."""
+    started = time.monotonic()
+    command.send_signal(sent)
+    _, said = command.communicate(timeout=SOON_S)
+    assert command.returncode == 130, said
+    assert time.monotonic() - started < SOON_S
+    return said
+
+
+@pytest.mark.vllm_slow
+def test_mutants_end_at_once(release: Environment, variables: dict[str, str], tmp_path: Path) -> None:
+    lines = kept_lines(release)
+    lines.parent.mkdir(parents=True)
+    about = {"test": TEST, "target": "scripted-qwen3", "outcome": "passed", "seconds": 1}
+    ran = TestLines.model_validate({**about, "lines": {SERVING: "1-9999"}})
+    lines.write_text(f"{ran.model_dump_json()}\n")
+    kept = tmp_path / "fates.jsonl"
+    command = begun(["mutants", "--only", MUTANT, "--jobs", "1", "--keep", str(kept)], variables)
+    wait_for(running, command)
+    (server,) = running()
+    said = ended(command, signal.SIGINT)
+    assert f"kept: {kept}; the same command goes on" in said
+    assert kept.read_text() == ""
+    assert (running(), blocks.of_server(server.server_id)) == ([], set())
+    assert folders(variables) == []
+    wait_for_none(variables)
+
+
+@pytest.mark.vllm_slow
+@pytest.mark.usefixtures("release")
+def test_mutants_of_a_parser_end_at_once(variables: dict[str, str], tmp_path: Path) -> None:
+    kept = tmp_path / "fates.jsonl"
+    of_a_few = ["--parsers", "hermes", "--cases", "canonical", "--sample", "50", "--jobs", "1"]
+    command = begun(["regression", "mutants", PARSER, *of_a_few, "--keep", str(kept)], variables)
+    wait_for(lambda: kept.exists() and folders(variables), command)
+    said = ended(command, signal.SIGTERM)
+    assert f"kept: {kept}; with --again {kept}" in said
+    assert folders(variables) == []
+    wait_for_none(variables)
+
+
+def wait_for_none(variables: Mapping[str, str]) -> None:
+    """The fork server ends once nobody holds it."""
+    deadline = time.monotonic() + SOON_S
+    while left := [process.cmdline() for process in processes_with(variables)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)

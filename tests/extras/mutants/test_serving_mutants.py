@@ -1,0 +1,118 @@
+"""Mutants of vLLM's serving code: that each fits the release, and that servers really run them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.regression.conftest import VLLM
+from vllm_harness.extras.mutants.importers import all_importers, direct_importers, importers_of
+from vllm_harness.extras.mutants.judge import Judge, MutantFate, Trial
+from vllm_harness.extras.mutants.measure import measure, texts_of
+from vllm_harness.extras.mutants.mutant import HandMutant, ServingMutant, applied, load_by_hand
+from vllm_harness.extras.mutants.parsers.mutants import module_of
+from vllm_harness.extras.mutants.suites import Suites
+from vllm_harness.regression.changed.coverage import Coverage, TestLines
+from vllm_harness.terminal.status import quiet
+
+SERVING = "entrypoints/openai/responses/serving.py"
+TESTS = ("tests/behaviours/test_responses_basics.py",)
+
+
+def test_each_mutant_fits_the_release_once(package: Path) -> None:
+    found = {mutant.id: applied(mutant, package) for mutant in load_by_hand()}
+    assert [id_ for id_, mutant in found.items() if mutant is None] == []
+    codes = [mutant.code for mutant in found.values() if mutant]
+    assert len(set(codes)) == len(codes)
+
+
+def test_texts_of_tests_are_their_code_and_case() -> None:
+    texts = texts_of(Suites(VLLM, ("qwen3",), ("tests/behaviours/test_sampling.py",)))
+    told = "tests/behaviours/test_sampling.py::test_engine_is_told[scripted-qwen3-responses-body]"
+    assert "def test_engine_is_told(" in texts[told]
+    assert "'min_p': 0.05" in texts[told]
+    assert "vocab_size" not in texts[told]  # the target is the same for all
+
+
+@pytest.fixture(scope="module")
+def coverage(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Coverage:
+    kept = tmp_path_factory.mktemp("lines") / "lines.jsonl"
+    found = measure(package, Suites(VLLM, ("qwen3",), TESTS), kept, quiet)
+    assert len(found) == len(kept.read_text().splitlines()) > 4
+    return found
+
+
+@pytest.mark.vllm_slow
+@pytest.mark.timeout(900)
+def test_lines_are_those_of_the_requests_of_each_test(package: Path, coverage: Coverage) -> None:
+    line = next(
+        number
+        for number, text in enumerate((package / SERVING).read_text().splitlines(), 1)
+        if "async def retrieve_responses" in text
+    )
+    retrieving = {test.function for test in coverage.running(SERVING, (line + 1, line + 30))}
+    assert f"{TESTS[0]}::test_store_and_retrieve" in retrieving
+    assert f"{TESTS[0]}::test_plain_answer" not in retrieving
+
+
+@pytest.mark.vllm_slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("old", "new", "fate"),
+    [
+        ("sequence_number = 0\n", "sequence_number =  0\n", "survived"),
+        ("Cannot cancel a synchronous response.", "No.", "unreached"),
+        ("        return response\n\n    def _topk", "        raise KeyError\n\n    def _topk", "killed"),
+        ("import asyncio\n", "import asyncio\nimport no_such_module\n", "killed"),
+    ],
+    ids=["unchanged", "not run", "broken", "not importable"],
+)
+def test_a_server_runs_the_mutant(
+    package: Path, coverage: Coverage, tmp_path: Path, old: str, new: str, fate: str
+) -> None:
+    importers = importers_of(package, tmp_path / "importers.json")
+    judge = Judge(Suites(VLLM, ("qwen3",), TESTS), coverage, importers, most=2)
+    assert judge.one(_mutant(package, old, new)).fate == fate
+
+
+CAUGHT = [mutant for mutant in load_by_hand() if mutant.caught_by]
+
+
+@pytest.mark.vllm_slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mutant", CAUGHT, ids=[mutant.id for mutant in CAUGHT])
+def test_the_named_test_kills_it(package: Path, mutant: HandMutant) -> None:
+    changed = applied(mutant, package)
+    assert changed is not None
+    fate = _tried(package, changed, [mutant])
+    assert (fate.fate, fate.by) == ("killed", mutant.caught_by), fate.why
+
+
+@pytest.mark.vllm_slow
+@pytest.mark.timeout(900)
+def test_the_named_tests_pass_without(package: Path) -> None:
+    unchanged = _mutant(package, "sequence_number = 0\n", "sequence_number =  0\n")
+    fate = _tried(package, unchanged, CAUGHT)
+    assert (fate.fate, fate.ran) == ("survived", len({mutant.caught_by for mutant in CAUGHT})), fate.why
+
+
+def _tried(package: Path, changed: ServingMutant, named: Sequence[HandMutant]) -> MutantFate:
+    """What the tests that are named make of a change."""
+    ids = dict.fromkeys(mutant.caught_by or "" for mutant in named)
+    tests = [TestLines(test=id_, target=_target(id_), outcome="passed", seconds=0, lines={}) for id_ in ids]
+    importers = all_importers(module_of(changed.file), direct_importers(package))
+    suites = Suites(VLLM, (), TESTS)
+    return Trial(changed, tuple(tests), len(tests), tuple(importers), suites).fate()
+
+
+def _target(test: str) -> str:
+    """The lane and model of a test's id, where parameters may follow them."""
+    return next(target for target in ("scripted-qwen3", "scripted-gpt-oss") if f"[{target}" in test)
+
+
+def _mutant(package: Path, old: str, new: str) -> ServingMutant:
+    found = applied(HandMutant(id="m", file=SERVING, old=old, new=new, what="it"), package)
+    assert found is not None
+    return found

@@ -1,0 +1,96 @@
+"""Deliberate defects in a tree of vLLM, each caught by vLLM's own tests as the harness runs them."""
+
+from __future__ import annotations
+
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.extras.upstream.test_upstream import upstream
+from vllm_harness.environments import upstream as distribution
+from vllm_harness.environments.installer import InstallError
+from vllm_harness.extras.upstream.release_tests import fetch
+from vllm_harness.files.locking import half_made, locked_for_making
+from vllm_harness.files.paths import cache_dir
+from vllm_harness.terminal.status import quiet
+
+RELEASE, KERNELS = "0.33.0", "0.32.0"
+PATCHES = Path(__file__).with_name("defects")
+PARTS = (f"vllm-{RELEASE}/vllm/", f"vllm-{RELEASE}/requirements/")
+
+
+@dataclass(frozen=True)
+class Caught:
+    """By which of vLLM's tests a defect is caught: a file, and pytest's `-k`."""
+
+    file: str
+    chosen: str
+
+
+RESPONSES = "tests/entrypoints/openai/responses"
+CHAT = "tests/entrypoints/openai/chat_completion"
+DEFECTS = {
+    "truncated-stream-ends-with-completed": Caught(
+        f"{RESPONSES}/test_serving_responses.py", "truncated_by_length"
+    ),
+    "responses-drop-reasoning": Caught(f"{RESPONSES}/test_simple.py", "test_reasoning_item"),
+    "no-usage-at-the-end-of-a-stream": Caught(f"{CHAT}/test_chat_completion.py", "final_usage_chunk"),
+    "streamed-call-ends-with-stop": Caught("tests/tool_use/test_tool_calls.py", "choice and hermes"),
+    "previous-response-is-ignored": Caught(f"{RESPONSES}/test_stateful.py", "test_previous_response_id"),
+    "streamed-call-has-no-id": Caught("tests/tool_use/test_tool_calls.py", "choice and hermes"),
+}
+pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(1800)]  # each makes a fork server of its own
+
+
+@pytest.fixture(scope="module")
+def tree() -> Iterator[Path]:
+    """vLLM's Python code as a working tree, in a place that stays, since its environment is made for that."""
+    folder = cache_dir() / "upstream" / f"tree-{RELEASE}"
+    try:
+        with locked_for_making(folder, quiet):
+            if not folder.exists():
+                with half_made(folder) as half, tarfile.open(distribution.source(RELEASE, quiet)) as tar:
+                    wanted = (each for each in tar if each.name.startswith(PARTS))
+                    tar.extractall(half, members=wanted, filter="data")
+                    (half / f"vllm-{RELEASE}").rename(folder)
+            yield folder
+    except InstallError as error:
+        pytest.skip(f"needs a package index with vLLM's source distribution: {error.message}")
+
+
+@contextmanager
+def patched(tree: Path, defect: str) -> Iterator[None]:
+    """Puts a defect into the tree, and takes it out again."""
+    command = ["git", "apply", str(PATCHES / f"{defect}.patch")]
+    subprocess.run(command, cwd=tree, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*command, "--reverse"], cwd=tree, check=True)
+
+
+def outcomes(tree: Path, caught: Caught) -> dict[str, str]:
+    """What becomes of the tests that catch a defect."""
+    options = ("-k", caught.chosen, f"--vllm-spec=tree:{tree}@{KERNELS}", "--vllm-device=cpu")
+    results = upstream(fetch(RELEASE), caught.file, *options)
+    found = results["files"][caught.file]["tests"]
+    return {test: result["outcome"] for test, result in found.items() if result["outcome"] != "skipped"}
+
+
+def test_every_patch_is_tried() -> None:
+    assert {path.stem for path in PATCHES.glob("*.patch")} == DEFECTS.keys()
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_defect_is_caught_and_its_absence_is_not(defect: str, tree: Path) -> None:
+    caught = DEFECTS[defect]
+    with patched(tree, defect):
+        assert "failed" in outcomes(tree, caught).values()
+    right = outcomes(tree, caught)
+    assert right
+    assert {*right.values()} == {"passed"}

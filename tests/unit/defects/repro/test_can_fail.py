@@ -1,0 +1,104 @@
+"""Each reproduction can come out otherwise: a right answer is `fixed`, an unrelated one neither."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.registry import load_defects
+from vllm_harness.defects.repro.parser_cases import ServedCase
+from vllm_harness.defects.repro.run import case_of, verdict_of
+from vllm_harness.regression.cases.case import Case
+from vllm_harness.regression.cases.delivery import Delivery
+from vllm_harness.regression.engines.answer import Answer, AnswerError, Call, ErrorCode
+from vllm_harness.scripted.meaning import ToolCall
+
+REFUSED: dict[str, Any] = {
+    "status": 400,
+    "headers": {"content-type": "application/json"},
+    "body": {"error": {"message": "No.", "type": "BadRequestError", "param": None, "code": 400}},
+}
+EMPTY: dict[str, Any] = {"status": 200, "headers": {}, "events": [], "stream": {}}
+BROKEN: dict[str, Any] = {"status": 500, "headers": {}, "text": "Internal Server Error"}
+DEFECTS = load_defects()
+
+
+@pytest.mark.parametrize("answer", [REFUSED, BROKEN, EMPTY, {"status": 0, "headers": {}, "broken": "gone"}])
+def test_an_answer_that_is_not_about_it_is_another_failure(answer: dict[str, Any]) -> None:
+    plans = {each.id: each.repro for each in DEFECTS.values() if each.repro}
+    verdicts = {each: verdict_of(each, plan, [answer] * len(plan.steps)) for each, plan in plans.items()}
+    assert {each: verdict for each, verdict in verdicts.items() if verdict != "other failure"} == {}
+
+
+def served() -> Iterator[tuple[Defect, ServedCase]]:
+    """The defects that a case of parser regression shows."""
+    for defect in DEFECTS.values():
+        if defect.failures and not defect.repro and (found := case_of(defect)):
+            yield defect, found
+
+
+SERVED = list(served())
+
+
+def shows_by_an_error(defect: Defect) -> bool:
+    """Whether an exception may be what shows it."""
+    return any(code.startswith("error") for each in defect.failures for code in each.mismatches)
+
+
+def test_a_right_answer_is_fixed() -> None:
+    verdicts = {
+        defect.id: found.verdict_of(
+            [right(case, delivery) for case in found.cases for delivery in found.deliveries]
+        ).verdict
+        for defect, found in SERVED
+    }
+    assert {each: verdict for each, verdict in verdicts.items() if verdict != "fixed"} == {}
+
+
+def test_a_refused_request_is_another_failure() -> None:
+    error = AnswerError(code="http_400", message="No.")
+    verdicts = {
+        defect.id: found.verdict_of(
+            [answer_of(case, each, error=error) for case in found.cases for each in found.deliveries]
+        ).verdict
+        for defect, found in SERVED
+        if not shows_by_an_error(defect)
+    }
+    assert {each: verdict for each, verdict in verdicts.items() if verdict != "other failure"} == {}
+
+
+def right(case: Case, delivery: Delivery) -> Answer:
+    """The answer that the case expects; without a meaning all that the model said, as text."""
+    meaning = case.expected.meaning
+    if case.expected.refused:
+        return answer_of(case, delivery, error=AnswerError(code=ErrorCode.GRAMMAR_REFUSED, message="No."))
+    if meaning is None:
+        return answer_of(case, delivery, content=case.input.text)
+    return answer_of(
+        case,
+        delivery,
+        reasoning=meaning.reasoning or None,
+        content=meaning.text or None,
+        calls=tuple(calls(meaning.calls, case.input.call_ids)),
+    )
+
+
+def calls(wanted: Iterable[ToolCall], ids: tuple[str, ...]) -> Iterator[Call]:
+    """The calls, each with the id that the text gives it, if it does."""
+    for number, call in enumerate(wanted):
+        made_up = f"call_{number}"
+        yield Call(
+            name=call.name,
+            arguments=call.arguments_json,
+            id=ids[number] if ids else made_up,
+            index=number,
+            chunks=99,
+        )
+
+
+def answer_of(case: Case, delivery: Delivery, **fields: Any) -> Answer:
+    """An answer to a case."""
+    return Answer(family="any", case=case.name, delivery=delivery, **fields)

@@ -1,0 +1,33 @@
+"""Verdicts of defects as records of a run folder."""
+
+from __future__ import annotations
+
+import pytest
+
+from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.repro.kept import case_of, target_of
+from vllm_harness.defects.repro.measured import Measured
+from vllm_harness.defects.repro.verdict import Verdict
+from vllm_harness.runs.records import Outcome
+
+DEFECT = Defect(id="vllm-1", title="It is wrong", kind="defect", versions="<0.30")
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict", "outcome"),
+    [
+        ("0.29.0", "reproduced", Outcome.KNOWN),
+        ("0.29.0", "fixed", Outcome.FINDING),
+        ("0.32.0", "fixed", Outcome.PASSED),
+        ("0.32.0", "reproduced", Outcome.FINDING),
+        ("0.32.0", "not applicable", Outcome.SKIPPED),
+        ("0.29.0", "other failure", Outcome.FINDING),
+    ],
+)
+def test_a_verdict_is_held_against_its_entry(version: str, verdict: Verdict, outcome: Outcome) -> None:
+    measured = Measured(id="vllm-1", vllm=version, version=version, verdict=verdict, why="because")
+    case = case_of(DEFECT, measured)
+    assert (case.outcome, case.target, case.group) == (outcome, target_of(measured).id, "defect")
+    assert case.defects == (("vllm-1",) if verdict == "reproduced" else ())
+    assert "because" in case.reason
+    assert bool(case.findings) == (outcome is Outcome.FINDING)

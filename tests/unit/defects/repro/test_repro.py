@@ -1,0 +1,124 @@
+"""Reproductions: an answer as a document, values of earlier answers, and what the conditions come to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.repro.answer import document
+from vllm_harness.defects.repro.references import filled
+from vllm_harness.defects.repro.run import checked, jobs_of, run_job, verdict_of
+from vllm_harness.environments.spec import Environment
+from vllm_harness.errors import UsageError
+from vllm_harness.server.progress import NoProgress
+
+
+def defect(expected: str, actual: str) -> Defect:
+    """A defect with these conditions."""
+    plan = {"model": "qwen3", "steps": [{"path": "/v1/responses"}], "expected": expected, "actual": actual}
+    return Defect.model_validate({"id": "vllm-1", "title": "Wrong", "class": "defect", "repro": plan})
+
+
+def verdict(of: Defect, answers: list[dict[str, Any]]) -> str:
+    """What the answers say."""
+    assert of.repro
+    return verdict_of(of.id, of.repro, answers)
+
+
+def sse(*events: dict[str, Any]) -> list[bytes]:
+    """A stream of chat chunks."""
+    return [*(f"data: {json.dumps(event)}\n\n".encode() for event in events), b"data: [DONE]\n\n"]
+
+
+def chunk(**delta: Any) -> dict[str, Any]:
+    """A chat chunk."""
+    choice = {"index": 0, "delta": delta, "finish_reason": None}
+    return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+
+
+def test_a_stream_is_its_events_and_what_they_add_up_to() -> None:
+    chunks = sse(chunk(role="assistant", content=""), chunk(content="It is"), chunk(content=" noon."))
+    answer = document(200, {"Content-Type": "text/event-stream; charset=utf-8"}, chunks)
+    assert answer["status"] == 200
+    assert len(answer["events"]) == 3
+    assert answer["stream"]["choices"][0]["message"]["content"] == "It is noon."
+
+
+def test_a_body_is_json_or_text() -> None:
+    assert document(404, {}, [b'{"a', b'": 1}']) == {"status": 404, "headers": {}, "body": {"a": 1}}
+    assert document(500, {"X-A": "b"}, [b"No"]) == {"status": 500, "headers": {"x-a": "b"}, "text": "No"}
+    assert document(200, {}, [b"\xff{"])["text"] == "\ufffd{"
+
+
+def test_an_answer_that_broke_off_keeps_what_came() -> None:
+    answer = document(
+        200, {"content-type": "text/event-stream"}, sse(chunk(content="It"))[:1], "ReadError: gone"
+    )
+    assert answer["broken"] == "ReadError: gone"
+    assert answer["stream"]["choices"][0]["message"]["content"] == "It"
+
+
+@pytest.mark.parametrize(
+    ("answer", "decided"),
+    [
+        ({"status": 200, "body": {"status": "in_progress"}}, "fixed"),
+        ({"status": 200, "body": {"status": "queued"}}, "reproduced"),
+        ({"status": 200, "body": {"status": "failed"}}, "other failure"),
+        ({"status": 400, "body": {"error": {"message": "no"}}}, "other failure"),
+        ({"status": 500, "text": "Internal"}, "other failure"),
+    ],
+)
+def test_the_conditions_decide(answer: dict[str, Any], decided: str) -> None:
+    conditions = defect("body.status == 'in_progress'", "body.status == 'queued'")
+    assert verdict(conditions, [{}, answer]) == decided
+
+
+def test_a_condition_may_be_over_all_answers() -> None:
+    conditions = defect("steps[0].body.id == steps[1].body.id", "steps[0].body.id != steps[1].body.id")
+    assert verdict(conditions, [{"body": {"id": 1}}, {"body": {"id": 1}}]) == "fixed"
+    assert verdict(conditions, [{"body": {"id": 1}}, {"body": {"id": 2}}]) == "reproduced"
+
+
+def test_conditions_that_hold_at_once_are_an_error() -> None:
+    with pytest.raises(UsageError, match="meets both conditions"):
+        verdict(defect("status == `200`", "body == null"), [{"status": 200}])
+
+
+def test_a_condition_that_is_no_condition_is_refused() -> None:
+    with pytest.raises(ValueError, match="no JMESPath"):
+        defect("body.[", "body")
+
+
+def test_requests_name_parts_of_earlier_answers() -> None:
+    answers = [{"body": {"id": "resp_1", "output": [{"type": "message"}]}}]
+    body = {"previous_response_id": "{steps[0].body.id}", "input": ["{steps[0].body.output[0]}", "a {b} c"]}
+    assert filled(body, answers) == {
+        "previous_response_id": "resp_1",
+        "input": [{"type": "message"}, "a {b} c"],
+    }
+    assert filled("/v1/responses/{steps[0].body.id}/cancel", answers) == "/v1/responses/resp_1/cancel"
+
+
+def test_an_entry_without_steps_names_what_to_do() -> None:
+    with pytest.raises(UsageError, match="does not say how to reproduce"):
+        checked(Defect(id="vllm-1", title="Wrong", kind="defect"))
+
+
+def test_a_defect_of_rust_is_requested_of_rust_and_of_no_environment_without_it() -> None:
+    failures = [{"families": ["hermes"], "case": "call", "mismatches": ["call_lost"]}]
+    every = [
+        Defect.model_validate({"id": id_, "title": "Lost", "class": "defect", **fields, "failures": failures})
+        for id_, fields in (("in-python", {}), ("in-rust", {"frontends": ["rust"]}))
+    ]
+    jobs = jobs_of(every)
+    assert [(job.name, job.frontend) for job in jobs] == [
+        ("family hermes", "python"),
+        ("family hermes rust", "rust"),
+    ]
+    release = Environment("release", Path("python"), "3.11", "0.32.0", "cpu", None)
+    ((found, outcome),) = run_job(jobs[1], release, progress=NoProgress())
+    assert (found.id, outcome.verdict) == ("in-rust", "not applicable")

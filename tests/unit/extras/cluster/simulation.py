@@ -1,0 +1,113 @@
+"""A discrete simulation of a cluster over the dispatcher of the harness: a virtual clock, and no servers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+from vllm_harness.extras.cluster.dispatch import Attempt, Dispatcher, NodeState, slots_of
+from vllm_harness.machine.shard import Needs, Shard
+
+SMALL = Needs(1, 1.5)
+
+
+def nothing(_: Sequence[str]) -> Iterator[tuple[str, None]]:
+    """The work of a shard that is not run."""
+    yield from ()
+
+
+def shards_of(
+    cells: int, durations: Sequence[float], seed: int, needs: Needs = SMALL
+) -> list[tuple[Shard[None], float]]:
+    """Shards of one to eight cells with the seconds that each takes, drawn from durations.
+
+    The weight is what the harness would guess: the true time, off by up to a half.
+    """
+    drawn, made, numbers = random.Random(seed), list[tuple[Shard[None], float]](), count()
+    while cells:
+        size = min(cells, drawn.randint(1, 8))
+        cells -= size
+        seconds = sum(drawn.choice(durations) for _ in range(size))
+        number = next(numbers)
+        shard = Shard(
+            f"shard {number}",
+            tuple(f"{number}.{cell}" for cell in range(size)),
+            nothing,
+            needs,
+            server=f"server {drawn.randrange(300)}",
+            weight=seconds * drawn.uniform(0.5, 1.5),
+        )
+        made.append((shard, seconds))
+    return made
+
+
+@dataclass
+class Simulated:
+    """What a simulated run came to.
+
+    Attributes:
+        makespan: seconds until the last cell had finished.
+        cells: each finished cell, in the order in which they finished.
+        held: how many shards went where their fork server was up.
+        most_running: of shards at a time.
+    """
+
+    makespan: float
+    cells: list[str]
+    held: int
+    most_running: int
+
+
+def simulate(
+    shards: Sequence[tuple[Shard[Any], float]], nodes: Sequence[NodeState], deaths: Sequence[float] = ()
+) -> Simulated:
+    """Runs shards in virtual time.
+
+    Args:
+        shards: each with the seconds that it takes.
+        nodes: with all that they have.
+        deaths: when a node dies, the last one first; its shards run again from the start.
+    """
+    seconds = {shard.name: took for shard, took in shards}
+    alive = {node.name: node for node in nodes}
+    whole = [shard for shard, _ in shards]
+    dispatcher = Dispatcher(whole, slots_of(list(nodes), whole))
+    events: list[tuple[float, int, str, Attempt | None]] = []
+    numbers, now, found = count(), 0.0, Simulated(0.0, [], 0, 0)
+    for at, node in zip(sorted(deaths), reversed(nodes), strict=False):
+        heappush(events, (at, next(numbers), node.name, None))
+
+    def place(candidates: Sequence[NodeState]) -> None:
+        for node in candidates:
+            while attempt := dispatcher.next_for(node, others=len(alive) > 1):
+                found.held += attempt.shard.server in node.servers
+                node.take(attempt.shard.needs)
+                node.holds(attempt.shard.server)
+                heappush(events, (now + seconds[attempt.shard.name], next(numbers), node.name, attempt))
+
+    place(list(alive.values()))
+    while events:
+        found.most_running = max(found.most_running, len(events))
+        now, _, name, attempt = heappop(events)
+        node = alive.get(name)
+        if attempt is None:
+            alive.pop(name, None)
+        elif node is None:
+            attempt.lost = (*attempt.lost, (name, "the node is gone"))
+            dispatcher.give_back(attempt)
+            place(list(alive.values()))
+        else:
+            node.take(attempt.shard.needs, -1)
+            found.cells += attempt.left
+            found.makespan = now
+            place([node])
+    return found
+
+
+def lower_bound(shards: Sequence[tuple[Shard[Any], float]], slots: int) -> float:
+    """No schedule is shorter: all work over the slots, or the longest shard."""
+    return max(sum(took for _, took in shards) / slots, max(took for _, took in shards))

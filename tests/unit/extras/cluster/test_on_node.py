@@ -1,0 +1,123 @@
+"""What a node sends back of a shard and of a preparation; here in this process."""
+
+from __future__ import annotations
+
+import _thread
+import errno
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.extras.cluster.on_node import Begun, Failed, Finished, Line, prepare, run_shard
+from vllm_harness.machine.shard import Preparation, Say, Shard, Work
+from vllm_harness.server.errors import KilledByOom, UnknownFlag
+
+SLEEP_S = 30.0
+
+
+def shard(work: Work[str]) -> Shard[str]:
+    """A shard of two cells."""
+    return Shard("shard", ("a", "b"), work)
+
+
+def failing(error: BaseException) -> Work[str]:
+    """Work that finishes a cell, and then raises."""
+
+    def work(cells: Sequence[str]) -> Iterator[tuple[str, str]]:
+        yield cells[0], "found"
+        raise error
+
+    return work
+
+
+class Odd(HarnessError):
+    """An error that does not survive pickle: it wants an argument more than it keeps."""
+
+    def __init__(self, message: str, more: str) -> None:
+        super().__init__(message, hint=more)
+
+
+def test_each_cell_comes_as_it_finishes() -> None:
+    def work(cells: Sequence[str]) -> Iterator[tuple[str, str]]:
+        for cell in cells:
+            yield cell, f"found in {cell}"
+
+    begun, first, second = run_shard(shard(work), ("a", "b"))
+    assert begun == Begun(os.getpid())
+    assert isinstance(first, Finished)
+    assert isinstance(second, Finished)
+    assert [(item.cell, item.result) for item in (first, second)] == [
+        ("a", "found in a"),
+        ("b", "found in b"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "of_node"),
+    [
+        (HarnessError("no"), False),
+        (UsageError("no"), False),
+        (UnknownFlag("no"), False),
+        (KilledByOom("no"), True),
+        (OSError(errno.ENOSPC, "full"), True),
+    ],
+)
+def test_a_failure_tells_whether_the_node_is_to_blame(error: Exception, of_node: bool) -> None:
+    *_, failed = run_shard(shard(failing(error)), ("a", "b"))
+    assert isinstance(failed, Failed)
+    assert failed.of_node is of_node
+
+
+def test_a_disk_that_is_full_is_found_behind_another_error() -> None:
+    def work(cells: Sequence[str]) -> Iterator[tuple[str, str]]:
+        try:
+            raise OSError(errno.ENOSPC, "full")
+        except OSError as error:
+            raise HarnessError("it cannot be written") from error
+        yield from ()
+
+    _, failed = run_shard(shard(work), ("a",))
+    assert isinstance(failed, Failed)
+    assert failed.of_node
+    assert failed.error.message == "it cannot be written"
+
+
+def test_an_error_that_does_not_travel_keeps_its_words() -> None:
+    *_, failed = run_shard(shard(failing(Odd("what happened", "what to try"))), ("a", "b"))
+    assert isinstance(failed, Failed)
+    assert (type(failed.error), str(failed.error)) == (HarnessError, "what happened\n  try: what to try")
+
+
+def test_what_is_no_error_of_the_harness_is_raised() -> None:
+    with pytest.raises(FileNotFoundError):
+        list(run_shard(shard(failing(FileNotFoundError(errno.ENOENT, "no file"))), ("a", "b")))
+
+
+def test_an_interrupt_arrives_while_the_shard_waits_in_the_kernel() -> None:
+    def work(cells: Sequence[str]) -> Iterator[tuple[str, str]]:
+        threading.Timer(0.2, _thread.interrupt_main).start()
+        time.sleep(SLEEP_S)
+        yield cells[0], ""
+
+    handler, began = signal.getsignal(signal.SIGURG), time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(run_shard(shard(work), ("a",)))
+    assert time.monotonic() - began < SLEEP_S
+    assert signal.getsignal(signal.SIGURG) == handler
+
+
+def test_the_steps_of_a_preparation_come_and_its_failure_last() -> None:
+    def make(say: Say) -> None:
+        say("one")
+        raise OSError(errno.ENOSPC, "full")
+
+    line, failed = prepare(Preparation("it", make))
+    assert line == Line("one")
+    assert isinstance(failed, Failed)
+    assert failed.of_node
+    assert list(prepare(Preparation("it", lambda say: say("two")))) == [Line("two")]

@@ -1,0 +1,36 @@
+"""The page's table of gateways is the registry's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vllm_harness.defects.entry import Defect
+from vllm_harness.defects.registry import load_defects
+
+PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "gateway.md"
+HEAD = "| {} | what it does | judged | rules | upstream |\n|---|---|---|---|---|\n"
+ENGINES = ("llama.cpp",)
+CLASSES = ("defect", "deviation", "feature gap", "arguable")
+
+
+def _row(defect: Defect) -> str:
+    rules = ", ".join(dict.fromkeys(place.code for place in defect.deviations))
+    gateway = f"{defect.product} {defect.versions.removeprefix('==')}"
+    upstream = defect.upstream.reference or "none found"
+    return f"| {gateway} | {defect.title} (`{defect.id}`) | {defect.kind} | {rules} | {upstream} |\n"
+
+
+def table(*, engines: bool) -> str:
+    """What the registry knows of gateways, or of other engines, worst first."""
+    every = (defect for defect in load_defects().values() if defect.product)
+    known = [defect for defect in every if (defect.product in ENGINES) is engines]
+    known.sort(key=lambda defect: (defect.product, CLASSES.index(defect.kind), defect.title))
+    return HEAD.format("engine" if engines else "gateway") + "".join(map(_row, known))
+
+
+@pytest.mark.parametrize("engines", [False, True])
+def test_the_page_tells_what_the_registry_knows(engines: bool) -> None:
+    wanted = table(engines=engines)
+    assert wanted in PAGE.read_text(), f"a table of {PAGE} is to be:\n{wanted}"

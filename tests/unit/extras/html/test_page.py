@@ -1,0 +1,197 @@
+"""The page of a run: what it holds is what the run folder holds, bounded, and with no power over the page."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.extras.html.generated import DEFECT, write_run
+from vllm_harness.errors import UsageError
+from vllm_harness.extras.html.page import write
+from vllm_harness.runs.folder import RunWriter
+from vllm_harness.runs.records import (
+    Arrival,
+    Case,
+    Exchange,
+    Header,
+    Kind,
+    LogLines,
+    Outcome,
+    RunFinding,
+    Target,
+)
+
+DATA = re.compile(r'<script type="text/plain" id="([\w-]+)">([A-Za-z0-9+/=]*)</script>')
+HEADER = Header(kind=Kind.SUITES, started=1.0)
+
+
+def unpacked(page: Path) -> dict[str, Any]:
+    """What a page holds, by name."""
+    found = DATA.findall(page.read_text(encoding="utf-8"))
+    return {name: json.loads(gzip.decompress(base64.b64decode(text))) for name, text in found}
+
+
+def detail_of(data: dict[str, Any], row: list[Any]) -> dict[str, Any]:
+    block, at = row[-1]
+    detail: dict[str, Any] = data[f"block-{block}"][at]
+    return detail
+
+
+def one_case(folder: Path, case: Case, *records: Exchange | LogLines) -> Path:
+    with RunWriter.begin(folder, HEADER) as writer:
+        for record in (*records, case):
+            writer.write(record)
+    return folder
+
+
+def test_all_cases_are_there_and_what_failed_tells_all(tmp_path: Path) -> None:
+    data = unpacked(write([write_run(tmp_path / "run", cases=60)], tmp_path / "page.html"))
+    index = data["index"]
+    [run] = index["runs"]
+    assert len(run["cases"]) == 60
+    assert [target["title"] for target in run["targets"]] == ["qwen3", "gpt-oss", "llama3.1", "deepseek-r1"]
+    assert run["header"]["name"] == "nightly"
+    assert run["end"]["exit_code"] == 1
+    failed = [row for row in run["cases"] if index["outcomes"][row[4]] == "finding"]
+    assert failed
+    for row in failed:
+        detail = detail_of(data, row)
+        streamed, body = detail["exchanges"]
+        places = {finding["event_index"] for finding in detail["findings"]}
+        assert max(places) < len(streamed["events"])
+        assert streamed["twin"] == body["id"]
+        assert "".join(text for _, text in streamed["output"]).endswith("<|im_end|>")
+        assert detail["logs"][0]["lines"]
+    assert index["defects"][DEFECT]["title"].startswith("A Chat body on Harmony")
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", cases=30)
+    pages = [write([run], tmp_path / name).read_bytes() for name in ("a.html", "b.html")]
+    assert pages[0] == pages[1]
+
+
+def test_a_stream_adds_up_and_its_events_have_times(tmp_path: Path) -> None:
+    events = ['data: {"type": "response.created", "response": {"id": "r", "output": []}}\n\n', ": ping\n\n"]
+    text = "".join(events) + "data: [DONE]\n\ndata: cut"
+    stream = tuple(
+        Arrival(after=0.01 * at, text=each) for at, each in enumerate(re.findall(r".{1,40}|\n", text))
+    )
+    exchange = Exchange(id="1", target="t", case="c", at=1.0, stream=stream)
+    run = one_case(tmp_path / "run", Case(id="c", target="t", outcome=Outcome.PASSED), exchange)
+    data = unpacked(write([run], tmp_path / "page.html"))
+    [shown] = detail_of(data, data["index"]["runs"][0]["cases"][0])["exchanges"]
+    assert [event[2] for event in shown["events"]] == [events[0][6:-2], "[DONE]", "cut"]
+    assert shown["events"][2][3] is True
+    assert shown["events"][0][0] > 0
+    assert shown["accumulated"] == {"id": "r", "output": []}
+
+
+def test_twins_are_found_by_what_they_ask(tmp_path: Path) -> None:
+    def exchange(number: str, stream: bool) -> Exchange:
+        came: dict[str, Any] = (
+            {"stream": (Arrival(after=0, text="data: {}\n\n"),)} if stream else {"answer": {}}
+        )
+        request = {"input": "Hi", "stream": stream}
+        return Exchange(
+            id=number, target="t", case="c", at=1.0, path="/v1/responses", request=request, **came
+        )
+
+    run = one_case(
+        tmp_path / "run",
+        Case(id="c", target="t", outcome=Outcome.PASSED),
+        *(exchange(str(number), number % 2 == 0) for number in range(4)),
+    )
+    data = unpacked(write([run], tmp_path / "page.html"))
+    shown = detail_of(data, data["index"]["runs"][0]["cases"][0])["exchanges"]
+    assert [each["twin"] for each in shown] == ["1", "0", "3", "2"]
+
+
+def test_what_a_server_sends_is_no_markup(tmp_path: Path) -> None:
+    hostile = "</script><script>alert(1)</script><!--"
+    case = Case(
+        id=hostile,
+        target="t",
+        group=hostile,
+        outcome=Outcome.FINDING,
+        reason=hostile,
+        findings=(RunFinding(message=hostile, exchange="1"),),
+    )
+    exchange = Exchange(id="1", target="t", case=hostile, at=1.0, answer=hostile, request={hostile: hostile})
+    page = write([one_case(tmp_path / "run", case, exchange)], tmp_path / "page.html")
+    assert "alert(1)" not in page.read_text(encoding="utf-8")
+    assert unpacked(page)["index"]["runs"][0]["cases"][0][0] == hostile
+
+
+def test_large_texts_are_cut_and_say_so(tmp_path: Path) -> None:
+    huge = "x" * 10_000_000
+    deep: Any = "end"
+    for _ in range(100):
+        deep = [deep]
+    exchanges = [
+        Exchange(id=str(at), target="t", case="c", at=1.0, answer=[huge, deep], output=()) for at in range(3)
+    ]
+    lines = LogLines(target="t", case="c", lines=tuple(f"line {at}" for at in range(5000)))
+    case = Case(id="c", target="t", outcome=Outcome.PASSED)
+    page = write([one_case(tmp_path / "run", case, *exchanges, lines)], tmp_path / "page.html")
+    assert page.stat().st_size < 1_000_000
+    data = unpacked(page)
+    detail = detail_of(data, data["index"]["runs"][0]["cases"][0])
+    assert all(
+        each["answer"][0].endswith("[cut here: 10,000,000 characters in all]") for each in detail["exchanges"]
+    )
+    assert "nests more than" in json.dumps(detail["exchanges"][0])
+    assert detail["logs"][0]["lines"][0] == "… [3,000 lines before these are left out]"
+    assert detail["logs"][0]["lines"][-1] == "line 4999"
+
+
+def test_passed_cases_make_room_for_those_that_failed(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", cases=400, failing=0.02)
+    data = unpacked(write([run], tmp_path / "page.html", room=1))
+    index = data["index"]
+    details = {
+        outcome: [
+            detail_of(data, row) for row in index["runs"][0]["cases"] if index["outcomes"][row[4]] == outcome
+        ]
+        for outcome in ("finding", "passed")
+    }
+    assert any("exchanges" in each for each in details["finding"])
+    left_out = [each for each in details["passed"] if "left_out" in each]
+    assert left_out
+    assert all("exchanges" not in each for each in left_out)
+
+
+def test_two_runs_are_paired_by_what_they_serve(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / version, version=version, cases=20) for version in ("0.31.0", "0.32.0")]
+    index = unpacked(write(runs, tmp_path / "page.html"))["index"]
+    before, now = index["runs"]
+    assert [target["partner"] for target in now["targets"]] == [target["id"] for target in before["targets"]]
+
+
+def test_a_run_without_targets_or_end_is_shown(tmp_path: Path) -> None:
+    run = one_case(tmp_path / "run", Case(id="c", target="t", outcome=Outcome.PASSED))
+    index = unpacked(write([run], tmp_path / "page.html"))["index"]
+    assert index["runs"][0]["targets"] == [
+        Target(id="t", title="t").model_dump(exclude_defaults=True) | {"partner": ""}
+    ]
+    assert index["runs"][0]["end"] is None
+    assert index["defects"] == {}
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_one_or_two_runs_are_wanted(tmp_path: Path, count: int) -> None:
+    with pytest.raises(UsageError, match="one run or compares two"):
+        write([tmp_path] * count, tmp_path / "page.html")
+
+
+def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
+    run = one_case(tmp_path / "run", Case(id="c", target="t", outcome=Outcome.PASSED))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="can't be written"):
+        write([run], tmp_path / "file" / "page.html")

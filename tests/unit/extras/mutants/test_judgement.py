@@ -1,0 +1,237 @@
+"""Which tests judge a mutant, in which order, and what their outcomes come to; without vLLM."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from vllm_harness.errors import UsageError
+from vllm_harness.extras.mutants.importers import all_importers, direct_importers, importers_of
+from vllm_harness.extras.mutants.judge import MutantFate, read_fates, verdict
+from vllm_harness.extras.mutants.mutant import ServingMutant
+from vllm_harness.extras.mutants.plans import JUDGING, JUDGING_PLAN, JudgingPlan, TestOutcome
+from vllm_harness.extras.mutants.table import Tally, survivors, tallies, tally
+from vllm_harness.extras.mutants.watching import lines_of
+from vllm_harness.regression.changed.choice import choose
+from vllm_harness.regression.changed.coverage import Coverage, Outcome, TestLines, lines_run, read_coverage
+
+FILE = "entrypoints/anthropic/serving.py"
+
+
+def ran(
+    test: str, lines: str = "1-9", seconds: float = 0.1, outcome: Outcome = "passed", model: str = "qwen3"
+) -> TestLines:
+    return TestLines(
+        test=test, target=f"scripted-{model}", outcome=outcome, seconds=seconds, lines={FILE: lines}
+    )
+
+
+def names(tests: list[TestLines]) -> list[str]:
+    return [test.test for test in tests]
+
+
+def test_tests_are_found_by_the_lines_that_they_run() -> None:
+    coverage = Coverage(
+        [
+            ran("a", "3-5, 9"),
+            ran("b", "12"),
+            ran("c", "4", outcome="known"),
+            ran("d", "4", outcome="failed"),
+            ran("e", "4", outcome="skipped"),
+        ]
+    )
+    assert names(coverage.running(FILE, (5, 8))) == ["a"]
+    assert names(coverage.running(FILE, (4, 4))) == ["a", "c"]
+    assert names(coverage.running(FILE, (6, 8))) == []
+    assert names(coverage.running(FILE, None)) == ["a", "b", "c"]
+    assert names(coverage.running("another.py", None)) == []
+    assert "b" in coverage
+    assert len(coverage) == 5
+
+
+def test_what_a_server_runs_at_its_start_is_judged_by_all_tests_of_the_file() -> None:
+    first = ran("a", "3").model_copy(update={"start": {FILE: "3, 20-30"}})
+    coverage = Coverage([first, ran("b", "12")])
+    assert names(coverage.running(FILE, (25, 25))) == ["a", "b"]
+    assert names(coverage.running(FILE, (3, 3))) == ["a"]
+    assert names(coverage.running(FILE, (40, 40))) == []
+
+
+def test_what_was_measured_is_read_again_and_the_last_counts(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    assert len(read_coverage(path)) == 0
+    path.write_text("".join(f"{ran('a', lines).model_dump_json()}\n" for lines in ("1", "2")))
+    assert names(read_coverage(path).running(FILE, (2, 2))) == ["a"]
+    assert names(read_coverage(path).running(FILE, (1, 1))) == []
+    path.write_text("nothing of ours\n")
+    with pytest.raises(UsageError, match=r"lines\.jsonl:1 is no coverage of a test"):
+        read_coverage(path)
+
+
+def test_each_test_has_one_case_before_any_has_two() -> None:
+    tests = [ran("t.py::a[1]"), ran("t.py::a[2]", seconds=0.2), ran("t.py::b[1]", seconds=1.0)]
+    assert names(choose(tests)) == ["t.py::a[1]", "t.py::b[1]", "t.py::a[2]"]
+    assert names(choose(tests, most=2)) == ["t.py::a[1]", "t.py::b[1]"]
+
+
+def test_what_killed_others_of_the_file_is_first_and_the_slow_are_last() -> None:
+    tests = [ran("t.py::a", seconds=4.0), ran("s.py::b", seconds=5.0), ran("t.py::c"), ran("t.py::d")]
+    assert names(choose(tests, kills={"t.py::d": 1})) == ["t.py::d", "t.py::c", "s.py::b", "t.py::a"]
+
+
+def test_what_runs_most_of_the_change_comes_first() -> None:
+    tests = [ran("t.py::a", "1-2"), ran("t.py::b", "1-5, 9"), ran("t.py::c", "4-6", seconds=0.5)]
+    depth = partial(lines_run, file=FILE, span=(2, 5))
+    assert [depth(test) for test in tests] == [1, 4, 2]
+    assert names(choose(tests, depth=depth)) == ["t.py::b", "t.py::c", "t.py::a"]
+    assert names(choose(tests, kills={"t.py::a": 1}, depth=depth))[0] == "t.py::a"
+    assert lines_run(tests[0], FILE, None) == 0
+
+
+def test_what_has_words_of_the_change_takes_turns_with_what_runs_most_of_it() -> None:
+    tests = [
+        ran("t.py::wrong[empty cache salt]", "1"),
+        ran("t.py::wrong[cache of a block]", "1"),
+        *(ran(f"t.py::other_{letter}", "1-2") for letter in "abc"),
+    ]
+    depth = partial(lines_run, file=FILE, span=(1, 2))
+    about = "- validate_cache_salts(data)"
+    assert names(choose(tests, depth=depth, about=about)) == [
+        *("t.py::wrong[empty cache salt]", "t.py::other_a", "t.py::wrong[cache of a block]"),
+        *("t.py::other_b", "t.py::other_c"),
+    ]
+
+
+def test_what_says_a_name_of_the_change_takes_its_turn() -> None:
+    tests = [*(ran(f"t.py::other_{letter}", "1-2") for letter in "abcd"), ran("t.py::told[all]", "1")]
+    texts = {test.test: "def test(): ask(top_p=0.5)" for test in tests} | {
+        "t.py::told[all]": "{'min_p': 0.05}"
+    }
+    depth = partial(lines_run, file=FILE, span=(1, 2))
+    chosen = names(choose(tests, depth=depth, about="- min_p=self.min_p,", texts=texts))
+    assert chosen[:2] == ["t.py::told[all]", "t.py::other_a"]
+
+
+def test_a_model_is_served_once_and_only_where_it_is_needed() -> None:
+    tests = [
+        ran("t.py::a[qwen3]", seconds=0.2),
+        ran("t.py::a[gpt-oss]", model="gpt-oss"),
+        ran("t.py::b[gpt-oss]", model="gpt-oss"),
+        ran("t.py::c[qwen3]"),
+        ran("t.py::d[qwen3]"),
+    ]
+    assert names(choose(tests, most=4)) == [
+        *("t.py::c[qwen3]", "t.py::d[qwen3]", "t.py::a[qwen3]"),
+        "t.py::b[gpt-oss]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "loaded", "fate", "by"),
+    [
+        ([], True, "survived", ""),
+        ([("a", "passed"), ("b", "failed"), ("c", "failed")], True, "killed", "b"),
+        ([("a", "gone"), ("b", "known")], True, "noticed", "a"),
+        ([("a", "gone"), ("b", "failed")], True, "killed", "b"),
+        ([("a", "failed")], False, "not judged", "a"),
+        ([("a", "passed")], False, "not judged", ""),
+    ],
+)
+def test_the_first_failure_decides_where_a_server_had_the_mutant(
+    outcomes: list[tuple[str, Outcome]], loaded: bool, fate: str, by: str
+) -> None:
+    found = verdict([TestOutcome(test=test, outcome=each) for test, each in outcomes], loaded=loaded)
+    assert (found["fate"], found.get("by", "")) == (fate, by)
+
+
+def test_a_mutant_that_cannot_be_imported_is_killed() -> None:
+    why = "code.py cannot be imported as vllm.x: NameError('a')"
+    found = verdict([TestOutcome(test="a", outcome="failed", why=why)], loaded=False)
+    assert found["fate"] == "killed"
+
+
+def fate(id_: str, fate: str, file: str = FILE, kind: str = "by hand") -> MutantFate:
+    return MutantFate.model_validate({"id": id_, "file": file, "kind": kind, "digest": "0", "fate": fate})
+
+
+def mutant(id_: str, equivalent: str | None = None) -> ServingMutant:
+    return ServingMutant(id_, FILE, "by hand", "", "", None, equivalent=equivalent)
+
+
+def test_what_nobody_could_notice_does_not_count() -> None:
+    fates = [
+        *(fate("a", "killed"), fate("b", "survived"), fate("c", "unreached")),
+        *(fate("d", "noticed"), fate("e", "not judged"), fate("f", "survived"), fate("g", "killed")),
+    ]
+    known = {each.id: mutant(each.id, "the same" if each.id in "fg" else None) for each in fates}
+    found = tally(fates, known)
+    assert found == Tally(killed=2, noticed=1, survived=2, equivalent=1, not_judged=1)
+    assert (found.counted, found.score) == (5, 40.0)
+    assert [each.id for each in survivors(fates, known)] == ["b", "c", "d", "e"]
+    assert Tally().score == 100.0
+
+
+def test_fates_are_added_up_by_file_and_by_kind() -> None:
+    fates = [
+        fate("a", "killed", "y.py", "reverted"),
+        fate("b", "survived", "x.py"),
+        fate("c", "killed", "x.py"),
+    ]
+    known = {each.id: mutant(each.id) for each in fates}
+    assert list(tallies(fates, known)) == ["x.py", "y.py"]
+    assert tallies(fates, known, by=lambda each: each.kind)["reverted"] == Tally(killed=1)
+
+
+def test_fates_are_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "fates.jsonl"
+    assert read_fates(path) == []
+    path.write_text(fate("a", "killed").model_dump_json() + "\n")
+    assert read_fates(path) == [fate("a", "killed")]
+    path.write_text("{}\n")
+    with pytest.raises(UsageError, match=r"fates\.jsonl:1 is no fate of a mutant"):
+        read_fates(path)
+
+
+def test_the_bytes_that_servers_set_are_lines() -> None:
+    memory = bytearray(30)
+    for place in (1, 2, 4, 25):
+        memory[place] = 1
+    assert lines_of(bytes(memory), {"a.py": 0, "b.py": 10, "c.py": 20}) == {"a.py": "1-2, 4", "c.py": "5"}
+
+
+def test_importers_are_those_at_import_alone_through_others(tmp_path: Path) -> None:
+    code = {
+        "__init__.py": "",
+        "low.py": "X = 1\n",
+        "middle.py": "from vllm.low import X\n",
+        "high.py": "import vllm.middle\n",
+        "lazy.py": "def f():\n    from vllm.low import X\n",
+        "typed_too.py": "import typing\nif typing.TYPE_CHECKING:\n    from vllm.low import X\n",
+        "typed.py": "if TYPE_CHECKING:\n    from vllm.low import X\n",
+        "beside.py": "from vllm import low\n",
+        "inside.py": "class A:\n    from .low import X\n",
+    }
+    for name, text in code.items():
+        (tmp_path / name).write_text(text)
+    direct = direct_importers(tmp_path)
+    assert importers_of(tmp_path, tmp_path / "kept.json") == direct
+    assert all_importers("vllm.low", direct) == ["vllm.beside", "vllm.high", "vllm.inside", "vllm.middle"]
+    assert all_importers("vllm.lazy", direct) == []
+
+
+def test_a_test_that_is_there_no_more_decides_nothing(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What each test runs is kept, and outlives tests; a mutant is judged by those that are left."""
+    pytester.makepyfile(test_one="def test_left():\n    pass\n\n\ndef test_of_no_plan():\n    pass\n")
+    outcomes, file = pytester.path / "outcomes", pytester.path / "plan.json"
+    plan = JudgingPlan(tests=("test_one.py::test_gone", "test_one.py::test_left"), outcomes=outcomes)
+    file.write_text(plan.model_dump_json())
+    monkeypatch.setenv(JUDGING_PLAN, str(file))
+    ended = pytester.runpytest_inprocess("-p", "no:asyncio", "-p", JUDGING)
+    ended.assert_outcomes(passed=1, deselected=1)
+    found = [TestOutcome.model_validate_json(line) for line in outcomes.read_text().splitlines()]
+    assert [each.outcome for each in found] == ["skipped", "passed"]
+    assert verdict(found, loaded=True) == {"fate": "survived"}

@@ -1,0 +1,49 @@
+"""The table of faults has at least three rules of each band, or the reason why no fault can show them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from tests.extras.mutants.rule_faults import band_of, fired, load_faults
+from tests.regression.asks import Ask
+from vllm_harness.protocol.rules import RULES
+
+LEAST = 3
+TABLE = load_faults()
+SHOWN = {code for faults in TABLE.servers.values() for codes in fired(faults).values() for code in codes}
+
+
+def test_each_band_has_three_rules_that_fire_or_a_reason() -> None:
+    shown = defaultdict(set)
+    for code in SHOWN:
+        shown[band_of(code)].add(code)
+    enough = {band for band, codes in shown.items() if len(codes) >= LEAST}
+    assert enough | set(TABLE.elsewhere) == {band_of(code) for code in RULES}
+    assert not enough & set(TABLE.elsewhere)
+
+
+@pytest.mark.parametrize("tens", ["RS32", "RS41"], ids=["annotations", "progress"])
+def test_all_rules_of_what_shares_a_band_fire(tens: str) -> None:
+    """So that texts and arguments do not stand for what vLLM sends rarely, or never."""
+    assert {code for code in RULES if code.startswith(tens)} <= SHOWN
+
+
+@pytest.mark.parametrize("api", ["responses", "chat"])
+def test_three_rules_fire_on_refusals(api: str) -> None:
+    """No rule is about refusals alone, so that others must find what is wrong with them."""
+    found = {
+        code
+        for ask, codes in fired(TABLE.servers["refused"]).items()
+        for code in codes
+        if Ask.named(ask).api == api
+    }
+    assert len(found) >= LEAST
+
+
+def test_each_code_of_an_answer_is_that_of_one_fault() -> None:
+    """So that no fault can pass for another that has no effect."""
+    for faults in TABLE.servers.values():
+        claims = [(ask, code) for fault in faults for ask, codes in fault.fires.items() for code in codes]
+        assert len(set(claims)) == len(claims)

@@ -1,0 +1,78 @@
+"""Cells and entries to make a table of: one family whose streams of several tokens lose a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm_harness.defects.entry import Defect
+from vllm_harness.extras.site.build import site_of
+from vllm_harness.extras.site.site import Site
+from vllm_harness.regression.results.cells import Cell
+
+HOSTILE = (
+    "</code><script>alert(1)</script> [x](javascript:alert(2)) | `` ` `` *a* _b_ &amp; \x1b[31m\n# no heading"
+)
+DELIVERIES = ("whole", "tokens_1", "tokens_3")
+
+
+def entry(**changes: Any) -> Defect:
+    """An entry that explains calls that `hermes` loses where several tokens come at once."""
+    return Defect.model_validate(
+        {
+            "id": "hermes-loses-a-call",
+            "title": "hermes loses a call",
+            "class": "defect",
+            "actual": "The call is lost.",
+            "apis": ["chat"],
+            "parser": "hermes",
+            "judged": "2026-11-20",
+            "upstream": {"searched": ["hermes call lost"], "searched_on": "2026-11-21"},
+            "failures": [{"families": ["hermes"], "case": "call", "mismatches": ["call_lost"]}],
+            **changes,
+        }
+    )
+
+
+def cell(environment: str = "0.32.0", group: str = "canonical", **changes: Any) -> Cell:
+    """A cell of hermes that has nothing wrong but what is said."""
+    cases = {"text": _case("plain"), "call": _case("calls"), "two calls": _case("calls")}
+    return Cell.model_validate(
+        {
+            "environment": environment,
+            "described": f"release vllm {environment}",
+            "family": "hermes",
+            "group": group,
+            "tool_parser": "hermes",
+            "reasoning_parser": None,
+            "tokenizer": "synthetic",
+            "engine": "in-process",
+            "cases_digest": "any",
+            "cases": cases,
+            **changes,
+        }
+    )
+
+
+def failing(
+    environment: str = "0.32.0",
+    mismatches: dict[str, tuple[str, ...]] | None = None,
+    answer: str = "{}",
+    **changes: Any,
+) -> Cell:
+    """The same with mismatches of the case `call`; by default it is lost where three tokens come at once."""
+    wrong = {"tokens_3": ("call_lost",)} if mismatches is None else mismatches
+    made = cell(environment, **changes)
+    call = _case("calls") | {"mismatches": wrong, "examples": dict.fromkeys(wrong, answer)}
+    document = made.model_dump(mode="json")
+    document["cases"]["call"] = call
+    return Cell.model_validate(document)
+
+
+def site(*cells: Cell, **changes: Any) -> Site:
+    """What the pages of such cells are made from."""
+    defect = entry(**changes)
+    return site_of(cells, [], {defect.id: defect})
+
+
+def _case(topic: str) -> dict[str, Any]:
+    return {"topic": topic, "deliveries": len(DELIVERIES), "digests": dict.fromkeys(DELIVERIES, "same")}

@@ -1,0 +1,128 @@
+"""What works where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.extras.site.made import cell, entry, failing
+from vllm_harness.errors import UsageError
+from vllm_harness.extras.site.features import LETTERS, TITLES, Feature, feature_of
+from vllm_harness.extras.site.table import Column, Compatibility, FamilyOnVersion, State, compatibility
+from vllm_harness.regression.cases.case import Topic
+from vllm_harness.regression.cases.delivery import Delivery
+from vllm_harness.regression.results.cells import Cell
+
+NEW, OLD = Column("0.32.0"), Column("0.31.0")
+
+
+def table(*cells: Cell, **changes: Any) -> Compatibility:
+    defect = entry(**changes)
+    return compatibility(cells, {defect.id: defect})
+
+
+def hermes(*cells: Cell, **changes: Any) -> FamilyOnVersion:
+    return table(*cells, **changes).families["hermes"][NEW]
+
+
+@pytest.mark.parametrize(
+    ("group", "case", "topic", "delivery", "feature"),
+    [
+        ("canonical", "text", Topic.PLAIN, "whole", Feature.TEXT),
+        ("canonical", "call", Topic.CALLS, "whole", Feature.CALLS),
+        ("canonical", "call, markers in the prompt", Topic.PROMPT, "whole", Feature.CALLS),
+        ("canonical", "two calls", Topic.CALLS, "whole", Feature.PARALLEL),
+        ("canonical", "reasoning and call", Topic.MIXED, "chat:whole", Feature.REASONING),
+        ("canonical", "two calls", Topic.CALLS, "chat:tokens_1", Feature.STREAMING),
+        ("chunks", "two calls", Topic.SEGMENTATION, "held_back", Feature.STREAMING),
+        ("canonical", "two calls", Topic.CALLS, "tokens_1_with_end", Feature.SEVERAL_TOKENS),
+        (
+            "chunks",
+            "text and call, markers spelled",
+            Topic.MARKERS_SPELLED,
+            "every_cut",
+            Feature.SEVERAL_TOKENS,
+        ),
+        ("canonical", "call, x in a string", Topic.MARKER_IN_STRING, "tokens_1", Feature.MARKERS),
+        ("forced", "call, required", Topic.REQUIRED, "tokens_3", Feature.FORCED),
+        ("malformed", "cut off", Topic.TRUNCATED, "whole", Feature.BROKEN),
+        ("cost", "string", Topic.COST, "whole", Feature.LONG),
+        ("properties", "property 7", Topic.PROPERTY, "whole", Feature.CALLS),
+    ],
+)
+def test_an_answer_says_something_of_one_feature(
+    group: Any, case: str, topic: Topic, delivery: str, feature: Feature
+) -> None:
+    assert feature_of(group, case, topic, Delivery.parse(delivery)) is feature
+
+
+def test_every_feature_has_a_letter_of_its_own_and_a_sentence() -> None:
+    assert set(LETTERS) == set(TITLES) == set(Feature)
+    assert len(set(LETTERS.values())) == len(Feature)
+
+
+def test_a_failure_counts_where_it_shows_alone() -> None:
+    measured = hermes(failing())
+    several = measured.features[Feature.SEVERAL_TOKENS]
+    assert (len(several.cases), len(several.failed), several.state) == (3, 1, State.BROKEN)
+    assert several.defects == {"hermes-loses-a-call": {("canonical", "call")}}
+    assert measured.features[Feature.STREAMING].state is State.WORKS
+    assert measured.features[Feature.CALLS].state is State.WORKS
+    assert measured.shown["hermes-loses-a-call"].features == {Feature.SEVERAL_TOKENS}
+    assert measured.state(Feature.REASONING) is State.UNMEASURED
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({}, State.BROKEN),
+        ({"class": "arguable"}, State.MINOR),
+        ({"class": "feature gap"}, State.MINOR),
+        ({"class": "deviation"}, State.BROKEN),
+        ({"severity": "delay"}, State.MINOR),
+    ],
+)
+def test_what_explains_a_failure_says_how_bad_it_is(changes: dict[str, Any], state: State) -> None:
+    assert hermes(failing(), **changes).state(Feature.SEVERAL_TOKENS) is state
+
+
+def test_a_failure_without_a_defect_is_never_minor() -> None:
+    measured = hermes(failing(mismatches={"whole": ("text_lost",)}), **{"class": "arguable"})
+    assert measured.state(Feature.CALLS) is State.BROKEN
+    assert [failure.case for failure in measured.unexplained] == ["call"]
+
+
+def test_what_is_left_out_counts_nowhere() -> None:
+    measured = hermes(cell(cases={"text": {"topic": "left_out", "left_out": "no such format"}}))
+    assert not measured.features
+    assert measured.left_out == {"text": "no such format"}
+
+
+def test_parsers_that_cannot_be_made() -> None:
+    measured = hermes(cell(cases={}, start_error="no such parser"))
+    assert measured.state(Feature.CALLS) is State.NO_PARSER
+
+
+def test_the_later_run_counts() -> None:
+    assert hermes(failing(), cell()).state(Feature.SEVERAL_TOKENS) is State.WORKS
+    assert hermes(cell(), failing()).state(Feature.SEVERAL_TOKENS) is State.BROKEN
+
+
+def test_a_family_on_both_tokenizers_is_one_row() -> None:
+    measured = hermes(cell(), failing(family="hermes+real", tokenizer="real"))
+    assert measured.tokenizers == {"real", "synthetic"}
+    assert measured.state(Feature.SEVERAL_TOKENS) is State.BROKEN
+
+
+def test_columns_are_releases_and_grafts_by_version() -> None:
+    found = table(
+        cell("0.33.0@0.32.0"), cell("0.4.0"), cell("0.33.0@0.32.0+rust", frontend="rust", engine="http")
+    )
+    assert [column.label for column in found.columns] == ["0.4.0", "0.33.0", "0.33.0 Rust"]
+
+
+@pytest.mark.parametrize("environment", ["tree:/src/vllm@0.32.0", "/usr/bin/python3", "installed"])
+def test_what_nobody_else_has_is_no_column(environment: str) -> None:
+    with pytest.raises(UsageError, match="no release of vLLM"):
+        table(cell(environment))
