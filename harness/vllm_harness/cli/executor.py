@@ -17,7 +17,6 @@ from vllm_harness.files.paths import run_folder
 from vllm_harness.machine.shard import Executor
 from vllm_harness.machine.this_machine import ThisMachine
 from vllm_harness.server.leases.allocation import interpreters
-from vllm_harness.server.leases.side_by_side import side_by_side
 
 
 def _of_nodes(context: typer.Context, bundles: list[Path] | None) -> list[Path] | None:
@@ -84,7 +83,7 @@ def executor_of(
         ClusterError: there is no such cluster, or no Ray.
     """
     if not ray:
-        yield ThisMachine(parallel or interpreters(), side_by_side)
+        yield ThisMachine(parallel or interpreters())
         return
     if parallel:
         raise UsageError(

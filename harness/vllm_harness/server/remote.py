@@ -24,6 +24,7 @@ from vllm_harness.environments.spec import Environment
 from vllm_harness.files.redaction import secret_values
 from vllm_harness.machine import gpus
 from vllm_harness.machine.oom import oom_kills
+from vllm_harness.machine.side_by_side import go_on
 from vllm_harness.scripted.book import Script, ScriptBook
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.server import blocks, errors, fork_server, kept
@@ -33,7 +34,6 @@ from vllm_harness.server.leases.allocation import Start, lease_for, models_held,
 from vllm_harness.server.leases.claims import Claim
 from vllm_harness.server.leases.gpus import used_before
 from vllm_harness.server.leases.ports import NoFreePort, describe_holder, is_free, lease_port, listeners
-from vllm_harness.server.leases.side_by_side import go_on
 from vllm_harness.server.phases import PhaseTracker
 from vllm_harness.server.process_tree import tree_pids
 from vllm_harness.server.progress import NoProgress, StartProgress

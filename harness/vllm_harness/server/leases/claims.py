@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar
 
 from vllm_harness.files.locking import locked
 from vllm_harness.files.paths import state_dir
-from vllm_harness.server.leases.side_by_side import task_name
+from vllm_harness.machine.side_by_side import task_name
 from vllm_harness.server.supervisor import started
 
 T = TypeVar("T")

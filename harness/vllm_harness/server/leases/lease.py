@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from vllm_harness.files.variables import number
+from vllm_harness.machine.side_by_side import go_on
 from vllm_harness.server.errors import StartupError
 from vllm_harness.server.leases.claims import Claim, all_claims
-from vllm_harness.server.leases.side_by_side import go_on
 from vllm_harness.terminal import notices
 
 M = TypeVar("M")
