@@ -15,15 +15,20 @@ from vllm_harness.errors import UsageError
 
 EXTRAS = "vllm_harness.extras"
 COMMANDS: Mapping[str, str] = {
-    "bundle": "bundles:command.app",
-    "check-weights": "weights:command.check_weights",
+    "env bundle": "bundles:command.app",
     "gateway": "gateways:command.app",
     "load": "load:command.load",
-    "mutants": "mutants:command.mutants",
+    "mutants": "mutants:group.app",
+    "mutants parsers": "mutants:parsers_command.mutants",
+    "mutants serving": "mutants:command.mutants",
     "site": "site:command.site",
     "upstream": "upstream:command.app",
+    "weights": "weights:command.check_weights",
 }
-"""The commands of the first screen: a function, or a group of commands."""
+"""Commands of the first screen, and commands of groups: a function, or a group of commands."""
+RECORDING = "recording.json"
+"""The file by which a recording of a gateway is known."""
+COMPARE_RECORDINGS = "gateways:command.compare_recordings"
 RECORDINGS: Mapping[str, str] = {
     ".har": "foreign:har.read",
     ".har.gz": "foreign:har.read",
@@ -41,7 +46,6 @@ CLUSTER = "cluster:options.executor_on_nodes"
 SUITES_ON_CLUSTER = "cluster:run_suites.run_on_cluster"
 REPORT_PAGE = "html:page.write"
 PARSER_COVERAGE = "mutants:parsers_command.show_coverage"
-PARSER_MUTANTS = "mutants:parsers_command.mutants"
 
 
 class MissingExtra(UsageError):

@@ -1,4 +1,4 @@
-"""`vllm-harness regression`: every parser over versions of vLLM, and the differences of two runs."""
+"""`vllm-harness regression`: every parser over versions of vLLM."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ from vllm_harness.scripted.families import load_families
 from vllm_harness.server.leases.allocation import interpreters
 from vllm_harness.terminal.tables import show_table
 
-app = typer.Typer(help="Run every parser over versions of vLLM, without a GPU; compare runs.")
+app = typer.Typer(help="Run every parser over versions of vLLM, without a GPU.")
 
 
 @app.callback(invoke_without_command=True)
@@ -172,11 +172,11 @@ def regression(
 
 
 def _baseline(path: Path | None, engine: Engine) -> compare.Baseline | None:
-    """The baseline of a file. Raises UsageError where it is of the other engine."""
+    """The baseline of a file. Raises UsageError where it was recorded with the other engine."""
     known = compare.read_baseline(path) if path else None
     if known and known.engine != engine:
         raise UsageError(
-            f"the baseline {path} is of the engine {known.engine}, and this run of {engine}",
+            f"{path} was recorded with the engine {known.engine}; this run uses {engine}",
             hint=f"add --engine {known.engine}, or name another baseline",
         )
     return known
@@ -284,14 +284,9 @@ def cases(
     console.print(f"{len(rows)} cases; {sum(len(cases.left_out) for cases in case_sets)} are left out")
 
 
-@app.command()
-def diff(
-    before: Annotated[str, typer.Argument(help="A run, by name or folder, perhaps with @ENVIRONMENT.")],
-    after: Annotated[str, typer.Argument(help="Another one.")],
-) -> None:
-    """List the cases that regressed and the cases that are fixed; exit 1 where any regressed."""
-    changed = compare.changes(_cells_of(before), _cells_of(after))
-    raise typer.Exit(show_changes(console, changed, before))
+def compare_regressions(before: str, after: str) -> bool:
+    """Prints the cases that regressed and the cases that are fixed, and says whether any regressed."""
+    return bool(show_changes(console, compare.changes(_cells_of(before), _cells_of(after)), before))
 
 
 def _cells_of(name: str) -> list[Cell]:

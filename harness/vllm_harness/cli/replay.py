@@ -20,7 +20,7 @@ from vllm_harness.cassettes.replaying import replay as played_on
 from vllm_harness.cassettes.serving import Player
 from vllm_harness.cassettes.serving import serve as serve_from
 from vllm_harness.cassettes.writing import check_writable, write
-from vllm_harness.cli.diff import show_differences
+from vllm_harness.cli.cassette_differences import show_differences
 from vllm_harness.cli.served import Server, ServerOptions, redactor, served_by, with_server_options
 from vllm_harness.errors import UsageError
 from vllm_harness.scenarios.conversation import Served

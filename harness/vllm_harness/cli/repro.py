@@ -6,10 +6,11 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from vllm_harness.cli.by_default import by_default
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.defects import AS_JSON, FOLDER
 from vllm_harness.cli.executor import (
@@ -66,17 +67,8 @@ class NotReproduced(HarnessError):
     """The vLLM does not show the defect that a report is wanted of."""
 
 
-class _RunByDefault(typer.core.TyperGroup):
-    """`repro ID` is `repro run ID`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] != "--help":
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
-
 app = typer.Typer(
-    cls=_RunByDefault, no_args_is_help=True, help="Reproduce known defects on real servers: `repro ID...`."
+    cls=by_default("run"), no_args_is_help=True, help="Reproduce known defects on real servers: `repro ID...`."
 )
 VLLM = Annotated[
     list[str] | None,
@@ -133,7 +125,7 @@ def run(
 def _file(defects: Sequence[Defect], environments: Sequence[VllmUnderTest], as_markdown: bool) -> str:
     """The report or the script of one defect, of what was got just now."""
     if len(defects) != 1 or len(environments) != 1:
-        raise UsageError("--markdown and --script are of one entry and one environment", hint="name one id")
+        raise UsageError("--markdown and --script need exactly one defect and one environment", hint="name one id")
     (defect,), (vllm,) = defects, environments
     measured = _alone(defect, vllm)
     if measured.verdict != "reproduced":

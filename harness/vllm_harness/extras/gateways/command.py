@@ -59,7 +59,8 @@ AS_JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PRODUCT = Annotated[
     str,
     typer.Option(
-        help="The gateway's name in the registry and its version, as litellm==1.106.12: known then."
+        help="The gateway's name in the registry and its version, such as litellm==1.106.12; "
+        "needed to match known defects."
     ),
 ]
 
@@ -78,7 +79,9 @@ def check_(
     only: ONLY = None,
     at_once: Annotated[int, typer.Option(min=0, help="How many streams are held at once.")] = AT_ONCE,
     product: PRODUCT = "",
-    into: Annotated[Path | None, typer.Option(help="The folder for what came both ways.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The folder for the requests and answers of both sides.")
+    ] = None,
     models_file: MODELS_FILE = None,
     as_json: AS_JSON = False,
 ) -> None:
@@ -98,7 +101,7 @@ def check_(
     known = gateway_deviations(product)
     scripts = scripts_of(attach(books_url) if books_url else server, entry)
     cases = _cases(server, entry, only, scripted=scripts is not None)
-    folder = into or run_folder("gateways", time.strftime("%Y%m%d-%H%M%S"))
+    folder = output or run_folder("gateways", time.strftime("%Y%m%d-%H%M%S"))
     both = Both()
     kept = {folder / "direct": (direct, both.direct), folder / "gateway": (gateway, both.gateway)}
     with _kept(kept, scripts), shown() as told:
@@ -108,14 +111,17 @@ def check_(
     notes = (
         both.notes if scripts else ["the server is not scripted: only the shape of the answers is compared"]
     )
-    _tell(together(zip(names, marked, strict=True)), len(both.direct), notes, str(folder), as_json)
+    if _show(together(zip(names, marked, strict=True)), len(both.direct), notes, str(folder), as_json):
+        raise typer.Exit(1)
 
 
 @app.command("record")
 def record_(
     url: Annotated[str, typer.Argument(help="The address of the server, or of the gateway.")],
     model: MODEL,
-    into: Annotated[Path, typer.Option(help="The folder for what comes.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder for the requests and answers.")
+    ],
     books_url: Annotated[str, typer.Option(help="The scripted server behind it; by default none.")] = "",
     gateway_model: SERVED = "",
     header: HEADER = None,
@@ -123,7 +129,7 @@ def record_(
     only: ONLY = None,
     models_file: MODELS_FILE = None,
 ) -> None:
-    """Send the requests to one server, and keep its answers for `gateway compare`."""
+    """Send the requests to one server, and keep its answers for `compare`."""
     entry = load_models(models_file).get(model)
     endpoint = _with_headers(attach(url, api_key_env), header or [])
     side = Side("direct", endpoint, gateway_model or _served(endpoint, entry))
@@ -132,22 +138,16 @@ def record_(
         raise UsageError(f"{books_url} is no scripted server", hint="start one: vllm-harness serve MODEL")
     cases = _cases(endpoint, entry, only, scripted=scripts is not None)
     exchanges: list[Exchange] = []
-    with _kept({into: (side, exchanges)}, scripts), shown() as told:
+    with _kept({output: (side, exchanges)}, scripts), shown() as told:
         asyncio.run(record(side, cases, scripts, told, exchanges))
-    console.print(f"{len(exchanges)} answers of {endpoint.base_url}: {into}")
+    console.print(f"{len(exchanges)} answers of {endpoint.base_url}: {output}")
 
 
-@app.command()
-def compare(
-    first: Annotated[Path, typer.Argument(help="A recording: the folder of the server.")],
-    second: Annotated[Path, typer.Argument(help="Another: the folder of the gateway, or of another engine.")],
-    product: PRODUCT = "",
-    as_json: AS_JSON = False,
-) -> None:
-    """Print what differs between two recordings of the same requests.
+def compare_recordings(first: Path, second: Path, product: str, as_json: bool) -> bool:
+    """Prints what differs between two recordings of the same requests; whether there is an error or a warning.
 
     What was said is compared where both were scripted, else only the shape of
-    the answers. The exit code is 1 if there is an error or a warning.
+    the answers.
     """
     (left, before), (right, after) = recording.read(first), recording.read(second)
     both = [name for name in before if name in after]
@@ -159,7 +159,7 @@ def compare(
     marked = apply_known([finding for _, finding in found], known, "0")
     notes = [] if content else ["not scripted: only the shape of the answers is compared"]
     differences = together(zip([name for name, _ in found], marked, strict=True))
-    _tell(differences, len(both), notes, f"{first} {second}", as_json)
+    return _show(differences, len(both), notes, f"{first} {second}", as_json)
 
 
 @contextmanager
@@ -179,7 +179,7 @@ def _kept(
             write()
             folders = " ".join(map(str, recordings))
             print(
-                f"not all was asked; for gateway compare, what came: {folders}", file=sys.stderr, flush=True
+                f"not all was asked; for `compare`, what came: {folders}", file=sys.stderr, flush=True
             )
         raise
     else:
@@ -216,9 +216,10 @@ def _with_headers(endpoint: Endpoint, given: Sequence[str]) -> Endpoint:
     return Endpoint(endpoint.base_url, endpoint.api_key, endpoint.request_s, tuple(headers))
 
 
-def _tell(
+def _show(
     differences: Sequence[Difference], exchanges: int, notes: Sequence[str], folder: str, as_json: bool
-) -> None:
+) -> bool:
+    """Prints differences; whether there is an error or a warning."""
     bad = sum(each.finding.counts for each in differences)
     if as_json:
         found = [each.as_json() for each in differences]
@@ -242,8 +243,7 @@ def _tell(
             f"{known} known, {len(differences) - bad - known} for information"
         )
         console.print(f"what came both ways: {folder}")
-    if counts(differences):
-        raise typer.Exit(1)
+    return counts(differences)
 
 
 def _row(difference: Difference) -> tuple[str, ...]:
