@@ -1,4 +1,4 @@
-"""`vllm-harness bisect`: the release or commit that brought a defect, or mended it."""
+"""`vllm-harness repro bisect`: the release or commit that brought a defect, or mended it."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ CORE: Mapping[str, str | typer.Typer] = {
     "defects": "export.app",
     "report": "report.app",
     "compare": "compare.compare",
-    "cassette": typer.Typer(no_args_is_help=True, help="Record a conversation; replay or convert a recorded one."),
+    "cassette": typer.Typer(no_args_is_help=True, help="Record conversations, replay and convert them."),
     "cassette record": "record.record",
     "cassette replay": "replay.replay",
     "cassette convert": "convert.convert",

@@ -10,6 +10,7 @@ import typer
 import yaml
 from packaging.version import InvalidVersion, Version
 
+from vllm_harness.cli.options import AS_JSON
 from vllm_harness.defects.entry import Defect, DefectApi, DefectClass
 from vllm_harness.defects.registry import find, load_defects
 from vllm_harness.errors import UsageError
@@ -19,7 +20,6 @@ app = typer.Typer(help="List the known defects of vLLM.")
 FOLDER = Annotated[
     Path | None, typer.Option("--folder", help="A folder with further entries, ID.yaml for each.")
 ]
-AS_JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback(invoke_without_command=True)

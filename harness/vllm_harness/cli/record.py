@@ -17,14 +17,8 @@ from vllm_harness.cassettes.listening import check_installed
 from vllm_harness.cassettes.proxy import RecordingProxy
 from vllm_harness.cassettes.recording import of_conversation
 from vllm_harness.cassettes.writing import Recording, check_writable, write
-from vllm_harness.cli.served import (
-    Mcp,
-    Server,
-    ServerOptions,
-    redactor,
-    served_for,
-    with_server_options,
-)
+from vllm_harness.cli.options import ServerOptions, with_options
+from vllm_harness.cli.served import Mcp, Server, redactor, served_for
 from vllm_harness.endpoint import attach
 from vllm_harness.errors import UsageError
 from vllm_harness.scenarios.conversation import Served
@@ -41,7 +35,7 @@ Tokens = list[list[list[int]] | None]
 OUTPUT = Annotated[Path, typer.Option("--output", "-o", help="The cassette: a file .yaml or .yaml.gz.")]
 
 
-@with_server_options
+@with_options
 def record(
     output: OUTPUT,
     scenario: Annotated[

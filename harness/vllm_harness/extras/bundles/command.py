@@ -13,7 +13,6 @@ from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments import default_device
 from vllm_harness.terminal.status import shown
 
-
 app = typer.Typer(
     cls=by_default("create"),
     no_args_is_help=True,

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness.cli.options import MODELS_FILE
+from vllm_harness.cli.options import API_KEY_ENV, AS_JSON, MODEL, MODELS_FILE
 from vllm_harness.configuration.model_entries import ModelEntry, load_models
 from vllm_harness.defects.registry import gateway_deviations
 from vllm_harness.endpoint import Endpoint, attach
@@ -40,7 +40,6 @@ from vllm_harness.terminal.tables import one_line, plain_console, show_table
 
 app = typer.Typer(help="Find out what a gateway makes of the answers of the server behind it.")
 console = plain_console()
-MODEL = Annotated[str, typer.Option(help="The model entry that is served.")]
 SERVED = Annotated[
     str, typer.Option(help="The model's name behind the gateway; by default the entry's name.")
 ]
@@ -48,14 +47,11 @@ HEADER = Annotated[
     list[str] | None,
     typer.Option(help="A header that the gateway wants, as 'name: value'; may be given several times."),
 ]
-KEY = Annotated[
-    str | None, typer.Option(help="The variable that holds the API key of the gateway.", metavar="NAME")
-]
+OUTPUT = Annotated[Path, typer.Option("--output", "-o", help="The folder for what was sent and received.")]
 ONLY = Annotated[
     list[str] | None,
     typer.Option(help="Only cases of this name, such as 'chat/loop*'; may be given several times."),
 ]
-AS_JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PRODUCT = Annotated[
     str,
     typer.Option(
@@ -75,12 +71,13 @@ def check_(
     ] = "",
     gateway_model: SERVED = "",
     header: HEADER = None,
-    api_key_env: KEY = None,
+    api_key_env: API_KEY_ENV = None,
     only: ONLY = None,
     at_once: Annotated[int, typer.Option(min=0, help="How many streams are held at once.")] = AT_ONCE,
     product: PRODUCT = "",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The folder for the requests and answers of both sides.")
+        Path | None,
+        typer.Option("--output", "-o", help="The folder for what was sent and received."),
     ] = None,
     models_file: MODELS_FILE = None,
     as_json: AS_JSON = False,
@@ -120,12 +117,12 @@ def record_(
     url: Annotated[str, typer.Argument(help="The address of the server, or of the gateway.")],
     model: MODEL,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder for the requests and answers.")
+        Path, typer.Option("--output", "-o", help="The folder for what was sent and received.")
     ],
     books_url: Annotated[str, typer.Option(help="The scripted server behind it; by default none.")] = "",
     gateway_model: SERVED = "",
     header: HEADER = None,
-    api_key_env: KEY = None,
+    api_key_env: API_KEY_ENV = None,
     only: ONLY = None,
     models_file: MODELS_FILE = None,
 ) -> None:
@@ -144,7 +141,7 @@ def record_(
 
 
 def compare_recordings(first: Path, second: Path, product: str, as_json: bool) -> bool:
-    """Prints what differs between two recordings of the same requests; whether there is an error or a warning.
+    """Prints what differs between two recordings; says whether there is an error or a warning.
 
     What was said is compared where both were scripted, else only the shape of
     the answers.
@@ -178,9 +175,7 @@ def _kept(
         if any(exchanges for _, exchanges in recordings.values()):
             write()
             folders = " ".join(map(str, recordings))
-            print(
-                f"not all was asked; for `compare`, what came: {folders}", file=sys.stderr, flush=True
-            )
+            print(f"not all was asked; for `compare`, what came: {folders}", file=sys.stderr, flush=True)
         raise
     else:
         write()
@@ -219,7 +214,7 @@ def _with_headers(endpoint: Endpoint, given: Sequence[str]) -> Endpoint:
 def _show(
     differences: Sequence[Difference], exchanges: int, notes: Sequence[str], folder: str, as_json: bool
 ) -> bool:
-    """Prints differences; whether there is an error or a warning."""
+    """Prints differences; says whether there is an error or a warning."""
     bad = sum(each.finding.counts for each in differences)
     if as_json:
         found = [each.as_json() for each in differences]

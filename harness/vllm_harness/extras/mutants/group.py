@@ -5,5 +5,6 @@ from __future__ import annotations
 import typer
 
 app = typer.Typer(
-    no_args_is_help=True, help="Change vLLM's code in one place at a time, and list the changes that nothing notices."
+    no_args_is_help=True,
+    help="Change vLLM's code in one place at a time, and list what no test notices.",
 )
