@@ -28,7 +28,6 @@ from vllm_harness.cli.regression_options import (
 from vllm_harness.cli.regression_table import (
     show_cells,
     show_changes,
-    show_costs,
     show_engine_differences,
     show_explained,
     show_smallest_failures,
@@ -127,7 +126,8 @@ def regression(
         with executor_of(ray, on.jobs, folder.folder, bundles=bundle, vllm=vllms) as executor:
             cells, errors = _run(folder, environments, selection, executor, writer)
         show_cells(console, cells, known)
-        show_costs(console, cells)
+        if "cost" in selection.groups:
+            extensions.load(extensions.COST_TABLE)(console, cells)
         found = [] if known else _search(folder, environments, selection, at_a_time)
         console.print(f"run: {folder.folder}")
         if on.write_baseline:

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from vllm_harness.defects.entry import Defect
 from vllm_harness.regression.cases.case import GROUPS, Group
-from vllm_harness.regression.cases.cost import BLOCKED_S
 from vllm_harness.regression.engines.plan import Engine
 from vllm_harness.regression.results.cells import CaseVerdict, Cell
 from vllm_harness.regression.results.compare import (
@@ -21,7 +20,6 @@ from vllm_harness.regression.results.compare import (
     EngineDifference,
     against,
 )
-from vllm_harness.regression.results.costs import MOST_EXPONENT, ORDINARY_TOKENS, family_costs
 from vllm_harness.regression.results.explained import (
     ExplainedFailures,
     Failure,
@@ -134,27 +132,6 @@ def _show_legend(console: Console, cells: Sequence[Cell]) -> None:
             console.print(f"not made: {cell.family}, {cell.group} on {cell.environment}: {reason}")
     for described in dict.fromkeys(f"{cell.described}; parsers {ENGINES[cell.engine]}" for cell in cells):
         console.print(f"server environment: {described}")
-
-
-def show_costs(console: Console, cells: Sequence[Cell]) -> None:
-    """Prints how the cost of each family's parsers grows with the answer; nothing where none was measured."""
-    rows = []
-    for cost in family_costs(cells):
-        steepest = (f"{each[0]:.2f} {each[1]}" if each else "-" for each in (cost.whole, cost.streamed))
-        longest = (
-            f"{1000 * cost.longest[0]:.0f} ms {cost.longest[2]}, {cost.longest[1]}" if cost.longest else "-"
-        )
-        parsers = (cost.tool_parser or "-", cost.reasoning_parser or "-")
-        found, curves = cost.findings
-        rows.append((cost.family, *parsers, *steepest, longest, f"{found}/{curves}"))
-    if rows:
-        headings = ("family", *PARSERS[:2], "whole", "streamed", "longest step", "findings")
-        show_table(console, headings, rows, headings[-1:])
-        console.print(
-            "whole, streamed: the CPU time grows with this power of an answer's size, in the steepest case; "
-            f"findings: curves above {MOST_EXPONENT}, and those with a step of more than "
-            f"{1000 * BLOCKED_S:.0f} ms at {ORDINARY_TOKENS} tokens or fewer"
-        )
 
 
 def show_changes(console: Console, changed: Sequence[CaseChange], reference: str) -> int:

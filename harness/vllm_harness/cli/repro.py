@@ -27,7 +27,6 @@ from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import Defects, find, load_defects
 from vllm_harness.defects.repro import kept
 from vllm_harness.defects.repro.alone import alone
-from vllm_harness.defects.repro.costs import curve_table
 from vllm_harness.defects.repro.draft import as_yaml, from_capture, from_cell, from_test
 from vllm_harness.defects.repro.measured import (
     Measured,
@@ -36,6 +35,7 @@ from vllm_harness.defects.repro.measured import (
     expected_verdict,
     measure,
 )
+from vllm_harness.defects.repro.report import curve_table
 from vllm_harness.defects.repro.run import (
     case_or_cost_of,
     checked,

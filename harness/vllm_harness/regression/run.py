@@ -12,17 +12,15 @@ from functools import partial
 from typing import TypeVar
 
 from vllm_harness.configuration.model_entries import Frontend
-from vllm_harness.defects.registry import load_defects
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError
+from vllm_harness.extensions import MEASURED_IN_PROCESS, MEASURED_OVER_HTTP, load
 from vllm_harness.machine.shard import Executor, Needs, Preparation, Say, Shard
 from vllm_harness.machine.this_machine import ThisMachine
 from vllm_harness.regression.cases.case import Case, CaseInput, CaseSet, Topic, short_digest
 from vllm_harness.regression.cases.delivery import Delivery, DeliveryField
 from vllm_harness.regression.engines.answer import Answer, AnswerError, ErrorCode
-from vllm_harness.regression.engines.cost import measure_all
-from vllm_harness.regression.engines.cost_over_http import measure_served
 from vllm_harness.regression.engines.in_process import parse_all
 from vllm_harness.regression.engines.over_http import (
     ServedAnswers,
@@ -31,8 +29,6 @@ from vllm_harness.regression.engines.over_http import (
 )
 from vllm_harness.regression.engines.plan import Engine
 from vllm_harness.regression.results.cells import CaseResult, Cell, RegressionRun
-from vllm_harness.regression.results.curves import not_measured
-from vllm_harness.regression.results.explained import has_unexplained_cost, parser_defects
 from vllm_harness.regression.results.judge import judge, meaning_mismatches
 from vllm_harness.regression.results.mismatches import Mismatch
 from vllm_harness.scripted.families import Family, entry_of
@@ -196,6 +192,7 @@ def _in_process(batch: Batch) -> Iterator[Cell]:
     if parsed:
         yield from _timed(batch.vllm, parsed, parse_all(environment, _inputs(parsed), limit_s=LIMIT_S))
     if measured:
+        measure_all = load(MEASURED_IN_PROCESS, "the group cost")
         yield from _timed(batch.vllm, measured, measure_all(environment, _inputs(measured)))
 
 
@@ -241,7 +238,8 @@ def _served(batch: Batch, cases: CaseSet) -> ServedAnswers:
         answers = request_under_load(vllm.environment, cases.family, cases.inputs, frontend=vllm.frontend)
         return ServedAnswers(list(answers), ())
     if cases.group == "cost":
-        return ServedAnswers(list(_measured(batch, cases)), ())
+        measure_cell = load(MEASURED_OVER_HTTP, "the group cost")
+        return ServedAnswers(list(measure_cell(batch.run, vllm, cases)), ())
     meanings = {case.name: case.expected.meaning for case in cases.cases}
 
     def mismatches(answer: Answer) -> bool:
@@ -249,21 +247,6 @@ def _served(batch: Batch, cases: CaseSet) -> ServedAnswers:
         return meaning is not None and bool(meaning_mismatches(meaning, answer))
 
     return request_all(vllm.environment, cases.family, cases.inputs, mismatches, frontend=vllm.frontend)
-
-
-def _measured(batch: Batch, cases: CaseSet) -> Iterator[Answer]:
-    """The curves of a cell: those that are kept of an interrupted run, then the others, kept as they come."""
-    vllm, family = batch.vllm, cases.family
-    what = short_digest([cases.digest, *(input_.cpu_s for input_ in cases.inputs)])
-    kept = batch.run.curves(vllm.name, family.name, what)
-    known = kept.read()
-    kept.begin(known)
-    yield from known
-    if left := list(not_measured(cases.inputs, known)):
-        is_news = partial(has_unexplained_cost, parser_defects(load_defects()), cases, vllm.frontend)
-        for answer in measure_served(vllm.environment, family, left, is_news, frontend=vllm.frontend):
-            kept.add(answer)
-            yield answer
 
 
 def cell_of(

@@ -14,16 +14,13 @@ from vllm_harness.cli.regression_table import FAILURES, show_explained
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import DefectsError, load_defects
 from vllm_harness.regression.cases.case import Group
-from vllm_harness.regression.cases.delivery import Api, Delivery, Shape
 from vllm_harness.regression.cases.groups import case_set
 from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.engines.answer import Answer, CostPoint, Curve
 from vllm_harness.regression.engines.plan import Engine, planned
 from vllm_harness.regression.results.cells import CaseResult, Cell
 from vllm_harness.regression.results.explained import (
     ParserDefect,
     explain,
-    has_unexplained_cost,
     known_elsewhere,
     parser_defects,
 )
@@ -190,23 +187,3 @@ def test_a_selector_names_a_forced_case_without_what_forces_it() -> None:
     forced = forced.model_copy(update={"group": "forced", "cases": {**cases, "call": forced.cases["call"]}})
     explained = explain([narrow], [forced])
     assert explained.counts == {"lost": {("0.32.0", "in-process"): 2}}
-
-
-def test_a_cost_is_news_where_no_defect_explains_it() -> None:
-    cases = case_set("cost", load_families()["hermes"], load_meanings()).only(["text"])
-    streamed, whole = Delivery(Shape.TOKENS, 1, api=Api.CHAT), Delivery(Shape.WHOLE, api=Api.CHAT)
-    selector = {"case": "text", "groups": ("cost",), "deliveries": (streamed.code,)}
-    steep = known(**selector, mismatches=("time_superlinear",))
-
-    def is_news(power: int, delivery: Delivery) -> bool:
-        points = (
-            CostPoint(size=size, cpu_s=(size / 1000) ** power, longest_s=0)
-            for size in (1000, 2000, 4000, 8000)
-        )
-        answer = Answer(family="hermes", case="text", delivery=delivery, curve=Curve(points=tuple(points)))
-        return has_unexplained_cost([steep], cases, "python", answer)
-
-    assert not is_news(1, whole)
-    assert is_news(2, whole)
-    assert not is_news(2, streamed)
-    assert is_news(3, streamed)

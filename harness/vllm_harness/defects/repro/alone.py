@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.cost_script import ParsersAlone, cost_alone, cost_script_of
-from vllm_harness.defects.repro.costs import CostCase
 from vllm_harness.defects.repro.parser_cases import ServedCase
-from vllm_harness.defects.repro.report import markdown
-from vllm_harness.defects.repro.script import script_of, stand_alone
+from vllm_harness.defects.repro.report import markdown, requests_of
+from vllm_harness.defects.repro.run import Cost
+from vllm_harness.defects.repro.script import StandAlone, script_of, stand_alone
 from vllm_harness.defects.repro.verdict import Reproduction
+from vllm_harness.extensions import COST_ALONE, load
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,14 @@ class Alone:
     report: str
     script: str
 
+    @classmethod
+    def served(cls, defect: Defect, made: StandAlone, shown: Reproduction, environment: str) -> Alone:
+        """The files of what a server shows."""
+        report = markdown(defect, requests_of(made), shown.answers, environment)
+        return cls(report, script_of(defect, made))
 
-def alone(defect: Defect, case: ServedCase | CostCase | None, shown: Reproduction, environment: str) -> Alone:
+
+def alone(defect: Defect, case: ServedCase | Cost | None, shown: Reproduction, environment: str) -> Alone:
     """The files of a defect.
 
     Args:
@@ -35,6 +41,7 @@ def alone(defect: Defect, case: ServedCase | CostCase | None, shown: Reproductio
         shown: the reproduction, which says in which case and delivery it showed.
         environment: the vLLM that showed it, in words.
     """
-    made = cost_alone(case, shown) if isinstance(case, CostCase) else stand_alone(defect, case, shown)
-    script = cost_script_of(defect, made) if isinstance(made, ParsersAlone) else script_of(defect, made)
-    return Alone(markdown(defect, made, shown.answers, environment), script)
+    if case is None or isinstance(case, ServedCase):
+        return Alone.served(defect, stand_alone(defect, case, shown), shown, environment)
+    files: Alone = load(COST_ALONE)(defect, case, shown, environment)
+    return files

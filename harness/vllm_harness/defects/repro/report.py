@@ -8,26 +8,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.cost_script import ParsersAlone
-from vllm_harness.defects.repro.costs import curve_table
 from vllm_harness.defects.repro.script import StandAlone
+from vllm_harness.extensions import CURVE_TABLE, load
+from vllm_harness.protocol.core.events import Json
 
 LONGEST = 6000
 """Characters of an answer that are shown."""
 
 
-def markdown(
-    defect: Defect, made: StandAlone | ParsersAlone, answers: Iterable[Any], environment: str
-) -> str:
+def markdown(defect: Defect, shown: Iterable[str], answers: Iterable[Any], environment: str) -> str:
     """The report.
 
     Args:
         defect: the entry.
-        made: what reproduces it without the harness; the report names the file `reproduce.py`.
+        shown: the lines that say what reproduces it without the harness, in the file `reproduce.py`.
         answers: that were got, to the steps or of the case; none: the report has the entry's words alone.
         environment: the vLLM that gave them.
     """
-    shown = _measurement(made) if isinstance(made, ParsersAlone) else _reproduction(made)
     return "\n".join([*_description(defect, environment), *shown, *_answers(answers)]) + "\n"
 
 
@@ -54,7 +51,8 @@ def _upstream(defect: Defect) -> str:
     return f"nothing found on {upstream.searched_on} by {queries}" if queries else "not searched"
 
 
-def _reproduction(made: StandAlone) -> Iterator[str]:
+def requests_of(made: StandAlone) -> Iterator[str]:
+    """The lines of a report that show the requests to a server."""
     flags = " ".join(map(shlex.quote, made.flags))
     tokenizer = f" --tokenizer {made.tokenizer}" if made.tokenizer else ""
     variables = "".join(f"{name}={shlex.quote(value)} " for name, value in made.env.items())
@@ -67,22 +65,10 @@ def _reproduction(made: StandAlone) -> Iterator[str]:
     for step in made.steps:
         yield f"```console\n$ {_curl(step)}\n```\n"
         for pieces in step["say"]:
-            yield f"The model says:\n\n{_fenced(''.join(map(_piece, pieces)))}\n"
+            yield f"The model says:\n\n{fenced(''.join(map(piece_text, pieces)))}\n"
 
 
-def _measurement(made: ParsersAlone) -> Iterator[str]:
-    how = "token by token" if made.streamed else "whole"
-    parsers = {"tool parser": made.tool_parser, "reasoning parser": made.reasoning_parser}
-    named = " and ".join(f"the {kind} `{name}`" for kind, name in parsers.items() if name)
-    yield "## Reproduce\n"
-    yield (
-        f"`python reproduce.py` needs vLLM alone, on any machine: it has {named} read an answer at lengths "
-        f"that double, {how}, as the server does, and prints the CPU time. The longest:\n"
-    )
-    yield f"{_fenced(_cut(_piece(made.lengths[-1])))}\n"
-
-
-def _piece(piece: Any) -> str:
+def piece_text(piece: Any) -> str:
     """A text or a token id as it is; of runs, what is repeated and how often."""
     if isinstance(piece, str | int):
         return str(piece)
@@ -111,14 +97,20 @@ def _answers(answers: Iterable[Any]) -> Iterator[str]:
             continue
         shown = {name: value for name, value in answer.items() if name not in ("headers", "stream")}
         text = json.dumps(shown, indent=1, ensure_ascii=False)
-        yield f"{_fenced(_cut(text), 'json')}\n"
+        yield f"{fenced(cut(text), 'json')}\n"
 
 
-def _cut(text: str) -> str:
+def curve_table(answer: Json) -> Iterator[str]:
+    """The lines of the table of an answer's curve; nothing for an answer without one."""
+    if "curve" in answer:
+        yield from load(CURVE_TABLE, "a curve")(answer)
+
+
+def cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n... ({len(text) - LONGEST} more characters)"
 
 
-def _fenced(text: str, language: str = "text") -> str:
+def fenced(text: str, language: str = "text") -> str:
     """The text in a fence that it does not hold."""
     fence = "```"
     while fence in text:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import jmespath
 
+from vllm_harness import extensions
 from vllm_harness.configuration.model_entries import ModelEntry, load_models
 from vllm_harness.defects.entry import Defect, Frontend, Repro
-from vllm_harness.defects.repro.costs import CostCase, cost_case, measure_on
 from vllm_harness.defects.repro.parser_cases import ServedCase, reproduce_on, served_case
 from vllm_harness.defects.repro.send import answers_to
 from vllm_harness.defects.repro.verdict import Reproduction, Verdict
@@ -19,7 +20,7 @@ from vllm_harness.errors import UsageError
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.regression.results.explained import parser_defects
 from vllm_harness.scripted.book import BookError
-from vllm_harness.scripted.families import entry_of, load_families
+from vllm_harness.scripted.families import Family, entry_of, load_families
 from vllm_harness.server.errors import StartupError, UnknownFlag, UnknownParser, UnsupportedArchitecture
 from vllm_harness.server.progress import StartProgress
 from vllm_harness.server.remote import RemoteServer
@@ -28,6 +29,18 @@ NO_SCRIPT = "the model said something else than its script: over this API this v
 IN_PROCESS = "parsers in process"
 LACKING = (UnknownFlag, UnknownParser, UnsupportedArchitecture)
 ServerKey = tuple[str, str, Frontend, tuple[str, ...], tuple[tuple[str, str], ...]]
+
+
+class Cost(Protocol):
+    """What an answer costs, as the extra `costs` measures it."""
+
+    @property
+    def family(self) -> Family:
+        """Whose parsers are measured."""
+
+    @property
+    def is_served(self) -> bool:
+        """Whether only a server shows it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +59,7 @@ class Job:
     frontend: Frontend = "python"
     steps: tuple[Defect, ...] = ()
     cases: tuple[tuple[Defect, ServedCase], ...] = ()
-    costs: tuple[tuple[Defect, CostCase], ...] = ()
+    costs: tuple[tuple[Defect, Cost], ...] = ()
 
     @property
     def defects(self) -> tuple[Defect, ...]:
@@ -61,7 +74,7 @@ def jobs_of(defects: Iterable[Defect]) -> list[Job]:
     """
     by_server: dict[ServerKey, list[Defect]] = {}
     by_family: dict[tuple[str, Frontend], list[tuple[Defect, ServedCase]]] = {}
-    by_place: dict[str, list[tuple[Defect, CostCase]]] = {}
+    by_place: dict[str, list[tuple[Defect, Cost]]] = {}
     for defect in sorted(defects, key=lambda defect: defect.id):
         found = case_or_cost_of(defect)
         if defect.repro:
@@ -82,13 +95,19 @@ def jobs_of(defects: Iterable[Defect]) -> list[Job]:
 
 
 def is_reproducible(defect: Defect) -> bool:
-    """Whether requests to one server show it, or its parsers in process."""
-    return defect.repro is not None or case_or_cost_of(defect) is not None
+    """Whether requests to one server show it, or its parsers in process, with what is installed."""
+    if defect.repro or case_of(defect):
+        return True
+    return extensions.installed("costs") and cost_of(defect) is not None
 
 
 def checked(defect: Defect) -> Defect:
-    """The defect. Raises UsageError where its entry does not say how to reproduce it."""
-    if is_reproducible(defect):
+    """The defect.
+
+    Raises:
+        UsageError: its entry does not say how to reproduce it, or an extra that it needs is not installed.
+    """
+    if defect.repro or case_or_cost_of(defect):
         return defect
     if defect.in_process:
         raise UsageError(
@@ -123,7 +142,7 @@ def run_job(
         if job.cases:
             yield from reproduce_on(environment, job.cases)
         elif job.costs:
-            yield from measure_on(environment, job.costs)
+            yield from extensions.load(extensions.COST_ON)(environment, job.costs)
         else:
             yield from _by_steps(job.steps, environment, progress)
     except StartupError as error:
@@ -208,7 +227,7 @@ def _holds(condition: str, answer: Json) -> bool:
         return False
 
 
-def case_or_cost_of(defect: Defect) -> ServedCase | CostCase | None:
+def case_or_cost_of(defect: Defect) -> ServedCase | Cost | None:
     """What is requested or measured for a defect; None: its entry has steps of its own, or says neither."""
     return None if defect.repro else case_of(defect) or cost_of(defect)
 
@@ -220,9 +239,17 @@ def case_of(defect: Defect) -> ServedCase | None:
     return next((found for each in parser_defects({defect.id: defect}) if (found := served_case(each))), None)
 
 
-def cost_of(defect: Defect) -> CostCase | None:
-    """What is measured for a defect; None: it is not about what an answer costs."""
-    return next((found for each in parser_defects({defect.id: defect}) if (found := cost_case(each))), None)
+def cost_of(defect: Defect) -> Cost | None:
+    """What is measured for a defect; None: it is not about what an answer costs.
+
+    Raises:
+        MissingExtra: it is, and the extra `costs` is not installed.
+    """
+    for known in parser_defects({defect.id: defect}):
+        if any(selection.groups[0] == "cost" for selection in known.selections):
+            cost: Cost | None = extensions.load(extensions.COST_OF_DEFECT, defect.id)(known)
+            return cost
+    return None
 
 
 def _command(defect: Defect) -> str:

@@ -86,7 +86,7 @@ def script_of(defect: Defect, made: StandAlone) -> str:
         "STEPS": list(made.steps),
         "LOGITS_PROCESSOR": (STANDALONE / "says.py").read_text(),
     }
-    return filled("reproduce.py", defect, HOW, constants, made.tokenizer)
+    return filled(STANDALONE / "reproduce.py", defect, HOW, constants, made.tokenizer)
 
 
 def served_alone(

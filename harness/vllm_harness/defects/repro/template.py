@@ -19,17 +19,17 @@ PLUGIN = "tool_parser.py"
 _FIRST_CONSTANT = re.compile(r"^(?=[A-Z_]+(?:, [A-Z_]+)* = )", re.MULTILINE)
 
 
-def filled(template: str, defect: Defect, how: str, constants: Mapping[str, Any], tokenizer: str) -> str:
+def filled(template: Path, defect: Defect, how: str, constants: Mapping[str, Any], tokenizer: str) -> str:
     """The file of a defect.
 
     Args:
-        template: its name; what is put in stands between its imports and its first constant.
+        template: its file; what is put in stands between its imports and its first constant.
         defect: whose title is its heading; what it expects and what comes are constants.
         how: what the file does, in sentences.
         constants: by name.
         tokenizer: hub id; empty where it is among the files.
     """
-    imports, rest = _FIRST_CONSTANT.split((STANDALONE / template).read_text(), maxsplit=1)
+    imports, rest = _FIRST_CONSTANT.split(template.read_text(), maxsplit=1)
     expected = f"{defect.expected.text} ({defect.expected.source})" if defect.expected else ""
     every = {**constants, "EXPECTED": expected, "ACTUAL": defect.actual}
     values = "\n".join(f"{name} = {_literal(value)}" for name, value in every.items())

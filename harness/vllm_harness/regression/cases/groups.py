@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from vllm_harness.extensions import GROWING_CASES, load
 from vllm_harness.regression.cases.case import Case, CaseInput, CaseSet, Expected, Group, Topic
-from vllm_harness.regression.cases.cost import cost_cases
 from vllm_harness.regression.cases.delivery import Delivery, deliveries
 from vllm_harness.regression.cases.look_alikes import look_alikes
 from vllm_harness.regression.cases.malformed import malformed_texts
@@ -294,6 +294,11 @@ def generated_case(
     return _expecting(family, generated.case_input(name, chosen), Topic.PROPERTY, generated.meaning)
 
 
+def _cost_cases(family: Family, meanings: Meanings) -> CaseSet:
+    made: CaseSet = load(GROWING_CASES, "the group cost")(family, meanings)
+    return made
+
+
 _MAKERS: dict[Group, Callable[[Family, Meanings], CaseSet]] = {
     "canonical": _canonical,
     "forced": _forced,
@@ -301,5 +306,5 @@ _MAKERS: dict[Group, Callable[[Family, Meanings], CaseSet]] = {
     "malformed": _malformed,
     "look-alikes": _look_alikes,
     "load": _load,
-    "cost": cost_cases,
+    "cost": _cost_cases,
 }

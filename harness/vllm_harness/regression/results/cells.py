@@ -18,7 +18,6 @@ from vllm_harness.regression.cases.case import Group, Topic
 from vllm_harness.regression.cases.delivery import DeliveryField
 from vllm_harness.regression.engines.answer import Curve
 from vllm_harness.regression.engines.plan import Engine
-from vllm_harness.regression.results.curves import KeptCurves
 from vllm_harness.regression.results.mismatches import MismatchField
 
 CURVES = ".curves"
@@ -161,9 +160,9 @@ class RegressionRun:
         half.replace(path)
         path.with_suffix(CURVES).unlink(missing_ok=True)
 
-    def curves(self, environment: str, family: str, measured: str) -> KeptCurves:
-        """What is kept of the curves of a cell that is measured over HTTP, until it has finished."""
-        return KeptCurves(self._path(environment, "http", family, "cost").with_suffix(CURVES), measured)
+    def kept_curves(self, environment: str, family: str) -> Path:
+        """The file with the curves of a cell that is measured over HTTP, until it has finished."""
+        return self._path(environment, "http", family, "cost").with_suffix(CURVES)
 
     def folder_of(self, environment: str) -> Path:
         """The folder of what was run on an environment."""

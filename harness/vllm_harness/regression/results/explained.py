@@ -14,13 +14,11 @@ from vllm_harness.configuration.model_entries import Frontend
 from vllm_harness.defects.entry import Defect, FailureSelector
 from vllm_harness.defects.registry import DefectsError
 from vllm_harness.files.strict import StrictModel
-from vllm_harness.regression.cases.case import DEFAULT_GROUPS, CaseSet, Group
+from vllm_harness.regression.cases.case import DEFAULT_GROUPS, Group
 from vllm_harness.regression.cases.delivery import Delivery, DeliveryField, Shape
 from vllm_harness.regression.cases.groups import unforced
-from vllm_harness.regression.engines.answer import Answer
 from vllm_harness.regression.engines.plan import Engine, like_in_process
 from vllm_harness.regression.results.cells import Cell
-from vllm_harness.regression.results.judge import cost_mismatches
 from vllm_harness.regression.results.mismatches import Mismatch, MismatchCode, MismatchField
 from vllm_harness.scripted.families import REAL
 
@@ -190,20 +188,6 @@ def explaining(failure: Failure, known: Iterable[ParserDefect]) -> list[str]:
         if found := [candidate.id for candidate in candidates if candidate.explains(each)]:
             return found
     return []
-
-
-def has_unexplained_cost(
-    known: Iterable[ParserDefect], cases: CaseSet, frontend: Frontend, answer: Answer
-) -> bool:
-    """Whether something of what an answer to a case set costs is wrong that no defect explains."""
-    (text,) = (input_.text for input_ in cases.inputs if input_.name == answer.case)
-    assert answer.case is not None
-    assert answer.delivery is not None
-    failures = (
-        Failure(cases.family.name, "cost", answer.case, answer.delivery, each, frontend, text)
-        for each in cost_mismatches(answer)
-    )
-    return not all(explaining(failure, known) for failure in failures)
 
 
 def known_elsewhere(

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from vllm_harness.extensions import CURVE_MISMATCHES, load
 from vllm_harness.regression.cases.case import Case
 from vllm_harness.regression.engines.answer import Answer, Call
-from vllm_harness.regression.results.costs import curve_mismatches
 from vllm_harness.regression.results.mismatches import How, Mismatch, MismatchCode
 from vllm_harness.scripted.meaning import Meaning
 
@@ -174,7 +174,10 @@ def cost_mismatches(answer: Answer) -> Mismatches:
         return ()
     if answer.error is not None:
         return (_error(answer),)
-    return curve_mismatches(answer.curve) if answer.curve else ()
+    if answer.curve is None:
+        return ()
+    found: Mismatches = load(CURVE_MISMATCHES, "the cost of an answer")(answer.curve)
+    return found
 
 
 def unless_refused(answer: Answer) -> Mismatches:

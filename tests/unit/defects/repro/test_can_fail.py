@@ -9,12 +9,11 @@ import pytest
 
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import load_defects
-from vllm_harness.defects.repro.costs import CostCase
 from vllm_harness.defects.repro.parser_cases import ServedCase
-from vllm_harness.defects.repro.run import case_of, case_or_cost_of, verdict_of
+from vllm_harness.defects.repro.run import case_of, verdict_of
 from vllm_harness.regression.cases.case import Case
 from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.engines.answer import Answer, AnswerError, Call, CostPoint, Curve, ErrorCode
+from vllm_harness.regression.engines.answer import Answer, AnswerError, Call, ErrorCode
 from vllm_harness.scripted.meaning import ToolCall
 
 REFUSED: dict[str, Any] = {
@@ -69,54 +68,6 @@ def test_a_refused_request_is_another_failure() -> None:
         if not shows_by_an_error(defect)
     }
     assert {each: verdict for each, verdict in verdicts.items() if verdict != "other failure"} == {}
-
-
-def costs() -> Iterator[tuple[Defect, CostCase]]:
-    """The defects of what an answer costs."""
-    for defect in DEFECTS.values():
-        if isinstance(found := case_or_cost_of(defect), CostCase):
-            yield defect, found
-
-
-COSTS = list(costs())
-
-
-@pytest.mark.parametrize(("power", "verdict"), [(1, "fixed"), (2, "reproduced")])
-def test_a_curve_decides(power: int, verdict: str) -> None:
-    sizes = (1000, 2000, 4000, 8000)
-    points = tuple(
-        CostPoint(
-            size=size,
-            cpu_s=size**power / 1e5,
-            longest_s=size**power / 1e8,
-            peak_bytes=1000 * size**power,
-        )
-        for size in sizes
-    )
-    verdicts = {
-        defect.id: found.verdict_of(
-            [answer_of(found.case, each, curve=Curve(points=points)) for each in found.deliveries]
-        ).verdict
-        for defect, found in COSTS
-        if not shows_by_an_error(defect)
-    }
-    assert {each: found for each, found in verdicts.items() if found != verdict} == {}
-
-
-def test_an_error_is_another_failure_than_a_cost() -> None:
-    error = AnswerError(code="http_400", message="No.")
-    verdicts = {
-        defect.id: found.verdict_of([answer_of(found.case, each, error=error) for each in found.deliveries])
-        for defect, found in COSTS
-    }
-    assert {each: found for each, found in verdicts.items() if found.verdict != "other failure"} == {}
-
-
-def test_parsers_that_are_not_there_are_not_measured() -> None:
-    _, found = COSTS[0]
-    lacking = Answer(family="any", error=AnswerError(code="KeyError", message="no such parser"))
-    outcome = found.verdict_of([lacking])
-    assert (outcome.verdict, outcome.why) == ("not applicable", "KeyError: no such parser")
 
 
 def right(case: Case, delivery: Delivery) -> Answer:

@@ -12,24 +12,18 @@ import yaml
 
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import load_defects
-from vllm_harness.defects.repro.alone import alone
-from vllm_harness.defects.repro.cost_script import folded
-from vllm_harness.defects.repro.costs import CostCase
 from vllm_harness.defects.repro.draft import as_yaml, from_capture, from_cell, from_test
 from vllm_harness.defects.repro.export import export
 from vllm_harness.defects.repro.measured import Measured
-from vllm_harness.defects.repro.report import markdown
-from vllm_harness.defects.repro.run import case_of, case_or_cost_of, cost_of, is_reproducible
+from vllm_harness.defects.repro.report import markdown, requests_of
+from vllm_harness.defects.repro.run import case_of, is_reproducible
 from vllm_harness.defects.repro.script import script_of, stand_alone
 from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.errors import UsageError
-from vllm_harness.regression.cases.case import Grown
-from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve
 from vllm_harness.regression.results.cells import Cell, RegressionRun
 
 REPRODUCIBLE = [defect for defect in load_defects().values() if is_reproducible(defect)]
-MEASURED = [defect for defect in REPRODUCIBLE if isinstance(case_or_cost_of(defect), CostCase)]
-REQUESTED = [defect for defect in REPRODUCIBLE if defect not in MEASURED]
+REQUESTED = [defect for defect in REPRODUCIBLE if defect.repro or case_of(defect)]
 ONE_OF_EACH = {(each.repro and each.repro.model, each.families[:1]): each for each in REQUESTED}.values()
 
 
@@ -40,26 +34,6 @@ def shown(defect: Defect) -> Reproduction:
     found = case_of(defect)
     assert found
     return Reproduction("reproduced", case=found.cases[0].name, delivery=found.deliveries[-1].code)
-
-
-def measured(defect: Defect) -> Reproduction:
-    """A reproduction, as if four lengths had been measured, or an error had come."""
-    cost = cost_of(defect)
-    assert cost
-    sizes = [len(grown.text) for grown in cost.case.input.grown[:4]]
-    points = tuple(
-        CostPoint(size=size, cpu_s=size**2 / 1e6, longest_s=size / 1e3, peak_bytes=1000 * size**2)
-        for size in sizes
-    )
-    answer = Answer(family=cost.family.name, case=cost.case.name, delivery=cost.deliveries[-1])
-    failed = {"error": AnswerError(code="RecursionError")}
-    found = [{"curve": Curve(points=points)}, failed][is_error(defect)]
-    return cost.verdict_of([answer.model_copy(update=found)])
-
-
-def is_error(defect: Defect) -> bool:
-    """Whether it shows by an exception, not by a curve."""
-    return any(code.startswith("error") for each in defect.failures for code in each.mismatches)
 
 
 def constants_of(script: str) -> dict[str, Any]:
@@ -85,51 +59,10 @@ def test_a_script_is_python_that_has_all_it_needs(defect: Defect) -> None:
     assert "--logits-processors" in values["FLAGS"]
 
 
-@pytest.mark.parametrize("defect", MEASURED, ids=lambda defect: defect.id)
-def test_a_script_that_measures_has_the_lengths_that_were_measured(defect: Defect) -> None:
-    cost = cost_of(defect)
-    assert cost
-    values = constants_of(alone(defect, cost, measured(defect), "release vllm 0.32.0").script)
-    if cost.is_served:
-        lengths = [step["say"][0][0] for step in values["STEPS"]]
-        assert [step["tokens"] for step in values["STEPS"]] == [len(each.text) for each in grown_of(cost, 4)]
-    else:
-        lengths = values["LENGTHS"]  # and the next, which may have taken too long
-        assert values["STREAMED"] is cost.deliveries[-1].is_streamed
-    texts = ["".join(text * count for text, count in runs) for runs in lengths]
-    assert texts == [each.text for each in grown_of(cost, len(texts))]
-    assert len(texts) == (len(cost.case.input.grown) if is_error(defect) else 4 + (not cost.is_served))
-    assert ("model/tokenizer.json" in values["FILES"]) is (cost.family.form is not None)
-
-
-def grown_of(cost: CostCase, count: int) -> tuple[Grown, ...]:
-    """The first lengths of a case."""
-    return cost.case.input.grown[:count]
-
-
-def test_what_is_repeated_is_told_once() -> None:
-    assert folded("<a>" + "the fox " * 900 + "</a>") == [("<a>", 1), ("the fox ", 900), ("</a>", 1)]
-    assert folded("abcabcabc") == [("abcabcabc", 1)]
-    assert folded("") == []
-
-
-def test_a_report_of_a_cost_has_its_curve() -> None:
-    defect = load_defects()["hermes-reads-all-calls-anew"]
-    text = alone(defect, cost_of(defect), measured(defect), "release vllm 0.32.0").report
-    for part in (
-        "the tool parser `hermes`",
-        "token by token",
-        "The CPU time grows with the power 2.00",
-        " * ",
-    ):
-        assert part in text
-    assert text.count("\n| ") == 5, "a head and a row for each length"
-
-
 def test_a_report_says_what_to_send_and_what_came() -> None:
     defect = load_defects()["vllm-46940"]
     made = stand_alone(defect, None, shown(defect))
-    text = markdown(defect, made, shown(defect).answers, "release vllm 0.24.0")
+    text = markdown(defect, requests_of(made), shown(defect).answers, "release vllm 0.24.0")
     assert text.startswith(f"# {defect.title}\n")
     for part in (
         "vllm serve ./model --tokenizer openai/gpt-oss-20b",

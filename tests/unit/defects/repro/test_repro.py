@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.defects.entry import Defect, FailureSelector
+from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.repro.answer import document
 from vllm_harness.defects.repro.references import filled
 from vllm_harness.defects.repro.run import checked, jobs_of, run_job, verdict_of
@@ -122,37 +122,3 @@ def test_a_defect_of_rust_is_requested_of_rust_and_of_no_environment_without_it(
     release = Environment("release", Path("python"), "3.11", "0.32.0", "cpu", None)
     ((found, outcome),) = run_job(jobs[1], release, progress=NoProgress())
     assert (found.id, outcome.verdict) == ("in-rust", "not applicable")
-
-
-def test_costs_are_measured_in_one_interpreter_or_on_a_server() -> None:
-    every = [
-        Defect(id=id_, title="Slow", kind="defect", failures=(FailureSelector(**selector, groups=("cost",)),))
-        for id_, selector in (
-            ("calls-are-slow", {"families": ("hermes",), "case": "calls"}),
-            ("text-is-slow", {"families": ("holo2",), "case": "text", "deliveries": ("messages:tokens_1",)}),
-            ("thoughts-are-slow", {"families": ("holo2",), "case": "reasoning", "deliveries": ("tokens_1",)}),
-        )
-    ]
-    jobs = jobs_of(map(checked, every))
-    assert [(job.name, [each.id for each in job.defects]) for job in jobs] == [
-        ("parsers in process", ["calls-are-slow", "thoughts-are-slow"]),
-        ("the cost of holo2", ["text-is-slow"]),
-    ]
-    of_calls, of_thoughts = (cost for _, cost in jobs[0].costs)
-    assert [each.code for each in of_calls.deliveries] == ["whole", "tokens_1"]
-    assert [each.code for each in of_thoughts.deliveries] == ["tokens_1"]
-
-
-def test_the_parsers_of_an_older_release_are_not_measured() -> None:
-    defect = Defect.model_validate(
-        {
-            "id": "vllm-1",
-            "title": "Slow",
-            "class": "defect",
-            "failures": [{"families": ["hermes"], "case": "calls", "groups": ["cost"]}],
-        }
-    )
-    release = Environment("release", Path("python"), "3.11", "0.22.0", "cpu", None)
-    ((_, outcome),) = run_job(jobs_of([defect])[0], release, progress=NoProgress())
-    assert outcome.verdict == "not applicable"
-    assert "0.24" in outcome.why

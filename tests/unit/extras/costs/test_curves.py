@@ -7,18 +7,18 @@ from itertools import pairwise
 
 import pytest
 
-from vllm_harness.regression.cases.case import Case
-from vllm_harness.regression.cases.cost import BLOCKED_S, LONGEST, load_growing_answers
-from vllm_harness.regression.cases.groups import case_set
-from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve, ErrorCode
-from vllm_harness.regression.results.costs import (
+from vllm_harness.extras.costs.curves import (
     ORDINARY_TOKENS,
     blocked_at,
     curve_mismatches,
     memory_exponent,
     time_exponent,
 )
+from vllm_harness.extras.costs.growing import BLOCKED_S, LONGEST, load_growing_answers
+from vllm_harness.regression.cases.case import Case
+from vllm_harness.regression.cases.groups import case_set
+from vllm_harness.regression.cases.meanings import load_meanings
+from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve, ErrorCode
 from vllm_harness.regression.results.judge import cost_mismatches
 from vllm_harness.scripted.families import load_families
 

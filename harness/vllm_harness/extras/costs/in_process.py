@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from vllm_harness.environments.spec import Environment
 from vllm_harness.regression.cases.case import CaseInput
@@ -13,7 +14,7 @@ from vllm_harness.scripted.families import Family
 DEADLINE_S = 1.0
 """CPU time that one answer may take in one delivery, at all its lengths together."""
 START_S = 600.0
-_SCRIPT = WORKERS / "vllm_harness_cost.py"
+_SCRIPT = Path(__file__).with_name("workers") / "vllm_harness_cost.py"
 
 
 def measure_all(
@@ -32,4 +33,4 @@ def measure_all(
     curves = sum(len(input_.deliveries) for _, inputs in case_sets for input_ in inputs)
     document = {"families": families, "deadline_s": DEADLINE_S}
     limit_s = START_S + 5 * DEADLINE_S * curves
-    yield from by_case_set(lines_of(environment, (str(_SCRIPT),), document, limit_s=limit_s))
+    yield from by_case_set(lines_of(environment, (str(_SCRIPT), str(WORKERS)), document, limit_s=limit_s))

@@ -1,4 +1,4 @@
-"""The group `cost`: answers that grow, read from cost.yaml, and rendered at lengths that double."""
+"""The group `cost`: answers that grow, read from growing.yaml, and rendered at lengths that double."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vllm_harness.scripted.dialects import Dialect, DialectError, find_dialect, 
 from vllm_harness.scripted.families import Family
 from vllm_harness.scripted.meaning import Meaning, ToolCall
 
-FILE = Path(__file__).with_name("cost.yaml")
+FILE = Path(__file__).with_name("growing.yaml")
 SHORTEST, LONGEST = 256, 65536
 """Tokens of an answer, or a little less."""
 BLOCKED_S = 0.1
@@ -53,7 +53,7 @@ class Growing(StrEnum):
 
 
 class GrowingAnswer(StrictModel):
-    """An answer with one place that grows; the keys are explained at the top of cost.yaml."""
+    """An answer with one place that grows; the keys are explained at the top of growing.yaml."""
 
     name: str
     grows: Growing

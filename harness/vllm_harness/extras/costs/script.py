@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.costs import CostCase
+from vllm_harness.defects.repro.alone import Alone
+from vllm_harness.defects.repro.report import cut, fenced, markdown, piece_text
 from vllm_harness.defects.repro.script import StandAlone, served_alone
 from vllm_harness.defects.repro.template import PLUGIN, filled, model_of
 from vllm_harness.defects.repro.verdict import Reproduction
+from vllm_harness.extras.costs.over_http import LONG_ENV, REQUEST_S, limit_of, long_args
+from vllm_harness.extras.costs.repro import CostCase
 from vllm_harness.regression.cases.case import Run
 from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.engines.answer import Answer, Curve
-from vllm_harness.regression.engines.cost_over_http import LONG_ENV, REQUEST_S, limit_of, long_args
 from vllm_harness.regression.engines.exchanges import exchange_of
 from vllm_harness.scripted.families import entry_of
 
 _REPEATED = re.compile(r"(.{1,300}?)\1{3,}", re.DOTALL)
+MEASURE = Path(__file__).with_name("standalone") / "measure.py"
 HOW = """\
 It has vLLM's parsers read an answer at lengths that double, as its server does for each request, and prints
 the CPU time that this takes."""
@@ -53,9 +56,13 @@ class ParsersAlone:
     plugin: str = ""
 
 
-def cost_alone(cost: CostCase, shown: Reproduction) -> ParsersAlone | StandAlone:
-    """What measures a defect's answer without the harness, at the lengths at which it was measured."""
-    return _served(cost, shown) if cost.is_served else _in_process(cost, shown)
+def alone(defect: Defect, cost: CostCase, shown: Reproduction, environment: str) -> Alone:
+    """The files of a defect, measured at the lengths at which it was seen; see `defects.repro.alone`."""
+    if cost.is_served:
+        return Alone.served(defect, _served(cost, shown), shown, environment)
+    made = _in_process(cost, shown)
+    report = markdown(defect, _measurement(made), shown.answers, environment)
+    return Alone(report, cost_script_of(defect, made))
 
 
 def cost_script_of(defect: Defect, made: ParsersAlone) -> str:
@@ -71,7 +78,7 @@ def cost_script_of(defect: Defect, made: ParsersAlone) -> str:
         "HARMONY": made.harmony,
         "FILES": dict(made.files),
     }
-    return filled("measure.py", defect, HOW, constants, made.tokenizer)
+    return filled(MEASURE, defect, HOW, constants, made.tokenizer)
 
 
 def _in_process(cost: CostCase, shown: Reproduction) -> ParsersAlone:
@@ -130,3 +137,15 @@ def _curve(shown: Reproduction) -> Curve | None:
     """The curve that shows the defect; None where an error in its place does."""
     answers = map(Answer.model_validate, shown.answers)
     return next((each.curve for each in answers if str(each.delivery) == shown.delivery), None)
+
+
+def _measurement(made: ParsersAlone) -> Iterator[str]:
+    how = "token by token" if made.streamed else "whole"
+    parsers = {"tool parser": made.tool_parser, "reasoning parser": made.reasoning_parser}
+    named = " and ".join(f"the {kind} `{name}`" for kind, name in parsers.items() if name)
+    yield "## Reproduce\n"
+    yield (
+        f"`python reproduce.py` needs vLLM alone, on any machine: it has {named} read an answer at lengths "
+        f"that double, {how}, as the server does, and prints the CPU time. The longest:\n"
+    )
+    yield f"{fenced(cut(piece_text(made.lengths[-1])))}\n"

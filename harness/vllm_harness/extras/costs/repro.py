@@ -11,15 +11,15 @@ from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.repro.parser_cases import cases_of
 from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.environments.spec import Environment
+from vllm_harness.extras.costs.curves import memory_exponent, time_exponent
+from vllm_harness.extras.costs.in_process import measure_all
+from vllm_harness.extras.costs.over_http import measure_served
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.regression.cases.case import Case
 from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.engines.answer import Answer, Curve
-from vllm_harness.regression.engines.cost import measure_all
-from vllm_harness.regression.engines.cost_over_http import measure_served
 from vllm_harness.regression.engines.in_process import OLDEST
 from vllm_harness.regression.engines.plan import DELIVERIES
-from vllm_harness.regression.results.costs import memory_exponent, time_exponent
 from vllm_harness.regression.results.explained import Failure, FailureSelection, ParserDefect
 from vllm_harness.regression.results.judge import cost_mismatches, judge
 from vllm_harness.scripted.families import Family, load_families

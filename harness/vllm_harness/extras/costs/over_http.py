@@ -18,9 +18,9 @@ import requests
 from vllm_harness.configuration.model_entries import Frontend
 from vllm_harness.endpoint import ask
 from vllm_harness.environments.spec import Environment
+from vllm_harness.extras.costs.growing import BLOCKED_S
+from vllm_harness.extras.costs.growing import LONGEST as LONGEST_TEXT
 from vllm_harness.regression.cases.case import CaseInput, Grown
-from vllm_harness.regression.cases.cost import BLOCKED_S
-from vllm_harness.regression.cases.cost import LONGEST as LONGEST_TEXT
 from vllm_harness.regression.cases.delivery import Api, Delivery
 from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve
 from vllm_harness.regression.engines.over_http import Client, Mismatches, count_tokens, served_by

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 
-from vllm_harness.regression.cases.cost import BLOCKED_S
+from vllm_harness.extras.costs.growing import BLOCKED_S
 from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.engines.answer import CostPoint, Curve
 from vllm_harness.regression.results.cells import Cell

@@ -17,6 +17,7 @@ from itertools import pairwise
 from time import thread_time
 from typing import Any
 
+sys.path.append(sys.argv[1])  # the folder of the next module
 import vllm_harness_parse as parse
 
 FEWEST = 4

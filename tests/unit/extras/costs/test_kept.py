@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from vllm_harness.extras.costs.kept import KeptCurves, not_measured
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Api, Delivery, Shape
 from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve
 from vllm_harness.regression.results.cells import RegressionRun
-from vllm_harness.regression.results.curves import KeptCurves, not_measured
 
 BODY = Delivery(Shape.WHOLE, api=Api.MESSAGES)
 STREAM = Delivery(Shape.TOKENS, tokens=1, api=Api.MESSAGES)
@@ -22,7 +22,7 @@ def measured(case: str, delivery: Delivery) -> Answer:
 
 
 def kept(run: Path, what: str = "these") -> KeptCurves:
-    return RegressionRun(run).curves("release:0.32.0", "hermes", what)
+    return KeptCurves(RegressionRun(run).kept_curves("release:0.32.0", "hermes"), what)
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""What parsers take over answers that grow: the search for those that are worse than linear."""

@@ -1,0 +1,49 @@
+"""The curves of a cell over HTTP: those that an interrupted run has kept, then the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from vllm_harness.configuration.model_entries import Frontend
+from vllm_harness.defects.registry import load_defects
+from vllm_harness.extras.costs.kept import KeptCurves, not_measured
+from vllm_harness.extras.costs.over_http import measure_served
+from vllm_harness.regression.cases.case import CaseSet, short_digest
+from vllm_harness.regression.engines.answer import Answer
+from vllm_harness.regression.results.cells import RegressionRun
+from vllm_harness.regression.results.explained import Failure, ParserDefect, explaining, parser_defects
+from vllm_harness.regression.results.judge import cost_mismatches
+from vllm_harness.regression.run import VllmUnderTest
+
+
+def measure_cell(run: RegressionRun, vllm: VllmUnderTest, cases: CaseSet) -> Iterator[Answer]:
+    """The curves of a cell, kept as they come.
+
+    Raises:
+        StartupError: the server does not start.
+    """
+    measured = short_digest([cases.digest, *(input_.cpu_s for input_ in cases.inputs)])
+    kept = KeptCurves(run.kept_curves(vllm.name, cases.family.name), measured)
+    known = kept.read()
+    kept.begin(known)
+    yield from known
+    if left := list(not_measured(cases.inputs, known)):
+        is_news = partial(has_unexplained_cost, parser_defects(load_defects()), cases, vllm.frontend)
+        for answer in measure_served(vllm.environment, cases.family, left, is_news, frontend=vllm.frontend):
+            kept.add(answer)
+            yield answer
+
+
+def has_unexplained_cost(
+    known: Iterable[ParserDefect], cases: CaseSet, frontend: Frontend, answer: Answer
+) -> bool:
+    """Whether something of what an answer to a case set costs is wrong that no defect explains."""
+    (text,) = (input_.text for input_ in cases.inputs if input_.name == answer.case)
+    assert answer.case is not None
+    assert answer.delivery is not None
+    failures = (
+        Failure(cases.family.name, "cost", answer.case, answer.delivery, each, frontend, text)
+        for each in cost_mismatches(answer)
+    )
+    return not all(explaining(failure, known) for failure in failures)

@@ -1,0 +1,194 @@
+"""Defects of what an answer costs: jobs, verdicts, scripts and reports, without vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.defects.repro.test_can_fail import DEFECTS, answer_of, shows_by_an_error
+from tests.unit.defects.repro.test_files import constants_of
+from tests.unit.regression.test_explained import known
+from vllm_harness.defects.entry import Defect, FailureSelector
+from vllm_harness.defects.registry import load_defects
+from vllm_harness.defects.repro.alone import alone
+from vllm_harness.defects.repro.run import case_or_cost_of, checked, cost_of, jobs_of, run_job
+from vllm_harness.defects.repro.verdict import Reproduction
+from vllm_harness.environments.spec import Environment
+from vllm_harness.extras.costs.repro import CostCase
+from vllm_harness.extras.costs.run import has_unexplained_cost
+from vllm_harness.extras.costs.script import folded
+from vllm_harness.regression.cases.case import Grown
+from vllm_harness.regression.cases.delivery import Api, Delivery, Shape
+from vllm_harness.regression.cases.groups import case_set
+from vllm_harness.regression.cases.meanings import load_meanings
+from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve
+from vllm_harness.scripted.families import load_families
+from vllm_harness.server.progress import NoProgress
+
+
+def costs() -> Iterator[tuple[Defect, CostCase]]:
+    """The defects of what an answer costs."""
+    for defect in DEFECTS.values():
+        if isinstance(found := case_or_cost_of(defect), CostCase):
+            yield defect, found
+
+
+COSTS = list(costs())
+
+
+@pytest.mark.parametrize(("power", "verdict"), [(1, "fixed"), (2, "reproduced")])
+def test_a_curve_decides(power: int, verdict: str) -> None:
+    sizes = (1000, 2000, 4000, 8000)
+    points = tuple(
+        CostPoint(
+            size=size,
+            cpu_s=size**power / 1e5,
+            longest_s=size**power / 1e8,
+            peak_bytes=1000 * size**power,
+        )
+        for size in sizes
+    )
+    verdicts = {
+        defect.id: found.verdict_of(
+            [answer_of(found.case, each, curve=Curve(points=points)) for each in found.deliveries]
+        ).verdict
+        for defect, found in COSTS
+        if not shows_by_an_error(defect)
+    }
+    assert {each: found for each, found in verdicts.items() if found != verdict} == {}
+
+
+def test_an_error_is_another_failure_than_a_cost() -> None:
+    error = AnswerError(code="http_400", message="No.")
+    verdicts = {
+        defect.id: found.verdict_of([answer_of(found.case, each, error=error) for each in found.deliveries])
+        for defect, found in COSTS
+    }
+    assert {each: found for each, found in verdicts.items() if found.verdict != "other failure"} == {}
+
+
+def test_parsers_that_are_not_there_are_not_measured() -> None:
+    _, found = COSTS[0]
+    lacking = Answer(family="any", error=AnswerError(code="KeyError", message="no such parser"))
+    outcome = found.verdict_of([lacking])
+    assert (outcome.verdict, outcome.why) == ("not applicable", "KeyError: no such parser")
+
+
+MEASURED = [defect for defect, _ in COSTS]
+
+
+def measured(defect: Defect) -> Reproduction:
+    """A reproduction, as if four lengths had been measured, or an error had come."""
+    cost = cost_of(defect)
+    assert isinstance(cost, CostCase)
+    sizes = [len(grown.text) for grown in cost.case.input.grown[:4]]
+    points = tuple(
+        CostPoint(size=size, cpu_s=size**2 / 1e6, longest_s=size / 1e3, peak_bytes=1000 * size**2)
+        for size in sizes
+    )
+    answer = Answer(family=cost.family.name, case=cost.case.name, delivery=cost.deliveries[-1])
+    failed = {"error": AnswerError(code="RecursionError")}
+    found = [{"curve": Curve(points=points)}, failed][is_error(defect)]
+    return cost.verdict_of([answer.model_copy(update=found)])
+
+
+def is_error(defect: Defect) -> bool:
+    """Whether it shows by an exception, not by a curve."""
+    return any(code.startswith("error") for each in defect.failures for code in each.mismatches)
+
+
+@pytest.mark.parametrize("defect", MEASURED, ids=lambda defect: defect.id)
+def test_a_script_that_measures_has_the_lengths_that_were_measured(defect: Defect) -> None:
+    cost = cost_of(defect)
+    assert isinstance(cost, CostCase)
+    values = constants_of(alone(defect, cost, measured(defect), "release vllm 0.32.0").script)
+    if cost.is_served:
+        lengths = [step["say"][0][0] for step in values["STEPS"]]
+        assert [step["tokens"] for step in values["STEPS"]] == [len(each.text) for each in grown_of(cost, 4)]
+    else:
+        lengths = values["LENGTHS"]  # and the next, which may have taken too long
+        assert values["STREAMED"] is cost.deliveries[-1].is_streamed
+    texts = ["".join(text * count for text, count in runs) for runs in lengths]
+    assert texts == [each.text for each in grown_of(cost, len(texts))]
+    assert len(texts) == (len(cost.case.input.grown) if is_error(defect) else 4 + (not cost.is_served))
+    assert ("model/tokenizer.json" in values["FILES"]) is (cost.family.form is not None)
+
+
+def grown_of(cost: CostCase, count: int) -> tuple[Grown, ...]:
+    """The first lengths of a case."""
+    return cost.case.input.grown[:count]
+
+
+def test_what_is_repeated_is_told_once() -> None:
+    assert folded("<a>" + "the fox " * 900 + "</a>") == [("<a>", 1), ("the fox ", 900), ("</a>", 1)]
+    assert folded("abcabcabc") == [("abcabcabc", 1)]
+    assert folded("") == []
+
+
+def test_a_report_of_a_cost_has_its_curve() -> None:
+    defect = load_defects()["hermes-reads-all-calls-anew"]
+    text = alone(defect, cost_of(defect), measured(defect), "release vllm 0.32.0").report
+    for part in (
+        "the tool parser `hermes`",
+        "token by token",
+        "The CPU time grows with the power 2.00",
+        " * ",
+    ):
+        assert part in text
+    assert text.count("\n| ") == 5, "a head and a row for each length"
+
+
+def test_costs_are_measured_in_one_interpreter_or_on_a_server() -> None:
+    every = [
+        Defect(id=id_, title="Slow", kind="defect", failures=(FailureSelector(**selector, groups=("cost",)),))
+        for id_, selector in (
+            ("calls-are-slow", {"families": ("hermes",), "case": "calls"}),
+            ("text-is-slow", {"families": ("holo2",), "case": "text", "deliveries": ("messages:tokens_1",)}),
+            ("thoughts-are-slow", {"families": ("holo2",), "case": "reasoning", "deliveries": ("tokens_1",)}),
+        )
+    ]
+    jobs = jobs_of(map(checked, every))
+    assert [(job.name, [each.id for each in job.defects]) for job in jobs] == [
+        ("parsers in process", ["calls-are-slow", "thoughts-are-slow"]),
+        ("the cost of holo2", ["text-is-slow"]),
+    ]
+    of_calls, of_thoughts = (cost for _, cost in jobs[0].costs)
+    assert [each.code for each in of_calls.deliveries] == ["whole", "tokens_1"]
+    assert [each.code for each in of_thoughts.deliveries] == ["tokens_1"]
+
+
+def test_the_parsers_of_an_older_release_are_not_measured() -> None:
+    defect = Defect.model_validate(
+        {
+            "id": "vllm-1",
+            "title": "Slow",
+            "class": "defect",
+            "failures": [{"families": ["hermes"], "case": "calls", "groups": ["cost"]}],
+        }
+    )
+    release = Environment("release", Path("python"), "3.11", "0.22.0", "cpu", None)
+    ((_, outcome),) = run_job(jobs_of([defect])[0], release, progress=NoProgress())
+    assert outcome.verdict == "not applicable"
+    assert "0.24" in outcome.why
+
+
+def test_a_cost_is_news_where_no_defect_explains_it() -> None:
+    cases = case_set("cost", load_families()["hermes"], load_meanings()).only(["text"])
+    streamed, whole = Delivery(Shape.TOKENS, 1, api=Api.CHAT), Delivery(Shape.WHOLE, api=Api.CHAT)
+    selector = {"case": "text", "groups": ("cost",), "deliveries": (streamed.code,)}
+    steep = known(**selector, mismatches=("time_superlinear",))
+
+    def is_news(power: int, delivery: Delivery) -> bool:
+        points = (
+            CostPoint(size=size, cpu_s=(size / 1000) ** power, longest_s=0)
+            for size in (1000, 2000, 4000, 8000)
+        )
+        answer = Answer(family="hermes", case="text", delivery=delivery, curve=Curve(points=tuple(points)))
+        return has_unexplained_cost([steep], cases, "python", answer)
+
+    assert not is_news(1, whole)
+    assert is_news(2, whole)
+    assert not is_news(2, streamed)
+    assert is_news(3, streamed)
