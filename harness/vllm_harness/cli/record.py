@@ -1,4 +1,4 @@
-"""`vllm-harness record`: a conversation becomes a cassette."""
+"""`vllm-harness cassette record`: a conversation becomes a cassette."""
 
 from __future__ import annotations
 

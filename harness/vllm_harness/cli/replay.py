@@ -1,4 +1,4 @@
-"""`vllm-harness replay`: a cassette checked by itself, sent to a server, or served to a client."""
+"""`vllm-harness cassette replay`: a cassette checked by itself, sent to a server, or served to a client."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def test_a_pin_of_what_there_is_not(registry: Registry, address: str, path: str,
 
 def test_a_pin_of_the_hub_names_the_commit(registry: Registry, hub: str) -> None:
     code = "from vllm_harness.cli.main import main; main()"
-    answer = online(hub, "-c", code, "assets", "pin", "hub:a/b", "sub/tokenizer.json")
+    answer = online(hub, "-c", code, "env", "assets", "pin", "hub:a/b", "sub/tokenizer.json")
     (source,) = yaml.safe_load(answer)
     assert source["revision"] == "1" * 40
     assert source["files"] == [{"path": "sub/tokenizer.json", "sha256": sha(CONTENT)}]
