@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -32,22 +31,20 @@ class ComparedKind(StrEnum):
     RECORDING = "recording"
 
 
-@dataclass(frozen=True)
-class _About:
-    """A kind in words, and the options that it alone has."""
-
-    words: str
-    options: tuple[str, ...] = ()
-
-
-_ABOUT = {
-    ComparedKind.CASSETTE: _About("a cassette", ("--json",)),
-    ComparedKind.REGRESSION: _About("a run of `regression`"),
-    ComparedKind.RUN: _About("a run folder", ("--format", "--output", "--open")),
-    ComparedKind.RECORDING: _About("a recording of a gateway", ("--json", "--product")),
+_WORDS = {
+    ComparedKind.CASSETTE: "a cassette",
+    ComparedKind.REGRESSION: "a run of `regression`",
+    ComparedKind.RUN: "a run folder",
+    ComparedKind.RECORDING: "a recording of a gateway",
 }
-_KNOWN = "two cassettes, two runs of `regression` (NAME or NAME@ENVIRONMENT), two run folders, or two "
-_KNOWN += "recordings of `gateway`"
+_HAVING = {
+    "--format": (ComparedKind.RUN,),
+    "--output": (ComparedKind.RUN,),
+    "--open": (ComparedKind.RUN,),
+    "--json": (ComparedKind.CASSETTE, ComparedKind.RECORDING),
+    "--product": (ComparedKind.RECORDING,),
+}
+"""The kinds that have an option; the others refuse it."""
 
 
 def compare(
@@ -93,14 +90,9 @@ def compare(
     has an error or a warning; it is 2 where the two are not of one kind.
     """
     both = kind or _kind_of(before, after)
-    given = {
-        "--format": format,
-        "--output": output,
-        "--open": open_,
-        "--json": as_json,
-        "--product": product,
-    }
-    _refuse(both, [option for option, value in given.items() if value])
+    for option, given in zip(_HAVING, (format, output, open_, as_json, product), strict=True):
+        if given:
+            _check(option, both)
     if both is ComparedKind.CASSETTE:
         from vllm_harness.cli.cassette_differences import compare_cassettes
 
@@ -127,7 +119,11 @@ def _kind_of(before: str, after: str) -> ComparedKind:
         if kind in kinds[after]:
             return kind
     found = "; ".join(f"{name} is {_in_words(each)}" for name, each in kinds.items())
-    raise UsageError(f"these cannot be compared: {found}", hint=f"give {_KNOWN}")
+    raise UsageError(
+        f"these cannot be compared: {found}",
+        hint="give two cassettes, two runs of `regression` (NAME or NAME@ENVIRONMENT), two run folders, "
+        "or two recordings of `gateway`",
+    )
 
 
 def _kinds(name: str) -> Iterator[ComparedKind]:
@@ -154,15 +150,16 @@ def _kinds(name: str) -> Iterator[ComparedKind]:
 
 
 def _in_words(kinds: list[ComparedKind]) -> str:
-    return _ABOUT[kinds[0]].words if kinds else "none of the things that `compare` knows"
+    return _WORDS[kinds[0]] if kinds else "none of the things that `compare` knows"
 
 
-def _refuse(kind: ComparedKind, given: list[str]) -> None:
-    """Raises UsageError where an option is given that this kind does not have."""
-    for option in given:
-        if option not in _ABOUT[kind].options:
-            having = " and ".join(about.words for about in _ABOUT.values() if option in about.options)
-            hint = f"leave {option} out"
-            if kind is ComparedKind.REGRESSION and option in _ABOUT[ComparedKind.RUN].options:
-                hint += ", or add `--as run`: its folder is a run folder as well"
-            raise UsageError(f"{option} is for {having}; these are each {_ABOUT[kind].words}", hint=hint)
+def _check(option: str, kind: ComparedKind) -> None:
+    """Raises UsageError where this kind does not have an option."""
+    having = _HAVING[option]
+    if kind in having:
+        return
+    hint = f"leave {option} out"
+    if kind is ComparedKind.REGRESSION and ComparedKind.RUN in having:
+        hint += ", or add `--as run`: the folder of such a run is a run folder as well"
+    words = " and ".join(_WORDS[each] for each in having)
+    raise UsageError(f"{option} is for {words}; these are each {_WORDS[kind]}", hint=hint)

@@ -82,7 +82,7 @@ def _check(version: str) -> None:
     try:
         Version(version or "0")
     except InvalidVersion as error:
-        raise UsageError(f"--vllm: {version!r} is no version", hint="write it as 0.32.0") from error
+        raise UsageError(f"--vllm: {version!r} is not a version", hint="write it as 0.32.0") from error
 
 
 def _row(defect: Defect) -> tuple[str, ...]:

@@ -144,8 +144,8 @@ def _keep(
     cassette = of_conversation(scenario, held, about, generated[-answered:] if answered else [])
     write(cassette, output, redactor(server))
     console = plain_console()
-    told = sum(bool(exchange.tokens) for exchange in cassette.exchanges)
-    of_tokens = f", with the tokens of {told}" if generated else ""
+    recorded = sum(bool(exchange.tokens) for exchange in cassette.exchanges)
+    of_tokens = f", with the tokens of {recorded}" if generated else ""
     console.print(f"{output}: {len(cassette.exchanges)} of {len(scenario.turns)} turns{of_tokens}")
     for turn in held.turns:
         if turn.reason:

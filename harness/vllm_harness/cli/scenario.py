@@ -48,7 +48,7 @@ _DELIVERIES = {Streaming.BOTH: BOTH, Streaming.YES: (True,), Streaming.NO: (Fals
 
 @app.command()
 def check(file: FILE) -> None:
-    """Check a scenario file; every problem is told with its line (exit code 2).
+    """Check a scenario file, and report every problem with its line (exit code 2).
 
     The exit code is 1 where a scripted model's words are not what their turn
     expects, so that the turn fails on every server.

@@ -40,8 +40,8 @@ def serve(
 ) -> None:
     """Start a server, and keep it until Ctrl-C.
 
-    On the scripted lane a line tells of each request: its API, the rule that took it, and what came of it.
-    Further flags after `--` go to `vllm serve`.
+    On the scripted lane it prints a line for each request: its API, the rule
+    that took it, and what came of it. Further flags after `--` go to `vllm serve`.
     """
     if book and lane == "live":
         raise UsageError("a model of the live lane follows no book", hint="leave --lane or --book out")

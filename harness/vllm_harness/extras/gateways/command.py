@@ -47,7 +47,7 @@ HEADER = Annotated[
     list[str] | None,
     typer.Option(help="A header that the gateway wants, as 'name: value'; may be given several times."),
 ]
-OUTPUT = Annotated[Path, typer.Option("--output", "-o", help="The folder for what was sent and received.")]
+OUTPUT = Annotated[Path, typer.Option("--output", "-o", help="The folder for requests and responses.")]
 ONLY = Annotated[
     list[str] | None,
     typer.Option(help="Only cases of this name, such as 'chat/loop*'; may be given several times."),
@@ -77,7 +77,7 @@ def check_(
     product: PRODUCT = "",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The folder for what was sent and received."),
+        typer.Option("--output", "-o", help="The folder for requests and responses."),
     ] = None,
     models_file: MODELS_FILE = None,
     as_json: AS_JSON = False,
@@ -116,9 +116,7 @@ def check_(
 def record_(
     url: Annotated[str, typer.Argument(help="The address of the server, or of the gateway.")],
     model: MODEL,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder for what was sent and received.")
-    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for requests and responses.")],
     books_url: Annotated[str, typer.Option(help="The scripted server behind it; by default none.")] = "",
     gateway_model: SERVED = "",
     header: HEADER = None,
@@ -132,7 +130,7 @@ def record_(
     side = Side("direct", endpoint, gateway_model or _served(endpoint, entry))
     scripts = scripts_of(attach(books_url), entry) if books_url else None
     if books_url and scripts is None:
-        raise UsageError(f"{books_url} is no scripted server", hint="start one: vllm-harness serve MODEL")
+        raise UsageError(f"{books_url} is not a scripted server", hint="start one: vllm-harness serve MODEL")
     cases = _cases(endpoint, entry, only, scripted=scripts is not None)
     exchanges: list[Exchange] = []
     with _kept({output: (side, exchanges)}, scripts), shown() as told:
@@ -206,7 +204,7 @@ def _with_headers(endpoint: Endpoint, given: Sequence[str]) -> Endpoint:
     for each in given:
         name, colon, value = each.partition(":")
         if not colon or not name.strip():
-            raise UsageError(f"--header {each!r} is no header", hint="write it as 'name: value'")
+            raise UsageError(f"--header {each!r} is not a header", hint="write it as 'name: value'")
         headers.append((name.strip().lower(), value.strip()))
     return Endpoint(endpoint.base_url, endpoint.api_key, endpoint.request_s, tuple(headers))
 
