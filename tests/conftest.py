@@ -15,6 +15,7 @@ from hypothesis import settings
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments.resolve import resolve, spec_of
 from vllm_harness.environments.spec import Environment
+from vllm_harness.extensions import installed
 from vllm_harness.server.launch import Launch, plan_launch
 from vllm_harness.testing.cuda import explain_missing_gpu
 
@@ -52,12 +53,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: the test runs on CUDA (set where the plugin sets vllm_gpu)")
     drawn = "drawn(group, most): of the tests of a group so many run, drawn each day; --vllm-slow: all"
     config.addinivalue_line("markers", drawn)
+    extra = "extra(name): the test needs this extra of the harness"
+    config.addinivalue_line("markers", extra)
     config.addinivalue_line("markers", "covers(*ids): behaviours that the test covers; see coverage.yaml")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Has `-m gpu` select what the plugin marks, beside the tests that carry the marker themselves."""
+    """Has `-m gpu` select what the plugin marks too, and skips what needs an extra that is not installed."""
+    for marker in item.iter_markers("extra"):
+        if not installed(marker.args[0]):
+            item.add_marker(pytest.mark.skip(reason=f"needs the extra {marker.args[0]} of the harness"))
     if item.get_closest_marker("vllm_gpu"):
         item.add_marker("gpu")
 

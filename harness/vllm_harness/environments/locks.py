@@ -24,7 +24,7 @@ from vllm_harness.terminal.status import Progress
 HARNESS = "harness"
 OF_THE_CHECKOUT = {
     HARNESS: ("its dev group", ["--group=dev"]),
-    "ray": ("its dev group and extra ray", ["--group=dev", "--extra=ray"]),
+    "ray": ("its dev group and extra cluster", ["--group=dev", "--extra=cluster"]),
 }
 """Locks of pyproject.toml: what of it each has, in words and as uv's options."""
 _SIDE_SOURCES = {"UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"}

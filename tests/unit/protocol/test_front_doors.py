@@ -162,7 +162,10 @@ def test_a_clean_capture_exits_0(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout.strip()) == (0, "0 error, 0 warning, 0 info")
 
 
-@pytest.mark.parametrize("suffix", [".sse", ".jsonl", ".json", ".yaml"])
+FOREIGN = pytest.mark.extra("foreign")
+
+
+@pytest.mark.parametrize("suffix", [".sse", ".jsonl", ".json", pytest.param(".yaml", marks=FOREIGN)])
 def test_findings_exit_1_with_file_and_line(tmp_path: Path, suffix: str) -> None:
     events = edited(SAMPLES["text"].build(), BREAK)
     texts = {
@@ -235,9 +238,9 @@ CASSETTE = "interactions:\n- request: {uri: 'http://x/v1/%s', method: POST}\n  r
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("a.yaml", "interactions: []"),
-        ("a.yaml", CASSETTE % ("embeddings", "{object: list}")),
-        ("a.yaml", CASSETTE % ("responses", "{hello: 1}")),
+        pytest.param("a.yaml", "interactions: []", marks=FOREIGN),
+        pytest.param("a.yaml", CASSETTE % ("embeddings", "{object: list}"), marks=FOREIGN),
+        pytest.param("a.yaml", CASSETTE % ("responses", "{hello: 1}"), marks=FOREIGN),
         ("a.json", "{}"),
         ("a.json", "[]"),
         ("a.json", '{"hello": 1}'),

@@ -127,6 +127,7 @@ def test_two_defects_may_explain_one_failure() -> None:
     assert not explained.unexplained
 
 
+@pytest.mark.extra("costs")
 def test_entries_name_families_and_cases_that_there_are() -> None:
     meanings = load_meanings()
 

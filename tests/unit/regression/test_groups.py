@@ -102,7 +102,10 @@ def test_markers_are_spelled_only_where_they_are_tokens() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(
+    "group",
+    [pytest.param(each, marks=pytest.mark.extra("costs")) if each == "cost" else each for each in GROUPS],
+)
 def test_names_are_unique_and_deliveries_are_the_engine_s(group: Group, engine: Engine) -> None:
     found = cases_of(group, "hermes", engine).cases
     assert bool(found) == (group in DELIVERIES[engine])

@@ -12,16 +12,12 @@ from vllm_harness.cli.main import app
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.endpoint import Endpoint
 from vllm_harness.errors import UsageError
-from vllm_harness.extras.load.driving import Load
-from vllm_harness.extras.load.keeping import Keeper
-from vllm_harness.extras.load.plan import Plan
-from vllm_harness.runs.folder import RunWriter
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.course import Course
 from vllm_harness.scenarios.judging import CALLS, Mismatch
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
 from vllm_harness.scenarios.results import TurnResult
-from vllm_harness.scenarios.running import needed_capabilities, transports_of
+from vllm_harness.scenarios.running import needed_capabilities
 from vllm_harness.scenarios.toolboxes import opened
 from vllm_harness.scenarios.transports import TRANSPORTS
 from vllm_harness.scenarios.transports.transport import Answer, Sent
@@ -72,11 +68,8 @@ def test_only_calls_that_the_client_answers_end_the_conversation(by_server: bool
     assert lacking.wrong
 
 
-def test_a_cassette_and_a_load_refuse_it(tmp_path: Path) -> None:
+def test_a_cassette_refuses_it(tmp_path: Path) -> None:
     command = ["cassette", "record", "code-interpreter", "--model", "gpt-oss", "-o", str(tmp_path / "a.yaml")]
     result = CliRunner().invoke(app, command)
     assert isinstance(result.exception, UsageError) or result.exit_code == 2
     assert "in the background several" in f"{result.output}{result.exception}"
-    plan = Plan(transports_of(["responses"], (True,)), requests=1)
-    with pytest.raises(UsageError, match="no answers in the background"):
-        Load(STORY, served(), plan, Keeper(RunWriter(tmp_path), "gpt-oss", 0.0))

@@ -469,7 +469,7 @@ def connected(address: str, *, runtime_env: dict[str, Any]) -> Iterator[Any]:
         import ray
     except ImportError:
         raise ClusterError(
-            "Ray is not installed beside the harness", hint="pip install 'vllm-harness[ray]'"
+            "Ray is not installed beside the harness", hint="pip install 'vllm-harness[cluster]'"
         ) from None
     if address.startswith("ray://"):
         raise ClusterError(

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.choice import few, seed_of_today
+from tests.extras.mutants.rule_faults import Fault, asked_model, changed_files, fired, load_faults, sound
 from tests.regression.asks import Ask
-from tests.regression.rule_faults import Fault, asked_model, changed_files, fired, load_faults, sound
 from vllm_harness.environments import Environment
 from vllm_harness.extras.mutants.first_files import write_put
 from vllm_harness.server.fork_server import FIRST

@@ -6,8 +6,8 @@ from collections import defaultdict
 
 import pytest
 
+from tests.extras.mutants.rule_faults import band_of, fired, load_faults
 from tests.regression.asks import Ask
-from tests.regression.rule_faults import band_of, fired, load_faults
 from vllm_harness.protocol.rules import RULES
 
 LEAST = 3
