@@ -171,7 +171,9 @@ def npm_command() -> list[str] | None:
 
 
 def _correct_the_pin(source: HubSource | PackageSource, made: bool) -> str:
-    command = shlex.join(["vllm-harness", "assets", "pin", source.address, *(f.path for f in source.files)])
+    command = shlex.join(
+        ["vllm-harness", "env", "assets", "pin", source.address, *(f.path for f in source.files)]
+    )
     new = "write the actual sum into `makes`" if made else f"paste what `{command}` prints"
     return (
         f"in a new entry, {new}; where the pin was right before, the publisher or a mirror changed the file: "

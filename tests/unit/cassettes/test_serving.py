@@ -181,9 +181,7 @@ def test_nothing_is_lost_where_a_client_leaves_or_the_proxy_is_killed(ends: str,
 def test_a_server_that_does_not_answer_is_recorded(tmp_path: Path) -> None:
     recorded = tmp_path / "a.yaml"
     with (
-        _running(
-            "cassette", "record", "--proxy", "0", "--upstream", "http://127.0.0.1:9", "-o", str(recorded)
-        ) as (
+        _running("record", "--proxy", "0", "--upstream", "http://127.0.0.1:9", "-o", str(recorded)) as (
             url,
             proxy,
         ),
