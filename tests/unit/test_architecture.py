@@ -77,20 +77,16 @@ def test_the_core_keeps_its_budget() -> None:
 
 
 def _lines_of_code(text: str) -> int:
-    """The lines on which statements stand, without docstrings, comments and blank lines."""
-    lines = set[int]()
-    for node in ast.walk(ast.parse(text)):
-        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if isinstance(node, ast.stmt | ast.expr | ast.arg | ast.keyword | ast.alias) and not is_text:
-            bare = isinstance(node, ast.Constant) and isinstance(node.value, str)
-            lines |= {node.lineno} if bare else {node.lineno, node.end_lineno or node.lineno}
-    return len(lines - _documented(text))
-
-
-def _documented(text: str) -> set[int]:
-    """The lines of docstrings and of texts below a name."""
-    found = set[int]()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            found |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return found
+    """On how many lines something of the syntax tree begins, docstrings and texts below a name aside."""
+    nodes = list(ast.walk(ast.parse(text)))
+    documented = {
+        id(node.value)
+        for node in nodes
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    lines = {getattr(node, "lineno", 0) for node in nodes if id(node) not in documented}
+    return len(
+        lines
+        - {0}
+        - {node.lineno for node in nodes if isinstance(node, ast.Expr) and id(node.value) in documented}
+    )
