@@ -150,8 +150,8 @@ def test_what_a_pin_prints_is_the_pin_that_the_mismatch_asks_for(registry: Regis
     registry.offer({"models/tokenizer.json": CONTENT}, pinned={"models/tokenizer.json": OTHER})
     with pytest.raises(ChecksumError) as raised:
         assets.fetch("thing")
-    (command,) = re.findall(r"`vllm-harness (assets pin .*?)`", raised.value.hint)
-    assert command == "assets pin npm:thing@1.0.0 models/tokenizer.json"
+    (command,) = re.findall(r"`vllm-harness (env assets pin .*?)`", raised.value.hint)
+    assert command == "env assets pin npm:thing@1.0.0 models/tokenizer.json"
     printed = CliRunner().invoke(app, shlex.split(command)).stdout
     registry.define(yaml.safe_load(printed))
     assert (assets.fetch("thing") / "tokenizer.json").read_bytes() == CONTENT
