@@ -136,4 +136,5 @@ def _raising(error: extensions.MissingExtra) -> Any:
     def command() -> None:
         raise error
 
+    command.__doc__ = f"Needs an extra: {error.hint}."
     return command

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -15,12 +17,12 @@ from vllm_harness.cassettes.writing import write
 from vllm_harness.cli.main import app
 from vllm_harness.errors import UsageError
 from vllm_harness.extensions import MissingExtra
-from vllm_harness.extras.gateways import recording
-from vllm_harness.extras.gateways.sending import Exchange
 from vllm_harness.files.redaction import Redactor
 from vllm_harness.regression.results.cells import CaseResult, Cell, RegressionRun
 from vllm_harness.runs.records import Outcome
 
+GATEWAYS = pytest.mark.extra("gateways")
+ERROR = '{"error": {"message": "no", "type": "x", "code": 500}}'
 WORDS = {
     "cassette": "a cassette",
     "regression": "a run of `regression`",
@@ -51,7 +53,9 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             RegressionRun.named(name).write(cell(environment, mismatches))
         run_in(RegressionRun.named(name).folder, [case("t")])
     for name, status in (("recording-1", 200), ("recording-2", 500)):
-        recording.write(tmp_path / name, "http://a", "m", True, [answer(status)])
+        (tmp_path / name).mkdir()
+        (tmp_path / name / extensions.RECORDING).write_text(json.dumps(recorded(status)))
+        (tmp_path / name / "chat-text.json").write_text(ERROR if status == 500 else "{}")
     (tmp_path / "nothing-1").mkdir()
     (tmp_path / "nothing-2").write_text("{}")
     return tmp_path
@@ -79,12 +83,11 @@ def cell(environment: str, mismatches: dict[str, tuple[str, ...]]) -> Cell:
     )
 
 
-def answer(status: int) -> Exchange:
-    """What came of a request."""
-    body = b'{"error": {"message": "no", "type": "x", "code": 500}}' if status == 500 else b'{"choices": []}'
-    return Exchange(
-        "chat/text", "chat", {"model": "m"}, status, {"content-type": "application/json"}, ((0.1, body),)
-    )
+def recorded(status: int) -> dict[str, Any]:
+    """The index of a recording of one request, as the extra writes it."""
+    exchange = {"name": "chat/text", "api": "chat", "request": {"model": "m"}, "status": status}
+    exchange |= {"headers": {"content-type": "application/json"}, "file": "chat-text.json", "arrivals": []}
+    return {"url": "http://a", "model": "m", "scripted": True, "exchanges": [exchange]}
 
 
 def compared(*arguments: str) -> Result:
@@ -102,7 +105,7 @@ def compared(*arguments: str) -> Result:
         ("cassette", "turn t"),
         ("run", "1 worse"),
         ("regression", "1 regressed, 0 fixed against regression-1"),
-        ("recording", "1 requests, "),
+        pytest.param("recording", "1 requests, ", marks=GATEWAYS),
     ],
 )
 def test_two_of_a_kind_are_compared(kind: str, worse: str) -> None:
@@ -127,7 +130,7 @@ def test_two_of_different_kinds_are_each_named(one: str, other: str) -> None:
 
 @pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("kind", ["cassette", "run", "regression", "recording"])
+@pytest.mark.parametrize("kind", ["cassette", "run", "regression", pytest.param("recording", marks=GATEWAYS)])
 def test_an_option_of_another_kind_is_refused(kind: str, option: str) -> None:
     name = option.partition("=")[0]
     if kind in OPTIONS[option]:

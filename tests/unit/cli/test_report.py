@@ -26,6 +26,7 @@ def told(*arguments: str, code: int = 0) -> str:
     return result.stdout
 
 
+@pytest.mark.extra("html")
 def test_a_report_goes_where_it_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     run_in(tmp_path / "run", every_outcome())
@@ -50,6 +51,7 @@ def test_a_step_summary_is_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert page.read_text().startswith("before\n# vLLM harness")
 
 
+@pytest.mark.extra("html")
 def test_comparing(tmp_path: Path) -> None:
     run_in(tmp_path / "a", [case("t")])
     run_in(tmp_path / "b", [case("t", Outcome.FINDING)])
@@ -85,7 +87,7 @@ def test_bad_input_ends_with_exit_code_2(tmp_path: Path, text: str | None, probl
     if text is not None:
         (tmp_path / "records.jsonl").write_text(text, encoding="latin-1")
     with pytest.raises(UsageError, match=problem):
-        told("report", str(tmp_path))
+        told("report", str(tmp_path), "--format", "markdown")
 
 
 def test_the_program_ends_with_exit_code_2(tmp_path: Path) -> None:
