@@ -136,5 +136,5 @@ def _raising(error: extensions.MissingExtra) -> Any:
     def command() -> None:
         raise error
 
-    command.__doc__ = f"Needs an extra: {error.hint}."
+    command.__doc__ = f"Needs{error.message.partition(' needs')[2]}."
     return command
