@@ -82,7 +82,7 @@ def test_dead_server_is_not_found(wanted: Launch) -> None:
 def test_ps_lists_and_stop_ends(wanted: Launch) -> None:
     keep(wanted)
     record = kept_for(wanted)[0]
-    listed = CliRunner().invoke(app, ["ps"], env={"COLUMNS": "300"})
+    listed = CliRunner().invoke(app, ["serve", "ps"], env={"COLUMNS": "300"})
     assert f"http://127.0.0.1:{record.port}/v1" in listed.stdout
     assert not kept.end(record)
     assert not processes_in(record.tmp)

@@ -161,7 +161,7 @@ def _assets() -> Iterator[MachineCheck]:
             yield MachineCheck(f"asset {name}", "ok", f"{fetched.size / 1e6:.1f} MB from {fetched.source}")
         else:
             yield MachineCheck(
-                f"asset {name}", "missing", "not in the cache", f"vllm-harness assets fetch {name}"
+                f"asset {name}", "missing", "not in the cache", f"vllm-harness env assets fetch {name}"
             )
 
 

@@ -24,7 +24,7 @@ def _of_nodes(context: typer.Context, bundles: list[Path] | None) -> list[Path] 
     if bundles and not (context.params.get("ray") or context.params.get("resumed")):
         raise UsageError(
             "--bundle is for the nodes of a cluster",
-            hint="add --ray; on this machine, `vllm-harness bundle install` installs one",
+            hint="add --ray; on this machine, `vllm-harness env bundle install` installs one",
         )
     return bundles
 
@@ -50,9 +50,7 @@ BUNDLE = Annotated[
 ]
 RESUME = Annotated[
     str,
-    typer.Option(
-        "--resume", is_eager=True, metavar="RUN", help="Go on with a run, as it was asked for then."
-    ),
+    typer.Option("--resume", is_eager=True, metavar="RUN", help="Resume a run with its original options."),
 ]
 COMMAND = "command.json"
 

@@ -279,7 +279,7 @@ class RemoteServer:
     def stop(self) -> None:
         """Ends the server, and waits until its processes, its port and its GPU memory are given back.
 
-        A kept server goes on running; `vllm-harness stop` ends it.
+        A kept server goes on running; `vllm-harness serve stop` ends it.
         """
         if self.keep and self._process is not None and not self._process.ended:
             self._process, self._pid, self._record = None, None, None
@@ -545,7 +545,7 @@ def leased_port(port: int | None) -> Claim:
         holder = next((record for record in running() if record.port == port), None)
         if holder is None:
             raise
-        command = f"vllm-harness stop {holder.name}" if holder.kept else f"kill {holder.owner}"
+        command = f"vllm-harness serve stop {holder.name}" if holder.kept else f"kill {holder.owner}"
         raise NoFreePort(
             f"port {port} is held by your {holder.lane} server {holder.name!r} (log: {holder.log})",
             hint=f"end it by `{command}`, or leave the port out: the harness then leases a free port",
