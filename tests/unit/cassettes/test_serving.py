@@ -68,8 +68,8 @@ def test_a_request_is_known_although_its_secrets_were_not_recorded(tmp_path: Pat
 
 @contextmanager
 def _running(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A command that listens: its address, and its process."""
-    command = [sys.executable, "-m", "vllm_harness.cli.main", *arguments]
+    """A command of `cassette` that listens: its address, and its process."""
+    command = [sys.executable, "-m", "vllm_harness.cli.main", "cassette", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None

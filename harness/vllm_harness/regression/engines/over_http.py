@@ -21,13 +21,13 @@ from vllm_harness.configuration.model_entries import Frontend, ModelEntry
 from vllm_harness.environments.spec import Environment
 from vllm_harness.exchange.endpoint import ask
 from vllm_harness.exchange.sending import Outgoing, http_client, send
+from vllm_harness.machine.side_by_side import ended_by
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Api, Delivery, Load, Shape
 from vllm_harness.regression.engines.answer import CaseAnswer
 from vllm_harness.regression.engines.exchanges import body_of, fields_of, path_of
 from vllm_harness.scripted.book import BookRule, Raw, When
 from vllm_harness.scripted.families import Family, entry_of
-from vllm_harness.server.leases.ending import ended_by
 from vllm_harness.server.remote import RemoteServer
 
 CONCURRENCY = 32
