@@ -11,7 +11,7 @@ import httpx
 import requests
 
 from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.endpoint import Endpoint, ask, tls
+from vllm_harness.endpoint import Endpoint, tls
 from vllm_harness.protocol import validate_conversation
 from vllm_harness.protocol.core.differences import common_length
 from vllm_harness.protocol.core.findings import brief
@@ -259,7 +259,7 @@ def take_of(spec: SaySpec, entry: ModelEntry) -> Plain:
 def context_of(endpoint: Endpoint) -> int | None:
     """The length of the model's context, as vLLM tells it in its list of models."""
     try:
-        answer = ask("GET", endpoint.url_for("/v1/models"), headers=endpoint.headers_for(None), timeout=10)
+        answer = endpoint.get("/v1/models", timeout=10)
         length = answer.json()["data"][0]["max_model_len"]
     except (requests.RequestException, LookupError, TypeError, ValueError):
         return None

@@ -17,7 +17,7 @@ import pytest
 import requests
 from pydantic import JsonValue
 
-from vllm_harness.endpoint import API_PATHS, Endpoint, ask
+from vllm_harness.endpoint import API_PATHS, Endpoint
 from vllm_harness.runs.folder import REDACTED, RunWriter
 from vllm_harness.runs.records import Arrival, Exchange, Generation, LogLines
 from vllm_harness.scripted.in_server import vllm_harness_names as names
@@ -216,24 +216,19 @@ def _arrivals(chunks: Iterable[tuple[float, bytes]]) -> Iterator[Arrival]:
 
 def _generations(seen: Sequence[SeenExchange], books: Endpoint | None) -> dict[str, list[Generation]]:
     """The tokens of the exchanges that scripted servers answered."""
-    wanted: dict[str, list[str]] = {}
+    wanted: dict[Endpoint, list[str]] = {}
     for each in seen:
         if each.method == "POST" and each.status is not None:
-            asked = books.base_url if books else f"{each.url.scheme}://{each.url.netloc}"
+            asked = books or Endpoint(f"{each.url.scheme}://{each.url.netloc}")
             wanted.setdefault(asked, []).append(each.id)
-    return dict(chain.from_iterable(_told(url, ids).items() for url, ids in wanted.items()))
+    return dict(chain.from_iterable(_told(each, ids).items() for each, ids in wanted.items()))
 
 
-def _told(url: str, ids: Sequence[str]) -> dict[str, list[Generation]]:
+def _told(endpoint: Endpoint, ids: Sequence[str]) -> dict[str, list[Generation]]:
     """What a server tells of exchanges; nothing where it has ended, or is none that is scripted."""
     try:
-        answer = ask(
-            "POST",
-            url + names.EXCHANGES_PATH,
-            json={"names": ids},
-            headers={names.OWN_HEADER: "1"},
-            timeout=ASKED_S,
-        )
+        own = {names.OWN_HEADER: "1"}
+        answer = endpoint.post(names.EXCHANGES_PATH, json={"names": ids}, headers=own, timeout=ASKED_S)
         answer.raise_for_status()
         told = answer.json()["exchanges"]
         return {name: [Generation.model_validate(each) for each in given] for name, given in told.items()}

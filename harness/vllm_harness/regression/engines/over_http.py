@@ -20,7 +20,6 @@ from typing import Any
 import requests
 
 from vllm_harness.configuration.model_entries import Frontend, ModelEntry
-from vllm_harness.endpoint import ask
 from vllm_harness.environments.spec import Environment
 from vllm_harness.machine.side_by_side import ended_by
 from vllm_harness.regression.cases.case import CaseInput
@@ -240,8 +239,8 @@ class Client:
         try:
             exchange = exchange_of(delivery)
             body = {"model": self._server.model, "temperature": 0, **exchange.body(input_, name)}
-            response = requests.post(
-                self._server.url_for(exchange.path),
+            response = self._server.endpoint.post(
+                exchange.path,
                 json={**body, **self._family.request},
                 headers=headers,
                 stream=bool(body["stream"]),
@@ -269,7 +268,7 @@ def _encoded(server: RemoteServer, text: str) -> list[int] | None:
     if not text:
         return []
     body = {"model": server.model, "prompt": text, "add_special_tokens": False}
-    response = ask("POST", server.url_for("/tokenize"), json=body, timeout=REQUEST_S)
+    response = server.endpoint.post("/tokenize", json=body, timeout=REQUEST_S)
     return [int(number) for number in response.json()["tokens"]] if response.ok else None
 
 
