@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import httpx2
 import pytest
 
 from vllm_harness.defects.entry import Defect
@@ -97,7 +98,8 @@ def _shown_by() -> tuple[type[BaseException], ...]:
     from openai import OpenAIError
 
     timed_out = pytest.fail.Exception  # by a test's own limit
-    return AssertionError, OSError, httpx.HTTPError, httpx.StreamError, OpenAIError, timed_out
+    sending = (httpx.HTTPError, httpx.StreamError, httpx2.HTTPError, httpx2.StreamError)
+    return AssertionError, OSError, *sending, OpenAIError, timed_out
 
 
 def _wanted(defect: Defect) -> str:

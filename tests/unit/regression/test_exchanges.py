@@ -7,7 +7,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-import requests
+from requests import Response
 
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Delivery
@@ -29,8 +29,8 @@ BLOCKS = [
 ]
 
 
-def response(content: str) -> requests.Response:
-    made = requests.Response()
+def response(content: str) -> Response:
+    made = Response()
     made.status_code, made.raw = 200, BytesIO(content.encode())
     return made
 

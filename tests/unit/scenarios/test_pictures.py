@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-import httpx
 import pytest
+from requests import ConnectionError
 
+from vllm_harness.endpoint import ask
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.mcp_servers import mcp_servers
 from vllm_harness.scenarios.pictures import picture_host, with_addresses
@@ -28,16 +29,16 @@ def test_a_hosted_image_is_served_while_the_scenario_runs() -> None:
         sent, hosted, text = scenario.turns[0].user
         assert (sent.image, text.text) == (URL, "What?")
         assert hosted.image
-        answer = httpx.get(hosted.image, trust_env=False)
+        answer = ask("GET", hosted.image)
         assert (answer.content, answer.headers["content-type"]) == (DATA, "image/png")
-        assert httpx.get(f"{hosted.image}x", trust_env=False).status_code == 404
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(hosted.image, trust_env=False)
+        assert ask("GET", f"{hosted.image}x").status_code == 404
+    with pytest.raises(ConnectionError):
+        ask("GET", hosted.image)
 
 
 def test_a_host_tells_what_was_asked_for() -> None:
     with picture_host() as host:
-        assert httpx.get(host.address("/none.png"), trust_env=False).status_code == 404
+        assert ask("GET", host.address("/none.png")).status_code == 404
         assert host.asked == ["/none.png"]
 
 
