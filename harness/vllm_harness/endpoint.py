@@ -32,6 +32,7 @@ LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 SPARE_S = 2.0
 """How long a connection is kept for a further question; vLLM closes one after 5 s."""
 _NOT_SERVED = {404, 405, 501}
+_SERVER_ERROR = 500
 
 
 class EndpointError(HarnessError):
@@ -186,7 +187,10 @@ def ask(method: str, url: str, **options: Any) -> requests.Response:
     """
     if urlsplit(url).hostname not in LOCAL_HOSTS:
         return requests.request(method, url, **options)
-    return _sessions.current().request(method, url, **options)
+    answer = _sessions.current().request(method, url, **options)
+    if answer.status_code >= _SERVER_ERROR:  # uvicorn closes the connection behind it without a word
+        _sessions.end()
+    return answer
 
 
 class _Sessions(threading.local):
@@ -202,6 +206,10 @@ class _Sessions(threading.local):
             self._session.trust_env = False
         self._used, self._pid = now, pid
         return self._session
+
+    def end(self) -> None:
+        """Has the next question go over a new connection."""
+        self._pid = 0
 
 
 _sessions = _Sessions()
