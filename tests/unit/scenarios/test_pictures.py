@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
+import httpx2
 import pytest
-from requests import ConnectionError
 
-from vllm_harness.endpoint import ask
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.mcp_servers import mcp_servers
 from vllm_harness.scenarios.pictures import picture_host, with_addresses
@@ -29,16 +28,16 @@ def test_a_hosted_image_is_served_while_the_scenario_runs() -> None:
         sent, hosted, text = scenario.turns[0].user
         assert (sent.image, text.text) == (URL, "What?")
         assert hosted.image
-        answer = ask("GET", hosted.image)
+        answer = httpx2.get(hosted.image, trust_env=False)
         assert (answer.content, answer.headers["content-type"]) == (DATA, "image/png")
-        assert ask("GET", f"{hosted.image}x").status_code == 404
-    with pytest.raises(ConnectionError):
-        ask("GET", hosted.image)
+        assert httpx2.get(f"{hosted.image}x", trust_env=False).status_code == 404
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(hosted.image, trust_env=False)
 
 
 def test_a_host_tells_what_was_asked_for() -> None:
     with picture_host() as host:
-        assert ask("GET", host.address("/none.png")).status_code == 404
+        assert httpx2.get(host.address("/none.png"), trust_env=False).status_code == 404
         assert host.asked == ["/none.png"]
 
 
