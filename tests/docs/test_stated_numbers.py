@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.docs.blocks import ROOT
+from tests.docs.blocks import PAGES, ROOT
 from tests.docs.hook import generated_pages
 from vllm_harness.cassettes.reading import MAX_BYTES
 from vllm_harness.configuration.model_entries import Limits, load_models
 from vllm_harness.extras.cluster.dispatch import ATTEMPTS
+from vllm_harness.extras.cluster.options import PATIENCE_S
 from vllm_harness.extras.costs import curves, growing, over_http
 from vllm_harness.extras.gateways.check import AT_ONCE
 from vllm_harness.extras.load.health import END_WITHIN_S
@@ -55,7 +56,7 @@ WORDS = [
     "fifteen",
     "sixteen",
 ]
-FAR = "docs/how-to/parser-regression.md"
+FAMILIES = "docs/how-to/parser-regression.md"
 
 
 def _parsers(kind: str, *, without: bool = True) -> int:
@@ -66,12 +67,16 @@ def _parsers(kind: str, *, without: bool = True) -> int:
     return len(found) + (len(reasons) if without else 0)
 
 
+@cache
+def _project() -> dict[str, Any]:
+    """What pyproject.toml says of the package."""
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return project
+
+
 def _extra(name: str) -> int:
     """How many packages an extra adds."""
-    extras: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
-    return len(extras[name])
+    return len(list(_project()["optional-dependencies"][name]))
 
 
 def _gpu_check(name: str) -> int:
@@ -90,28 +95,43 @@ def _entries() -> int:
     return len(load_models().models)
 
 
+def _named_tests() -> int:
+    """How many mutants made by hand name the test that must catch them."""
+    return sum(mutant.caught_by is not None for mutant in load_by_hand())
+
+
+def _newest_python() -> float:
+    (minor,) = re.findall(r",<3\.(\d+)", _project()["requires-python"])
+    return 3 + (int(minor) - 1) / 100
+
+
 STATED: list[tuple[str, str, Callable[[], float]]] = [
+    ("README.md", r"Python 3\.11 to (3\.\d+)", _newest_python),
+    ("CONTRIBUTING.md", r"Python 3\.11 to (3\.\d+)", _newest_python),
+    ("docs/index.md", r"Python 3\.11 to (3\.\d+)", _newest_python),
+    ("docs/tutorials/laptop.md", r"Python 3\.11 to (3\.\d+)", _newest_python),
+    ("docs/tutorials/gpu-runner.md", r"Python 3\.11 to (3\.\d+)", _newest_python),
     ("README.md", r"launches vLLM for (\w+) models", _default_models),
     ("docs/how-to/ci.md", r"# (\w+) models, the basic tests", _default_models),
     ("docs/index.md", r"generates (\w+) pages from the code", lambda: len(generated_pages("reference/"))),
-    (FAR, r"\((\d+) of \d+ and", lambda: _parsers("tool", without=False)),
-    (FAR, r"\(\d+ of (\d+) and", lambda: _parsers("tool")),
-    (FAR, r" and (\d+) of \d+, in", lambda: _parsers("reasoning", without=False)),
-    (FAR, r" and \d+ of (\d+), in", lambda: _parsers("reasoning")),
-    (FAR, r", in (\d+) families; `harness", lambda: len(load_families())),
-    (FAR, r"`canonical` \| (\d+) meanings", lambda: len(load_meanings().cases)),
-    (FAR, r"streamed in (\w+) deliveries", lambda: len(DELIVERIES["in-process"]["canonical"])),
-    (FAR, r"the (\d+) changes of `malformed\.yaml`", lambda: len(load_malformed().changes)),
-    (FAR, r"over HTTP only: (\d+) test cases", lambda: LOAD_CASES),
-    (FAR, r"it runs up to (\d+) tests", lambda: MOST),
-    (FAR, r"([\d,]+) to [\d,]+ tokens, or until", lambda: growing.SHORTEST),
-    (FAR, r"[\d,]+ to ([\d,]+) tokens, or until", lambda: growing.LONGEST),
-    (FAR, r"always at least (\w+) lengths", lambda: over_http.FEWEST),
-    (FAR, r"A power above ([\d.]+), of time or", lambda: curves.MOST_EXPONENT),
-    (FAR, r"a step above (\d+) ms", lambda: growing.BLOCKED_S * 1000),
-    (FAR, r"A power of time above ([\d.]+) is", lambda: curves.QUADRATIC),
-    (FAR, r"step at ([\d,]+) tokens or fewer", lambda: curves.ORDINARY_TOKENS),
-    (FAR, r"(\w+) answers grow at the same time", lambda: over_http.AT_ONCE),
+    (FAMILIES, r"\((\d+) of \d+ and", lambda: _parsers("tool", without=False)),
+    (FAMILIES, r"\(\d+ of (\d+) and", lambda: _parsers("tool")),
+    (FAMILIES, r" and (\d+) of \d+, in", lambda: _parsers("reasoning", without=False)),
+    (FAMILIES, r" and \d+ of (\d+), in", lambda: _parsers("reasoning")),
+    (FAMILIES, r", in (\d+) families; `harness", lambda: len(load_families())),
+    (FAMILIES, r"`canonical` \| (\d+) meanings", lambda: len(load_meanings().cases)),
+    (FAMILIES, r"streamed in (\w+) deliveries", lambda: len(DELIVERIES["in-process"]["canonical"])),
+    (FAMILIES, r"the (\d+) changes of `malformed\.yaml`", lambda: len(load_malformed().changes)),
+    (FAMILIES, r"over HTTP only: (\d+) test cases", lambda: LOAD_CASES),
+    (FAMILIES, r"it runs up to (\d+) tests", lambda: MOST),
+    (FAMILIES, r"([\d,]+) to [\d,]+ tokens, or until", lambda: growing.SHORTEST),
+    (FAMILIES, r"[\d,]+ to ([\d,]+) tokens, or until", lambda: growing.LONGEST),
+    (FAMILIES, r"always at least (\w+) lengths", lambda: over_http.FEWEST),
+    (FAMILIES, r"A power above ([\d.]+), of time or", lambda: curves.MOST_EXPONENT),
+    (FAMILIES, r"a step above (\d+) ms", lambda: growing.BLOCKED_S * 1000),
+    (FAMILIES, r"A power of time above ([\d.]+) is", lambda: curves.QUADRATIC),
+    (FAMILIES, r"step at ([\d,]+) tokens or fewer", lambda: curves.ORDINARY_TOKENS),
+    (FAMILIES, r"(\w+) answers grow at the same time", lambda: over_http.AT_ONCE),
     ("docs/how-to/air-gapped-gpu.md", r"at most (\w+) minutes", lambda: _gpu_check("limit_s") / 60),
     ("docs/how-to/cassette.md", r"larger than (\d+) MiB", lambda: MAX_BYTES / 2**20),
     ("docs/how-to/cluster.md", r"on its node (\w+) times", lambda: ATTEMPTS),
@@ -126,18 +146,15 @@ STATED: list[tuple[str, str, Callable[[], float]]] = [
     ("docs/reference/variables.md", r"the last (\d+) runs", lambda: records.KEPT_RUNS),
     ("docs/reference/variables.md", r"`VLLM_HARNESS_LINGER_S` .*\| (\d+) \|", lambda: LINGER_S),
     ("docs/reference/variables.md", r"`VLLM_HARNESS_LEASE_WAIT_S` .*\| (\d+) \|", lambda: lease.WAIT_S),
+    ("docs/reference/variables.md", r"`VLLM_HARNESS_RAY_PATIENCE_S` .*\| (\d+) \|", lambda: PATIENCE_S),
+    ("docs/how-to/cluster.md", r"`VLLM_HARNESS_RAY_PATIENCE_S` seconds \((\d+)\)", lambda: PATIENCE_S),
     ("docs/explanation/fork-server.md", r"after (\w+) minutes without use", lambda: LINGER_S / 60),
     ("docs/how-to/scenario.md", r"\((\d+) seconds by default\)", lambda: Limits().request_s),
-    ("docs/how-to/serving-mutants.md", r"(\d+) of them name their test", lambda: _named_tests()),
+    ("docs/how-to/serving-mutants.md", r"(\d+) of them name their test", _named_tests),
     ("docs/how-to/serving-mutants.md", r"The files have (\d+) mutants", lambda: len(load_by_hand())),
     ("docs/how-to/upstream-tests.md", r"by one of (\w+) kinds", lambda: len(KINDS)),
     ("docs/how-to/write-a-test.md", r"examples: (\w+) models", _entries),
 ]
-
-
-def _named_tests() -> int:
-    """How many mutants made by hand name the test that must catch them."""
-    return sum(mutant.caught_by is not None for mutant in load_by_hand())
 
 
 @cache
@@ -156,6 +173,13 @@ def test_number_is_todays(page: str, pattern: str, now: Callable[[], float]) -> 
     found = re.findall(pattern.replace(" ", r"\s+"), _text(page))
     assert len(found) == 1, f"{page} states this {len(found)} times, not once: {pattern}"
     assert number(found[0]) == pytest.approx(now()), f"{page} says {found[0]}, the code {now()}"
+
+
+def test_wheels_are_of_this_version() -> None:
+    stated = {
+        version for page in PAGES for version in re.findall(r"vllm_harness-([\d.]+)-py3", page.read_text())
+    }
+    assert stated == {_project()["version"]}
 
 
 def test_every_page_is_on_the_front_page_and_in_the_navigation() -> None:
@@ -183,4 +207,4 @@ def test_a_stale_number_is_found() -> None:
     assert number("sixteen") == 16
     assert number("1,024") == 1024
     with pytest.raises(AssertionError, match="says 66, the code 67"):
-        test_number_is_todays(FAR, r"`canonical` \| (\d+) meanings", lambda: 67)
+        test_number_is_todays(FAMILIES, r"`canonical` \| (\d+) meanings", lambda: 67)
