@@ -33,7 +33,8 @@ from vllm_harness.server.launch import Launch
 from vllm_harness.server.private_socket import OtherUserAnswers, connect
 from vllm_harness.server.supervised import Handle
 
-TEMPLATE = Path(__file__).with_name("vllm_harness_template.py")
+FORKING = Path(__file__).with_name("forking")
+TEMPLATE = FORKING / "vllm_harness_template.py"
 LINGER = "VLLM_HARNESS_LINGER_S"
 LINGER_S = 300.0
 HOLD, LEAVE = b'{"op": "hold"}\n', b'{"op": "leave"}\n'
@@ -227,7 +228,8 @@ def _key(launch: Launch, environ: Mapping[str, str]) -> str:
         for name, value in _of_template(environ).items()
         if name.startswith(READ_EARLY) and name not in READ_LATE
     }
-    code = [path.read_text() for path in (TEMPLATE, *map(TEMPLATE.with_name, ("supervisor.py", "blocks.py")))]
+    beside = map(FORKING.with_name, ("supervisor.py", "blocks.py"))
+    code = [path.read_text() for path in (*sorted(FORKING.glob("*.py")), *beside)]
     parts = json.dumps(
         [str(launch.environment.python), launch.environment.fingerprint(), early, code], sort_keys=True
     )

@@ -8,7 +8,7 @@ supervisor makes everything of the server but its record, and removes all of it 
 JSON objects to standard output, one a line: `{"supervisor": N}`, `{"pid": N}`, `{"exited": CODE}` when the
 server ended by itself, and last `{"ended": {...}}`.
 
-The fork template (vllm_harness_template.py) runs the same code and launches the server by a fork.
+The fork template (forking/vllm_harness_template.py) runs the same code and launches the server by a fork.
 """
 
 from __future__ import annotations
