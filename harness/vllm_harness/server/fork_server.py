@@ -7,7 +7,6 @@ three serial imports of torch and vLLM.
 
 from __future__ import annotations
 
-import array
 import hashlib
 import json
 import os
@@ -230,10 +229,8 @@ def _key(launch: Launch, environ: Mapping[str, str]) -> str:
     }
     beside = map(FORKING.with_name, ("supervisor.py", "blocks.py"))
     code = [path.read_text() for path in (*sorted(FORKING.glob("*.py")), *beside)]
-    parts = json.dumps(
-        [str(launch.environment.python), launch.environment.fingerprint(), early, code], sort_keys=True
-    )
-    return hashlib.sha256(parts.encode()).hexdigest()[:12]
+    parts = [str(launch.environment.python), launch.environment.fingerprint(), early, code]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _of_template(environ: Mapping[str, str]) -> dict[str, str]:
@@ -299,8 +296,7 @@ def _open(client: socket.socket) -> bool:
 
 
 def _connects(path: Path) -> bool:
-    client = _connected(path)
-    if client is not None:
+    if client := _connected(path):
         client.close()
     return client is not None
 
@@ -316,10 +312,7 @@ def _request(path: Path, request: dict[str, Any], descriptors: list[int]) -> dic
     with connect(path) as client:
         client.settimeout(60)
         data = json.dumps(request).encode() + b"\n"
-        rights = (
-            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-        )
-        sent = client.sendmsg([data], rights)
+        sent = socket.send_fds(client, [data], descriptors)
         client.sendall(data[sent:])
         answer: dict[str, Any] = json.loads(client.makefile("rb").readline() or b"{}")
         if "pid" not in answer:

@@ -103,11 +103,9 @@ class Server(Protocol):
 
     def poll(self) -> int | None:
         """Its exit code, negative for a signal; None while it runs."""
-        ...
 
     def wait(self) -> int:
         """Its exit code, once it has ended."""
-        ...
 
 
 def main() -> int:
@@ -146,10 +144,10 @@ def supervise(config: Config, launch: Callable[[Config], Server]) -> int:
     log.start()
     _send(pid=server.pid)
     if not _wait(server, owner_end, stop_reader, native):
-        _drain(log)
+        log.join(timeout=2)
         _send(exited=server.returncode)
     ended = _end(server, config.grace_s, native)
-    _drain(log)
+    log.join(timeout=2)
     _clear(config, native)
     _send(ended=ended)
     return 0
@@ -255,11 +253,7 @@ def _end(server: Server, grace_s: float, native: blocks.Native) -> dict[str, Any
             native.look(_pids, again=True)
             killed = sorted({*killed, *_signal_all(signal.SIGKILL)})
         time.sleep(0.02)
-    return {
-        "seconds": round(time.monotonic() - start, 3),
-        "killed": killed,
-        "survivors": _pids(),
-    }
+    return {"seconds": round(time.monotonic() - start, 3), "killed": killed, "survivors": _pids()}
 
 
 def _stop_all() -> None:
@@ -320,10 +314,6 @@ def _redacted(line: bytes, secrets: list[bytes]) -> bytes:
     for secret in secrets:
         line = line.replace(secret, b"[redacted]")
     return TOKEN_PATTERN.sub(rb"\1[redacted]", line)
-
-
-def _drain(log: threading.Thread) -> None:
-    log.join(timeout=2)
 
 
 def _send(**message: Any) -> None:

@@ -41,20 +41,11 @@ supervisor = _load_supervisor()
 
 
 def supervise(config: Any) -> int:
-    """Supervises a server, forked from this process, which returns from here as well once it has ended."""
-    become_server: list[Callable[[], int]] = []
-
-    def launch(_: Any) -> ForkedServer:
-        server = ForkedServer()
-        if server.pid == 0:
-            become_server.append(lambda: _serve(config))
-            raise _IsServer
-        return server
-
+    """Supervises a server that it forks; in both processes it returns the exit code."""
     try:
-        return int(supervisor.supervise(config, launch))
+        return int(supervisor.supervise(config, ForkedServer))
     except _IsServer:
-        return become_server[0]()
+        return _serve(config)
 
 
 class _IsServer(BaseException):
@@ -62,9 +53,13 @@ class _IsServer(BaseException):
 
 
 class ForkedServer:
-    """A server forked by its supervisor, with the interface that supervisor.py uses."""
+    """A server forked by its supervisor, with the interface that supervisor.py uses.
 
-    def __init__(self) -> None:
+    Raises:
+        _IsServer: in the server itself.
+    """
+
+    def __init__(self, _: Any) -> None:
         reader, writer = os.pipe()
         self.returncode: int | None = None
         self.stdout: IO[bytes] | None = None
@@ -79,12 +74,12 @@ class ForkedServer:
             os.dup2(writer, 1)
             os.dup2(writer, 2)
             _close_inherited()
-            return
+            raise _IsServer
         os.close(writer)
         self.stdout = os.fdopen(reader, "rb")
 
     def poll(self) -> int | None:
-        """Its exit code, once it has ended."""
+        """Its exit code; None while it runs."""
         if self.returncode is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -95,11 +90,10 @@ class ForkedServer:
         return self.returncode
 
     def wait(self) -> int:
-        """Its exit code."""
-        while self.poll() is None:
+        """Its exit code, once it has ended."""
+        while (code := self.poll()) is None:
             time.sleep(0.01)
-        assert self.returncode is not None
-        return self.returncode
+        return code
 
 
 def _close_inherited() -> None:
@@ -110,18 +104,14 @@ def _close_inherited() -> None:
                 os.close(descriptor)
 
 
-def _find_further_packages() -> None:
-    """Those that this server has and its template has not: packages that no other folder has."""
-    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path += [folder for folder in path if folder and folder not in sys.path]
-
-
 def _serve(config: Any) -> int:
     """Becomes `vllm serve`."""
     os.environ.clear()
     os.environ.update(config.env)
     _set_log_level()
-    _find_further_packages()
+    # packages that no other folder has, and that the template does not need
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path += [folder for folder in path if folder and folder not in sys.path]
     tempfile.tempdir = None
     importlib.import_module("vllm_harness_shm").name_blocks(config.server_id)
     if config.first:

@@ -7,122 +7,82 @@ the contract test, which asks the interpreter of each release.
 from __future__ import annotations
 
 import importlib
-import inspect
 import multiprocessing
+import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import reduce
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
 from vllm_harness_forked import answer_of_fork
 
 LOOK_EVERY_S = 0.0002
 LISTEN_MS = 10
-
-
-@dataclass(frozen=True)
-class Attribute:
-    """Something of vLLM's that the fork server uses.
-
-    Attributes:
-        module, name: where it is; the name of a method follows that of its class.
-        releases: the releases of vLLM that have it, as a version specifier; empty: all.
-    """
-
-    module: str
-    name: str
-    releases: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.module}.{self.name}"
-
-    @property
-    def expected(self) -> bool:
-        """Whether this release has it."""
-        return _release() in SpecifierSet(self.releases)
-
-    def find(self) -> Any:
-        """Its value; an error where this vLLM does not have it."""
-        return getattr(*self._place())
-
-    def _place(self) -> tuple[Any, str]:
-        *path, last = self.name.split(".")
-        return reduce(getattr, path, importlib.import_module(self.module)), last
+QUEUE = "vllm.distributed.device_communicators.shm_broadcast"
+PLUGINS = "vllm.plugins:load_general_plugins"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patch(Attribute):
-    """A function or method that is replaced.
+class Patch:
+    """A function or method of vLLM that is replaced.
 
     Attributes:
+        place: its module and, after a colon, its name, which follows that of its class.
         make: makes the replacement of the original; its docstring says why.
-        reads: what the replacement of a method reads of its object.
+        releases: the releases of vLLM that have it, as a version specifier; empty: all.
         everywhere: it is replaced as well in the modules of vLLM that have imported it.
         needed: there is no fork server without it.
     """
 
+    place: str
     make: Callable[[Any], Any]
-    reads: tuple[str, ...] = ()
+    releases: str = ""
     everywhere: bool = False
     needed: bool = False
 
-    def __str__(self) -> str:
-        return f"{super().__str__()} ({inspect.getdoc(self.make)})"
-
-    def find(self) -> Any:
-        """The original; an error where the replacement does not fit in its place."""
-        original = super().find()
-        given, taken = (inspect.signature(each).parameters for each in (original, self.make(original)))
-        if len(given) != len(taken):
-            raise TypeError(f"its parameters are {', '.join(given) or 'none'}")
-        for name in self.reads:
-            if name not in self._place()[0].__init__.__code__.co_names:
-                raise AttributeError(f"its object has no {name}")
-        return original
-
     def apply(self) -> None:
         """Puts the replacement in place of the original."""
-        original = self.find()
+        holder, name = _holder(self.place)
+        original = getattr(holder, name)
         replacement = self.make(original)
-        setattr(*self._place(), replacement)
-        for name, module in list(sys.modules.items()) if self.everywhere else ():
-            if name.startswith("vllm.") and vars(module).get(self.name) is original:
-                setattr(module, self.name, replacement)
-
-
-def misfits(attributes: Iterable[Attribute]) -> Iterator[tuple[Attribute, str]]:
-    """Those that are not in this release as they should be, each with what is wrong."""
-    for each in attributes:
-        try:
-            if each.expected:
-                each.find()
-        except Exception as error:
-            yield each, f"does not fit this vLLM: {each}: {error!r}"
+        setattr(holder, name, replacement)
+        for path, module in list(sys.modules.items()) if self.everywhere else ():
+            if path.startswith("vllm.") and vars(module).get(name) is original:
+                setattr(module, name, replacement)
 
 
 def apply_patches() -> None:
     """Applies the patches for this release, reports those that do not fit, and exits where one is needed."""
-    lost = dict(misfits(PATCHES))
     for patch in PATCHES:
-        if patch in lost:
-            print(lost[patch], flush=True)
+        try:
+            if is_for(patch.releases):
+                patch.apply()
+        except Exception as error:
+            report = f"a patch does not fit this vLLM: {patch.place}, {error!r} ({patch.make.__doc__})"
             if patch.needed:
-                sys.exit(lost[patch])
-        elif patch.expected:
-            patch.apply()
+                sys.exit(report)
+            print(report, flush=True)
 
 
-@cache
-def _release() -> Version:
-    """This vLLM's, without what follows its numbers; a working tree without any is newer than all."""
-    try:
-        return Version(Version(importlib.import_module("vllm").__version__).base_version)
-    except InvalidVersion:
-        return Version("9999")
+def is_for(releases: str) -> bool:
+    """Whether this vLLM is one of some releases; a working tree without a version is the newest."""
+    release = re.match(r"\d+\.\d+\.\d+", importlib.import_module("vllm").__version__)
+    return (release[0] if release else "9999") in SpecifierSet(releases)
+
+
+def found(place: str) -> Any:
+    """What a place has, see `Patch`. Raises ImportError or AttributeError."""
+    return getattr(*_holder(place))
+
+
+def _holder(place: str) -> tuple[Any, str]:
+    """The module or class that holds what is at a place, and its name there."""
+    module, _, path = place.partition(":")
+    *parents, name = path.split(".")
+    return reduce(getattr, parents, importlib.import_module(module)), name
 
 
 def _fork(_: Any) -> Any:
@@ -136,7 +96,7 @@ def _ask_in_fork(ask_in_subprocess: Any) -> Any:
 
     def ask_in_fork(ask: Callable[[], Any]) -> Any:
         def ask_with_plugins() -> Any:
-            PLUGINS.find()()
+            found(PLUGINS)()
             return ask()
 
         # without an answer the class can't be had: vLLM's own way shows why
@@ -175,11 +135,9 @@ def _wait_for_message(idle_wait: Any) -> Any:
 
 
 def _notify_each_time(send: Any) -> Any:
-    """Every second message is lost otherwise, and each token takes LISTEN_MS more.
-
-    The writer's socket holds one message and drops the next until it has seen that the first was taken, which
-    it checks now and then (zmq's max_command_delay). Reading its events makes it check at once.
-    """
+    """Every second message to a waiting engine or worker is lost, and each token takes LISTEN_MS more."""
+    # the writer's socket holds one message and drops the next until it has seen that the first was taken,
+    # which it checks now and then (zmq's max_command_delay); reading its events makes it check at once
     events = importlib.import_module("zmq").EVENTS
 
     def notify(self: Any) -> None:
@@ -189,13 +147,11 @@ def _notify_each_time(send: Any) -> Any:
     return notify
 
 
-PLUGINS = Attribute("vllm.plugins", "load_general_plugins")
-QUEUE = "vllm.distributed.device_communicators.shm_broadcast"
 PATCHES = (
-    Patch("vllm.utils.system_utils", "get_mp_context", make=_fork, everywhere=True, needed=True),
-    Patch("vllm.model_executor.models.registry", "_run_in_subprocess", make=_ask_in_fork),
-    Patch("vllm.triton_utils.dispatcher", "register_kernels", ">=0.31.0", make=_register_once),
-    Patch(QUEUE, "sched_yield", make=_sleep),
-    Patch(QUEUE, "SpinCondition.wait", make=_wait_for_message, reads=("last_read", "busy_loop_s")),
-    Patch(QUEUE, "SpinCondition.notify", make=_notify_each_time, reads=("local_notify_socket",)),
+    Patch(place="vllm.utils.system_utils:get_mp_context", make=_fork, everywhere=True, needed=True),
+    Patch(place="vllm.model_executor.models.registry:_run_in_subprocess", make=_ask_in_fork),
+    Patch(place="vllm.triton_utils.dispatcher:register_kernels", make=_register_once, releases=">=0.31.0"),
+    Patch(place=f"{QUEUE}:sched_yield", make=_sleep),
+    Patch(place=f"{QUEUE}:SpinCondition.wait", make=_wait_for_message),
+    Patch(place=f"{QUEUE}:SpinCondition.notify", make=_notify_each_time),
 )

@@ -6,13 +6,13 @@ import copy
 import ctypes
 import importlib
 import inspect
+import os
 import pkgutil
 import sys
 import traceback
-from functools import cache
 from typing import Any
 
-from vllm_harness_patches import Attribute
+from vllm_harness_patches import found
 
 # with all their submodules, as far as this version of vLLM has them
 PACKAGES = """
@@ -42,11 +42,12 @@ MODULES_OF = {
 CUDA_ERROR_NOT_INITIALIZED = 3
 SPARE_COPIES = 2  # of a tokenizer, for the render threads of the API server
 
-KERNELS = Attribute("vllm.platforms", "current_platform.register_triton_kernel_overrides", ">=0.31.0")
-TOKENIZER = Attribute("vllm.tokenizers", "get_tokenizer")
-PROCESSOR = Attribute("vllm.renderers.hf", "_try_get_processor_chat_template")
-HARMONY = Attribute("vllm.entrypoints.openai.parser.harmony_utils", "get_encoding")
-CALLED = (KERNELS, TOKENIZER, PROCESSOR, HARMONY)
+KERNELS = "vllm.platforms:current_platform.register_triton_kernel_overrides"
+TOKENIZER = "vllm.tokenizers:get_tokenizer"
+PROCESSOR = "vllm.renderers.hf:_try_get_processor_chat_template"
+HARMONY = "vllm.entrypoints.openai.parser.harmony_utils:get_encoding"
+CALLED = {KERNELS: ">=0.31.0", TOKENIZER: "", PROCESSOR: "", HARMONY: ""}
+"""What is called of vLLM in advance, by the releases that have it, see `Patch`."""
 
 
 def import_all() -> None:
@@ -62,10 +63,7 @@ def import_all() -> None:
         if found is not None:
             for module in pkgutil.walk_packages(found.__path__, f"{package}.", onerror=lambda _: None):
                 _import(module.name)
-    try:
-        KERNELS.find()()
-    except (ImportError, AttributeError) as error:
-        print(f"not called: {KERNELS} ({error})", flush=True)
+    _call(KERNELS)
 
 
 def _import(name: str) -> Any:
@@ -82,21 +80,30 @@ def _import(name: str) -> Any:
 
 def _cuda_is_initialized() -> bool:
     """Whether this process has called cuInit; asked of the driver, since torch need not know."""
-    driver = _cuda_driver()
-    if driver is None:
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
         return False
     return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != CUDA_ERROR_NOT_INITIALIZED)
 
 
-@cache
-def _cuda_driver() -> ctypes.CDLL | None:
+def preload(request: dict[str, Any]) -> None:
+    """Loads what the servers of a model use: its tokenizer, and Harmony's encoding where it has that."""
+    os.environ.update(request["env"])
+    _load_tokenizer(request["model"])
+    if request["harmony"]:
+        _call(HARMONY)
+
+
+def _call(place: str) -> None:
+    """Has vLLM prepare something by its own function; where it has none, servers do that themselves."""
     try:
-        return ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
+        found(place)()
+    except (ImportError, AttributeError) as error:
+        print(f"not called: {place} ({error})", flush=True)
 
 
-def preload_tokenizer(folder: str) -> None:
+def _load_tokenizer(folder: str) -> None:
     """Loads a tokenizer in advance, as vLLM will; each process uses it once, further loads read it again."""
     auto = importlib.import_module("transformers").AutoTokenizer
     load = auto.from_pretrained
@@ -116,7 +123,7 @@ def preload_tokenizer(folder: str) -> None:
 
     auto.from_pretrained = record
     try:
-        tokenizer = TOKENIZER.find()(folder)
+        tokenizer = found(TOKENIZER)(folder)
         loaded = list(ready.values())
         auto.from_pretrained = lambda *_, **__: loaded[0]
         _look_for_processor(tokenizer)
@@ -161,14 +168,7 @@ def _read_vocabulary(tokenizer: Any, folder: str) -> None:
 
 
 def _look_for_processor(tokenizer: Any) -> None:
-    look = PROCESSOR.find()
+    """Has vLLM find, and remember, that a text model has no processor with a chat template of its own."""
+    look = found(PROCESSOR)
     wanted = list(inspect.signature(look).parameters)[1:]
     look(tokenizer, **{name: False if name == "trust_remote_code" else None for name in wanted})
-
-
-def preload_harmony() -> None:
-    """Loads Harmony's encoding."""
-    try:
-        HARMONY.find()()
-    except (ImportError, AttributeError) as error:
-        print(f"not called: {HARMONY} ({error})", flush=True)

@@ -1,8 +1,8 @@
 """The fork template: imports vLLM once, then forks a supervised server for each request.
 
-Run by the server's interpreter as `python vllm_harness_template.py SOCKET LINGER_S`, without the harness: its
-modules are this folder's, and supervisor.py. It starts no torch computation and touches no CUDA: thread pools
-and CUDA contexts do not survive a fork. A client connects to the socket (one JSON line each way) and requests:
+Run by the server's interpreter as `python vllm_harness_template.py SOCKET LINGER_S`; imports nothing of the
+harness but this folder and supervisor.py. Starts no torch computation and touches no CUDA: thread pools and
+CUDA contexts do not survive a fork. A client connects to the socket (one JSON line each way) and requests:
 
     {"op": "fork", "config": {...}} with two descriptors, control and status
         forks a supervisor, which forks the server; supervisor.py describes the messages on the two pipes
@@ -22,7 +22,6 @@ it is there, does not prolong its life.
 
 from __future__ import annotations
 
-import array
 import atexit
 import gc
 import json
@@ -41,8 +40,10 @@ from typing import Any, NoReturn
 
 from vllm_harness_forked import bind_openmp, supervise, supervisor
 from vllm_harness_patches import apply_patches
-from vllm_harness_preload import import_all, preload_harmony, preload_tokenizer
+from vllm_harness_preload import import_all, preload
 
+Become = Callable[[], int] | dict[str, Any]
+"""What a fork runs, to its exit code; the request, where it is to be a template itself."""
 FIRST_CLIENT_S = 60.0
 CREDENTIALS = struct.Struct("3i")  # of the other end of a Unix socket: pid, uid, gid
 
@@ -54,13 +55,11 @@ def main() -> None:
     apply_patches()
     os.register_at_fork(after_in_child=bind_openmp)
     _freeze()
-    while True:
-        become = Template(path, linger_s, starter).serve()
-        if not isinstance(become, NextTemplate):
-            _leave(become)
-        path, starter = become.path, os.getppid()
-        become.preload()
+    while isinstance(become := Template(path, linger_s, starter).serve(), dict):
+        path, starter = become["socket"], os.getppid()
+        preload(become)
         _freeze()
+    _leave(become)
 
 
 def _leave(become: Callable[[], int] | None) -> NoReturn:
@@ -78,21 +77,6 @@ def _leave(become: Callable[[], int] | None) -> NoReturn:
         with suppress(OSError, ValueError):
             stream.flush()
     os._exit(code or 0)
-
-
-class NextTemplate:
-    """A fork that becomes a template itself."""
-
-    def __init__(self, request: dict[str, Any]) -> None:
-        self.path: str = request["socket"]
-        self._request = request
-
-    def preload(self) -> None:
-        """Loads the model's tokenizer, and the Harmony encoding where the model uses it."""
-        os.environ.update(self._request["env"])
-        preload_tokenizer(self._request["model"])
-        if self._request["harmony"]:
-            preload_harmony()
 
 
 class Template:
@@ -115,7 +99,7 @@ class Template:
         self._listener = _listener(self._path)
         self._file = self._path.lstat()
 
-    def serve(self) -> Callable[[], int] | NextTemplate | None:
+    def serve(self) -> Become | None:
         """Returns in each fork what it is to become; in the template itself None, at its end."""
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         idle_since = time.monotonic()
@@ -146,7 +130,7 @@ class Template:
         except OSError:
             return False
 
-    def _handle(self, client: socket.socket) -> Callable[[], int] | NextTemplate | None:
+    def _handle(self, client: socket.socket) -> Become | None:
         try:
             data, descriptors = _receive(client)
         except OSError:
@@ -164,9 +148,7 @@ class Template:
             self._be_held(client, request["op"])
         return None
 
-    def _fork(
-        self, client: socket.socket, request: dict[str, Any], descriptors: list[int]
-    ) -> Callable[[], int] | NextTemplate | None:
+    def _fork(self, client: socket.socket, request: dict[str, Any], descriptors: list[int]) -> Become | None:
         template = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -186,16 +168,14 @@ class Template:
             with suppress(OSError):
                 client.sendall(json.dumps({"ends": self._dismissed}).encode() + b"\n")
 
-    def _become(
-        self, template: int, request: dict[str, Any], descriptors: list[int]
-    ) -> Callable[[], int] | NextTemplate:
+    def _become(self, template: int, request: dict[str, Any], descriptors: list[int]) -> Become:
         self._listener.close()
         for client in self._clients:
             client.close()
         os.setsid()
         if request["op"] == "template":
             supervisor.die_with_parent(template)
-            return NextTemplate(request)
+            return request
         for target, descriptor in enumerate(descriptors):
             os.dup2(descriptor, target)
             os.close(descriptor)
@@ -234,18 +214,13 @@ def _accepted(listener: socket.socket) -> list[socket.socket]:
 
 def _receive(client: socket.socket) -> tuple[bytes, list[int]]:
     """One line and the descriptors sent with it."""
-    size = array.array("i").itemsize
-    data, ancillary, _, _ = client.recvmsg(1 << 20, socket.CMSG_SPACE(2 * size))
-    descriptors = array.array("i")
-    for level, kind, payload in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            descriptors.frombytes(payload[: len(payload) - len(payload) % size])
+    data, descriptors, _, _ = socket.recv_fds(client, 1 << 20, 2)
     while data and not data.endswith(b"\n"):
         more = client.recv(1 << 20)
         if not more:
-            return b"", list(descriptors)
+            return b"", descriptors
         data += more
-    return data, list(descriptors)
+    return data, descriptors
 
 
 def _close(descriptors: list[int]) -> None:
@@ -254,11 +229,9 @@ def _close(descriptors: list[int]) -> None:
 
 
 def _reap() -> None:
-    try:
+    with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    except ChildProcessError:
-        pass
 
 
 if __name__ == "__main__":
