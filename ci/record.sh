@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Records the cassettes of tests/cassettes anew, each by a line; NAME...: only these.
-# They are real servers' words: a change of vLLM shows in `git diff` only as bytes, so look with `vllm-harness diff`.
+# They are real servers' words: a change of vLLM shows in `git diff` only as bytes, so look with `vllm-harness compare`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/_bootstrap
@@ -9,11 +9,11 @@ wanted=" $* "
 record() { # NAME SCENARIO MODEL FLAGS...
     local name=$1 scenario=$2 model=$3 code=0
     if [ "$wanted" != "  " ] && [[ $wanted != *" $name "* ]]; then return; fi
-    vllm-harness record "$scenario" --model "$model" -o "tests/cassettes/$name.yaml.gz" "${@:4}" || code=$?
+    vllm-harness cassette record "$scenario" --model "$model" -o "tests/cassettes/$name.yaml.gz" "${@:4}" || code=$?
     [ "$code" -le 1 ] || exit "$code" # 1: something was not as expected, which the cassette shows
 }
 
-# the same story from four versions, for `vllm-harness diff`
+# the same story from four versions, for `vllm-harness compare`
 record etl-0.30 etl-three-turns qwen3 --vllm 0.30.0
 record etl-0.31 etl-three-turns qwen3 --vllm 0.31.0
 record etl-0.32 etl-three-turns qwen3 --vllm 0.32.0 --tokens

@@ -40,7 +40,7 @@ Checks of what a client received, of any of the APIs, without a server:
 []
 >>> chunk = b'data: {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []}'
 >>> findings = validate_stream(parse_sse([chunk, b"\\n\\n"]), api="chat")
->>> "SE107" in {finding.code for finding in findings}  # `vllm-harness explain SE107`: the stream has no end
+>>> "SE107" in {finding.code for finding in findings}  # `validate explain SE107`: the stream has no end
 True
 >>> known = KnownDeviation(code="SE107", reference="vllm#46940", versions="<0.26", note="the end is missing")
 >>> [finding.known for finding in apply_known(findings, [known], "0.24.0") if finding.code == "SE107"]

@@ -15,15 +15,20 @@ from vllm_harness.errors import UsageError
 
 EXTRAS = "vllm_harness.extras"
 COMMANDS: Mapping[str, str] = {
-    "bundle": "bundles:command.app",
-    "check-weights": "weights:command.check_weights",
+    "env bundle": "bundles:command.app",
     "gateway": "gateways:command.app",
     "load": "load:command.load",
-    "mutants": "mutants:command.mutants",
+    "mutants": "mutants:group.app",
+    "mutants parsers": "mutants:parsers_command.mutants",
+    "mutants serving": "mutants:command.mutants",
     "site": "site:command.site",
     "upstream": "upstream:command.app",
+    "weights": "weights:command.check_weights",
 }
-"""The commands of the first screen: a function, or a group of commands."""
+"""Commands of the first screen, and commands of groups: a function, or a group of commands."""
+RECORDING = "recording.json"
+"""The file by which a recording of a gateway is known."""
+COMPARE_RECORDINGS = "gateways:command.compare_recordings"
 RECORDINGS: Mapping[str, str] = {
     ".har": "foreign:har.read",
     ".har.gz": "foreign:har.read",
@@ -51,7 +56,6 @@ COST_OF_DEFECT = "costs:repro.cost_case"
 COST_ON = "costs:repro.measure_on"
 COST_ALONE = "costs:script.alone"
 PARSER_COVERAGE = "mutants:parsers_command.show_coverage"
-PARSER_MUTANTS = "mutants:parsers_command.mutants"
 
 
 class MissingExtra(UsageError):

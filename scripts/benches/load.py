@@ -118,7 +118,7 @@ def _ours(url: str, at_once: int, requests: int, folder: Path) -> Cost:
     words: Sequence[str] = (
         *("vllm-harness", "load", str(HERE / "scenario.yaml"), "--model", "qwen3", "--server-url", url),
         *("--transport", "chat", "--concurrency", str(at_once), "--requests", str(requests)),
-        *("--out", str(out), "--json"),
+        *("--output", str(out), "--json"),
     )
     cpu_s = _run(words)
     total = json.loads((out / "summary.json").read_text())["total"]

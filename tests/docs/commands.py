@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from tests.docs.blocks import ROOT
-from vllm_harness.cli.arguments import with_address
+from vllm_harness.cli.arguments import todays, with_address
 from vllm_harness.cli.main import app
 from vllm_harness.testing import options
 
@@ -55,6 +55,7 @@ def check_harness(arguments: list[str]) -> None:
     """Parses the arguments of `vllm-harness` without running anything."""
     own, passed_on = split(arguments)
     own = with_address(own)
+    assert todays(own) == own, "an old name"
     command = typer.main.get_command(app)
     name = "vllm-harness"
     while True:
@@ -69,7 +70,7 @@ def check_harness(arguments: list[str]) -> None:
     if name == "run":
         check_pytest(passed_on, pytest_options(ROOT))
     else:
-        assert not passed_on or name == "serve", f"{name} passes nothing on"
+        assert not passed_on or name == "start", f"{name} passes nothing on"
 
 
 def check_pytest(arguments: list[str], known: frozenset[str]) -> None:

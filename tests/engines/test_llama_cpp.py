@@ -66,7 +66,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def recorded(engine: Running, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What llama.cpp answers to the cases."""
     folder = tmp_path_factory.mktemp("recorded")
-    words = ["gateway", "record", engine.url, "--model", "smollm2-135m", "--into", str(folder)]
+    words = ["gateway", "record", engine.url, "--model", "smollm2-135m", "--output", str(folder)]
     result = CliRunner().invoke(app, [*words, *CASES])
     assert result.exit_code == 0, result.output
     return folder
@@ -94,9 +94,9 @@ def test_a_suite_runs_against_it(engine: Running, tmp_path: Path) -> None:
 def test_two_engines_are_compared(recorded: Path, vllm_server: Server, tmp_path: Path) -> None:
     url = vllm_server.endpoint.base_url
     words = ["gateway", "record", url, "--books-url", url, "--model", vllm_server.entry.name]
-    result = CliRunner().invoke(app, [*words, "--into", str(tmp_path), *CASES])
+    result = CliRunner().invoke(app, [*words, "--output", str(tmp_path), *CASES])
     assert result.exit_code == 0, result.output
-    compared = CliRunner().invoke(app, ["gateway", "compare", str(tmp_path), str(recorded), "--json"])
+    compared = CliRunner().invoke(app, ["compare", str(tmp_path), str(recorded), "--json"])
     found = json.loads(compared.stdout)
     assert found["exchanges"] == len(recording.read(recorded)[1])
     statuses = [each for each in found["differences"] if each["code"] == "GW121"]

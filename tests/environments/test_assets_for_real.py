@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]
 FETCH = """
 import sys
 from vllm_harness.cli.main import main
-sys.argv = ["vllm-harness", "assets", "fetch", "smollm2-135m"]
+sys.argv = ["vllm-harness", "env", "assets", "fetch", "smollm2-135m"]
 main()
 """
 SMALL_DISK = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
@@ -34,7 +34,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 def fetch(cache: Path, *before: str) -> subprocess.CompletedProcess[str]:
-    """`vllm-harness assets fetch smollm2-135m`, as the arguments of another command."""
+    """`vllm-harness env assets fetch smollm2-135m`, as the arguments of another command."""
     environ = {**os.environ, "VLLM_HARNESS_CACHE": str(cache)}
     command = [*before, sys.executable, "-c", FETCH]
     answer = subprocess.run(command, env=environ, capture_output=True, text=True)

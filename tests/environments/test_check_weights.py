@@ -1,4 +1,4 @@
-"""`vllm-harness check-weights` on real weights: whole ones agree, and one damaged matrix is found."""
+"""`vllm-harness weights` on real weights: whole ones agree, and one damaged matrix is found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MATRIX = "model.layers.15.mlp.down_proj.weight"
 
 def check_weights(*options: str) -> subprocess.CompletedProcess[str]:
     code = "import sys; from vllm_harness.cli.main import main; sys.argv[0] = 'vllm-harness'; main()"
-    command = [sys.executable, "-c", code, "check-weights", "smollm2-135m", "--device", "cpu", *options]
+    command = [sys.executable, "-c", code, "weights", "smollm2-135m", "--device", "cpu", *options]
     answer = subprocess.run(command, env={**os.environ, "COLUMNS": "200"}, capture_output=True, text=True)
     print(answer.stdout, answer.stderr)
     return answer

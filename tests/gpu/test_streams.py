@@ -47,7 +47,7 @@ def _recorded_again(cassette: Cassette, environment: Environment, output: Path) 
     api = recorded.transport.removesuffix("-stream")
     flags = ["--transport", api, "--no-stream" if api == recorded.transport else "--stream"]
     server = ["--model", recorded.model, "--lane", "scripted", "--vllm-python", str(environment.python)]
-    command = [str(Path(sys.executable).with_name("vllm-harness")), "record", recorded.scenario]
+    command = [str(Path(sys.executable).with_name("vllm-harness")), "cassette", "record", recorded.scenario]
     done = subprocess.run(
         [*command, "-o", str(output), *server, *flags], capture_output=True, text=True, timeout=400
     )

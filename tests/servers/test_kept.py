@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from vllm_harness.cli.main import app
 from vllm_harness.server import kept
 from vllm_harness.server.launch import Launch
-from vllm_harness.server.leases.allocation import reserve_for
+from vllm_harness.server.leases.allocation import reserved_for
 from vllm_harness.server.process_tree import processes_in
 from vllm_harness.server.records import ServerRecord, running
 from vllm_harness.server.remote import RemoteServer
@@ -25,11 +25,10 @@ from vllm_harness.server.remote import RemoteServer
 def wanted(launch: Callable[..., Launch]) -> Iterator[Launch]:
     """A launch that no other module asks for, with memory for two servers; these are ended afterwards."""
     planned = launch(env={"KEPT_FOR": uuid.uuid4().hex})
-    lease = reserve_for(planned, 2, forked=True)
-    yield planned
-    for record in kept_for(planned):
-        assert not kept.end(record)
-    lease.release()
+    with reserved_for(planned, 2, forked=True):
+        yield planned
+        for record in kept_for(planned):
+            assert not kept.end(record)
 
 
 def kept_for(launch: Launch) -> list[ServerRecord]:
@@ -83,7 +82,7 @@ def test_dead_server_is_not_found(wanted: Launch) -> None:
 def test_ps_lists_and_stop_ends(wanted: Launch) -> None:
     keep(wanted)
     record = kept_for(wanted)[0]
-    listed = CliRunner().invoke(app, ["ps"], env={"COLUMNS": "300"})
+    listed = CliRunner().invoke(app, ["serve", "ps"], env={"COLUMNS": "300"})
     assert f"http://127.0.0.1:{record.port}/v1" in listed.stdout
     assert not kept.end(record)
     assert not processes_in(record.tmp)

@@ -19,6 +19,7 @@ ALONE = (
     "scripted/in_server/",
     "regression/workers/",
     "server/forking/",
+    "extras/costs/workers/",
     "extras/mutants/workers/",
     "extras/bundles/install.py",
 )

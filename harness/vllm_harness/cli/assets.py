@@ -1,4 +1,4 @@
-"""`vllm-harness assets`: the pinned files that servers need beside vLLM."""
+"""`vllm-harness env assets`: the pinned files that servers need beside vLLM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ app = typer.Typer(
 
 @app.command()
 def fetch(
-    names: Annotated[list[str], typer.Argument(help="The names of assets; `assets list` shows them.")],
+    names: Annotated[list[str], typer.Argument(help="The names of assets; `env assets list` shows them.")],
 ) -> None:
     """Fetch assets that are not in the cache yet, and print their folders."""
     for name in names:

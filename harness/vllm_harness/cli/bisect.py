@@ -1,4 +1,4 @@
-"""`vllm-harness bisect`: the release or commit that brought a defect, or mended it."""
+"""`vllm-harness repro bisect`: the release or commit that brought a defect, or fixed it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def bisect_(
     bundle: BUNDLE = None,
     folder: FOLDER = None,
 ) -> None:
-    """Find the release, or the commit of a checkout, that brought a defect, or mended it.
+    """Find the release, or the commit of a checkout, that brought a defect, or fixed it.
 
     What cannot tell is skipped, and said: a release that lacks the parser, a
     commit that needs other kernels than those of the release.
@@ -151,7 +151,7 @@ def _trying(
 
 
 def _say(found: Bisection, named: Callable[[str], str], console: Console) -> None:
-    change = "brought" if found.tried[found.after] == "reproduced" else "mended"
+    change = "brought" if found.tried[found.after] == "reproduced" else "fixed"
     for name, why in found.skipped.items():
         console.print(f"skipped {named(name)}: {why}", soft_wrap=True)
     among = " or one that was skipped before it" if found.skipped else ""

@@ -125,7 +125,7 @@ def suggest(
     chosen = [e for e in entries if (e["script"] is None if number is None else e["number"] == number)]
     if not chosen:
         wanted = "a request that no rule took" if number is None else f"request {number}"
-        raise UsageError(f"the log has not {wanted}", hint="`vllm-harness book log` lists the requests")
+        raise UsageError(f"the log does not have {wanted}", hint="`vllm-harness book log` lists the requests")
     print(suggestion(chosen[-1]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import UserDict
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -11,36 +12,56 @@ import typer
 from typer.core import TyperGroup
 
 from vllm_harness import extensions
+from vllm_harness.cli.arguments import todays
+from vllm_harness.cli.by_default import by_default
 from vllm_harness.files.paths import checkout
 
-CORE = {
+PANELS = {
+    "Set up and serve": ("init", "doctor", "serve", "models", "env"),
+    "Test": ("run", "scenario", "book"),
+    "Find what is wrong": ("validate", "regression", "repro", "defects"),
+    "Look at results": ("report", "compare", "cassette"),
+}
+"""The commands of the first screen, by what people want to do."""
+EXTRAS = "Extras"
+"""The panel of those that the extras add."""
+CORE: Mapping[str, str | typer.Typer] = {
     "init": "init.init",
-    "serve": "serve.serve",
-    "run": "run.run",
-    "book": "book.app",
-    "validate": "validate.validate",
-    "explain": "validate.explain",
     "doctor": "doctor.doctor",
-    "ps": "ps.ps",
-    "stop": "ps.stop",
-    "scenario": "scenario.app",
-    "record": "record.record",
-    "replay": "replay.replay",
-    "diff": "diff.diff",
-    "convert": "convert.convert",
-    "report": "report.app",
-    "repro": "repro.app",
-    "regression": "regression.app",
-    "parity": "parity.parity_",
-    "bisect": "bisect.bisect_",
-    "defects": "export.app",
+    "serve": typer.Typer(
+        cls=by_default("start"), no_args_is_help=True, help="Start a server, list those that run, stop them."
+    ),
+    "serve start": "serve.serve",
+    "serve ps": "ps.ps",
+    "serve stop": "ps.stop",
     "models": "models.app",
     "env": "env.app",
-    "assets": "assets.app",
+    "env assets": "assets.app",
+    "run": "run.run",
+    "scenario": "scenario.app",
+    "book": "book.app",
+    "validate": typer.Typer(
+        cls=by_default("check"),
+        no_args_is_help=True,
+        help="Check recorded streams and bodies by the rules of their API.",
+    ),
+    "validate check": "validate.validate",
+    "validate explain": "validate.explain",
+    "regression": "regression.app",
+    "regression parity": "parity.parity_",
+    "repro": "repro.app",
+    "repro bisect": "bisect.bisect_",
+    "defects": "export.app",
+    "report": "report.app",
+    "compare": "compare.compare",
+    "cassette": typer.Typer(no_args_is_help=True, help="Record conversations, replay and convert them."),
+    "cassette record": "record.record",
+    "cassette replay": "replay.replay",
+    "cassette convert": "convert.convert",
 }
-"""The module of each command of the core, and in it its function or its group of commands."""
-OF_A_CHECKOUT = {"run", "mutants", "site"}
-PASSING_ON = {"serve", "run"}
+"""The commands of the core: a group, or the module of one and in it the function or the group."""
+OF_A_CHECKOUT = {"run", "mutants serving", "site"}
+PASSING_ON = {"serve start", "run"}
 """Those that pass on what they do not know."""
 
 
@@ -49,36 +70,65 @@ class Commands(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = _Imported({**CORE, **extensions.COMMANDS})
+        self.commands = _Imported(_below(""))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads the arguments, those of old names as well."""
+        return super().parse_args(ctx, todays(args))
 
 
 class _Imported(UserDict[str, Any]):
-    """The commands, each imported where it is looked up."""
+    """Commands, or the whole names of commands, which are imported where they are looked up."""
 
     def __getitem__(self, name: str) -> Any:
-        return _command(name, self.data[name])
+        found = self.data[name]
+        return _command(found) if isinstance(found, str) else found
+
+
+def _places() -> dict[str, str | typer.Typer]:
+    return {**CORE, **extensions.COMMANDS}
+
+
+def _below(group: str) -> dict[str, str]:
+    """The whole names of the commands of a group, by the last word of each."""
+    names = [name.rpartition(" ") for name in _places()]
+    return {last: f"{before} {last}".strip() for before, _, last in names if before == group}
 
 
 @cache
-def _command(name: str, where: str) -> Any:
-    passes_on, hidden = name in PASSING_ON, name in OF_A_CHECKOUT and not checkout()
+def _command(name: str) -> Any:
+    last, passes_on = name.rpartition(" ")[2], name in PASSING_ON
+    hidden = name in OF_A_CHECKOUT and not checkout()
     try:
-        found = _found(name, where)
+        found = _found(name)
     except extensions.MissingExtra as error:
         found, passes_on, hidden = _raising(error), True, True
     group = typer.Typer(pretty_exceptions_enable=False)
     if isinstance(found, typer.Typer):
-        group.add_typer(found, name=name)
+        group.add_typer(found, name=last, hidden=hidden, rich_help_panel=_panel(name))
     else:
         settings = {"allow_extra_args": passes_on, "ignore_unknown_options": passes_on}
-        group.command(name, context_settings=settings, hidden=hidden)(found)
-    return typer.main.get_group(group).commands[name]
+        group.command(last, context_settings=settings, hidden=hidden, rich_help_panel=_panel(name))(found)
+    command = typer.main.get_group(group).commands[last]
+    if isinstance(command, TyperGroup):
+        command.commands = _Imported({**command.commands, **_below(name)})
+    return command
 
 
-def _found(name: str, where: str) -> Any:
-    if ":" in where:
-        return extensions.load(where, f"`vllm-harness {name}`")
-    module, _, attribute = where.partition(".")
+def _panel(name: str) -> str | None:
+    for panel, names in PANELS.items():
+        if name in names:
+            return panel
+    return None if " " in name else EXTRAS
+
+
+def _found(name: str) -> Any:
+    place = _places()[name]
+    if not isinstance(place, str):
+        return place
+    if ":" in place:
+        return extensions.load(place, f"`vllm-harness {name}`")
+    module, _, attribute = place.partition(".")
     return getattr(import_module(f"vllm_harness.cli.{module}"), attribute)
 
 
@@ -86,4 +136,5 @@ def _raising(error: extensions.MissingExtra) -> Any:
     def command() -> None:
         raise error
 
+    command.__doc__ = f"Needs{error.message.partition(' needs')[2]}."
     return command

@@ -1,4 +1,4 @@
-"""`vllm-harness convert`: a recorded conversation from one form into another."""
+"""`vllm-harness cassette convert`: a recorded conversation from one form into another."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import typer
 import yaml
 from packaging.version import InvalidVersion, Version
 
+from vllm_harness.cli.options import AS_JSON
 from vllm_harness.defects.entry import Defect, DefectApi, DefectClass
 from vllm_harness.defects.registry import find, load_defects
 from vllm_harness.errors import UsageError
@@ -19,7 +20,6 @@ app = typer.Typer(help="List the known defects of vLLM.")
 FOLDER = Annotated[
     Path | None, typer.Option("--folder", help="A folder with further entries, ID.yaml for each.")
 ]
-AS_JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -82,7 +82,7 @@ def _check(version: str) -> None:
     try:
         Version(version or "0")
     except InvalidVersion as error:
-        raise UsageError(f"--vllm: {version!r} is no version", hint="write it as 0.32.0") from error
+        raise UsageError(f"--vllm: {version!r} is not a version", hint="write it as 0.32.0") from error
 
 
 def _row(defect: Defect) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from vllm_harness.errors import HarnessError
 from vllm_harness.files.paths import cache_dir
 from vllm_harness.machine.gpus import driver_version, gpus
 from vllm_harness.machine.node_memory import node_memory
-from vllm_harness.server.leases.allocation import BOUND_VARIABLE, capacity
+from vllm_harness.server.leases.allocation import BOUND_VARIABLE, STAND_IN_GIB, capacity
 
 GIB = 2**30
 ENVIRONMENT_DISK = 6 * GIB
@@ -73,7 +73,7 @@ def in_the_way(servers: int) -> str:
     """What keeps this many forked stand-ins from running here at once; empty if they can run."""
     wanted = [_processor()] if any(_environments()) else [_processor(), _uv(), _disk()]
     missing = [check for check in wanted if check.state == "missing"]
-    if capacity().total < servers:
+    if capacity()[0] < servers:
         missing.append(_memory())
     return "; ".join(f"{check.topic}: {check.found}" for check in missing)
 
@@ -89,14 +89,14 @@ def _processor() -> MachineCheck:
 
 def _memory() -> MachineCheck:
     """The memory, by the figures that the leases of CPU servers use."""
-    memory, machine, fit = node_memory(), psutil.virtual_memory().total, capacity()
+    memory, machine, (fit, more) = node_memory(), psutil.virtual_memory().total, capacity()
     found = f"{_gib(memory.total)}, {_gib(memory.available)} free"
     if memory.total < machine:
         found += f" (of the machine's {_gib(machine)}: a NUMA node, or a control group's limit)"
     if bound := os.environ.get(BOUND_VARIABLE):
         found += f", bound to {bound} GiB by {BOUND_VARIABLE}"
-    found += f": holds {fit.total} forked stand-ins of {fit.each_gib:g} GiB, {fit.now} more now"
-    if fit.total:
+    found += f": holds {fit} forked stand-ins of {STAND_IN_GIB['forked']:g} GiB, {more} more now"
+    if fit:
         return MachineCheck("memory", "ok", found)
     return MachineCheck("memory", "missing", found, "free memory, or raise the limit that is named here")
 
@@ -161,7 +161,7 @@ def _assets() -> Iterator[MachineCheck]:
             yield MachineCheck(f"asset {name}", "ok", f"{fetched.size / 1e6:.1f} MB from {fetched.source}")
         else:
             yield MachineCheck(
-                f"asset {name}", "missing", "not in the cache", f"vllm-harness assets fetch {name}"
+                f"asset {name}", "missing", "not in the cache", f"vllm-harness env assets fetch {name}"
             )
 
 

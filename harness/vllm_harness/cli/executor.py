@@ -17,7 +17,6 @@ from vllm_harness.files.paths import run_folder
 from vllm_harness.machine.shard import Executor
 from vllm_harness.machine.this_machine import ThisMachine
 from vllm_harness.server.leases.allocation import interpreters
-from vllm_harness.server.leases.side_by_side import side_by_side
 
 
 def _of_nodes(context: typer.Context, bundles: list[Path] | None) -> list[Path] | None:
@@ -25,7 +24,7 @@ def _of_nodes(context: typer.Context, bundles: list[Path] | None) -> list[Path] 
     if bundles and not (context.params.get("ray") or context.params.get("resumed")):
         raise UsageError(
             "--bundle is for the nodes of a cluster",
-            hint="add --ray; on this machine, `vllm-harness bundle install` installs one",
+            hint="add --ray; on this machine, `vllm-harness env bundle install` installs one",
         )
     return bundles
 
@@ -51,9 +50,7 @@ BUNDLE = Annotated[
 ]
 RESUME = Annotated[
     str,
-    typer.Option(
-        "--resume", is_eager=True, metavar="RUN", help="Go on with a run, as it was asked for then."
-    ),
+    typer.Option("--resume", is_eager=True, metavar="RUN", help="Resume a run with its original options."),
 ]
 COMMAND = "command.json"
 
@@ -84,7 +81,7 @@ def executor_of(
         ClusterError: there is no such cluster, or no Ray.
     """
     if not ray:
-        yield ThisMachine(parallel or interpreters(), side_by_side)
+        yield ThisMachine(parallel or interpreters())
         return
     if parallel:
         raise UsageError(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from vllm_harness.cli.defects import FOLDER, app
+from vllm_harness.cli.options import JOBS, VLLM
 from vllm_harness.cli.repro import environments_of, measured_in
 from vllm_harness.defects.entry import DefectClass
 from vllm_harness.defects.registry import find, load_defects
@@ -21,9 +22,9 @@ def export(
     into: Annotated[Path, typer.Argument(help="The folder to write; a folder in it for each defect.")],
     ids: Annotated[list[str] | None, typer.Argument(help="The ids of entries; by default all.")] = None,
     kind: Annotated[DefectClass, typer.Option("--class", help="Only those of this class.")] = "defect",
-    vllm: Annotated[str, typer.Option(help="The server environment that is to show them.")] = "",
+    vllm: VLLM = None,
     run: Annotated[str, typer.Option(help="A run of `repro`, whose verdicts are not measured again.")] = "",
-    parallel: Annotated[int | None, typer.Option(min=1, help="How many servers at a time.")] = None,
+    jobs: JOBS = None,
     folder: FOLDER = None,
 ) -> None:
     """Reproduce defects, and write for each a report and a script that needs vLLM alone."""
@@ -32,7 +33,7 @@ def export(
         each for each in known.values() if each.kind == kind and is_reproducible(each)
     ]
     (environment,) = environments_of([vllm] if vllm else None)
-    measured = {each.id: each for each in measured_in(chosen, [environment], run, parallel)}
+    measured = {each.id: each for each in measured_in(chosen, [environment], run, jobs)}
     shown = [(each, measured[each.id]) for each in chosen if measured[each.id].verdict == "reproduced"]
     write(shown, environment.environment.describe(), into)
     print(f"{len(shown)} of {len(chosen)} defects are reproduced: {into / INDEX}")

@@ -43,7 +43,7 @@ def init(
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise UsageError(
             f"{project}: {error}",
-            hint="mend what the line names, and run the command again: it overwrites nothing",
+            hint="fix what the line names, and run the command again: it overwrites nothing",
         ) from None
     console = plain_console()
     for step in steps:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vllm_harness.cli.options import MODELS_FILE, VLLM
+from vllm_harness.cli.options import AS_JSON, MODELS_FILE, VLLM
 from vllm_harness.configuration.model_entries import Frontend, ModelEntry, load_models
 from vllm_harness.environments import resolve
 from vllm_harness.scripted.dialects import load_dialects
@@ -21,7 +21,7 @@ app = typer.Typer(help="List the model entries and the dialects; check the entri
 @app.callback(invoke_without_command=True)
 def list_(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the entries as JSON.")] = False,
+    as_json: AS_JSON = False,
     models_file: MODELS_FILE = None,
 ) -> None:
     """List the model entries."""

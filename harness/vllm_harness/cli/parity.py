@@ -1,4 +1,4 @@
-"""`vllm-harness parity`: Python's front end against Rust's, and which of them is right."""
+"""`vllm-harness regression parity`: Python's front end against Rust's, and which of them is right."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness.cli.options import AS_JSON, JOBS, VLLM_HELP
 from vllm_harness.cli.regression_cells import whole_cells
-from vllm_harness.cli.regression_options import AS_JSON, ONLY, PARALLEL, PARSERS, RUN_NAME, console, notes
+from vllm_harness.cli.regression_options import ONLY, PARSERS, RUN_NAME, console, notes
 from vllm_harness.cli.regression_table import show_parity
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.errors import UsageError
@@ -34,13 +35,13 @@ from vllm_harness.server.model_check import names_of, unknown_names
 
 
 def parity_(
-    vllm: Annotated[str, typer.Option(help="An environment that carries both.")] = WITH_RUST,
+    vllm: Annotated[str, typer.Option(help=VLLM_HELP)] = WITH_RUST,
     parsers: PARSERS = "",
     groups: Annotated[
-        str, typer.Option("--cases", help=f"Groups of cases, by commas: {', '.join(GROUPS)}.")
+        str, typer.Option("--cases", help=f"Groups of cases, separated by commas: {', '.join(GROUPS)}.")
     ] = "canonical",
     only: ONLY = None,
-    parallel: PARALLEL = None,
+    jobs: JOBS = None,
     run: RUN_NAME = "",
     as_json: AS_JSON = False,
 ) -> None:
@@ -58,7 +59,7 @@ def parity_(
     selection = Selection(families, select_groups(groups), "http", tuple(only or ()))
     case_sets = [_over_chat(cases) for cases in selection.case_sets() if cases.cases]
     folder = RegressionRun.named(run or time.strftime("%Y%m%d-%H%M%S"))
-    at_a_time = parallel or interpreters()
+    at_a_time = jobs or interpreters()
     python, rust = (
         whole_cells(folder, side, case_sets, f"cells of {side.frontend}", engine="http", parallel=at_a_time)
         for side in sides

@@ -1,4 +1,4 @@
-"""`vllm-harness ps` and `stop`: the servers and fork servers that run now."""
+"""`vllm-harness serve ps` and `stop`: the servers and fork servers that run now."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stop(
     """End the kept servers; without a name the fork servers as well."""
     records = [record for record in running() if record.kept and name in (None, record.name)]
     if name is not None and not records:
-        raise UsageError(f"no kept server is named {name!r}", hint="`vllm-harness ps` lists them")
+        raise UsageError(f"no kept server is named {name!r}", hint="`vllm-harness serve ps` lists them")
     for record in records:
         if left := kept.end(record):
             raise StopFailed(

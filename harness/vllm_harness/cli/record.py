@@ -1,4 +1,4 @@
-"""`vllm-harness record`: a conversation becomes a cassette."""
+"""`vllm-harness cassette record`: a conversation becomes a cassette."""
 
 from __future__ import annotations
 
@@ -17,14 +17,8 @@ from vllm_harness.cassettes.listening import check_installed
 from vllm_harness.cassettes.proxy import RecordingProxy
 from vllm_harness.cassettes.recording import of_conversation
 from vllm_harness.cassettes.writing import Recording, check_writable, write
-from vllm_harness.cli.served import (
-    Mcp,
-    Server,
-    ServerOptions,
-    redactor,
-    served_for,
-    with_server_options,
-)
+from vllm_harness.cli.options import ServerOptions, with_options
+from vllm_harness.cli.served import Mcp, Server, redactor, served_for
 from vllm_harness.endpoint import attach
 from vllm_harness.errors import UsageError
 from vllm_harness.scenarios.conversation import Served
@@ -41,7 +35,7 @@ Tokens = list[list[list[int]] | None]
 OUTPUT = Annotated[Path, typer.Option("--output", "-o", help="The cassette: a file .yaml or .yaml.gz.")]
 
 
-@with_server_options
+@with_options
 def record(
     output: OUTPUT,
     scenario: Annotated[
@@ -150,8 +144,8 @@ def _keep(
     cassette = of_conversation(scenario, held, about, generated[-answered:] if answered else [])
     write(cassette, output, redactor(server))
     console = plain_console()
-    told = sum(bool(exchange.tokens) for exchange in cassette.exchanges)
-    of_tokens = f", with the tokens of {told}" if generated else ""
+    recorded = sum(bool(exchange.tokens) for exchange in cassette.exchanges)
+    of_tokens = f", with the tokens of {recorded}" if generated else ""
     console.print(f"{output}: {len(cassette.exchanges)} of {len(scenario.turns)} turns{of_tokens}")
     for turn in held.turns:
         if turn.reason:

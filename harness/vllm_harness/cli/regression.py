@@ -1,4 +1,4 @@
-"""`vllm-harness regression`: every parser over versions of vLLM, and the differences of two runs."""
+"""`vllm-harness regression`: every parser over versions of vLLM."""
 
 from __future__ import annotations
 
@@ -14,30 +14,14 @@ from vllm_harness.cli.counting import counted
 from vllm_harness.cli.defects import FOLDER
 from vllm_harness.cli.executor import BUNDLE, RAY, RESUME, executor_of, keep_command, resume
 from vllm_harness.cli.interrupted import kept_at
-from vllm_harness.cli.options import CHANGED_FROM
+from vllm_harness.cli.options import AS_JSON, with_options
 from vllm_harness.cli.regression_changed import groups_of_a_change, refuse_with_changed, run_changed
 from vllm_harness.cli.regression_options import (
-    APIS,
-    AS_JSON,
-    BASELINE,
-    BUDGET_OF_MEANINGS,
-    CHANGED,
-    COVERAGE,
-    CPU_S,
-    DEFAULT_APIS,
     ENGINE,
-    ENVIRONMENTS,
-    FRONTENDS,
     GROUPS_OF_CASES,
     MEANINGS_FILE,
-    MODELS,
-    ONLY,
-    PARALLEL,
     PARSERS,
-    RUN_NAME,
-    SEED,
-    TOKENIZERS,
-    WRITE_BASELINE,
+    RegressionOptions,
     console,
     notes,
 )
@@ -54,7 +38,6 @@ from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.machine.shard import Executor
 from vllm_harness.regression.cases.groups import Generation
 from vllm_harness.regression.cases.meanings import FILE as MEANINGS
-from vllm_harness.regression.cases.properties import BUDGET
 from vllm_harness.regression.engines.plan import Engine
 from vllm_harness.regression.listing import case_record, family_record
 from vllm_harness.regression.results import compare
@@ -77,32 +60,15 @@ from vllm_harness.scripted.families import load_families
 from vllm_harness.server.leases.allocation import interpreters
 from vllm_harness.terminal.tables import show_table
 
-app = typer.Typer(help="Run every parser over versions of vLLM, without a GPU; compare runs.")
+app = typer.Typer(help="Run every parser over versions of vLLM, without a GPU.")
 
 
 @app.callback(invoke_without_command=True)
+@with_options
 def regression(
     context: typer.Context,
-    parsers: PARSERS = "",
-    models: MODELS = "",
-    vllm: ENVIRONMENTS = "0.32.0",
-    frontend: FRONTENDS = "python",
-    groups: GROUPS_OF_CASES = "",
-    only: ONLY = None,
-    budget: BUDGET_OF_MEANINGS = BUDGET,
-    seed: SEED = 0,
-    cpu_s: CPU_S = None,
-    meanings: MEANINGS_FILE = MEANINGS,
-    tokenizers: TOKENIZERS = "synthetic",
-    engine: ENGINE = "in-process",
-    apis: APIS = DEFAULT_APIS,
-    parallel: PARALLEL = None,
-    run: RUN_NAME = "",
-    coverage: COVERAGE = False,
-    baseline: BASELINE = None,
-    write_baseline: WRITE_BASELINE = None,
-    changed: CHANGED = False,
-    changed_from: CHANGED_FROM = "",
+    *,
+    on: RegressionOptions,
     ray: RAY = "",
     bundle: BUNDLE = None,
     resumed: RESUME = "",
@@ -112,71 +78,75 @@ def regression(
         return
     if resumed:
         resume("regression", resumed, ray, context.find_root().command.main, bundles=bundle)
-    if changed_from and not changed:
+    if on.changed_from and not on.changed:
         raise UsageError("--changed-from says what --changed compares with", hint="add --changed")
-    if changed:
+    if on.changed:
         refuse_with_changed(
             {
-                "--baseline": baseline,
-                "--write-baseline": write_baseline,
-                "--coverage": coverage,
-                "--run": run,
-                "--engine http": engine == "http",
+                "--baseline": on.baseline,
+                "--write-baseline": on.write_baseline,
+                "--coverage": on.coverage,
+                "--run": on.run,
+                "--engine http": on.engine == "http",
                 "--ray": ray,
             }
         )
-    known = _baseline(baseline, engine)
-    families = tuple(on_tokenizers(select_families(parsers, models), tokenizers))
-    generation = Generation(budget, seed)
-    chosen = groups_of_a_change(groups) if changed else select_groups(groups)
+    known = _baseline(on.baseline, on.engine)
     selection = Selection(
-        families, chosen, engine, tuple(only or ()), meanings, generation, select_apis(apis), cpu_s
+        tuple(on_tokenizers(select_families(on.parsers, on.models), on.tokenizers)),
+        groups_of_a_change(on.groups) if on.changed else select_groups(on.groups),
+        on.engine,
+        tuple(on.only or ()),
+        on.meanings,
+        Generation(on.budget, on.seed),
+        select_apis(on.apis),
+        on.cpu_s,
     )
-    if changed:
-        raise typer.Exit(run_changed(vllm, changed_from, selection, parallel or interpreters()))
-    environments = select_environments(vllm, frontend, engine, notes.print)
-    if write_baseline and len(environments) != 1:
+    at_a_time = on.jobs or interpreters()
+    if on.changed:
+        raise typer.Exit(run_changed(on.vllm, on.changed_from, selection, at_a_time))
+    environments = select_environments(on.vllm, on.frontend, on.engine, notes.print)
+    if on.write_baseline and len(environments) != 1:
         raise UsageError("--write-baseline takes one environment", hint="give one to --vllm")
-    at_a_time = parallel or interpreters()
-    if coverage and ray:
+    if on.coverage and ray:
         raise UsageError("--coverage is measured on this machine", hint="leave --ray out")
-    if coverage:
+    if on.coverage:
         show_coverage = extensions.load(extensions.PARSER_COVERAGE, "--coverage")
         case_sets = [cases for cases in selection.case_sets() if cases.cases]
         show_coverage(environments[0].environment, case_sets, parallel=at_a_time)
         return
-    folder = RegressionRun.named(run or time.strftime("%Y%m%d-%H%M%S"))
+    folder = RegressionRun.named(on.run or time.strftime("%Y%m%d-%H%M%S"))
     keep_command(folder.folder)
     further = f"the same with --run {folder.folder} goes on"
     with (
         kept_at(folder.folder, further),
-        kept_run(Kind.REGRESSION, folder.folder, folder.folder.name, seed) as writer,
+        kept_run(Kind.REGRESSION, folder.folder, folder.folder.name, on.seed) as writer,
     ):
         vllms = [each.spec for each in environments]
-        with executor_of(ray, parallel, folder.folder, bundles=bundle, vllm=vllms) as executor:
+        with executor_of(ray, on.jobs, folder.folder, bundles=bundle, vllm=vllms) as executor:
             cells, errors = _run(folder, environments, selection, executor, writer)
         show_cells(console, cells, known)
         if "cost" in selection.groups:
             extensions.load(extensions.COST_TABLE)(console, cells)
         found = [] if known else _search(folder, environments, selection, at_a_time)
         console.print(f"run: {folder.folder}")
-        if write_baseline:
-            compare.write_baseline(compare.baseline_of(environments[0].name, cells), write_baseline)
-            console.print(f"baseline: {write_baseline}")
+        if on.write_baseline:
+            compare.write_baseline(compare.baseline_of(environments[0].name, cells), on.write_baseline)
+            console.print(f"baseline: {on.write_baseline}")
         if errors:
             raise errors[0]
         if known:
             raise typer.Exit(_compare(known, cells))
         failed = any(cell.start_error or cell.count(CaseVerdict.FAILED) for cell in cells)
-        raise typer.Exit(1 if not write_baseline and (found or failed) else 0)
+        raise typer.Exit(1 if not on.write_baseline and (found or failed) else 0)
 
 
 def _baseline(path: Path | None, engine: Engine) -> compare.Baseline | None:
-    """The baseline of a file. Raises UsageError where it is of the other engine."""
+    """The baseline of a file. Raises UsageError where it was recorded with the other engine."""
     known = compare.read_baseline(path) if path else None
     if known and known.engine != engine:
         raise UsageError(
-            f"the baseline {path} is of the engine {known.engine}, and this run of {engine}",
+            f"{path} was recorded with the engine {known.engine}; this run uses {engine}",
             hint=f"add --engine {known.engine}, or name another baseline",
         )
     return known
@@ -284,14 +254,9 @@ def cases(
     console.print(f"{len(rows)} cases; {sum(len(cases.left_out) for cases in case_sets)} are left out")
 
 
-@app.command()
-def diff(
-    before: Annotated[str, typer.Argument(help="A run, by name or folder, perhaps with @ENVIRONMENT.")],
-    after: Annotated[str, typer.Argument(help="Another one.")],
-) -> None:
-    """List the cases that regressed and the cases that are fixed; exit 1 where any regressed."""
-    changed = compare.changes(_cells_of(before), _cells_of(after))
-    raise typer.Exit(show_changes(console, changed, before))
+def compare_regressions(before: str, after: str) -> bool:
+    """Prints the cases that regressed and the cases that are fixed, and says whether any regressed."""
+    return bool(show_changes(console, compare.changes(_cells_of(before), _cells_of(after)), before))
 
 
 def _cells_of(name: str) -> list[Cell]:

@@ -215,7 +215,7 @@ def _show_class(console: Console, shown: DifferenceClass) -> None:
 
 
 def _show_folded(console: Console, line: str, style: str = "dim") -> None:
-    """A line, folded on a terminal below its own begin."""
+    """A line, on a terminal wrapped with a hanging indent."""
     text = line.lstrip()
     padded = Padding(Text(escaped(text), style), (0, 0, 0, len(line) - len(text)))
     if on_terminal(console):

@@ -1,4 +1,4 @@
-"""`vllm-harness replay`: a cassette checked by itself, sent to a server, or served to a client."""
+"""`vllm-harness cassette replay`: a cassette checked by itself, sent to a server, or served to a client."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from vllm_harness.cassettes.replaying import replay as played_on
 from vllm_harness.cassettes.serving import Player
 from vllm_harness.cassettes.serving import serve as serve_from
 from vllm_harness.cassettes.writing import check_writable, write
-from vllm_harness.cli.diff import show_differences
-from vllm_harness.cli.served import Server, ServerOptions, redactor, served_by, with_server_options
+from vllm_harness.cli.cassette_differences import show_differences
+from vllm_harness.cli.options import ServerOptions, with_options
+from vllm_harness.cli.served import Server, redactor, served_by
 from vllm_harness.errors import UsageError
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.terminal.notices import show
@@ -30,7 +31,7 @@ from vllm_harness.terminal.tables import escaped, plain_console, show_table
 FILE = Annotated[Path, typer.Argument(help="A cassette, or a file of agentic-api, VCR or HAR.")]
 
 
-@with_server_options
+@with_options
 def replay(
     file: FILE,
     model: Annotated[
@@ -65,7 +66,7 @@ def replay(
         return
     if model is None:
         if on.server_url is not None or output is not None:
-            raise UsageError("which model entry is it?", hint="name it with --model")
+            raise UsageError("cannot infer the model entry", hint="name it with --model")
         _check(recording)
         return
     if output is not None:

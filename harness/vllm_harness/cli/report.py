@@ -1,4 +1,4 @@
-"""`vllm-harness report`: a run folder for people and for CI, and two of them compared."""
+"""`vllm-harness report`: a run folder for people and for CI; and two of them, for `compare`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import webbrowser
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from vllm_harness import extensions
+from vllm_harness.cli.by_default import by_default
+from vllm_harness.cli.compare import CompareFormat
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.errors import UsageError
 from vllm_harness.runs.places import find_run
@@ -37,43 +39,23 @@ class ReportFormat(StrEnum):
     GITHUB = "github"
 
 
-class CompareFormat(StrEnum):
-    """How a comparison is written."""
-
-    TEXT = "text"
-    HTML = "html"
-    MARKDOWN = "markdown"
-    JSON = "json"
-
-
-class _RunByDefault(typer.core.TyperGroup):
-    """`report RUN` is `report show RUN`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] != "--help":
-            args = ["show", *args]
-        return super().parse_args(ctx, args)
-
-
 app = typer.Typer(
-    cls=_RunByDefault, no_args_is_help=True, help="Show a run folder, or compare two: `report RUN`."
+    cls=by_default("show"), no_args_is_help=True, help="Show what a run has found: `report RUN`."
 )
-RUN = Annotated[str, typer.Argument(help="A run folder, the name of a kept run, or `latest`.")]
 OUTPUT = Annotated[
     Path | None,
     typer.Option(
         "--output", "-o", help="The file; by default standard output, and for HTML one in the run folder."
     ),
 ]
-OPEN = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 
 
 @app.command("show")
 def show(
-    run: RUN,
+    run: Annotated[str, typer.Argument(help="A run folder, the name of a kept run, or `latest`.")],
     format: Annotated[ReportFormat, typer.Option(help="The format.")] = ReportFormat.HTML,
     output: OUTPUT = None,
-    open_: OPEN = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Write a report of a run (`report RUN` is `report show RUN`).
 
@@ -96,19 +78,8 @@ def show(
     _write(made[format](read), output)
 
 
-@app.command("compare")
-def compare_(
-    before: RUN,
-    after: RUN,
-    format: Annotated[CompareFormat, typer.Option(help="The format.")] = CompareFormat.TEXT,
-    output: OUTPUT = None,
-    open_: OPEN = False,
-) -> None:
-    """Compare two runs, case by case.
-
-    The exit code is 1 where a case became worse, and 2 where there is no run or the runs have no target in
-    common.
-    """
+def compare_runs(before: str, after: str, format: CompareFormat, output: Path | None, open_: bool) -> bool:
+    """Writes two runs, case by case, and says whether a case became worse."""
     earlier, later = read_run(find_run(before)), read_run(find_run(after))
     compared = compare(earlier, later)
     if format is CompareFormat.HTML:
@@ -116,8 +87,7 @@ def compare_(
     else:
         _refuse_open(open_)
         _write(_compared_as(format)(earlier, later, compared), output)
-    if any(each.change is Change.WORSE for each in compared):
-        raise typer.Exit(1)
+    return any(each.change is Change.WORSE for each in compared)
 
 
 def _compared_as(format: CompareFormat) -> Callable[[Run, Run, Sequence[Compared]], str]:
@@ -143,7 +113,7 @@ def _show_page(runs: Sequence[Path], output: Path, open_: bool) -> None:
 
 def _refuse_open(open_: bool) -> None:
     if open_:
-        raise UsageError("--open is of the HTML page", hint="leave out --format, or --open")
+        raise UsageError("--open requires the HTML format", hint="leave out --open, or give --format html")
 
 
 def _markdown(run: Run) -> str:

@@ -6,12 +6,13 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from vllm_harness.cli.by_default import by_default
 from vllm_harness.cli.counting import counted
-from vllm_harness.cli.defects import AS_JSON, FOLDER
+from vllm_harness.cli.defects import FOLDER
 from vllm_harness.cli.executor import (
     BUNDLE,
     RAY,
@@ -20,6 +21,7 @@ from vllm_harness.cli.executor import (
     keep_command,
     resume,
 )
+from vllm_harness.cli.options import AS_JSON, JOBS, VLLMS_HELP
 from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import Defects, find, load_defects
@@ -66,22 +68,9 @@ class NotReproduced(HarnessError):
     """The vLLM does not show the defect that a report is wanted of."""
 
 
-class _RunByDefault(typer.core.TyperGroup):
-    """`repro ID` is `repro run ID`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] != "--help":
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
-
 app = typer.Typer(
-    cls=_RunByDefault, no_args_is_help=True, help="Reproduce known defects on real servers: `repro ID...`."
+    cls=by_default("run"), no_args_is_help=True, help="Reproduce known defects on real servers."
 )
-VLLM = Annotated[
-    list[str] | None,
-    typer.Option(help="A server environment, or several with commas; may be repeated. By default one."),
-]
 
 
 @app.command("run")
@@ -89,14 +78,14 @@ def run(
     context: typer.Context,
     ids: Annotated[list[str] | None, typer.Argument(help="The ids of entries.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All entries that can be reproduced.")] = False,
-    vllm: VLLM = None,
+    vllm: Annotated[list[str] | None, typer.Option(help=f"{VLLMS_HELP} May be repeated.")] = None,
     server_url: Annotated[
         str, typer.Option(help="A server that runs already, in place of one with the entry's flags.")
     ] = "",
     run_name: Annotated[
-        str, typer.Option("--run", help="The name of the run: with that of another it goes on.")
+        str, typer.Option("--run", help="The name of the run; one that was interrupted continues.")
     ] = "",
-    parallel: Annotated[int | None, typer.Option(min=1, help="How many servers at a time.")] = None,
+    jobs: JOBS = None,
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="Print a report to file upstream, with what was got.")
     ] = False,
@@ -127,13 +116,15 @@ def run(
     elif len(defects) == 1:
         _show([_alone(defects[0], each) for each in environments], defects, as_json)
     else:
-        _show(measured_in(defects, environments, run_name, parallel, ray, bundle), defects, as_json)
+        _show(measured_in(defects, environments, run_name, jobs, ray, bundle), defects, as_json)
 
 
 def _file(defects: Sequence[Defect], environments: Sequence[VllmUnderTest], as_markdown: bool) -> str:
     """The report or the script of one defect, of what was got just now."""
     if len(defects) != 1 or len(environments) != 1:
-        raise UsageError("--markdown and --script are of one entry and one environment", hint="name one id")
+        raise UsageError(
+            "--markdown and --script need exactly one defect and one environment", hint="name one id"
+        )
     (defect,), (vllm,) = defects, environments
     measured = _alone(defect, vllm)
     if measured.verdict != "reproduced":

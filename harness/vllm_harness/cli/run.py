@@ -10,16 +10,7 @@ import typer
 
 from vllm_harness import extensions
 from vllm_harness.cli.executor import BUNDLE, RAY, RESUME, resume
-from vllm_harness.cli.options import (
-    CHANGED_FROM,
-    COLD_START,
-    DEVICE,
-    FRONTEND,
-    LANE,
-    MODELS_FILE,
-    VLLM,
-    VLLM_PYTHON,
-)
+from vllm_harness.cli.options import CHANGED_FROM, MODELS, ServerOptions, with_options
 from vllm_harness.errors import UsageError
 from vllm_harness.files.paths import checkout
 
@@ -27,30 +18,23 @@ SUITES = ("tests/behaviours", "tests/harmony", "tests/standard", "tests/defects"
 """The suites, relative to the checkout."""
 
 
+@with_options
 def run(
     context: typer.Context,
-    model: Annotated[list[str] | None, typer.Option(help="Model entry or hub id; may be repeated.")] = None,
-    lane: LANE = None,
-    vllm: VLLM = None,
-    vllm_python: VLLM_PYTHON = None,
-    device: DEVICE = None,
-    frontend: FRONTEND = None,
-    cold_start: COLD_START = False,
+    models: MODELS = None,
+    *,
+    on: ServerOptions,
     keep_servers: Annotated[bool, typer.Option(help="Leave servers running for a later run.")] = False,
     at_once: Annotated[
         int, typer.Option(help="Forks that share a server's tests on the scripted lane; 0: none.")
     ] = 6,
     repeat: Annotated[int | None, typer.Option(help="Run each live test so often; pass@k, pass^k.")] = None,
-    server_url: Annotated[str | None, typer.Option(help="Test a server that runs already.")] = None,
     server_version: Annotated[
-        str | None, typer.Option(help="The vLLM behind that server, where it does not tell it.")
+        str | None, typer.Option(help="The vLLM behind that server, where it does not report it.")
     ] = None,
     books_url: Annotated[
         str | None, typer.Option(help="The scripted server behind that server, which takes the scripts.")
     ] = None,
-    server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
-    api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None,
-    models_file: MODELS_FILE = None,
     report: Annotated[
         str, typer.Option(metavar="DIR", help="The run folder; by default kept with the logs.")
     ] = "auto",
@@ -79,18 +63,18 @@ def run(
         raise UsageError(
             "the installed package has no suites", hint="scripts/run in a checkout of vllm-harness"
         )
-    flags = {"cold-start": cold_start, "keep-servers": keep_servers, "report-all": report_all}
+    flags = {"cold-start": on.cold_start, "keep-servers": keep_servers, "report-all": report_all}
     given = [f"--vllm-{name}" for name, wanted in flags.items() if wanted]
     given += [f"--vllm-repeat={repeat}"] if repeat is not None else []
     if ray:
         _refuse_with_ray(
             {
-                "--vllm-python": vllm_python,
-                "--device": device,
+                "--vllm-python": on.vllm_python,
+                "--device": on.device,
                 "--keep-servers": keep_servers,
-                "--server-url": server_url,
+                "--server-url": on.server_url,
                 "--books-url": books_url,
-                "--models-file": models_file,
+                "--models-file": on.models_file,
                 "--changed": changed,
             }
         )
@@ -98,10 +82,10 @@ def run(
         run_on_cluster = extensions.load(extensions.SUITES_ON_CLUSTER, "--ray")
         code = run_on_cluster(
             address=ray,
-            models=model or (),
-            lane=lane,
-            vllm=vllm or "",
-            frontend=frontend or "python",
+            models=models or (),
+            lane=on.lane,
+            vllm=on.vllm or "",
+            frontend=on.frontend or "python",
             suites=SUITES,
             arguments=arguments,
             folder=report,
@@ -109,27 +93,27 @@ def run(
         )
         raise typer.Exit(code)
     options = {
-        "lane": lane,
-        "spec": vllm,
-        "python": vllm_python,
-        "device": device,
-        "frontend": frontend,
-        "server-url": server_url,
+        "lane": on.lane,
+        "spec": on.vllm,
+        "python": on.vllm_python,
+        "device": on.device,
+        "frontend": on.frontend,
+        "server-url": on.server_url,
         "server-version": server_version,
         "books-url": books_url,
-        "server-model": server_model,
-        "api-key-env": api_key_env,
-        "models-file": models_file,
+        "server-model": on.server_model,
+        "api-key-env": on.api_key_env,
+        "models-file": on.models_file,
         "at-once": at_once,
         "report": report,
     }
     given += [f"--vllm-{name}={value}" for name, value in options.items() if value is not None]
-    given += [f"--vllm-model={name}" for name in model or []]
+    given += [f"--vllm-model={name}" for name in models or []]
     tests = [str(root / suite) for suite in SUITES]
     if changed:
         from vllm_harness.cli.run_changed import arguments_of_change
 
-        tests = arguments_of_change(root, SUITES, vllm or "", changed_from, model or [])
+        tests = arguments_of_change(root, SUITES, on.vllm or "", changed_from, models or [])
     command = [sys.executable, "-m", "pytest", f"--rootdir={root}", *tests, *given, *context.args]
     os.execv(sys.executable, command)
 
@@ -137,4 +121,4 @@ def run(
 def _refuse_with_ray(given: dict[str, object]) -> None:
     """Raises UsageError where an option is given that means something on this machine only."""
     if wrong := next((name for name, value in given.items() if value), None):
-        raise UsageError(f"{wrong} is of this machine", hint="leave it out, or leave out --ray")
+        raise UsageError(f"{wrong} cannot be combined with --ray", hint=f"leave out {wrong} or --ray")

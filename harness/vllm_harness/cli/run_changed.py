@@ -55,7 +55,9 @@ def _tests_by_lines(change: Change, models: Collection[str]) -> list[TestLines] 
     before = change.before.vllm(console.print).environment
     coverage = read_coverage(kept_lines(before))
     if not len(coverage):
-        console.print("which lines the tests run is not measured: `vllm-harness mutants --measure` does it")
+        console.print(
+            "the lines that the tests run are not measured: `vllm-harness mutants serving --measure`"
+        )
         return None
     tests = touched_tests(change.before.package, change.package, change.files, coverage)
     if tests is None or not models:

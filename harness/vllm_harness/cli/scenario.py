@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
+from vllm_harness.cli.options import AS_JSON, MODEL, ServerOptions, with_options
 from vllm_harness.cli.run_folder import kept_run, target_of
-from vllm_harness.cli.served import Mcp, Server, ServerOptions, served_for, with_server_options
+from vllm_harness.cli.served import Mcp, Server, served_for
 from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.records import Kind
@@ -47,7 +48,7 @@ _DELIVERIES = {Streaming.BOTH: BOTH, Streaming.YES: (True,), Streaming.NO: (Fals
 
 @app.command()
 def check(file: FILE) -> None:
-    """Check a scenario file; every problem is told with its line (exit code 2).
+    """Check a scenario file, and report every problem with its line (exit code 2).
 
     The exit code is 1 where a scripted model's words are not what their turn
     expects, so that the turn fails on every server.
@@ -85,10 +86,10 @@ def stories() -> None:
 
 
 @app.command("run")
-@with_server_options
+@with_options
 def run_(
     file: FILE,
-    model: Annotated[str, typer.Option(help="A model entry or a hub id.")],
+    model: MODEL,
     transport: Annotated[
         list[str] | None,
         typer.Option(help="A transport: responses, responses-history, chat, messages; may be repeated."),
@@ -96,7 +97,7 @@ def run_(
     stream: Annotated[Streaming, typer.Option(help="Whether the answers are streamed.")] = Streaming.BOTH,
     *,
     on: ServerOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    as_json: AS_JSON = False,
 ) -> None:
     """Run a scenario on a server, over every transport, streamed and not.
 

@@ -10,16 +10,7 @@ from typing import Annotated
 import typer
 
 from vllm_harness.cli.book import read_book
-from vllm_harness.cli.options import (
-    COLD_START,
-    DEVICE,
-    FRONTEND,
-    LANE,
-    MODELS_FILE,
-    VLLM,
-    VLLM_PYTHON,
-    environment,
-)
+from vllm_harness.cli.options import LANE, VllmOptions, with_options
 from vllm_harness.cli.request_lines import line
 from vllm_harness.errors import UsageError
 from vllm_harness.scripted.book import BookError, BookRule, ScriptBook
@@ -31,6 +22,7 @@ CHECK_S = 0.5
 console = plain_console()
 
 
+@with_options
 def serve(
     context: typer.Context,
     model: Annotated[str, typer.Argument(help="A model entry or a hub id.")],
@@ -43,35 +35,31 @@ def serve(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print no line for each request.")] = False,
     port: Annotated[int | None, typer.Option(help="The port of the server; by default a free port.")] = None,
-    vllm: VLLM = None,
-    vllm_python: VLLM_PYTHON = None,
-    device: DEVICE = None,
-    frontend: FRONTEND = None,
-    cold_start: COLD_START = False,
-    models_file: MODELS_FILE = None,
+    *,
+    on: VllmOptions,
 ) -> None:
     """Start a server, and keep it until Ctrl-C.
 
-    On the scripted lane a line tells of each request: its API, the rule that took it, and what came of it.
-    Further flags after `--` go to `vllm serve`.
+    On the scripted lane it prints a line for each request: its API, the rule
+    that took it, and what came of it. Further flags after `--` go to `vllm serve`.
     """
     if book and lane == "live":
         raise UsageError("a model of the live lane follows no book", hint="leave --lane or --book out")
     if watch and not book:
         raise UsageError("--watch reloads the file of a book", hint="add --book FILE")
-    source = _Source(book, model, models_file, context.args) if book else None
+    source = _Source(book, model, on.models_file, context.args) if book else None
     if source:
         source.read()
     server = RemoteServer(
         model,
         lane=lane or ("scripted" if book else "live"),
-        vllm=environment(vllm, vllm_python, device),
-        frontend=frontend or "python",
+        vllm=on.environment(),
+        frontend=on.frontend or "python",
         args=context.args,
         port=port,
-        cold_start=cold_start,
+        cold_start=on.cold_start,
         progress=ConsoleProgress(),
-        models_file=models_file,
+        models_file=on.models_file,
     )
     try:
         with server:

@@ -1,28 +1,13 @@
-"""The server of a command: one that the harness starts, or one that runs already, by options of its own."""
+"""The server of a command: one that the harness starts, or one that runs already."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, get_type_hints
 
-import typer
-
-from vllm_harness.cli.options import (
-    COLD_START,
-    DEVICE,
-    FRONTEND,
-    LANE,
-    MODELS_FILE,
-    VLLM,
-    VLLM_PYTHON,
-    environment,
-)
-from vllm_harness.configuration.model_entries import Lane, ModelEntry, load_models
+from vllm_harness.cli.options import ServerOptions
+from vllm_harness.configuration.model_entries import Lane, ModelEntry
 from vllm_harness.endpoint import attach
 from vllm_harness.files.redaction import SHORTEST, Redactor, secret_values
 from vllm_harness.scenarios.format import Scenario
@@ -36,56 +21,6 @@ from vllm_harness.server.remote import RemoteServer
 
 Server = RemoteServer | AttachedServer
 Mcp = Mapping[str, RunningMcp]
-
-
-@dataclass(frozen=True)
-class ServerOptions:
-    """What the command line says about the server."""
-
-    lane: LANE = None
-    vllm: VLLM = None
-    vllm_python: VLLM_PYTHON = None
-    device: DEVICE = None
-    frontend: FRONTEND = None
-    cold_start: COLD_START = False
-    server_url: Annotated[str | None, typer.Option(help="A server that runs already.")] = None
-    server_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None
-    api_key_env: Annotated[str | None, typer.Option(help="Variable with that server's API key.")] = None
-    models_file: MODELS_FILE = None
-
-    def entry(self, model: str) -> ModelEntry:
-        """The model entry of a name."""
-        return load_models(self.models_file).get(model)
-
-    def lane_of(self, entry: ModelEntry, *, scriptable: bool = True) -> Lane:
-        """The lane that is named, else the scripted one where it can be."""
-        return self.lane or ("scripted" if scriptable and "scripted" in entry.lanes else "live")
-
-
-def with_server_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options of `ServerOptions` in place of its parameter `on`."""
-    hints = get_type_hints(ServerOptions, include_extras=True)
-    options = [
-        inspect.Parameter(
-            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name]
-        )
-        for each in fields(ServerOptions)
-    ]
-    signature = inspect.signature(command, eval_str=True)
-    parameters = [
-        option
-        for each in signature.parameters.values()
-        for option in (options if each.name == "on" else [each.replace(kind=inspect.Parameter.KEYWORD_ONLY)])
-    ]
-
-    @functools.wraps(command)
-    def told(**values: Any) -> None:
-        on = ServerOptions(**{option.name: values.pop(option.name) for option in options})
-        command(**values, on=on)
-
-    told.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    told.__annotations__ = {each.name: each.annotation for each in parameters}
-    return told
 
 
 @contextmanager
@@ -105,7 +40,7 @@ def served_by(
     with RemoteServer(
         entry,
         lane=lane,
-        vllm=environment(on.vllm, on.vllm_python, on.device),
+        vllm=on.environment(),
         frontend=on.frontend or "python",
         args=args,
         env=env,

@@ -1,4 +1,4 @@
-"""`vllm-harness validate` and `explain`: findings in recorded streams and bodies, and what they mean."""
+"""`vllm-harness validate`: findings in recorded streams and bodies, and what they mean."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import typer
 
 from vllm_harness.errors import UsageError
 from vllm_harness.terminal.printable import printable
+
+_HINT = "`vllm-harness validate explain` lists all codes"
 
 
 class FindingFormat(StrEnum):
@@ -92,7 +94,7 @@ def explain(
         return
     rule = RULES.get(code.upper())
     if rule is None:
-        raise UsageError(f"no rule has the code {code!r}", hint="`vllm-harness explain` lists all codes")
+        raise UsageError(f"no rule has the code {code!r}", hint=_HINT)
     _write(page(rule))
 
 
@@ -107,7 +109,7 @@ def _codes(text: str) -> tuple[str, ...]:
     codes = tuple(part.strip().upper() for part in text.split(",") if part.strip())
     for code in codes:
         if not any(known.startswith(code) for known in RULES):
-            raise UsageError(f"no code begins with {code!r}", hint="`vllm-harness explain` lists all codes")
+            raise UsageError(f"no code begins with {code!r}", hint=_HINT)
     return codes
 
 

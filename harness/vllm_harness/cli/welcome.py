@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.metadata import version
 
+from vllm_harness.extensions import installed
 from vllm_harness.files.paths import checkout
 
 DISTRIBUTION = "vllm-harness"
@@ -36,15 +37,16 @@ def _purposes() -> Iterator[tuple[str, tuple[str, ...]]]:
         yield "Run the suites on a model, from a checkout of vllm-harness", ("scripts/run --model qwen3",)
     yield (
         "Check a recorded stream or body",
-        ("vllm-harness validate capture.sse", "vllm-harness explain RS101"),
+        ("vllm-harness validate capture.sse", "vllm-harness validate explain RS101"),
     )
     yield (
         "Compare the parsers of two versions of vLLM",
         ("vllm-harness regression --vllm 0.31.0,0.32.0 --cases canonical",),
     )
     yield "Look at what the last run has found", ("vllm-harness report latest",)
-    yield (
-        "Check every stream of a server under load",
-        ("vllm-harness load etl-three-turns --model qwen3 --concurrency 16",),
-    )
+    if installed("load"):
+        yield (
+            "Check every stream of a server under load",
+            ("vllm-harness load etl-three-turns --model qwen3 --concurrency 16",),
+        )
     yield "See what this machine can run", ("vllm-harness doctor",)

@@ -79,7 +79,7 @@ class HubSource(StrictModel):
 
     @property
     def address(self) -> str:
-        """Its name for `vllm-harness assets pin`."""
+        """Its name for `vllm-harness env assets pin`."""
         return f"hub:{self.repository}@{self.revision}"
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ class PackageSource(StrictModel):
 
     @property
     def address(self) -> str:
-        """Its name for `vllm-harness assets pin`."""
+        """Its name for `vllm-harness env assets pin`."""
         return f"{self.kind}:{self.package}"
 
     def __str__(self) -> str:
@@ -171,7 +171,9 @@ def npm_command() -> list[str] | None:
 
 
 def _correct_the_pin(source: HubSource | PackageSource, made: bool) -> str:
-    command = shlex.join(["vllm-harness", "assets", "pin", source.address, *(f.path for f in source.files)])
+    command = shlex.join(
+        ["vllm-harness", "env", "assets", "pin", source.address, *(f.path for f in source.files)]
+    )
     new = "write the actual sum into `makes`" if made else f"paste what `{command}` prints"
     return (
         f"in a new entry, {new}; where the pin was right before, the publisher or a mirror changed the file: "
@@ -274,7 +276,7 @@ def _no_such_file(source: PackageSource, path: str) -> ChecksumError:
     return ChecksumError(
         f"{source} has no file {path}",
         hint="correct the path in env/assets.yaml; "
-        f"`vllm-harness assets pin {source.address} PATH` names files that are there",
+        f"`vllm-harness env assets pin {source.address} PATH` names files that are there",
     )
 
 

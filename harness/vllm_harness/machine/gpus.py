@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,26 +109,23 @@ def describe_device(device: str) -> str:
     return describe_gpus() if device == "cuda" else device
 
 
-def wait_for_memory(
-    baseline: Sequence[Gpu],
-    *,
-    limit_s: float,
-    read: Callable[[], list[Gpu]] = gpus,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> list[Gpu]:
-    """Waits until every GPU uses no more than it did in `baseline` plus 512 MiB.
+def wait_for_memory(before: Mapping[str, int], *, limit_s: float) -> list[Gpu]:
+    """Waits until every GPU uses no more than it did before plus 512 MiB.
+
+    Args:
+        before: bytes in use of each GPU, by UUID.
 
     Returns:
         the GPUs that still use more after `limit_s` seconds; empty when all memory is back.
     """
-    before = {gpu.uuid: gpu.used_bytes for gpu in baseline}
-    deadline = clock() + limit_s
+    deadline = time.monotonic() + limit_s
     while True:
-        held = [g for g in read() if g.used_bytes > before.get(g.uuid, g.used_bytes) + TOLERANCE_BYTES]
-        if not held or clock() >= deadline:
+        held = [
+            gpu for gpu in gpus() if gpu.used_bytes > before.get(gpu.uuid, gpu.used_bytes) + TOLERANCE_BYTES
+        ]
+        if not held or time.monotonic() >= deadline:
             return held
-        sleep(0.2)
+        time.sleep(0.2)
 
 
 def _table(path: Path) -> list[Gpu]:

@@ -8,9 +8,7 @@ from functools import partial
 
 from vllm_harness.errors import HarnessError
 from vllm_harness.machine.shard import R, Shard
-
-SideBySide = Callable[[Sequence[Callable[[], None]], int], list[HarnessError]]
-"""Runs tasks, so many at a time; see `server.leases.side_by_side`."""
+from vllm_harness.machine.side_by_side import side_by_side
 
 
 @dataclass(frozen=True)
@@ -19,11 +17,9 @@ class ThisMachine:
 
     Attributes:
         parallel: how many shards run at a time.
-        side_by_side: runs them.
     """
 
     parallel: int
-    side_by_side: SideBySide
 
     def deal(self, cells: int, *, apart: bool) -> int:
         """As many as run at a time; see `Executor`."""
@@ -31,7 +27,7 @@ class ThisMachine:
 
     def run(self, shards: Sequence[Shard[R]], done: Callable[[R], None]) -> list[HarnessError]:
         """Runs shards, so many at a time; see `Executor`."""
-        return self.side_by_side([partial(_run, shard, done) for shard in shards], self.parallel)
+        return side_by_side([partial(_run, shard, done) for shard in shards], self.parallel)
 
 
 def _run(shard: Shard[R], done: Callable[[R], None]) -> None:

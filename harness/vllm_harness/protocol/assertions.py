@@ -52,6 +52,6 @@ def assert_valid_stream(
     if failing:
         codes = ", ".join(sorted({finding.code for finding in failing}))
         title = f"{len(failing)} findings in a stream of {len(seen)} events ({codes})"
-        help_line = f"vllm-harness explain {failing[0].code}"
+        help_line = f"vllm-harness validate explain {failing[0].code}"
         raise AssertionError("\n\n".join((title, draw(seen, failing), help_line)))
     return findings

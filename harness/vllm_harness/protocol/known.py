@@ -20,7 +20,7 @@ from vllm_harness.protocol.rules import RULES, UNCOVERED
 
 def _of_a_rule(code: str) -> str:
     if code not in RULES and code[:2] not in UNCOVERED:
-        raise ValueError(f"no rule has the code {code!r}; vllm-harness explain lists all codes")
+        raise ValueError(f"no rule has the code {code!r}; vllm-harness validate explain lists all codes")
     return code
 
 

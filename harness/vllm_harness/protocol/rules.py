@@ -1,4 +1,4 @@
-"""The rules, one a code: `explain`, the pages and the tests of the rules are made from this table."""
+"""The rules, one a code: `validate explain`, the pages and the tests are made from this table."""
 
 from __future__ import annotations
 

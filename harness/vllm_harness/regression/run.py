@@ -17,6 +17,7 @@ from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError
 from vllm_harness.extensions import MEASURED_IN_PROCESS, MEASURED_OVER_HTTP, load
 from vllm_harness.machine.shard import Executor, Needs, Preparation, Say, Shard
+from vllm_harness.machine.side_by_side import go_on
 from vllm_harness.machine.this_machine import ThisMachine
 from vllm_harness.regression.cases.case import Case, CaseInput, CaseSet, Topic, short_digest
 from vllm_harness.regression.cases.delivery import Delivery, DeliveryField
@@ -33,8 +34,6 @@ from vllm_harness.regression.results.judge import judge, meaning_mismatches
 from vllm_harness.regression.results.mismatches import Mismatch
 from vllm_harness.scripted.families import Family, entry_of
 from vllm_harness.server.leases.allocation import INTERPRETER_GIB, expected_needs
-from vllm_harness.server.leases.ending import go_on
-from vllm_harness.server.leases.side_by_side import side_by_side
 from vllm_harness.terminal.status import quiet
 
 T = TypeVar("T")
@@ -141,7 +140,7 @@ def run_batches(
         run.write(cell)
         done(cell)
 
-    return (executor or ThisMachine(parallel, side_by_side)).run(list(map(shard_of, batches)), keep)
+    return (executor or ThisMachine(parallel)).run(list(map(shard_of, batches)), keep)
 
 
 def shard_of(batch: Batch) -> Shard[Cell]:

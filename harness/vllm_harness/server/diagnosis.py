@@ -104,7 +104,7 @@ RULES: tuple[CauseRule, ...] = (
         r"not enough (?:tensor )?data.*safetensors|incomplete metadata|"
         r"struct\.error: unpack requires a buffer)",
         "a weights file is damaged",
-        "fetch the weights again: `vllm-harness assets fetch`, or remove them from the hub's cache",
+        "fetch the weights again: `vllm-harness env assets fetch`, or remove them from the hub's cache",
     ),
     _cause(
         errors.GatedModel,

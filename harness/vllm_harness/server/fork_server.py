@@ -71,7 +71,7 @@ class TemplateEnded(ForkServerFailed):
 
 @dataclass(frozen=True)
 class TemplateInfo:
-    """A running template, for `vllm-harness ps`.
+    """A running template, for `vllm-harness serve ps`.
 
     Attributes:
         socket: its Unix socket.

@@ -24,23 +24,16 @@ from vllm_harness.environments.spec import Environment
 from vllm_harness.files.redaction import secret_values
 from vllm_harness.machine import gpus
 from vllm_harness.machine.oom import oom_kills
+from vllm_harness.machine.side_by_side import go_on
 from vllm_harness.scripted.book import Script, ScriptBook
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.server import blocks, errors, fork_server, kept
 from vllm_harness.server.diagnosis import diagnose, last_words, log_lines
 from vllm_harness.server.launch import LOCAL, Launch, plan_launch
-from vllm_harness.server.leases.allocation import lease_for, models_held
-from vllm_harness.server.leases.ending import go_on
-from vllm_harness.server.leases.lease import Lease
-from vllm_harness.server.leases.needs import Start, taken_gib
-from vllm_harness.server.leases.ports import (
-    NoFreePort,
-    PortLease,
-    describe_holder,
-    is_free,
-    lease_port,
-    listeners,
-)
+from vllm_harness.server.leases.allocation import Start, lease_for, models_held, taken_gib
+from vllm_harness.server.leases.claims import Claim
+from vllm_harness.server.leases.gpus import used_before
+from vllm_harness.server.leases.ports import NoFreePort, describe_holder, is_free, lease_port, listeners
 from vllm_harness.server.phases import PhaseTracker
 from vllm_harness.server.process_tree import tree_pids
 from vllm_harness.server.progress import NoProgress, StartProgress
@@ -121,10 +114,10 @@ class RemoteServer:
         self._startup_s = startup_s or self.entry.limits.startup_s
         self._progress = progress or NoProgress()
         self._process: Supervised | kept.Adopted | None = None
-        self._lease: PortLease | None = None
+        self._lease: Claim | None = None
         self._record: ServerRecord | None = None
         self._pid: int | None = None
-        self._hardware: Lease | None = None
+        self._hardware: Claim | None = None
         self._books: dict[str, ScriptBook] = {}
         self.log_path = Path()
         self.server_id = ""
@@ -286,7 +279,7 @@ class RemoteServer:
     def stop(self) -> None:
         """Ends the server, and waits until its processes, its port and its GPU memory are given back.
 
-        A kept server goes on running; `vllm-harness stop` ends it.
+        A kept server goes on running; `vllm-harness serve stop` ends it.
         """
         if self.keep and self._process is not None and not self._process.ended:
             self._process, self._pid, self._record = None, None, None
@@ -535,8 +528,8 @@ class RemoteServer:
                     log_path=self.log_path,
                 )
             time.sleep(POLL_S)
-        leased = self._hardware.gpus if self._hardware else []
-        if leased and (held := gpus.wait_for_memory(leased, limit_s=GPU_FREE_S)):
+        before = used_before(self._hardware) if self._hardware else {}
+        if before and (held := gpus.wait_for_memory(before, limit_s=GPU_FREE_S)):
             raise errors.StopFailed(
                 f"GPU memory did not come back within {GPU_FREE_S:.0f} s: {gpus.describe_gpus(held)}",
                 hint="end the process named above; memory without a process is a leak of vLLM",
@@ -544,7 +537,7 @@ class RemoteServer:
             )
 
 
-def leased_port(port: int | None) -> PortLease:
+def leased_port(port: int | None) -> Claim:
     """A lease of a port, or of a free one. Raises NoFreePort, naming the server that holds it."""
     try:
         return lease_port(port)
@@ -552,7 +545,7 @@ def leased_port(port: int | None) -> PortLease:
         holder = next((record for record in running() if record.port == port), None)
         if holder is None:
             raise
-        command = f"vllm-harness stop {holder.name}" if holder.kept else f"kill {holder.owner}"
+        command = f"vllm-harness serve stop {holder.name}" if holder.kept else f"kill {holder.owner}"
         raise NoFreePort(
             f"port {port} is held by your {holder.lane} server {holder.name!r} (log: {holder.log})",
             hint=f"end it by `{command}`, or leave the port out: the harness then leases a free port",

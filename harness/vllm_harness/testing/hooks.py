@@ -14,7 +14,7 @@ import pytest
 from vllm_harness.configuration.targets import Target
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.runs.folder import RunWriter
-from vllm_harness.server.leases.idle import offered
+from vllm_harness.server.leases.lease import offered
 from vllm_harness.server.records import run_folder
 from vllm_harness.terminal import notices
 from vllm_harness.terminal.tables import plain_console

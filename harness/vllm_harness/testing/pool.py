@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 
 from vllm_harness.errors import HarnessError
 from vllm_harness.server.diagnosis import last_words
 from vllm_harness.server.errors import ServerDied
-from vllm_harness.server.leases.allocation import reserve_for
-from vllm_harness.server.leases.lease import Lease
+from vllm_harness.server.leases.allocation import reserved_for
 from vllm_harness.server.leases.memory import others_have_waited_s
 from vllm_harness.server.remote import RemoteServer
 
@@ -37,22 +36,21 @@ class Pool:
     @contextmanager
     def reserved(self, target: RemoteServer, servers: int) -> Iterator[None]:
         """For one test: sets aside what its servers need, while none is in use; they are idle afterwards."""
-        lease = self._reserve(target, servers) if self._lent is None else Lease([])
-        try:
-            yield
-        finally:
-            self._used.clear()
-            lease.release()
+        with nullcontext() if self._lent else self._reserved(target, servers):
+            try:
+                yield
+            finally:
+                self._used.clear()
 
     @contextmanager
     def lent(self, target: RemoteServer, servers: int) -> Iterator[None]:
         """While others use the target's server: it is not given back, and so much memory is set aside."""
-        lease, self._lent = self._reserve(target, servers), target
-        try:
-            yield
-        finally:
-            self._lent = None
-            lease.release()
+        with self._reserved(target, servers):
+            self._lent = target
+            try:
+                yield
+            finally:
+                self._lent = None
 
     @contextmanager
     def forked(self, target: RemoteServer, servers: int) -> Iterator[bool]:
@@ -60,16 +58,12 @@ class Pool:
 
         It never waits for their memory: the process that it was forked from waits for it.
         """
-        self._started, self._used = [target], set()
-        try:
-            lease = reserve_for(target.launch, servers, forked=target.forkable, wait_s=0.0)
-        except HarnessError:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            lease.release()
+        self._started, self._used, fit = [target], set(), False
+        with ExitStack() as stack:
+            with suppress(HarnessError):
+                stack.enter_context(reserved_for(target.launch, servers, forked=target.forkable, wait_s=0.0))
+                fit = True
+            yield fit
 
     def use(self, server: RemoteServer) -> bool:
         """Has a server ready for the current test; whether it was started anew after it had died.
@@ -110,10 +104,11 @@ class Pool:
                 return True
         return False
 
-    def _reserve(self, target: RemoteServer, servers: int) -> Lease:
+    def _reserved(self, target: RemoteServer, servers: int) -> AbstractContextManager[None]:
         waited_s = others_have_waited_s()
-        while waited_s and (waited_s >= SHARE_S or self._started != [target]) and self.give_back():
+        urgent = servers > 1 or waited_s >= SHARE_S  # who holds servers would not queue behind the others
+        while waited_s and (urgent or self._started != [target]) and self.give_back():
             pass
         if servers < 2 and target.alive():
-            return Lease([])
-        return reserve_for(target.launch, servers, forked=target.forkable)
+            return nullcontext()
+        return reserved_for(target.launch, servers, forked=target.forkable)

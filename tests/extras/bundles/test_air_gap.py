@@ -36,7 +36,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         pytest.skip(f"no network namespace can be made: {why}")
     folder = tmp_path_factory.mktemp("made") / "bundle"
     options = ["--device", "cpu", "--vllm", "0.32.0", "--model", "qwen3", "--part-size", "60M"]
-    subprocess.run([Path(sys.executable).with_name("vllm-harness"), "bundle", folder, *options], check=True)
+    subprocess.run(
+        [Path(sys.executable).with_name("vllm-harness"), "env", "bundle", folder, *options], check=True
+    )
     yield folder
     shutil.rmtree(folder)
 

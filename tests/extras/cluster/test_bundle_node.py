@@ -33,7 +33,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         pytest.skip(f"no mount namespace can be made: {probe.stderr.strip()}")
     folder = tmp_path_factory.mktemp("made") / "bundle"
     options = ("--device", "cpu", "--vllm", "0.32.0", "--model", "qwen3", "--part-size", "49M")
-    made = completed("bundle", str(folder), *options)
+    made = completed("env", "bundle", str(folder), *options)
     assert made.returncode == 0, made.stdout + made.stderr
     yield folder
     shutil.rmtree(folder)

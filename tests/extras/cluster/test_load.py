@@ -85,9 +85,9 @@ def where(out: Path) -> Counter[str]:
 def compared(begin: Begin, nodes: Any, tmp_path: Path, *command: str) -> tuple[Path, Path]:
     """The folders of a load on one machine and of the same on the nodes, which come to the same."""
     here, there = tmp_path / "here", tmp_path / "there"
-    one = begin(*command, "--out", str(here))
+    one = begin(*command, "--output", str(here))
     one_said, _ = one.communicate()
-    several = begin(*command, "--out", str(there), "--ray", nodes.address)
+    several = begin(*command, "--output", str(there), "--ray", nodes.address)
     said, _ = several.communicate()
     assert several.returncode == one.returncode == 0, said + one_said
     assert figures(there) == figures(here)
@@ -120,7 +120,7 @@ def test_conversations_of_a_node_that_goes_are_held_again(begin: Begin, nodes: A
     further = nodes.add_node(**NODE, resources={"goes": 1})
     nodes.wait_for_nodes()
     options = ("--concurrency", "8", "--requests", "240", "--ray", nodes.address)
-    command = begin(*COMMAND, "--out", str(out), *options)
+    command = begin(*COMMAND, "--output", str(out), *options)
     wait_for(lambda: len(taken(out)) >= 60)
     nodes.remove_node(further, allow_graceful=False)
     said, _ = command.communicate()
@@ -146,7 +146,7 @@ def taken(out: Path) -> Counter[str]:
 def test_an_interrupt_ends_the_clients_and_keeps_what_came(begin: Begin, nodes: Any, tmp_path: Path) -> None:
     out = tmp_path / "run"
     options = ("--concurrency", "6", "--duration", "300", "--ray", nodes.address)
-    command = begin(*COMMAND, "--out", str(out), *options)
+    command = begin(*COMMAND, "--output", str(out), *options)
     wait_for(lambda: len(taken(out)) >= 20)
     assert len(clients()) == 3
     command.send_signal(signal.SIGINT)
@@ -164,7 +164,7 @@ def test_an_interrupt_ends_the_clients_and_keeps_what_came(begin: Begin, nodes: 
 
 def test_a_server_that_the_nodes_do_not_reach_is_said(begin: Begin, nodes: Any, tmp_path: Path) -> None:
     options = ("--server-url", "http://127.0.0.1:9", "--requests", "3", "--ray", nodes.address)
-    command = begin(*COMMAND, "--out", str(tmp_path / "run"), *options)
+    command = begin(*COMMAND, "--output", str(tmp_path / "run"), *options)
     said, _ = command.communicate()
     assert command.returncode == 1
     assert "does not answer" in said

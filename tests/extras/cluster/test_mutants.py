@@ -20,7 +20,7 @@ from vllm_harness.regression.changed.serving import serving_files
 VLLM = "0.32.0"
 KILLED, SURVIVES = "responses-incomplete-reason", "responses-seed-dropped"
 TESTS = ("test_max_output_tokens_gives_incomplete", "test_not_stored_is_not_found")
-COMMAND = ("mutants", "--vllm", VLLM, "--models", "qwen3")
+COMMAND = ("mutants", "serving", "--vllm", VLLM, "--models", "qwen3")
 
 
 @pytest.fixture

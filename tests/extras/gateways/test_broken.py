@@ -94,7 +94,7 @@ def test_the_command_says_what_differs_and_keeps_both(vllm_server: Server, tmp_p
     direct = vllm_server.endpoint.base_url
     with gateway(direct, FAULTS["drops [DONE]"]) as address:
         words = ["check", address, "--server-url", direct, "--model", vllm_server.entry.name]
-        words += ["--only", "chat/text*", "--at-once", "0", "--into", str(tmp_path / "run")]
+        words += ["--only", "chat/text*", "--at-once", "0", "--output", str(tmp_path / "run")]
         broken = CliRunner().invoke(app, ["gateway", *words])
     assert broken.exit_code == 1
     assert "GW118" in broken.stdout
@@ -102,10 +102,10 @@ def test_the_command_says_what_differs_and_keeps_both(vllm_server: Server, tmp_p
     sides = [str(tmp_path / "run" / side) for side in ("direct", "gateway")]
     assert "data: [DONE]" in (tmp_path / "run" / "direct" / "chat-text-streamed.sse").read_text()
     assert "data: [DONE]" not in (tmp_path / "run" / "gateway" / "chat-text-streamed.sse").read_text()
-    compared = CliRunner().invoke(app, ["gateway", "compare", *sides])
+    compared = CliRunner().invoke(app, ["compare", *sides])
     assert compared.exit_code == 1
     assert "GW118" in compared.stdout
-    same = CliRunner().invoke(app, ["gateway", "compare", sides[0], sides[0], "--json"])
+    same = CliRunner().invoke(app, ["compare", sides[0], sides[0], "--json"])
     assert same.exit_code == 0
     assert '"differences": []' in same.stdout
 
@@ -116,7 +116,7 @@ def test_a_check_that_is_ended_keeps_what_came(vllm_server: Server, tmp_path: Pa
     direct, run = vllm_server.endpoint.base_url, tmp_path / "run"
     command = [sys.executable, "-m", "vllm_harness.cli.main", "gateway", "check"]
     with gateway(direct, FAULTS["drops [DONE]"]) as address:
-        words = [address, "--server-url", direct, "--model", vllm_server.entry.name, "--into", str(run)]
+        words = [address, "--server-url", direct, "--model", vllm_server.entry.name, "--output", str(run)]
         with subprocess.Popen([*command, *words], stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr
             next(line for line in process.stderr if line.startswith("4 of"))
@@ -125,7 +125,7 @@ def test_a_check_that_is_ended_keeps_what_came(vllm_server: Server, tmp_path: Pa
         assert process.returncode not in (0, 2)
     sides = [str(run / side) for side in ("direct", "gateway")]
     assert " ".join(sides) in told
-    compared = CliRunner().invoke(app, ["gateway", "compare", *sides])
+    compared = CliRunner().invoke(app, ["compare", *sides])
     assert compared.exit_code == 1
     assert "GW118" in compared.stdout
 

@@ -31,7 +31,7 @@ def test_what_is_known_is_found_and_nothing_else(
             words = ["check", gateway.url, "--server-url", direct, "--model", vllm_server.entry.name]
             words += [word for header in gateway.headers for word in ("--header", header)]
             words += ["--api-key-env", "GATEWAY_KEY", "--product", product.product, "--json"]
-            words += ["--into", str(tmp_path / "run")]
+            words += ["--output", str(tmp_path / "run")]
             result = CliRunner().invoke(app, ["gateway", *words])
     except NotToBeHadError as error:
         skip("client-missing", str(error))

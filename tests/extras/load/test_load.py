@@ -186,7 +186,7 @@ def test_an_interrupt_keeps_what_came(vllm_server: Server, tmp_path: Path) -> No
     command = [
         *(sys.executable, "-m", "vllm_harness.cli.main", "load", "etl-three-turns"),
         *("--model", vllm_server.entry.name, "--server-url", vllm_server.url_for("")),
-        *("--duration", "300", "--concurrency", "2", "--transport", "chat", "--out", str(out)),
+        *("--duration", "300", "--concurrency", "2", "--transport", "chat", "--output", str(out)),
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     while not (out / "records.jsonl").exists() or '"case"' not in (out / "records.jsonl").read_text():

@@ -88,7 +88,7 @@ def test_mutants_end_at_once(release: Environment, variables: dict[str, str], tm
     ran = TestLines.model_validate({**about, "lines": {SERVING: "1-9999"}})
     lines.write_text(f"{ran.model_dump_json()}\n")
     kept = tmp_path / "fates.jsonl"
-    command = begun(["mutants", "--only", MUTANT, "--jobs", "1", "--keep", str(kept)], variables)
+    command = begun(["mutants", "serving", "--only", MUTANT, "--jobs", "1", "--keep", str(kept)], variables)
     wait_for(running, command)
     (server,) = running()
     said = ended(command, signal.SIGINT)
@@ -104,7 +104,7 @@ def test_mutants_end_at_once(release: Environment, variables: dict[str, str], tm
 def test_mutants_of_a_parser_end_at_once(variables: dict[str, str], tmp_path: Path) -> None:
     kept = tmp_path / "fates.jsonl"
     of_a_few = ["--parsers", "hermes", "--cases", "canonical", "--sample", "50", "--jobs", "1"]
-    command = begun(["regression", "mutants", PARSER, *of_a_few, "--keep", str(kept)], variables)
+    command = begun(["mutants", "parsers", PARSER, *of_a_few, "--keep", str(kept)], variables)
     wait_for(lambda: kept.exists() and folders(variables), command)
     said = ended(command, signal.SIGTERM)
     assert f"kept: {kept}; with --again {kept}" in said

@@ -75,7 +75,7 @@ def test_the_manual_shows_how_the_story_differs_between_versions() -> None:
     page = (ROOT / "docs" / "how-to" / "cassette.md").read_text()
     names = [f"etl-0.{minor}.yaml.gz" for minor in (30, 31, 32, 33)]
     for left, right in pairwise(names):
-        result = CliRunner().invoke(app, ["diff", str(FOLDER / left), str(FOLDER / right)])
+        result = CliRunner().invoke(app, ["compare", str(FOLDER / left), str(FOLDER / right)])
         assert result.output.partition("\n\n")[2].strip() in page
 
 

@@ -118,11 +118,11 @@ def test_the_command_prints_a_table_for_each_turn(tmp_path: Path) -> None:
     left, right = tmp_path / "a.yaml", tmp_path / "b.yaml"
     write(_call(), left, Redactor())
     write(_call(status=None), right, Redactor())
-    result = CliRunner().invoke(app, ["diff", str(left), str(right)])
+    result = CliRunner().invoke(app, ["compare", str(left), str(right)])
     assert result.exit_code == 1
     assert "turn ask" in result.output
     assert 'function_call.status  "completed" | null' in result.output
-    same = CliRunner().invoke(app, ["diff", str(left), str(left)])
+    same = CliRunner().invoke(app, ["compare", str(left), str(left)])
     assert (same.exit_code, "no difference" in same.output) == (0, True)
 
 

@@ -186,15 +186,15 @@ def test_where_nothing_can_be_written_is_told_before(tmp_path: Path) -> None:
 
 def test_replay_and_validate_tell_of_a_broken_rule(tmp_path: Path) -> None:
     path = _written(tmp_path)
-    for command in ("replay", "validate"):
-        result = CliRunner().invoke(app, [command, str(path)])
+    for command in (["cassette", "replay"], ["validate"]):
+        result = CliRunner().invoke(app, [*command, str(path)])
         assert result.exit_code == 0, result.output
     broken = _written(
         tmp_path, lambda text: text.replace("previous_response_id: resp_1", "previous_response_id: x")
     )
     line = next(n for n, row in enumerate(broken.read_text().splitlines(), 1) if "- turn: answer" in row)
-    for command in ("replay", "validate"):
-        result = CliRunner().invoke(app, [command, str(broken)])
+    for command in (["cassette", "replay"], ["validate"]):
+        result = CliRunner().invoke(app, [*command, str(broken)])
         assert result.exit_code == 1
         assert f"{broken}:{line}: " in result.output
         assert "CV101" in result.output

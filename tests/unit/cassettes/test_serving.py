@@ -68,8 +68,8 @@ def test_a_request_is_known_although_its_secrets_were_not_recorded(tmp_path: Pat
 
 @contextmanager
 def _running(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A command that listens: its address, and its process."""
-    command = [sys.executable, "-m", "vllm_harness.cli.main", *arguments]
+    """A command of `cassette` that listens: its address, and its process."""
+    command = [sys.executable, "-m", "vllm_harness.cli.main", "cassette", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
@@ -100,7 +100,10 @@ def test_what_a_client_gets_through_a_proxy_is_recorded_as_it_comes(tmp_path: Pa
     headers = {"Authorization": f"Bearer {KEY}"}
     with (
         _running("replay", str(played), "--serve", "0", "--timed") as (upstream, server),
-        _running("record", "--proxy", "0", "--upstream", upstream, "-o", str(recorded)) as (url, proxy),
+        _running("record", "--proxy", "0", "--upstream", upstream, "-o", str(recorded)) as (
+            url,
+            proxy,
+        ),
         httpx.Client(base_url=url, headers=headers, timeout=60) as client,
     ):
         for exchange in cassette.exchanges[:-1]:
@@ -142,7 +145,10 @@ def test_nothing_is_lost_where_a_client_leaves_or_the_proxy_is_killed(ends: str,
     first = conversation().exchanges[0].request
     with (
         _running("replay", str(played), "--serve", "0", "--timed") as (upstream, server),
-        _running("record", "--proxy", "0", "--upstream", upstream, "-o", str(recorded)) as (url, proxy),
+        _running("record", "--proxy", "0", "--upstream", upstream, "-o", str(recorded)) as (
+            url,
+            proxy,
+        ),
         httpx.Client(base_url=url, timeout=60) as client,
     ):
         client.post(first.path, json=first.body)

@@ -40,6 +40,7 @@ def test_the_command_exists(line: str) -> None:
     assert {word for word in words if word.startswith("--")} <= options
 
 
+@pytest.mark.extra("gateways")
 def test_every_band_of_rules_has_its_module() -> None:
     bands = {
         Path(module.__file__)

@@ -14,6 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests.docs.commands import check_harness
 from vllm_harness.cli import welcome
 from vllm_harness.cli.main import app
 from vllm_harness.environments.locks import locks
@@ -54,8 +55,7 @@ def test_the_purposes_fit_a_screen_and_exist(checkout: Path | None, monkeypatch:
     assert max(map(len, lines)) <= LINE
     for line in lines:
         if words := line.partition("$ vllm-harness ")[2].split():
-            known = {option for parameter in ROOT.commands[words[0]].params for option in parameter.opts}  # type: ignore[attr-defined]
-            assert {word for word in words if word.startswith("--")} <= known
+            check_harness(words)
     assert any("vllm-harness run" in line for line in lines) == (checkout is not None)
 
 
@@ -72,7 +72,7 @@ def test_version() -> None:
 def test_a_command_starts_without_the_others() -> None:
     code = (
         "import sys, typer; from vllm_harness.cli.main import app;"
-        "typer.main.get_command(app).commands['explain']; print(*sys.modules)"
+        "typer.main.get_command(app).commands['validate'].commands['explain']; print(*sys.modules)"
     )
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = set(imported.stdout.split())

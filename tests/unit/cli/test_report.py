@@ -19,26 +19,27 @@ from vllm_harness.runs.records import Outcome
 
 def told(*arguments: str, code: int = 0) -> str:
     """What the command prints. Raises the error by which it ends."""
-    result = CliRunner().invoke(app, ["report", *arguments])
+    result = CliRunner().invoke(app, arguments)
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == code, result.output
     return result.stdout
 
 
+@pytest.mark.extra("html")
 def test_a_report_goes_where_it_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     run_in(tmp_path / "run", every_outcome())
     folder = str(tmp_path / "run")
-    assert told(folder, "--format", "markdown").startswith("# vLLM harness: suites `qwen3`")
-    assert told("show", folder, "--format", "junit", "-o", str(tmp_path / "junit.xml")) == ""
+    assert told("report", folder, "--format", "markdown").startswith("# vLLM harness: suites `qwen3`")
+    assert told("report", "show", folder, "--format", "junit", "-o", str(tmp_path / "junit.xml")) == ""
     assert (tmp_path / "junit.xml").read_text().startswith("<?xml")
-    assert told(folder) == f"{folder}/report.html\n"
+    assert told("report", folder) == f"{folder}/report.html\n"
     assert (tmp_path / "run" / "report.html").read_text().startswith("<!doctype html>")
-    with pytest.raises(UsageError, match="--open is of the HTML page"):
-        told(folder, "--format", "junit", "--open")
+    with pytest.raises(UsageError, match="--open requires the HTML format"):
+        told("report", folder, "--format", "junit", "--open")
     with pytest.raises(UsageError, match="cannot be written"):
-        told(folder, "--format", "junit", "-o", str(tmp_path / "no" / "junit.xml"))
+        told("report", folder, "--format", "junit", "-o", str(tmp_path / "no" / "junit.xml"))
 
 
 def test_a_step_summary_is_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,10 +47,11 @@ def test_a_step_summary_is_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     page.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
     run_in(tmp_path / "run", every_outcome())
-    assert told(str(tmp_path / "run"), "--format", "github").startswith("::error ")
+    assert told("report", str(tmp_path / "run"), "--format", "github").startswith("::error ")
     assert page.read_text().startswith("before\n# vLLM harness")
 
 
+@pytest.mark.extra("html")
 def test_comparing(tmp_path: Path) -> None:
     run_in(tmp_path / "a", [case("t")])
     run_in(tmp_path / "b", [case("t", Outcome.FINDING)])
@@ -62,7 +64,7 @@ def test_comparing(tmp_path: Path) -> None:
 
 
 def test_the_schema_describes_what_is_written(tmp_path: Path) -> None:
-    schema = json.loads(told("schema"))
+    schema = json.loads(told("report", "schema"))
     run = run_in(tmp_path, every_outcome())
     for line in (run.folder / "records.jsonl").read_text().splitlines():
         jsonschema.validate(json.loads(line), schema)
@@ -85,7 +87,7 @@ def test_bad_input_ends_with_exit_code_2(tmp_path: Path, text: str | None, probl
     if text is not None:
         (tmp_path / "records.jsonl").write_text(text, encoding="latin-1")
     with pytest.raises(UsageError, match=problem):
-        told(str(tmp_path))
+        told("report", str(tmp_path), "--format", "markdown")
 
 
 def test_the_program_ends_with_exit_code_2(tmp_path: Path) -> None:

@@ -9,13 +9,22 @@ import typer
 from typer.testing import CliRunner
 
 from vllm_harness.cli.main import app
-from vllm_harness.cli.served import ServerOptions, with_server_options
+from vllm_harness.cli.options import ServerOptions, with_options
 
 ROOT = typer.main.get_command(app)
 NAMES = [each.name for each in fields(ServerOptions)]
 
 
-@pytest.mark.parametrize("path", ["load", "record", "replay", "scenario run"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "run",
+        pytest.param("load", marks=pytest.mark.extra("load")),
+        "cassette record",
+        "cassette replay",
+        "scenario run",
+    ],
+)
 def test_a_command_has_them_all_in_one_row(path: str) -> None:
     command = ROOT
     for name in path.split():
@@ -30,7 +39,7 @@ def test_what_is_given_reaches_the_command() -> None:
     small = typer.Typer()
 
     @small.command()
-    @with_server_options
+    @with_options
     def command(name: str, *, on: ServerOptions, loud: bool = False) -> None:
         told.append((name, on, loud))
 

@@ -31,7 +31,7 @@ def encoding() -> Any:
     asset = cached("harmony-encodings")
     folder = os.environ.get("TIKTOKEN_ENCODINGS_BASE") or (asset and asset.folder)
     if not folder:
-        pytest.skip("no o200k_base.tiktoken here: `vllm-harness assets fetch harmony-encodings`")
+        pytest.skip("no o200k_base.tiktoken here: `vllm-harness env assets fetch harmony-encodings`")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TIKTOKEN_ENCODINGS_BASE", str(folder))
         from openai_harmony import HarmonyEncodingName, load_harmony_encoding

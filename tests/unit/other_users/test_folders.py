@@ -139,7 +139,7 @@ def test_state_and_cache_of_another_user_end_a_command_with_2(monkeypatch: pytes
         (folder / "state").mkdir(mode=0o755)
         given_to_nobody(folder / "state")
         monkeypatch.setenv("VLLM_HARNESS_STATE", str(folder / "state"))
-        error = CliRunner().invoke(app, ["ps"]).exception
+        error = CliRunner().invoke(app, ["serve", "ps"]).exception
         assert isinstance(error, UntrustedFolder)
         assert error.exit_code == 2
         with pytest.raises(UntrustedFolder):

@@ -315,6 +315,6 @@ def test_a_missing_file_is_bad_input(tmp_path: Path) -> None:
 
 
 def test_explain() -> None:
-    assert "## Bad" in run(app, ["explain", "rs308"]).stdout
-    assert "RS308" in run(app, ["explain"]).stdout
-    assert isinstance(run(app, ["explain", "RS999"]).exception, UsageError)
+    assert "## Bad" in run(app, ["validate", "explain", "rs308"]).stdout
+    assert "RS308" in run(app, ["validate", "explain"]).stdout
+    assert isinstance(run(app, ["validate", "explain", "RS999"]).exception, UsageError)

@@ -138,10 +138,10 @@ def test_diff_exits_by_what_regressed(tmp_path: Path) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
     RegressionRun(before).write(cell(a=PASSED))
     RegressionRun(after).write(cell(a=FAILED))
-    regressed = CliRunner().invoke(app, ["regression", "diff", str(before), str(after)])
+    regressed = CliRunner().invoke(app, ["compare", str(before), str(after)])
     assert regressed.exit_code == 1
     assert "call_lost: a call is lost" in regressed.stdout
-    fixed = CliRunner().invoke(app, ["regression", "diff", str(after), str(before)])
+    fixed = CliRunner().invoke(app, ["compare", str(after), str(before)])
     assert fixed.exit_code == 0
 
 

@@ -69,7 +69,7 @@ def test_only_calls_that_the_client_answers_end_the_conversation(by_server: bool
 
 
 def test_a_cassette_refuses_it(tmp_path: Path) -> None:
-    command = ["record", "code-interpreter", "--model", "gpt-oss", "-o", str(tmp_path / "a.yaml")]
+    command = ["cassette", "record", "code-interpreter", "--model", "gpt-oss", "-o", str(tmp_path / "a.yaml")]
     result = CliRunner().invoke(app, command)
     assert isinstance(result.exception, UsageError) or result.exit_code == 2
     assert "in the background several" in f"{result.output}{result.exception}"

@@ -65,7 +65,7 @@ def test_a_port_of_a_server_of_ours_says_how_to_end_it(monkeypatch: pytest.Monke
         record = ServerRecord(
             "x", 1, 1.0, "/tmp", "qwen3", "scripted", "vllm", "/logs/a.log", port, 12, owner=34
         )
-        for kept, command in ((False, "`kill 34`"), (True, "`vllm-harness stop qwen3`")):
+        for kept, command in ((False, "`kill 34`"), (True, "`vllm-harness serve stop qwen3`")):
             monkeypatch.setattr(remote, "running", lambda kept=kept: [replace(record, kept=kept)])
             with pytest.raises(NoFreePort) as caught:
                 remote.leased_port(port)

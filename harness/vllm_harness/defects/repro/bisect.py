@@ -60,12 +60,12 @@ def bisect_at_once(names: Sequence[str], good: str, bad: str, try_all: TryAll, a
     """The same search with several tries at the same time: both ends, then so many between them, and again.
 
     Args:
-        names, good, bad: as of `bisect`.
+        names, good, bad: as of `repro bisect`.
         try_all: reproduces the defect on several.
         at_a_time: how many of them.
 
     Raises:
-        UsageError: as of `bisect`.
+        UsageError: as of `repro bisect`.
     """
     found = Bisection(names[0], names[-1])
     for name, wanted, outcome in zip((good, bad), ("fixed", "reproduced"), try_all((good, bad)), strict=True):

@@ -21,7 +21,6 @@ from vllm_harness.machine.this_machine import ThisMachine
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.server.leases.allocation import INTERPRETER_GIB, expected_needs
-from vllm_harness.server.leases.side_by_side import side_by_side
 from vllm_harness.server.progress import StartProgress
 
 
@@ -108,7 +107,7 @@ def measure(
         done(measured)
 
     shards = [shard_of(vllm, job, progress) for vllm, job in unmeasured(run, defects, environments)]
-    return (executor or ThisMachine(parallel, side_by_side)).run(shards, keep)
+    return (executor or ThisMachine(parallel)).run(shards, keep)
 
 
 def shard_of(vllm: VllmUnderTest, job: Job, progress: StartProgress) -> Shard[Measured]:

@@ -1,31 +1,22 @@
-"""`vllm-harness bundle`: what a machine without a network needs, packed here and installed there."""
+"""`vllm-harness env bundle`: what a machine without a network needs, packed here and installed there."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
+from vllm_harness.cli.by_default import by_default
 from vllm_harness.cli.options import DEVICE, MODELS_FILE
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments import default_device
 from vllm_harness.terminal.status import shown
 
-
-class _CreateUnlessNamed(TyperGroup):
-    """`bundle OUT` is `bundle create OUT`."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the arguments name, and what is left of them."""
-        return super().resolve_command(ctx, args if args[0] in self.commands else ["create", *args])
-
-
 app = typer.Typer(
-    cls=_CreateUnlessNamed,
+    cls=by_default("create"),
     no_args_is_help=True,
-    help="Pack what a machine without a network needs (`bundle OUT`), and install it there.",
+    help="Pack what a machine without a network needs (`env bundle OUT`), and install it there.",
 )
 
 _MODELS = Annotated[
@@ -54,7 +45,7 @@ def create(
         bool,
         typer.Option(
             "--without-torch",
-            help="Leave torch out, since a Python on the other machine has it (`bundle install --over`).",
+            help="Leave torch out, since a Python on the other machine has it (`env bundle install --over`).",
         ),
     ] = False,
     lean: Annotated[

@@ -113,7 +113,7 @@ def _check_torch(bundle: NodeBundle) -> None:
     if bundle.manifest["without_torch"]:
         raise UsageError(
             f"{bundle.folder} was made without torch, and nodes make themselves from a bundle alone",
-            hint="make one with torch, or install it on each node (`bundle install --over`) "
+            hint="make one with torch, or install it on each node (`env bundle install --over`) "
             "and set VLLM_HARNESS_RAY_SHIP=0",
         )
 
@@ -132,5 +132,5 @@ def _check_carried(spec: str, bundles: Sequence[NodeBundle]) -> None:
         there = ", ".join(f"vLLM {version} for {device_}" for version, device_ in has)
         raise UsageError(
             f"the nodes are to run vLLM {spec} for {device}, and the bundles have {there}",
-            hint=f"add one that has it: vllm-harness bundle OUT --vllm {wanted.version} --device {device}",
+            hint=f"add one: vllm-harness env bundle OUT --vllm {wanted.version} --device {device}",
         )

@@ -176,7 +176,7 @@ def _set_up(bundle: Path, folder: Path, options: list[str]) -> None:
                 _checkout(files, folder, identity(manifest))
             _environment(files / "wheels", folder)
             harness = folder / ".venv/bin/vllm-harness"
-            _run(harness, "bundle", "install", bundle, "--unpacked", files, *options, environ={})
+            _run(harness, "env", "bundle", "install", bundle, "--unpacked", files, *options, environ={})
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise

@@ -20,13 +20,13 @@ from vllm_harness.endpoint import ask
 from vllm_harness.environments.spec import Environment
 from vllm_harness.extras.costs.growing import BLOCKED_S
 from vllm_harness.extras.costs.growing import LONGEST as LONGEST_TEXT
+from vllm_harness.machine.side_by_side import go_on
 from vllm_harness.regression.cases.case import CaseInput, Grown
 from vllm_harness.regression.cases.delivery import Api, Delivery
 from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve
 from vllm_harness.regression.engines.over_http import Client, Mismatches, count_tokens, served_by
 from vllm_harness.scripted.families import LAYERS, Family, entry_of
 from vllm_harness.scripted.in_server.vllm_harness_names import STEPS_HEADER, STEPS_PATH
-from vllm_harness.server.leases.ending import go_on
 from vllm_harness.server.remote import RemoteServer
 
 ORDINARY, LONGEST = 17_000, 66_000

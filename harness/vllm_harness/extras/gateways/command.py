@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from vllm_harness.cli.options import MODELS_FILE
+from vllm_harness.cli.options import API_KEY_ENV, AS_JSON, MODEL, MODELS_FILE
 from vllm_harness.configuration.model_entries import ModelEntry, load_models
 from vllm_harness.defects.registry import gateway_deviations
 from vllm_harness.endpoint import Endpoint, attach
@@ -40,7 +40,6 @@ from vllm_harness.terminal.tables import one_line, plain_console, show_table
 
 app = typer.Typer(help="Find out what a gateway makes of the answers of the server behind it.")
 console = plain_console()
-MODEL = Annotated[str, typer.Option(help="The model entry that is served.")]
 SERVED = Annotated[
     str, typer.Option(help="The model's name behind the gateway; by default the entry's name.")
 ]
@@ -48,18 +47,16 @@ HEADER = Annotated[
     list[str] | None,
     typer.Option(help="A header that the gateway wants, as 'name: value'; may be given several times."),
 ]
-KEY = Annotated[
-    str | None, typer.Option(help="The variable that holds the API key of the gateway.", metavar="NAME")
-]
+OUTPUT = Annotated[Path, typer.Option("--output", "-o", help="The folder for requests and responses.")]
 ONLY = Annotated[
     list[str] | None,
     typer.Option(help="Only cases of this name, such as 'chat/loop*'; may be given several times."),
 ]
-AS_JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PRODUCT = Annotated[
     str,
     typer.Option(
-        help="The gateway's name in the registry and its version, as litellm==1.106.12: known then."
+        help="The gateway's name in the registry and its version, such as litellm==1.106.12; "
+        "needed to match known defects."
     ),
 ]
 
@@ -74,11 +71,14 @@ def check_(
     ] = "",
     gateway_model: SERVED = "",
     header: HEADER = None,
-    api_key_env: KEY = None,
+    api_key_env: API_KEY_ENV = None,
     only: ONLY = None,
     at_once: Annotated[int, typer.Option(min=0, help="How many streams are held at once.")] = AT_ONCE,
     product: PRODUCT = "",
-    into: Annotated[Path | None, typer.Option(help="The folder for what came both ways.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The folder for requests and responses."),
+    ] = None,
     models_file: MODELS_FILE = None,
     as_json: AS_JSON = False,
 ) -> None:
@@ -98,7 +98,7 @@ def check_(
     known = gateway_deviations(product)
     scripts = scripts_of(attach(books_url) if books_url else server, entry)
     cases = _cases(server, entry, only, scripted=scripts is not None)
-    folder = into or run_folder("gateways", time.strftime("%Y%m%d-%H%M%S"))
+    folder = output or run_folder("gateways", time.strftime("%Y%m%d-%H%M%S"))
     both = Both()
     kept = {folder / "direct": (direct, both.direct), folder / "gateway": (gateway, both.gateway)}
     with _kept(kept, scripts), shown() as told:
@@ -108,46 +108,41 @@ def check_(
     notes = (
         both.notes if scripts else ["the server is not scripted: only the shape of the answers is compared"]
     )
-    _tell(together(zip(names, marked, strict=True)), len(both.direct), notes, str(folder), as_json)
+    if _show(together(zip(names, marked, strict=True)), len(both.direct), notes, str(folder), as_json):
+        raise typer.Exit(1)
 
 
 @app.command("record")
 def record_(
     url: Annotated[str, typer.Argument(help="The address of the server, or of the gateway.")],
     model: MODEL,
-    into: Annotated[Path, typer.Option(help="The folder for what comes.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for requests and responses.")],
     books_url: Annotated[str, typer.Option(help="The scripted server behind it; by default none.")] = "",
     gateway_model: SERVED = "",
     header: HEADER = None,
-    api_key_env: KEY = None,
+    api_key_env: API_KEY_ENV = None,
     only: ONLY = None,
     models_file: MODELS_FILE = None,
 ) -> None:
-    """Send the requests to one server, and keep its answers for `gateway compare`."""
+    """Send the requests to one server, and keep its answers for `compare`."""
     entry = load_models(models_file).get(model)
     endpoint = _with_headers(attach(url, api_key_env), header or [])
     side = Side("direct", endpoint, gateway_model or _served(endpoint, entry))
     scripts = scripts_of(attach(books_url), entry) if books_url else None
     if books_url and scripts is None:
-        raise UsageError(f"{books_url} is no scripted server", hint="start one: vllm-harness serve MODEL")
+        raise UsageError(f"{books_url} is not a scripted server", hint="start one: vllm-harness serve MODEL")
     cases = _cases(endpoint, entry, only, scripted=scripts is not None)
     exchanges: list[Exchange] = []
-    with _kept({into: (side, exchanges)}, scripts), shown() as told:
+    with _kept({output: (side, exchanges)}, scripts), shown() as told:
         asyncio.run(record(side, cases, scripts, told, exchanges))
-    console.print(f"{len(exchanges)} answers of {endpoint.base_url}: {into}")
+    console.print(f"{len(exchanges)} answers of {endpoint.base_url}: {output}")
 
 
-@app.command()
-def compare(
-    first: Annotated[Path, typer.Argument(help="A recording: the folder of the server.")],
-    second: Annotated[Path, typer.Argument(help="Another: the folder of the gateway, or of another engine.")],
-    product: PRODUCT = "",
-    as_json: AS_JSON = False,
-) -> None:
-    """Print what differs between two recordings of the same requests.
+def compare_recordings(first: Path, second: Path, product: str, as_json: bool) -> bool:
+    """Prints what differs between two recordings; says whether there is an error or a warning.
 
     What was said is compared where both were scripted, else only the shape of
-    the answers. The exit code is 1 if there is an error or a warning.
+    the answers.
     """
     (left, before), (right, after) = recording.read(first), recording.read(second)
     both = [name for name in before if name in after]
@@ -159,7 +154,7 @@ def compare(
     marked = apply_known([finding for _, finding in found], known, "0")
     notes = [] if content else ["not scripted: only the shape of the answers is compared"]
     differences = together(zip([name for name, _ in found], marked, strict=True))
-    _tell(differences, len(both), notes, f"{first} {second}", as_json)
+    return _show(differences, len(both), notes, f"{first} {second}", as_json)
 
 
 @contextmanager
@@ -178,9 +173,7 @@ def _kept(
         if any(exchanges for _, exchanges in recordings.values()):
             write()
             folders = " ".join(map(str, recordings))
-            print(
-                f"not all was asked; for gateway compare, what came: {folders}", file=sys.stderr, flush=True
-            )
+            print(f"not all was asked; for `compare`, what came: {folders}", file=sys.stderr, flush=True)
         raise
     else:
         write()
@@ -211,14 +204,15 @@ def _with_headers(endpoint: Endpoint, given: Sequence[str]) -> Endpoint:
     for each in given:
         name, colon, value = each.partition(":")
         if not colon or not name.strip():
-            raise UsageError(f"--header {each!r} is no header", hint="write it as 'name: value'")
+            raise UsageError(f"--header {each!r} is not a header", hint="write it as 'name: value'")
         headers.append((name.strip().lower(), value.strip()))
     return Endpoint(endpoint.base_url, endpoint.api_key, endpoint.request_s, tuple(headers))
 
 
-def _tell(
+def _show(
     differences: Sequence[Difference], exchanges: int, notes: Sequence[str], folder: str, as_json: bool
-) -> None:
+) -> bool:
+    """Prints differences; says whether there is an error or a warning."""
     bad = sum(each.finding.counts for each in differences)
     if as_json:
         found = [each.as_json() for each in differences]
@@ -242,8 +236,7 @@ def _tell(
             f"{known} known, {len(differences) - bad - known} for information"
         )
         console.print(f"what came both ways: {folder}")
-    if counts(differences):
-        raise typer.Exit(1)
+    return counts(differences)
 
 
 def _row(difference: Difference) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def read(folder: Path) -> tuple[Recording, dict[str, Exchange]]:
     except OSError as error:
         raise UsageError(
             f"{folder} is no recording: {error}",
-            hint="make one: vllm-harness gateway record URL --into FOLDER",
+            hint="make one: vllm-harness gateway record URL --output FOLDER",
         ) from error
     except ValidationError as error:
         raise UsageError(f"{path}: {error.errors()[0]['msg']} at {error.errors()[0]['loc']}") from error

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vllm_harness.cli.executor import BUNDLE, RAY
+from vllm_harness.cli.options import AS_JSON, MODEL, SEED, ServerOptions, with_options
 from vllm_harness.cli.run_folder import target_of
-from vllm_harness.cli.served import Server, ServerOptions, served_by, with_server_options
+from vllm_harness.cli.served import Server, served_by
 from vllm_harness.endpoint import NO_KEY
 from vllm_harness.errors import UsageError
 from vllm_harness.extras.cluster.options import checked_bundles, cluster_of
@@ -66,10 +67,10 @@ _HEADINGS = (
 _OF_CLIENTS = ("client on", "conversations", "CPU")
 
 
-@with_server_options
+@with_options
 def load(
     scenario: Annotated[str, typer.Argument(help="A scenario file, or the name of a story.")],
-    model: Annotated[str, typer.Option(help="A model entry or a hub id.")],
+    model: MODEL,
     concurrency: Annotated[
         int | None, typer.Option(help="Conversations at once; by default 1, with --rate no limit.")
     ] = None,
@@ -91,8 +92,10 @@ def load(
         MissingToolCall | None,
         typer.Option(help="What becomes of a conversation whose expected call is missing."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of all that is drawn.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="The run's folder; by default a new one.")] = None,
+    seed: SEED = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The run's folder; by default a new one.")
+    ] = None,
     ray: RAY = "",
     bundle: BUNDLE = None,
     clients: Annotated[
@@ -100,7 +103,7 @@ def load(
     ] = None,
     *,
     on: ServerOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    as_json: AS_JSON = False,
 ) -> None:
     """Hold a scenario many times at once, and check every stream while it is timed.
 
@@ -111,7 +114,7 @@ def load(
     """
     held = read_scenario(find_scenario(scenario))
     plan = _plan(transport or (), concurrency, requests, duration, rate, cancel, seed, missing_tool_call)
-    entry, folder = on.entry(model), out or run_folder()
+    entry, folder = on.entry(model), output or run_folder()
     lane = on.lane_of(entry, scriptable=held.scriptable)
     with (
         _clients(ray, clients, folder, bundle) as (holding, reach),
@@ -131,7 +134,7 @@ def _clients(
 
     if not ray:
         if number is not None:
-            raise UsageError("--clients is of a cluster", hint="add --ray, or leave it out")
+            raise UsageError("--clients needs a cluster", hint="add --ray, or leave --clients out")
         yield Here(), {}
         return
     checked = checked_bundles(bundles)

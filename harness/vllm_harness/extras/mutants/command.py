@@ -1,4 +1,4 @@
-"""`vllm-harness mutants`: changes of vLLM's serving code, and the tests of the suites that notice them."""
+"""`vllm-harness mutants serving`: changes of vLLM's serving code, and the tests that notice them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import typer
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.executor import BUNDLE, RAY, executor_of
 from vllm_harness.cli.interrupted import kept_at
-from vllm_harness.cli.regression_options import PARALLEL, console, note, notes
+from vllm_harness.cli.options import JOBS, SEED, VLLM_HELP
+from vllm_harness.cli.regression_options import console, note, notes
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
@@ -46,22 +47,22 @@ def mutants(
     files: Annotated[
         list[str] | None, typer.Argument(help="Files of vLLM's, also by patterns: 'entrypoints/anthropic/*'.")
     ] = None,
-    vllm: Annotated[str, typer.Option(help="The environment.")] = "0.32.0",
+    vllm: Annotated[str, typer.Option(help=VLLM_HELP)] = "0.32.0",
     models: Annotated[str, typer.Option(help="Model entries that the suites run on, by commas.")] = MODELS,
     only: Annotated[
-        list[str] | None, typer.Option(help="Id of a mutant: no others; may be repeated.")
+        list[str] | None, typer.Option(help="Judge only the mutant of this id; may be repeated.")
     ] = None,
     library: Annotated[
         int, typer.Option(help="How many mutants cosmic-ray makes of each file, drawn by the seed.", min=0)
     ] = 0,
-    seed: Annotated[int, typer.Option(help="What they are drawn by.")] = 0,
+    seed: SEED = 0,
     most: Annotated[
         int, typer.Option(help="Tests that judge a mutant at most, other tests first; 0: all.", min=0)
     ] = 300,
     minutes: Annotated[
         int, typer.Option(help="Begin no other mutant after so many minutes; 0: no limit.", min=0)
     ] = 0,
-    parallel: PARALLEL = None,
+    jobs: JOBS = None,
     keep: Annotated[
         Path | None, typer.Option(help="Where fates are kept, one JSON object a line; a run goes on there.")
     ] = None,
@@ -80,7 +81,7 @@ def mutants(
     where the mutants are judged on a cluster.
     """
     environment = resolve(vllm, create=True, progress=notes.print)
-    run = _Run(environment, Suites(vllm, tuple(split_names(models))), parallel or interpreters())
+    run = _Run(environment, Suites(vllm, tuple(split_names(models))), jobs or interpreters())
     coverage = run.coverage(measure_only=measure_only)
     if measure_only:
         return
@@ -97,7 +98,7 @@ def mutants(
         kept_at(path, GOES_ON),
         path.open("a") as lines,
         counted("mutants", len(left)) as advance,
-        executor_of(ray, parallel, path.with_suffix(""), tests=True, bundles=bundle, vllm=[vllm]) as executor,
+        executor_of(ray, jobs, path.with_suffix(""), tests=True, bundles=bundle, vllm=[vllm]) as executor,
     ):
 
         def done(fate: MutantFate) -> None:

@@ -20,9 +20,9 @@ from vllm_harness.extras.mutants.plans import (
 )
 from vllm_harness.extras.mutants.suites import ENDED, Suites
 from vllm_harness.files.line_file import end_whole
+from vllm_harness.machine.side_by_side import side_by_side
 from vllm_harness.regression.changed.coverage import Coverage, read_coverage
 from vllm_harness.regression.changed.serving import serving_files
-from vllm_harness.server.leases.side_by_side import side_by_side
 
 
 def measure(

@@ -1,4 +1,4 @@
-"""`vllm-harness regression mutants`: the changes of a parser that no case notices."""
+"""`vllm-harness mutants parsers`: the changes of a parser that no case notices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import typer
 
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.interrupted import kept_at
-from vllm_harness.cli.regression_options import GROUPS_OF_CASES, PARALLEL, console, note, notes
+from vllm_harness.cli.options import JOBS, SEED, VLLM_HELP
+from vllm_harness.cli.regression_options import GROUPS_OF_CASES, console, note, notes
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.extras.mutants.parsers.coverage import measure
@@ -55,15 +56,15 @@ class _Judging:
 def mutants(
     file: Annotated[str, typer.Argument(help="A file of vLLM's: tool_parsers/hermes_tool_parser.py.")],
     parsers: Annotated[str, typer.Option(help="Families or parser names whose cases judge it, by commas.")],
-    vllm: Annotated[str, typer.Option(help="The environment.")] = "0.32.0",
+    vllm: Annotated[str, typer.Option(help=VLLM_HELP)] = "0.32.0",
     groups: GROUPS_OF_CASES = "",
     sample: Annotated[int, typer.Option(help="How many mutants, drawn by the seed; 0: all.", min=0)] = 0,
-    seed: Annotated[int, typer.Option(help="What they are drawn by.")] = 0,
+    seed: SEED = 0,
     most: Annotated[
         int,
         typer.Option(help="Cases that judge a mutant in a stage at most, evenly spread; 0: all.", min=0),
     ] = 0,
-    parallel: PARALLEL = None,
+    jobs: JOBS = None,
     least: Annotated[float, typer.Option(help="Percentage killed below which this fails.")] = 0,
     keep: Annotated[
         Path | None, typer.Option(help="Where each mutant's fate is written, one JSON object a line.")
@@ -79,7 +80,7 @@ def mutants(
     """Change one of vLLM's files in every way cosmic-ray knows, and list the changes that no case notices."""
     earlier = read_results(again) if again else []
     environment = resolve(vllm, create=True, progress=notes.print)
-    judging = _Judging(environment, file, parsers, groups, parallel or interpreters(), most)
+    judging = _Judging(environment, file, parsers, groups, jobs or interpreters(), most)
     made = make_mutants(environment, file, note, sample=sample, seed=seed)
     killed, left = split_killed(made, earlier)
     if killed:

@@ -21,7 +21,7 @@ from vllm_harness.extras.upstream.stand_ins import (
 from vllm_harness.server.demo_tools import demo_tools
 from vllm_harness.server.kept import identity
 from vllm_harness.server.launch import plan_launch
-from vllm_harness.server.leases.idle import offered
+from vllm_harness.server.leases.lease import offered
 from vllm_harness.server.remote import RemoteServer
 
 _IDLE = 2

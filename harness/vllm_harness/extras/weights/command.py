@@ -1,4 +1,4 @@
-"""`vllm-harness check-weights`: does the server compute what the weights say?"""
+"""`vllm-harness weights`: does the server compute what the weights say?"""
 
 from __future__ import annotations
 
@@ -10,17 +10,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from vllm_harness.cli.options import (
-    COLD_START,
-    DEVICE,
-    FRONTEND,
-    MODELS_FILE,
-    VLLM,
-    VLLM_PYTHON,
-    environment,
-)
+from vllm_harness.cli.options import VllmOptions, with_options
 from vllm_harness.cli.run_folder import kept_run
-from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.errors import UsageError
 from vllm_harness.extras.weights.check import Checked, CheckPrompts, check, check_prompts
 from vllm_harness.extras.weights.kept import case_of, target_of
@@ -41,6 +32,7 @@ console = plain_console()
 HEADINGS = ("dtype", "start", "same", "shortest", "difference", "noise", "verdict")
 
 
+@with_options
 def check_weights(
     model: Annotated[
         str, typer.Argument(help="A model entry or a hub id whose live lane this machine can run.")
@@ -52,12 +44,8 @@ def check_weights(
     weights: Annotated[
         Path | None, typer.Option(help="The checkpoint to serve; the reference stays the entry's own.")
     ] = None,
-    vllm: VLLM = None,
-    vllm_python: VLLM_PYTHON = None,
-    device: DEVICE = None,
-    frontend: FRONTEND = None,
-    cold_start: COLD_START = False,
-    models_file: MODELS_FILE = None,
+    *,
+    on: VllmOptions,
 ) -> None:
     """Compare vLLM with transformers on the same weights, token by token.
 
@@ -71,18 +59,18 @@ def check_weights(
             f"--weights {weights} is {'a file, not' if weights.exists() else 'not'} a folder",
             hint="name the folder of a checkpoint, which has its config.json and its weights",
         )
-    server_environment = environment(vllm, vllm_python, device)
-    entry = load_models(models_file).get(model)
+    server_environment = on.environment()
+    entry = on.entry(model)
     inputs = check_prompts(prompts)
     checked = []
     with kept_run(Kind.WEIGHTS, run_folder(), f"weights of {entry.name}") as writer:
         with shown() as progress:
             launch = plan_launch(
-                entry, server_environment, lane="live", frontend=frontend or "python", progress=progress
+                entry, server_environment, lane="live", frontend=on.frontend or "python", progress=progress
             )
             writer.write(target_of(launch))
             for each in check(
-                launch, dtypes, inputs, weights=weights, cold_start=cold_start, progress=progress
+                launch, dtypes, inputs, weights=weights, cold_start=on.cold_start, progress=progress
             ):
                 writer.write(case_of(each, launch.entry.name))
                 checked.append(each)

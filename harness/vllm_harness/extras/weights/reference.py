@@ -1,4 +1,4 @@
-"""JOB_JSON ANSWER_JSON: the reference of `vllm-harness check-weights`, computed by transformers on CPU.
+"""JOB_JSON ANSWER_JSON: the reference of `vllm-harness weights`, computed by transformers on CPU.
 
 Job: model (folder, or hub id with revision), prompts, text, dtypes, max_tokens. Answer: prompts and text as
 token ids; for each prompt the greedy steps in float32, each with its best tokens; for each dtype the

@@ -22,7 +22,7 @@ class Finding:
     """One deviation.
 
     Attributes:
-        code: code of the rule (`vllm-harness explain CODE`).
+        code: code of the rule (`vllm-harness validate explain CODE`).
         severity: how bad.
         event_index: index of the event from 0; None for a body or a whole conversation.
         path: JSON path within the event or the body.

@@ -18,12 +18,12 @@ from typing import IO, Any
 
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError
+from vllm_harness.machine.side_by_side import ended_by
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.engines.answer import Answer
 from vllm_harness.scripted.families import Family, entry_of
 from vllm_harness.server.launch import fetched_stand_in
-from vllm_harness.server.leases.ending import ended_by
 from vllm_harness.terminal.status import quiet
 
 WORKERS = Path(__file__).parents[1] / "workers"

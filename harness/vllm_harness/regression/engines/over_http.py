@@ -22,13 +22,13 @@ import requests
 from vllm_harness.configuration.model_entries import Frontend, ModelEntry
 from vllm_harness.endpoint import ask
 from vllm_harness.environments.spec import Environment
+from vllm_harness.machine.side_by_side import ended_by
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Api, Delivery, Load, Shape
 from vllm_harness.regression.engines.answer import Answer, AnswerError
 from vllm_harness.regression.engines.exchanges import exchange_of, http_error
 from vllm_harness.scripted.book import BookRule, Raw, When
 from vllm_harness.scripted.families import Family, entry_of
-from vllm_harness.server.leases.ending import ended_by
 from vllm_harness.server.remote import RemoteServer
 
 CONCURRENCY = 32

@@ -1,39 +1,47 @@
-"""The GPUs or the memory that a server needs, leased to it alone until it has ended.
+"""What a server needs of this machine, leased to it alone until it has ended.
 
-Whole GPUs on CUDA, of which stand-ins share one; a share of the memory on CPU. Leases are file locks in the
-state folder, so they exclude each other between runs that share that folder (those of one user, or by
-VLLM_HARNESS_STATE).
+On CUDA whole GPUs, of which stand-ins share one; on CPU the memory that such a server was measured to take, a
+guess until then. Leases exclude each other between runs that share the state folder.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from math import floor, prod
+
+import psutil
 
 from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry
 from vllm_harness.environments.spec import Environment
+from vllm_harness.files.paths import state_dir
 from vllm_harness.files.variables import number
 from vllm_harness.machine.gpus import visible_gpus
 from vllm_harness.machine.node_memory import node_memory
 from vllm_harness.scripted.standin import STAND_IN_GPU_GIB
 from vllm_harness.server.flags import flag_values
-from vllm_harness.server.fork_server import MODELS_HELD, dismiss_unused, templates
+from vllm_harness.server.fork_server import FIRST, MODELS_HELD, templates
 from vllm_harness.server.launch import Launch
-from vllm_harness.server.leases import memory as memory_leases
+from vllm_harness.server.leases.claims import Claim, all_claims, kept_json
 from vllm_harness.server.leases.gpus import lease_gpus
-from vllm_harness.server.leases.idle import offered
-from vllm_harness.server.leases.lease import Lease
-from vllm_harness.server.leases.ledger import Room
-from vllm_harness.server.leases.needs import FORK_SERVER_GIB, STAND_IN_GIB, Start, fork_servers_gib
+from vllm_harness.server.leases.memory import Room, lease_memory, used_and_coming
+from vllm_harness.server.process_tree import tree_pids
+from vllm_harness.server.records import running
 
-WAIT_VARIABLE = "VLLM_HARNESS_LEASE_WAIT_S"
-WAIT_S = 3600.0
 BOUND_VARIABLE = "VLLM_HARNESS_MEMORY_GIB"
+STAND_IN_GIB = {"forked": 0.7, "cold": 2.2}
+"""Guess for a stand-in that was never measured; gpt-oss and Qwen 3 take 0.3 and 1.9 GiB on vLLM 0.32.0."""
+FORK_SERVER_GIB = 1.1
+"""Guess for a fork server with a model's tokenizer, before it can be measured."""
 TEMPLATE_GIB = 0.3  # of the fork server, with one model's tokenizer
 INTERPRETER_GIB = 1.0  # with vLLM's parsers, torch and tokenizers imported
+MARGIN, SPARE_GIB = 1.25, 0.1
+"""What a server may take beyond its measured memory."""
+MEASURED_FOR_S = 20.0
 PARALLEL = (
     ("-tp", "--tensor-parallel-size"),
     ("-pp", "--pipeline-parallel-size"),
@@ -41,8 +49,63 @@ PARALLEL = (
 )
 
 
-def lease_for(launch: Launch, *, forked: bool = False) -> Lease:
-    """Leases what a launch needs; waits for other leases for up to VLLM_HARNESS_LEASE_WAIT_S (3600) seconds.
+@dataclass(frozen=True)
+class Start:
+    """A launch on CPU and its kind of start.
+
+    Attributes:
+        forked: from the fork server, which shares most of its memory with it.
+    """
+
+    launch: Launch
+    forked: bool
+
+    @property
+    def cache_gib(self) -> float:
+        """Size of its KV cache: taken as the cache fills, but vLLM requires it to be free at the start."""
+        return number(self.launch.environ(), "VLLM_CPU_KVCACHE_SPACE", 1.0)
+
+    @property
+    def kind(self) -> str:
+        """Whether it is `forked` or `cold`."""
+        return "forked" if self.forked else "cold"
+
+    @property
+    def key(self) -> str:
+        """The key of a measurement: servers of the same key take the same memory.
+
+        One that runs a file first, as for a mutant, serves few tests, and its KV cache fills less.
+        """
+        launch, first = self.launch, " first" if os.environ.get(FIRST) else ""
+        kind = f"{self.kind} {launch.environment.vllm_version} {launch.frontend} {self.cache_gib:g}{first}"
+        return f"{launch.entry.name} {launch.lane} {kind}"
+
+    def need_gib(self) -> float:
+        """The memory it needs: as measured, with a margin, or a guess."""
+        with _measured() as gib_of:
+            measured = gib_of.get(self.key)
+        if measured:
+            return measured * MARGIN + SPARE_GIB
+        guess = STAND_IN_GIB[self.kind]
+        if self.launch.lane == "live":
+            shared = FORK_SERVER_GIB if self.forked else 0.0
+            guess = max(1.0, self.launch.entry.hardware.cpu_memory_gib - shared)
+        return guess + max(0.0, self.cache_gib - 1)
+
+    def ahead_gib(self) -> float:
+        """What its start takes in addition: the memory of a fork server, where none runs."""
+        described = self.launch.environment.describe()
+        runs = any(template.environment == described for template in templates())
+        return FORK_SERVER_GIB if self.forked and not runs else 0.0
+
+    def learn(self, gib: float) -> None:
+        """Keeps the memory that a server has taken, if it is the largest so far."""
+        with _measured() as gib_of:
+            gib_of[self.key] = max(round(gib, 3), gib_of.get(self.key, 0.0))
+
+
+def lease_for(launch: Launch, *, forked: bool = False) -> Claim | None:
+    """Leases what a launch needs; None where Ray gives its workers their GPUs, on whatever nodes.
 
     Args:
         forked: whether it is to be started from the fork server.
@@ -51,36 +114,37 @@ def lease_for(launch: Launch, *, forked: bool = False) -> Lease:
         NotEnoughHardware, WaitCannotEnd, LeaseTimeout: see `lease_gpus` and `lease_memory`.
         UsageError: a variable is not a number.
     """
-    wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
-    if launch.environment.device == "cuda" and workers_by_ray(launch.args):
-        return Lease([])  # Ray gives them their GPUs, on whatever nodes
     if launch.environment.device == "cuda":
+        if workers_by_ray(launch.args):
+            return None
         shared = launch.lane == "scripted"
         gib = STAND_IN_GPU_GIB if shared else launch.entry.hardware.gpu_memory_gib
         visible = partial(visible_gpus, launch.environ())
-        return lease_gpus(gpus_needed(launch.args), gib, shared=shared, visible=visible, wait_s=wait_s)
+        return lease_gpus(gpus_needed(launch.args), gib, shared=shared, visible=visible)
     start = Start(launch, forked)
     measure = partial(room, ready_gib=start.cache_gib, ahead=start.ahead_gib)
-    with offered(dismiss_unused):
-        return memory_leases.lease_memory(start.need_gib(), room=measure, wait_s=wait_s)
+    return lease_memory(start.need_gib(), room=measure)
 
 
-def reserve_for(launch: Launch, count: int, *, forked: bool, wait_s: float | None = None) -> Lease:
+@contextmanager
+def reserved_for(launch: Launch, count: int, *, forked: bool, wait_s: float | None = None) -> Iterator[None]:
     """Reserves what servers of a launch need together, on CPU; on CUDA each server leases its own GPUs.
 
-    To be called while no server of this process is in use. Raises as `lease_for`.
+    To be entered while no server of this process is in use. Raises as `lease_for`.
 
     Args:
         wait_s: seconds to wait for others in place of VLLM_HARNESS_LEASE_WAIT_S.
     """
     if launch.environment.device == "cuda" or not count:
-        return Lease([])
+        yield
+        return
     start = Start(launch, forked)
-    if wait_s is None:
-        wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
-    measure = partial(room, ahead=start.ahead_gib)
-    with offered(dismiss_unused):
-        return memory_leases.reserve_memory(count * start.need_gib(), room=measure, wait_s=wait_s)
+    gib, measure = count * start.need_gib(), partial(room, ahead=start.ahead_gib)
+    reservation = lease_memory(gib, room=measure, wait_s=wait_s, kind="reservation")
+    try:
+        yield
+    finally:
+        reservation.release()
 
 
 def expected_needs(
@@ -96,23 +160,19 @@ def expected_needs(
     return Start(launch, forked=True).need_gib() + TEMPLATE_GIB, gpus
 
 
-def room(used_gib: float, ready_gib: float = 0.0, ahead: Callable[[], float] = lambda: 0.0) -> Room:
+def room(ready_gib: float = 0.0, ahead: Callable[[], float] = lambda: 0.0) -> Room:
     """The memory that CPU servers may have in total, and the part that is available now.
 
     It is the memory that the kernel would give, less that of the fork servers; VLLM_HARNESS_MEMORY_GIB bounds
     servers and fork servers together.
 
     Args:
-        used_gib: memory that the servers with leases have taken.
         ready_gib: memory that must be free for vLLM to start: its KV cache, though it is taken later.
         ahead: what a fork server will take that does not run yet, in GiB.
     """
     coming = ahead()  # before those that run are measured, so that one that starts counts once at most
-    total = _total_gib() - fork_servers_gib() - coming
-    available = node_memory().available / 2**30
-    if available < ready_gib:
-        available = 0.0
-    return Room(total, min(available - coming, total - used_gib))
+    total, available = _total_gib() - fork_servers_gib() - coming, node_memory().available / 2**30
+    return Room(total, min(total, available - coming) if available >= ready_gib else 0.0)
 
 
 def models_held() -> int:
@@ -122,7 +182,7 @@ def models_held() -> int:
 
 def interpreters() -> int:
     """How many interpreters with vLLM a command runs side by side by default: two at most."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    cores = len(os.sched_getaffinity(0))
     return max(1, min(2, cores, int(_total_gib() / 2 / INTERPRETER_GIB)))
 
 
@@ -131,26 +191,14 @@ def _total_gib() -> float:
     return min(total, number(os.environ, BOUND_VARIABLE, total))
 
 
-@dataclass(frozen=True)
-class Capacity:
-    """How many stand-ins fit beside the other processes of this machine: in total, and in addition now."""
-
-    total: int
-    now: int
-    each_gib: float
-
-
-def capacity() -> Capacity:
-    """How many forked stand-ins fit, by the same figures as their leases."""
-    accounts = memory_leases.accounts()
-    used, coming = sum(each.used for each in accounts), sum(each.coming for each in accounts)
-    memory = room(used, ready_gib=1.0, ahead=lambda: 0.0 if templates() else FORK_SERVER_GIB)
+def capacity() -> tuple[int, int]:
+    """How many forked stand-ins fit beside all other processes, as leased: in total, and in addition now."""
+    with all_claims() as claims:
+        used, coming = (size / 2**30 for size in used_and_coming(claims))
+    memory = room(ready_gib=1.0, ahead=lambda: 0.0 if templates() else FORK_SERVER_GIB)
+    total = min(memory.total, memory.available + used)
     each = STAND_IN_GIB["forked"]
-    return Capacity(
-        total=max(0, floor(min(memory.total, memory.available + used) / each)),
-        now=max(0, floor((memory.available - coming) / each)),
-        each_gib=each,
-    )
+    return max(0, floor(total / each)), max(0, floor((total - used - coming) / each))
 
 
 def gpus_needed(args: Sequence[str]) -> int:
@@ -161,3 +209,35 @@ def gpus_needed(args: Sequence[str]) -> int:
 def workers_by_ray(args: Sequence[str]) -> bool:
     """Whether a server with these flags has Ray run its workers."""
     return flag_values(args, [("--distributed-executor-backend",)], str, "") == ["ray"]
+
+
+def taken_gib(root: int) -> float:
+    """The memory of a server without what it shares with its fork server: its unshared pages (USS)."""
+    total = 0
+    for pid in tree_pids(root):
+        with suppress(psutil.Error):
+            total += psutil.Process(pid).memory_full_info().uss
+    return total / 2**30
+
+
+def fork_servers_gib() -> float:
+    """The memory of this user's fork servers, without the servers forked from them."""
+    total, now = 0, int(time.monotonic() / MEASURED_FOR_S)
+    servers = set[int]().union(*(tree_pids(record.supervisor) for record in running()))
+    for template in templates():
+        with suppress(psutil.Error):
+            base = psutil.Process(template.pid)
+            size = base.memory_info()
+            total += size.rss - size.shared
+            total += sum(_unshared(each, now) for each in base.children() if each.pid not in servers)
+    return total / 2**30
+
+
+@lru_cache
+def _unshared(template: psutil.Process, _: int) -> int:
+    """Unshared bytes of a template, kept for some seconds: the kernel visits each page to count them."""
+    return int(template.memory_full_info().uss)
+
+
+def _measured() -> AbstractContextManager[dict[str, float]]:
+    return kept_json(state_dir() / "needs.json", {})

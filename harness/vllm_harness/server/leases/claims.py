@@ -1,4 +1,7 @@
-"""Claims: locked files with a note about the holder. The kernel releases the lock of an ended process."""
+"""Claims: what each process holds of this machine and waits for, in one file that is changed under one lock.
+
+A claim ends with its process, however that ends: whoever reads the file next drops it.
+"""
 
 from __future__ import annotations
 
@@ -7,46 +10,33 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, TypeVar
 
-from filelock import FileLock, Timeout
+from vllm_harness.files.locking import locked
+from vllm_harness.files.paths import state_dir
+from vllm_harness.machine.side_by_side import task_name
+from vllm_harness.server.supervisor import started
+
+T = TypeVar("T")
+MEMORY = "memory"
+LEFTOVER_S = 30.0
+"""How long a killed run's GPUs are remembered, whose memory its supervisor gives back."""
 
 
-@dataclass(frozen=True)
-class ClaimHolder:
-    """The holder of a claim.
+def this_process() -> str:
+    """Identifies this process, or the task of it that this thread runs; see `Claim.who`."""
+    return f"{os.getpid()} {task_name()}"
 
-    Attributes:
-        pid: process id.
-        command: its command, for display.
-        since: seconds since the epoch.
-        task: a task of the process with waits of its own; see `own_task`.
-    """
 
-    pid: int
-    command: str
-    since: float
-    task: str = ""
-
-    @property
-    def who(self) -> str:
-        """Identifies the process, or the task of it."""
-        return f"{self.pid} {self.task}".strip()
-
-    @classmethod
-    def this_process(cls) -> Self:
-        """The process and task that run now."""
-        return cls(os.getpid(), _command(), time.time(), _task.get())
-
-    def __str__(self) -> str:
-        since = time.strftime("%H:%M:%S", time.localtime(self.since))
-        itself = ", this process" if self.pid == os.getpid() else ""
-        return f"pid {self.pid} ({self.command}{itself}) since {since}"
+def in_bytes(gib: float) -> int:
+    """A size in GiB, in bytes."""
+    return int(gib * 2**30)
 
 
 def _command() -> str:
@@ -56,97 +46,115 @@ def _command() -> str:
     return " ".join([name, *(argument.replace(here, "") for argument in sys.argv[1:])])[:80]
 
 
-_task: ContextVar[str] = ContextVar("task", default="")
+@dataclass(frozen=True)
+class Claim:
+    """What a process, or a task of it, holds or waits for.
+
+    Attributes:
+        kind: the `lease` of a server, a test's `reservation` for its servers, a `wait`, a `port`, or the
+            lease of GPUs that a killed process `left`.
+        amounts: by resource: bytes of memory, shares of a GPU by its UUID.
+        used: bytes of memory that the server has taken, or that were in use of a GPU before it.
+        env: variables that bind the server to its GPUs.
+        port: a leased port.
+    """
+
+    kind: Literal["lease", "reservation", "wait", "port", "left"]
+    amounts: dict[str, int] = field(default_factory=dict)
+    used: dict[str, int] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+    port: int = 0
+    who: str = field(default_factory=this_process)
+    pid: int = field(default_factory=os.getpid)
+    started: int | None = field(default_factory=lambda: started(os.getpid()))
+    command: str = field(default_factory=_command)
+    since: float = field(default_factory=time.time)
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __str__(self) -> str:
+        since = time.strftime("%H:%M:%S", time.localtime(self.since))
+        itself = ", this process" if self.pid == os.getpid() else ""
+        return f"pid {self.pid} ({self.command}{itself}) since {since}"
+
+    def settle(self, *, gib: float, used: float) -> None:
+        """Notes the memory that a ready server may take in all, and what it has taken of it."""
+        settled = replace(self, amounts={MEMORY: in_bytes(gib)}, used={MEMORY: in_bytes(used)})
+        with all_claims() as claims:
+            claims[:] = [settled if claim.id == self.id else claim for claim in claims]
+
+    def release(self) -> None:
+        """Gives back what is held; calling it again does nothing."""
+        with all_claims() as claims:
+            claims[:] = [claim for claim in claims if claim.id != self.id]
 
 
 @contextmanager
-def own_task(name: str) -> Iterator[None]:
-    """Has claims that are made meanwhile belong to a task of their own.
-
-    For threads that each start and end their own servers: none holds for ever what another waits for.
-    """
-    before = _task.set(name)
-    try:
-        yield
-    finally:
-        _task.reset(before)
-
-
-class Claim:
-    """An exclusive lock on `PATH.lock`, with a note beside it, `PATH.json`.
-
-    Child processes that are started by exec do not inherit the lock.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._lock = FileLock(path.with_name(f"{path.name}.lock"), thread_local=False)
-        self._note = path.with_name(f"{path.name}.json")
-
-    def take(self) -> bool:
-        """Takes the lock if it is free; the note stays as the last holder left it."""
-        try:
-            self._lock.acquire(blocking=False)
-        except Timeout:
-            return False
-        return True
-
-    def held(self) -> bool:
-        """Whether a process has the lock."""
-        if taken := self.take():
-            self.give_up()
-        return not taken
-
-    def note(self) -> dict[str, Any]:
-        """The holder's note; after `take`, the note of a holder that was killed; empty otherwise."""
+def kept_json(path: Path, empty: T) -> Iterator[T]:
+    """The content of a JSON file, under its lock; what the caller makes of it is kept."""
+    with locked(path.with_suffix(".lock"), "another run that takes or gives back hardware"):
+        content = empty
         with suppress(OSError, ValueError):
-            return dict(json.loads(self._note.read_text()))
-        return {}
-
-    def holder(self) -> ClaimHolder | None:
-        """The process that wrote the note."""
-        with suppress(TypeError):
-            return ClaimHolder(**self.note().get("holder", {}))
-        return None
-
-    def write(self, about: Mapping[str, object]) -> None:
-        """Writes the note: this process, and the given fields."""
-        half = self._note.with_suffix(".half")
-        half.write_text(json.dumps({"holder": vars(ClaimHolder.this_process()), **about}))
-        half.replace(self._note)
-
-    def give_up(self) -> None:
-        """Gives up the lock and leaves the note as it is."""
-        self._lock.release()
-
-    def release(self) -> None:
-        """Gives up the lock and removes the note; calling it again does nothing."""
-        if self._lock.is_locked:
-            self._note.unlink(missing_ok=True)
-            self._lock.release()
-
-    def remove(self) -> None:
-        """Gives up the lock and removes its files."""
-        self._note.unlink(missing_ok=True)
-        Path(self._lock.lock_file).unlink(missing_ok=True)
-        self._lock.release()
+            content = json.loads(path.read_text())
+        yield content
+        half = path.with_suffix(".half")
+        half.write_text(json.dumps(content, indent=1, sort_keys=True))
+        half.replace(path)
 
 
-def enter(folder: Path, **note: object) -> Claim:
-    """A new claim of this process in a folder of claims."""
-    folder.mkdir(exist_ok=True)
-    claim = Claim(folder / uuid.uuid4().hex)
-    claim.take()
-    claim.write(note)
-    return claim
+@contextmanager
+def all_claims() -> Iterator[list[Claim]]:
+    """The claims of all processes, under the lock; what the caller makes of the list is kept."""
+    with kept_json(state_dir() / "claims.json", list[dict[str, Any]]()) as notes:
+        claims = [claim for claim in map(_current, notes) if claim is not None]
+        yield claims
+        notes[:] = map(vars, claims)
 
 
-def entries(folder: Path) -> list[Claim]:
-    """The claims in a folder that are held; files of other claims are removed."""
-    held = []
-    for path in sorted(folder.glob("*.lock")):
-        claim = Claim(path.with_suffix(""))
-        if claim.take():
-            claim.remove()
-        else:
-            held.append(claim)
-    return held
+def _current(note: dict[str, Any]) -> Claim | None:
+    """What a claim is now, by its process."""
+    with suppress(TypeError):  # of another version of the harness
+        claim = Claim(**note)
+        if claim.kind == "left":
+            return claim if time.time() - claim.since <= LEFTOVER_S else None
+        if started(claim.pid) == claim.started:
+            return claim
+        if claim.env:
+            return replace(claim, kind="left", since=time.time())
+    return None
+
+
+def held_by(claims: Iterable[Claim], resources: Collection[str]) -> Counter[str]:
+    """What each process or task holds of some resources, by `who`; its leases are part of a reservation."""
+    leased, reserved = Counter[str](), Counter[str]()
+    for claim in claims:
+        amount = Counter({claim.who: sum(claim.amounts.get(resource, 0) for resource in resources)})
+        if claim.kind == "lease":
+            leased += amount
+        elif claim.kind == "reservation":
+            reserved |= amount
+    return leased | reserved
+
+
+def waiting_before(claims: Iterable[Claim]) -> list[Claim]:
+    """The waits of others that are older than that of this process, or all where it does not wait."""
+    waits = sorted(
+        (claim for claim in claims if claim.kind == "wait"), key=lambda wait: (wait.since, wait.id)
+    )
+    return list(takewhile(lambda wait: wait.who != this_process(), waits))
+
+
+def holds_hardware(claims: Iterable[Claim]) -> bool:
+    """Whether this process keeps hardware from others."""
+    return any(claim.kind in ("lease", "reservation") and claim.who == this_process() for claim in claims)
+
+
+def may_wait(extra: int, total: int, claims: Collection[Claim], resources: Collection[str]) -> bool:
+    """Whether this process may wait for more of some resources, so that no circle of waits ever closes.
+
+    One that holds no hardware keeps nobody waiting. One that does may only wait for what there is beside
+    everything that those hold who waited before. So once all others have ended, the last that began to wait
+    goes on, then the one before it, and so forth.
+    """
+    held = held_by(claims, resources)
+    among = {this_process(), *(wait.who for wait in waiting_before(claims))}
+    return not holds_hardware(claims) or sum(held[who] for who in among) + extra <= total

@@ -1,18 +1,23 @@
-"""A lease: hardware that is promised to a server, and the wait for it."""
+"""The wait for a lease: shown, ended by an interrupt, and preceded by giving back what is idle."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from vllm_harness.machine.gpus import Gpu
+from vllm_harness.files.variables import number
+from vllm_harness.machine.side_by_side import go_on
 from vllm_harness.server.errors import StartupError
-from vllm_harness.server.leases.claims import Claim
-from vllm_harness.server.leases.ending import go_on
-from vllm_harness.server.leases.idle import give_back_idle_server
+from vllm_harness.server.leases.claims import Claim, all_claims
 from vllm_harness.terminal import notices
 
+M = TypeVar("M")
+WAIT_VARIABLE = "VLLM_HARNESS_LEASE_WAIT_S"
+WAIT_S = 3600.0
 POLL_S = 0.2
 REPORT_EVERY_S = 10.0
 UNLEASED_WAIT_S = 60.0
@@ -37,75 +42,92 @@ class WaitCannotEnd(StartupError):
     of_machine = True
 
 
-@dataclass
-class Lease:
-    """Hardware that is promised to a server.
-
-    Attributes:
-        env: variables that bind the server to its GPUs.
-        gpus: the GPUs, as they were when they were leased.
-    """
-
-    claims: list[Claim]
-    env: dict[str, str] = field(default_factory=dict)
-    gpus: list[Gpu] = field(default_factory=list)
-
-    def settle(self, **note: float) -> None:
-        """Adds to the note what is known once the server is ready; see `leases.memory`."""
-        for claim in self.claims:
-            claim.write({**claim.note(), **note})
-
-    def release(self) -> None:
-        """Gives it back; calling it again does nothing."""
-        for claim in self.claims:
-            claim.release()
-
-
 @dataclass(frozen=True)
 class Busy:
     """Why there is no lease now.
 
     Attributes:
-        reason: the holders and what they hold; unchanged as long as they are.
+        reason: the holders and what they hold.
         leased: whether a lease stands in the way, not only processes without one.
+        endless: whether a wait could be for processes that wait for this one.
         figures: gives the state of the machine, for an error.
-        endless: whether the holders wait for this process.
+        wanted: what is waited for, by resource.
     """
 
     reason: str
     leased: bool
+    endless: bool
     figures: Callable[[], str]
-    endless: bool = False
+    wanted: dict[str, int] = field(default_factory=dict)
 
 
-def wait_for(attempt: Callable[[], Lease | Busy], wanted: str, wait_s: float) -> Lease:
-    """Tries until there is a lease: for `wait_s` seconds, for 60 where no lease stands in the way.
+Attempt = Callable[[M, list[Claim]], Claim | Busy]
+"""Finds room for a claim on the measured machine, beside all others: for all that is wanted, or nothing."""
 
-    Idle servers of this process are given back first. The wait is shown at once and every 10 s.
+GiveBack = Callable[[], bool]
+"""Ends an idle server of this process, or a fork server of nobody; False where there is none."""
 
-    Raises WaitCannotEnd, LeaseTimeout, and what `attempt` raises.
+_offers: list[GiveBack] = []
+
+
+@contextmanager
+def offered(give_back: GiveBack) -> Iterator[None]:
+    """Has each wait of this process call `give_back` first, as long as the context lasts."""
+    _offers.append(give_back)
+    try:
+        yield
+    finally:
+        _offers.remove(give_back)
+
+
+def wait_for(measure: Callable[[], M], attempt: Attempt[M], wanted: str, wait_s: float | None) -> Claim:
+    """Tries until there is room for a claim: for `wait_s` seconds, for 60 where no lease stands in the way.
+
+    By default it is VLLM_HARNESS_LEASE_WAIT_S, else an hour. What is idle is given back first. The wait is
+    shown at once and every 10 s.
+
+    Raises WaitCannotEnd, LeaseTimeout, and what `measure` and `attempt` raise.
     """
+    if wait_s is None:
+        wait_s = number(os.environ, WAIT_VARIABLE, WAIT_S)
     start = last_leased = time.monotonic()
     reported = -REPORT_EVERY_S
-    while isinstance(outcome := attempt(), Busy):
-        if give_back_idle_server():
-            continue
-        if outcome.endless:
-            raise WaitCannotEnd(
-                f"a wait for {wanted} would never end: {outcome.reason}; {outcome.figures()}",
-                hint="end a process named above, or run fewer servers at once",
-            )
-        waited = time.monotonic() - start
-        last_leased = time.monotonic() if outcome.leased else last_leased
-        if waited >= wait_s or time.monotonic() - last_leased >= UNLEASED_WAIT_S:
-            raise LeaseTimeout(
-                f"no {wanted} within {waited:.0f} s: {outcome.reason}; {outcome.figures()}",
-                hint="end a process named above"
-                + (", or wait longer: set VLLM_HARNESS_LEASE_WAIT_S" if outcome.leased else ""),
-            )
-        if waited - reported >= REPORT_EVERY_S:
-            reported = waited
-            notices.show(f"waiting for {wanted} ({waited:.0f} s): {outcome.reason}")
-        go_on()
-        time.sleep(POLL_S)
+    wait = Claim("wait")
+    try:
+        while isinstance(outcome := _tried(attempt, measure(), wait), Busy):
+            if any(give_back() for give_back in list(_offers)):
+                continue
+            if outcome.endless:
+                raise WaitCannotEnd(
+                    f"a wait for {wanted} would never end: {outcome.reason}; {outcome.figures()}",
+                    hint="end a process named above, or run fewer servers at once",
+                )
+            now = time.monotonic()
+            last_leased = now if outcome.leased else last_leased
+            if now - start >= wait_s or now - last_leased >= UNLEASED_WAIT_S:
+                raise LeaseTimeout(
+                    f"no {wanted} within {now - start:.0f} s: {outcome.reason}; {outcome.figures()}",
+                    hint="end a process named above"
+                    + (", or wait longer: set VLLM_HARNESS_LEASE_WAIT_S" if outcome.leased else ""),
+                )
+            if now - start - reported >= REPORT_EVERY_S:
+                reported = now - start
+                notices.show(f"waiting for {wanted} ({reported:.0f} s): {outcome.reason}")
+            go_on()
+            time.sleep(POLL_S)
+    except BaseException:
+        wait.release()
+        raise
+    return outcome
+
+
+def _tried(attempt: Attempt[M], machine: M, wait: Claim) -> Claim | Busy:
+    """The outcome of an attempt; the wait is noted as long as it lasts, and ends as the claim begins."""
+    with all_claims() as claims:
+        outcome = attempt(machine, claims)
+        claims[:] = [claim for claim in claims if claim.id != wait.id]
+        if isinstance(outcome, Claim):
+            claims.append(outcome)
+        elif not outcome.endless:
+            claims.append(replace(wait, amounts=outcome.wanted))
     return outcome

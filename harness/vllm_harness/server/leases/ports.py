@@ -1,4 +1,4 @@
-"""Ports without collisions: a lease is a locked file, so parallel runs never choose the same port."""
+"""Ports without collisions: a leased port is a claim, so parallel runs never choose the same one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import pwd
 import random
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from filelock import FileLock, Timeout
 
 from vllm_harness.errors import HarnessError
-from vllm_harness.files.paths import state_dir
+from vllm_harness.server.leases.claims import Claim, all_claims
 
 # below Linux's default range of ephemeral ports, so that no outgoing connection takes one by chance
 PORTS = range(21000, 29000)
@@ -28,53 +26,24 @@ class NoFreePort(HarnessError):
     of_machine = True
 
 
-@dataclass
-class PortLease:
-    """A port that no other lease holds until `release`."""
-
-    port: int
-    _lock: FileLock
-
-    def release(self) -> None:
-        """Gives the port back; calling it again does nothing."""
-        self._lock.release()
-
-
-def lease_port(port: int | None = None, *, seed: int | None = None) -> PortLease:
-    """Leases a port, a given one or a free one.
+def lease_port(port: int | None = None, *, seed: int | None = None) -> Claim:
+    """Leases a port, a given one or a free one; no other lease has it until it is released.
 
     Raises:
         NoFreePort: the given port is taken, or none of 200 candidates is free.
     """
-    if port is not None:
-        lease = _try(port)
-        if lease is None:
-            raise NoFreePort(
-                f"port {port} is taken by {describe_holder(port)}",
-                hint="leave the port out, then the harness leases a free port",
-            )
-        return lease
-    for candidate in random.Random(seed).sample(PORTS, CANDIDATES):
-        if lease := _try(candidate):
-            return lease
-    raise NoFreePort(
-        f"none of {CANDIDATES} ports between {PORTS.start} and {PORTS.stop} is free",
-        hint="end processes that listen there",
-    )
-
-
-def _try(port: int) -> PortLease | None:
-    folder = state_dir() / "ports"
-    folder.mkdir(exist_ok=True)
-    lock = FileLock(folder / f"{port}.lock", thread_local=False)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        return None
-    if is_free(port):
-        return PortLease(port, lock)
-    lock.release()
-    return None
+    candidates = random.Random(seed).sample(PORTS, CANDIDATES) if port is None else [port]
+    with all_claims() as claims:
+        leased = {claim.port for claim in claims}
+        for each in candidates:
+            if each not in leased and is_free(each):
+                claims.append(claim := Claim("port", port=each))
+                return claim
+    if port is None:
+        taken = f"none of {CANDIDATES} ports between {PORTS.start} and {PORTS.stop} is free"
+        raise NoFreePort(taken, hint="end processes that listen there")
+    taken = f"port {port} is taken by {describe_holder(port)}"
+    raise NoFreePort(taken, hint="leave the port out, then the harness leases a free port")
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:

@@ -112,7 +112,7 @@ def collected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(create.contents.assets, "fetch", fetch)
 
 
-@pytest.mark.parametrize("spelling", [["bundle"], ["bundle", "create"]])
+@pytest.mark.parametrize("spelling", [["env", "bundle"], ["env", "bundle", "create"]])
 @pytest.mark.usefixtures("collected")
 def test_both_spellings_make_a_bundle(tmp_path: Path, spelling: list[str]) -> None:
     out = tmp_path / "out"

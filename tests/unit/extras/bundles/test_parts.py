@@ -159,7 +159,7 @@ def test_the_installer_goes_on_where_it_was_killed(
     abandoned.mkdir()
     steps: list[str] = []
     monkeypatch.setattr(install, "_environment", lambda *_: steps.append("environment"))
-    monkeypatch.setattr(install, "_run", lambda harness, *command, environ: steps.append(command[0]))
+    monkeypatch.setattr(install, "_run", lambda harness, *command, environ: steps.append(command[1]))
     install._set_up(bundle, folder, [])
     assert steps == ["environment", "bundle"]
     assert [path.name for path in folder.iterdir()] == ["kept"]

@@ -58,7 +58,7 @@ def test_a_damaged_bundle_is_not_used(bundle: Path, cache: Path, created: list[d
 
 
 def test_from_the_command_line(bundle: Path, created: list[dict[str, str]]) -> None:
-    answer = CliRunner().invoke(app, ["bundle", "install", str(bundle)])
+    answer = CliRunner().invoke(app, ["env", "bundle", "install", str(bundle)])
     assert answer.exit_code == 0, answer.output
     assert "release vllm 0.32.0 (cpu, torch 2.13.0+cpu)\n/env/bin/python" in answer.output
 

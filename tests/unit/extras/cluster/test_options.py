@@ -84,10 +84,10 @@ def test_a_run_goes_on_with_other_bundles_where_they_are_named(tmp_path: Path) -
     "command",
     [
         ["regression", "--parsers", "step3"],
-        ["mutants"],
+        ["mutants", "serving"],
         ["run", "--model", "qwen3"],
         ["repro", "--all"],
-        ["bisect", "vllm-46940", "--good", "0.26.0", "--bad", "0.24.0"],
+        ["repro", "bisect", "vllm-46940", "--good", "0.26.0", "--bad", "0.24.0"],
         ["load", "etl-three-turns", "--model", "qwen3"],
     ],
 )

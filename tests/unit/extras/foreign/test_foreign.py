@@ -91,16 +91,16 @@ def test_a_file_of_another_tool_is_read_and_checked(name: str, packed: bool, tmp
     cassette = read(path).cassette
     assert len(cassette.exchanges) == count
     assert cassette.exchanges[-1].response.sse is not None
-    for command in ("validate", "replay"):
-        result = CliRunner().invoke(app, [command, str(path)])
+    for command in (["validate"], ["cassette", "replay"]):
+        result = CliRunner().invoke(app, [*command, str(path)])
         assert result.exit_code == 0, result.output
     broken = text.encode().replace(b"response.completed", b"response.complete")
     bad = STREAM.replace("response.completed", "response.complete").encode()
     if name == "archive.har":
         broken = text.encode().replace(base64.b64encode(STREAM.encode()), base64.b64encode(bad))
     path.write_bytes(gzip.compress(broken) if packed else broken)
-    for command in ("validate", "replay"):
-        result = CliRunner().invoke(app, [command, str(path)])
+    for command in (["validate"], ["cassette", "replay"]):
+        result = CliRunner().invoke(app, [*command, str(path)])
         assert result.exit_code == 1, result.output
         assert f"{path}:" in result.output
 
@@ -137,9 +137,9 @@ def test_turns_are_written_and_read_again(tmp_path: Path) -> None:
         each.request.body for each in cassette.exchanges
     ]
     assert compare(cassette, again) == []
-    result = CliRunner().invoke(app, ["convert", str(path), "-o", str(output), "--form", "turns"])
+    result = CliRunner().invoke(app, ["cassette", "convert", str(path), "-o", str(output), "--form", "turns"])
     assert result.exit_code == 0, result.output
     assert output.read_text() == path.read_text()
     ours = tmp_path / "ours.yaml.gz"
-    assert CliRunner().invoke(app, ["convert", str(path), "-o", str(ours)]).exit_code == 0
+    assert CliRunner().invoke(app, ["cassette", "convert", str(path), "-o", str(ours)]).exit_code == 0
     assert read(ours).cassette.exchanges == again.exchanges

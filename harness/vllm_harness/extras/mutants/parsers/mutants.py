@@ -32,13 +32,13 @@ from vllm_harness.files.line_file import read_lines
 from vllm_harness.files.locking import half_made, locked_for_making
 from vllm_harness.files.paths import cache_dir
 from vllm_harness.files.strict import StrictModel
+from vllm_harness.machine.side_by_side import side_by_side
 from vllm_harness.regression.cases.case import CaseSet
 from vllm_harness.regression.engines.answer import Answer
 from vllm_harness.regression.engines.in_process import WORKERS, lines_of, worker_family
 from vllm_harness.regression.results.cells import Cell
 from vllm_harness.regression.results.compare import PARSERS_ARE_MADE, CaseChange, changes
 from vllm_harness.regression.run import LIMIT_S, VllmUnderTest, cell_of, shares
-from vllm_harness.server.leases.side_by_side import side_by_side
 from vllm_harness.terminal.status import quiet
 
 PACKAGE = "cosmic-ray==8.7.0"

@@ -81,7 +81,7 @@ export function casesOf(run: RunIndex, number: number, outcomes: Outcome[]): Cas
 const BAD: Outcome[] = ["finding", "known"];
 const DID_NOT_RUN: Outcome[] = ["skipped", "cancelled"];
 
-/** What became of a case, as `vllm-harness report compare` says it. */
+/** What became of a case, as `vllm-harness compare` says it. */
 export function changeOf(before: Case | null, now: Case | null): Change {
   if (!before) return "new";
   if (!now) return "gone";

@@ -1,4 +1,4 @@
-"""`vllm-harness diff`: two cassettes, in meaning and in protocol."""
+"""Two cassettes, in meaning and in protocol: a table for each turn that differs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import json
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from vllm_harness.cassettes.checking import about
 from vllm_harness.cassettes.comparing import Difference, compare
@@ -16,15 +13,10 @@ from vllm_harness.cassettes.reading import read
 from vllm_harness.terminal.tables import escaped, plain_console, show_table
 
 
-def diff(
-    left: Annotated[Path, typer.Argument(help="A cassette.")],
-    right: Annotated[Path, typer.Argument(help="Another, of the same conversation.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the differences as JSON.")] = False,
-) -> None:
-    """Compare two cassettes, in meaning and in protocol: a table for each turn that differs.
+def compare_cassettes(left: Path, right: Path, as_json: bool) -> bool:
+    """Prints where two cassettes differ, and says whether they do.
 
-    Ids, times and the like count by their form. The exit code is 1 where
-    something differs.
+    Ids, times and the like count by their form.
     """
     first, second = read(left).cassette, read(right).cassette
     found = compare(first, second)
@@ -35,8 +27,7 @@ def diff(
         console.print(escaped(f"left:  {left}: {about(first.recorded)}"))
         console.print(escaped(f"right: {right}: {about(second.recorded)}"))
         show_differences(found)
-    if found:
-        raise typer.Exit(1)
+    return bool(found)
 
 
 def show_differences(found: list[Difference]) -> None:

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from vllm_harness.errors import HarnessError
-from vllm_harness.server.leases.ending import ended_by, go_on
-from vllm_harness.server.leases.side_by_side import side_by_side
+from vllm_harness.machine.side_by_side import ended_by, go_on, side_by_side
 
 MAIN = threading.main_thread().ident or 0
 

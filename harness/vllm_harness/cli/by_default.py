@@ -1,0 +1,30 @@
+"""Groups of commands one of which needs no name: `report RUN` is `report show RUN`."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+from typer.core import TyperGroup
+
+HELP = "--help"
+
+
+def by_default(name: str) -> type[TyperGroup]:
+    """The class of a group that runs its command of this name where the arguments name none."""
+
+    class ByDefault(TyperGroup):
+        """A group with a default command."""
+
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            """Reads the arguments, with the name of the default command where they name none."""
+            unnamed = args and args[0] not in self.commands and args[0] != HELP
+            return super().parse_args(ctx, [name, *args] if unnamed else args)
+
+        def format_help(self, ctx: Any, formatter: Any) -> None:
+            """Shows the arguments and options of the default command, and all commands below them."""
+            shown, command = copy(self), self.commands[name]
+            shown.params, shown.help, shown.subcommand_metavar = command.params, command.help, ""
+            TyperGroup.format_help(shown, ctx, formatter)
+
+    return ByDefault

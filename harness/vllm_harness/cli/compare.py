@@ -1,0 +1,165 @@
+"""`vllm-harness compare`: two of what was kept, whatever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vllm_harness import extensions
+from vllm_harness.errors import UsageError
+
+
+class CompareFormat(StrEnum):
+    """How a comparison of runs is written."""
+
+    TEXT = "text"
+    HTML = "html"
+    MARKDOWN = "markdown"
+    JSON = "json"
+
+
+class ComparedKind(StrEnum):
+    """What can be compared."""
+
+    CASSETTE = "cassette"
+    REGRESSION = "regression"
+    RUN = "run"
+    RECORDING = "recording"
+
+
+_WORDS = {
+    ComparedKind.CASSETTE: "a cassette",
+    ComparedKind.REGRESSION: "a run of `regression`",
+    ComparedKind.RUN: "a run folder",
+    ComparedKind.RECORDING: "a recording of a gateway",
+}
+_HAVING = {
+    "--format": (ComparedKind.RUN,),
+    "--output": (ComparedKind.RUN,),
+    "--open": (ComparedKind.RUN,),
+    "--json": (ComparedKind.CASSETTE, ComparedKind.RECORDING),
+    "--product": (ComparedKind.RECORDING,),
+}
+"""The kinds that have an option; the others refuse it."""
+
+
+def compare(
+    before: Annotated[
+        str,
+        typer.Argument(
+            metavar="A",
+            help="A cassette, a run of `regression` (NAME or NAME@ENVIRONMENT), a run folder, "
+            "or a recording of `gateway`.",
+        ),
+    ],
+    after: Annotated[str, typer.Argument(metavar="B", help="Another of the same kind.")],
+    kind: Annotated[
+        ComparedKind | None,
+        typer.Option("--as", help="What both are; by default what they are found to be."),
+    ] = None,
+    format: Annotated[
+        CompareFormat | None, typer.Option(help="Run folders: the format; by default text.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Run folders: the file; by default standard output, and for HTML one in the later folder.",
+        ),
+    ] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Run folders: open the page in a browser.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Cassettes and recordings: print JSON.")] = False,
+    product: Annotated[
+        str,
+        typer.Option(
+            help="Recordings: the gateway's name in the registry and its version, such as litellm==1.106.12; "
+            "needed to match known defects."
+        ),
+    ] = "",
+) -> None:
+    """Compare two cassettes, two runs, or two recordings of a gateway.
+
+    Cassettes are compared in meaning and in protocol, turn by turn; runs case
+    by case; recordings of the same requests by the rules for gateways. The
+    exit code is 1 where cassettes differ, a case became worse, or a gateway
+    has an error or a warning; it is 2 where the two are not of one kind.
+    """
+    both = kind or _kind_of(before, after)
+    for option, given in zip(_HAVING, (format, output, open_, as_json, product), strict=True):
+        if given:
+            _check(option, both)
+    if both is ComparedKind.CASSETTE:
+        from vllm_harness.cli.cassette_differences import compare_cassettes
+
+        worse = compare_cassettes(Path(before), Path(after), as_json)
+    elif both is ComparedKind.REGRESSION:
+        from vllm_harness.cli.regression import compare_regressions
+
+        worse = compare_regressions(before, after)
+    elif both is ComparedKind.RUN:
+        from vllm_harness.cli.report import compare_runs
+
+        worse = compare_runs(before, after, format or CompareFormat.TEXT, output, open_)
+    else:
+        compare_recordings = extensions.load(extensions.COMPARE_RECORDINGS, "to compare recordings")
+        worse = compare_recordings(Path(before), Path(after), product, as_json)
+    if worse:
+        raise typer.Exit(1)
+
+
+def _kind_of(before: str, after: str) -> ComparedKind:
+    """The kind that both are."""
+    kinds = {name: list(_kinds(name)) for name in (before, after)}
+    for kind in kinds[before]:
+        if kind in kinds[after]:
+            return kind
+    found = "; ".join(f"{name} is {_in_words(each)}" for name, each in kinds.items())
+    raise UsageError(
+        f"these cannot be compared: {found}",
+        hint="give two cassettes, two runs of `regression` (NAME or NAME@ENVIRONMENT), two run folders, "
+        "or two recordings of `gateway`",
+    )
+
+
+def _kinds(name: str) -> Iterator[ComparedKind]:
+    """What something is; the folder of a run of `regression` is a run folder as well."""
+    from vllm_harness.cassettes.reading import is_cassette
+
+    path = Path(name)
+    if path.is_file():
+        if is_cassette(name):
+            yield ComparedKind.CASSETTE
+        return
+    from vllm_harness.regression.results.cells import RegressionRun
+    from vllm_harness.runs.places import find_run
+
+    if (path / extensions.RECORDING).is_file():
+        yield ComparedKind.RECORDING
+    if RegressionRun.named(name.partition("@")[0]).has_cells():
+        yield ComparedKind.REGRESSION
+    try:
+        find_run(name)
+    except UsageError:
+        return
+    yield ComparedKind.RUN
+
+
+def _in_words(kinds: list[ComparedKind]) -> str:
+    return _WORDS[kinds[0]] if kinds else "none of the things that `compare` knows"
+
+
+def _check(option: str, kind: ComparedKind) -> None:
+    """Raises UsageError where this kind does not have an option."""
+    having = _HAVING[option]
+    if kind in having:
+        return
+    hint = f"leave {option} out"
+    if kind is ComparedKind.REGRESSION and ComparedKind.RUN in having:
+        hint += ", or add `--as run`: the folder of such a run is a run folder as well"
+    words = " and ".join(_WORDS[each] for each in having)
+    raise UsageError(f"{option} is for {words}; these are each {_WORDS[kind]}", hint=hint)

@@ -1,0 +1,197 @@
+"""The first screen, the old names of commands, and what is said where an extra is missing."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from vllm_harness import extensions
+from vllm_harness.cli import commands
+from vllm_harness.cli.arguments import RENAMED, RENAMED_OPTIONS, todays
+from vllm_harness.cli.main import app
+from vllm_harness.files.paths import checkout
+from vllm_harness.terminal.notices import shown_by
+
+ROOT: Any = typer.main.get_command(app)
+
+
+@pytest.fixture
+def notices() -> Iterator[list[str]]:
+    """The notices of a test."""
+    found: list[str] = []
+    with shown_by(found.append):
+        yield found
+
+
+@pytest.fixture
+def _without_extras(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(extensions, "installed", lambda extra: False)
+    commands._command.cache_clear()
+    yield
+    commands._command.cache_clear()
+
+
+def invoke(*arguments: str) -> Result:
+    """What a command line does."""
+    return CliRunner().invoke(app, arguments)
+
+
+def panels() -> dict[str, list[str]]:
+    """The commands that the first screen shows, by panel."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        if not command.hidden:
+            found[command.rich_help_panel].append(name)
+    return dict(found)
+
+
+def test_the_first_screen_has_four_panels_of_the_core_and_one_of_the_extras() -> None:
+    shown = panels()
+    extras = shown.pop(commands.EXTRAS, [])
+    assert list(shown) == list(commands.PANELS)
+    assert len(shown) == 4
+    left_out = set() if checkout() else commands.OF_A_CHECKOUT
+    for panel, names in commands.PANELS.items():
+        assert shown[panel] == [name for name in names if name not in left_out]
+    assert sum(map(len, commands.PANELS.values())) <= 15
+    installed = [
+        name for name, place in extensions.COMMANDS.items() if extensions.installed(place.partition(":")[0])
+    ]
+    assert extras == [name for name in installed if " " not in name and name not in left_out]
+
+
+def test_every_panel_fits_80_columns() -> None:
+    result = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"})
+    lines = result.output.splitlines()
+    assert [line.split(" ", 2)[1:] for line in lines if "╭─" in line and "Options" not in line]
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.usefixtures("_without_extras")
+def test_without_extras_the_first_screen_is_the_core() -> None:
+    assert commands.EXTRAS not in panels()
+    assert "bundle" not in invoke("env", "--help").output
+
+
+@pytest.mark.usefixtures("_without_extras")
+@pytest.mark.parametrize("name", extensions.COMMANDS)
+def test_without_its_extra_a_command_says_what_to_install(name: str) -> None:
+    extra = extensions.COMMANDS[name].partition(":")[0]
+    error = invoke(*name.split(), "--an-option", "x").exception
+    assert isinstance(error, extensions.MissingExtra)
+    assert str(error) == (
+        f"`vllm-harness {name.split()[0] if extra == 'mutants' else name}` needs the extra `{extra}`, "
+        f"which is not installed\n  try: pip install 'vllm-harness[{extra}]'"
+    )
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_an_old_name_is_the_new_command(old: str, notices: list[str]) -> None:
+    now = invoke(*RENAMED[old].split(), "--no-such-option")
+    assert not notices
+    before = invoke(*old.split(), "--no-such-option")
+    assert notices == [
+        f"`vllm-harness {old}` is now `vllm-harness {RENAMED[old]}`; the old name goes with 0.2"
+    ]
+    assert (before.exit_code, before.output) == (now.exit_code, now.output)
+    assert repr(before.exception) == repr(now.exception)
+    if not isinstance(now.exception, extensions.MissingExtra):
+        assert "No such option: --no-such-option" in now.output
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_an_old_name_passes_all_on(old: str, notices: list[str]) -> None:
+    given = ["a", "--model", "b", "--", "--parallel", "-k"]
+    assert todays([*old.split(), *given]) == [*RENAMED[old].split(), *given]
+    assert len(notices) == 1
+
+
+def test_the_notice_is_on_standard_error() -> None:
+    result = invoke("explain", "RS101")
+    assert result.exit_code == 0
+    assert result.stdout == invoke("validate", "explain", "RS101").stdout
+    assert result.stderr.splitlines() == [
+        "`vllm-harness explain` is now `vllm-harness validate explain`; the old name goes with 0.2"
+    ]
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_an_old_name_is_on_no_screen(old: str) -> None:
+    words = old.split()
+    group = ROOT if len(words) == 1 else ROOT.commands[words[0]]
+    assert words[-1] not in getattr(group, "commands", {}) or old in extensions.COMMANDS
+
+
+@pytest.mark.parametrize("name", [name for name in extensions.COMMANDS if name.startswith("mutants ")])
+def test_a_command_of_mutants_is_no_old_name(name: str, notices: list[str]) -> None:
+    assert todays([*name.split(), "x"]) == [*name.split(), "x"]
+    assert todays(["mutants", "--help"]) == ["mutants", "--help"]
+    assert not notices
+    assert todays(["mutants"]) == ["mutants", "serving"]
+
+
+@pytest.mark.parametrize(
+    ("command", "old", "new"),
+    [(command, old, new) for command, options in RENAMED_OPTIONS.items() for old, new in options.items()],
+)
+def test_an_old_option_is_the_new_one(command: str, old: str, new: str, notices: list[str]) -> None:
+    words = command.split()
+    assert todays([*words, old, "1", f"{old}=2", "--", old]) == [*words, new, "1", f"{new}=2", "--", old]
+    assert set(notices) == {f"`{old}` is now `{new}`; the old name goes with 0.2"}
+    assert todays(["run", old, "1"]) == ["run", old, "1"]
+
+
+def test_a_run_of_an_old_name_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: list[str]
+) -> None:
+    monkeypatch.setenv("VLLM_HARNESS_STATE", str(tmp_path))
+    run = tmp_path / "repro" / "mine"
+    run.mkdir(parents=True)
+    kept = ["repro", "run", "no-such-defect", "--parallel", "2", "--run", "mine"]
+    (run / "command.json").write_text(json.dumps(kept))
+    result = invoke("repro", "--resume", "mine")
+    assert "no-such-defect" in str(result.exception)
+    assert notices == ["`--parallel` is now `--jobs`; the old name goes with 0.2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage"),
+    [
+        (("serve", "--lane", "nowhere", "qwen3"), "serve start"),
+        (("serve", "ps", "--x"), "serve ps"),
+        (("validate", "--format", "nowhere", "x.sse"), "validate check"),
+        (("validate", "explain", "--x"), "validate explain"),
+        (("report", "--format", "nowhere", "latest"), "report show"),
+        (("repro", "--x"), "repro run"),
+        (("repro", "bisect", "--x"), "repro bisect"),
+        pytest.param(
+            ("env", "bundle", "out", "--x"), "env bundle create", marks=pytest.mark.extra("bundles")
+        ),
+    ],
+)
+def test_a_group_runs_its_default_command_where_none_is_named(arguments: tuple[str, ...], usage: str) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert f"Usage: root {usage} " in result.output
+
+
+def test_serve_passes_on_what_it_does_not_know() -> None:
+    serve = ROOT.commands["serve"].commands["start"]
+    context = serve.make_context("start", ["qwen3", "--max-model-len", "5", "--lane", "live"])
+    assert context.args == ["--max-model-len", "5"]
+
+
+@pytest.mark.parametrize("group", ["serve", "validate", "report", "repro"])
+def test_the_help_of_a_group_has_the_options_of_its_default_command(group: str) -> None:
+    command = ROOT.commands[group]
+    shown = CliRunner().invoke(app, [group, "--help"], env={"COLUMNS": "200"}).output
+    default = {"serve": "start", "validate": "check", "report": "show", "repro": "run"}[group]
+    options = [name for each in command.commands[default].params for name in each.opts if name[0] == "-"]
+    assert all(name in shown for name in (*options, *command.commands))
