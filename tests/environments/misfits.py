@@ -1,4 +1,4 @@
-"""Prints as JSON what the fork server does not find as it expects it in a vLLM, whose interpreter runs this."""
+"""Prints as JSON what the fork server does not find as expected in the vLLM whose interpreter runs this."""
 
 import ast
 import inspect

@@ -115,7 +115,7 @@ def templates() -> list[TemplateInfo]:
     """The base templates that run now."""
     found = []
     for note in sorted(_folder().glob("*.json")):
-        try:
+        with suppress(OSError, ValueError, KeyError):
             info = json.loads(note.read_text())
             path = Path(info["socket"])
             if _connects(path):
@@ -123,8 +123,6 @@ def templates() -> list[TemplateInfo]:
                 continue
             if psutil.pid_exists(info["pid"]):  # it imports, and will listen
                 continue
-        except (OSError, ValueError, KeyError):
-            pass
         note.unlink(missing_ok=True)
     return found
 

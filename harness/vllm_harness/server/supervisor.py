@@ -273,16 +273,12 @@ def _alive(server: Server) -> bool:
 
 
 def _pids() -> list[int]:
-    return [process.pid for process in _descendants()]
-
-
-def _descendants() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    return [process.pid for process in psutil.Process().children(recursive=True)]
 
 
 def _signal_all(number: signal.Signals) -> list[int]:
     reached = []
-    for process in _descendants():
+    for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
             process.send_signal(number)
             reached.append(process.pid)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 # the variables in which vLLM names the cores of a worker, by OpenMP library, and the pattern of their values
 BINDINGS = {"OMP_PLACES": r"(.+)", "GOMP_CPU_AFFINITY": r"(.+)", "KMP_AFFINITY": r"proclist=\[(.+?)\]"}
@@ -62,7 +62,6 @@ class ForkedServer:
     def __init__(self, _: Any) -> None:
         reader, writer = os.pipe()
         self.returncode: int | None = None
-        self.stdout: IO[bytes] | None = None
         parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:

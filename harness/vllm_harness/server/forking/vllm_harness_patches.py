@@ -122,7 +122,7 @@ def _sleep(_: Any) -> Any:
 
 
 def _wait_for_message(idle_wait: Any) -> Any:
-    """Engine and worker wait as when idle instead; at first not long, since a message may come too early."""
+    """vLLM spins after a message; this waits as when idle, at first not long, for one that came too early."""
 
     def wait(self: Any, timeout_ms: int | None = None) -> None:
         last_read = self.last_read

@@ -58,10 +58,9 @@ def import_all() -> None:
     device = importlib.import_module("vllm.platforms").current_platform.device_type
     for name in (*MODULES.split(), *(f"vllm.v1.{name}" for name in MODULES_OF.get(device, "").split())):
         _import(name)
-    for package in PACKAGES.split():
-        found = _import(package)
-        if found is not None:
-            for module in pkgutil.walk_packages(found.__path__, f"{package}.", onerror=lambda _: None):
+    for name in PACKAGES.split():
+        if package := _import(name):
+            for module in pkgutil.walk_packages(package.__path__, f"{name}.", onerror=lambda _: None):
                 _import(module.name)
     _call(KERNELS)
 

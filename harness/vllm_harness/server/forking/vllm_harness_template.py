@@ -54,12 +54,14 @@ def main() -> None:
     import_all()
     apply_patches()
     os.register_at_fork(after_in_child=bind_openmp)
-    _freeze()
-    while isinstance(become := Template(path, linger_s, starter).serve(), dict):
+    while True:
+        gc.collect()
+        gc.freeze()
+        become = Template(path, linger_s, starter).serve()
+        if not isinstance(become, dict):
+            _leave(become)
         path, starter = become["socket"], os.getppid()
         preload(become)
-        _freeze()
-    _leave(become)
 
 
 def _leave(become: Callable[[], int] | None) -> NoReturn:
@@ -125,10 +127,9 @@ class Template:
 
     def _can_be_found(self) -> bool:
         """Whether its socket is still at its path."""
-        try:
+        with suppress(OSError):
             return os.path.samestat(self._path.lstat(), self._file)
-        except OSError:
-            return False
+        return False
 
     def _handle(self, client: socket.socket) -> Become | None:
         try:
@@ -181,11 +182,6 @@ class Template:
             os.close(descriptor)
         config = supervisor.Config(**request["config"])
         return lambda: supervise(config)
-
-
-def _freeze() -> None:
-    gc.collect()
-    gc.freeze()
 
 
 def _listener(path: Path) -> socket.socket:
