@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, str] = {
     "mutants": "mutants:group.app",
     "mutants parsers": "mutants:parsers_command.mutants",
     "mutants serving": "mutants:command.mutants",
+    "regression parity": "parity:command.parity_",
     "site": "site:command.site",
     "upstream": "upstream:command.app",
     "weights": "weights:command.check_weights",

@@ -48,7 +48,6 @@ CORE: Mapping[str, str | typer.Typer] = {
     "validate check": "validate.validate",
     "validate explain": "validate.explain",
     "regression": "regression.app",
-    "regression parity": "parity.parity_",
     "repro": "repro.app",
     "repro bisect": "bisect.bisect_",
     "defects": "export.app",

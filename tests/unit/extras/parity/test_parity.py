@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.screens import Screen
-from vllm_harness.cli.regression_table import show_parity
 from vllm_harness.defects.entry import Defect
+from vllm_harness.extras.parity.judging import FamilyParity, Parity, parity
+from vllm_harness.extras.parity.table import show_parity
 from vllm_harness.regression.results.cells import CaseResult, Cell
 from vllm_harness.regression.results.explained import parser_defects
-from vllm_harness.regression.results.parity import FamilyParity, Parity, parity
 from vllm_harness.terminal.tables import plain_console
 
 

@@ -1,0 +1,96 @@
+"""The table of a comparison of two front ends, on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from vllm_harness.extras.parity.judging import Compared, DifferenceClass, FamilyParity, Parity, Side, Verdict
+from vllm_harness.regression.results.mismatches import Mismatch
+from vllm_harness.terminal.tables import Cell as Shown
+from vllm_harness.terminal.tables import escaped, on_terminal, one_line, show_table
+
+PARITY_COLUMNS = {
+    "python\nright": (Verdict.PYTHON_RIGHT,),
+    "rust\nright": (Verdict.RUST_RIGHT,),
+    "both\nwrong": (Verdict.WRONG_DIFFERENTLY, Verdict.WRONG_ALIKE),
+    "both right,\nnot the same": (Verdict.OTHER_BLANKS, Verdict.WRITTEN_OTHERWISE),
+}
+"""The columns of a table of families, by heading."""
+
+
+def show_parity(console: Console, found: Parity) -> None:
+    """Prints which of two front ends is right: by family, in all, and class by class with an example."""
+    headings = ("family", "answers", "same and\nright", *PARITY_COLUMNS)
+    show_table(console, headings, [_family_row(each) for each in found.families], headings[1:])
+    for each in found.classes:
+        _show_class(console, each)
+    for reason, families in _by_reason(found.not_served).items():
+        console.print(f"not compared: {', '.join(families)}: {one_line(reason)}")
+    console.print(_parity_in_all(found))
+
+
+def _family_row(family: FamilyParity) -> tuple[Shown, ...]:
+    same = family.answers - sum(family.verdicts.values())
+    counts = [
+        sum(family.verdicts.get(verdict, 0) for verdict in verdicts) for verdicts in PARITY_COLUMNS.values()
+    ]
+    return family.family, str(family.answers), str(same), *(str(count or "-") for count in counts)
+
+
+def _show_class(console: Console, shown: DifferenceClass) -> None:
+    """A class of differences: who is right, what is wrong and why, and the smallest example."""
+    without = f", {shown.unjudged} without a known defect" if shown.unjudged else ""
+    pair = shown.smallest
+    console.print()
+    _show_folded(
+        console, f"{shown.verdict}: {shown.count} answers{without}, of {', '.join(shown.families)}", "bold"
+    )
+    for name, side in _sides(pair):
+        if side.mismatches:
+            _show_folded(console, f"  {name}: {_in_words(side.mismatches)}")
+    if shown.defects:
+        _show_folded(console, f"  known: {', '.join(shown.defects)}")
+    _show_folded(console, f"  such as {pair.family}, {pair.group}, {pair.case}, {pair.delivery}")
+    answers = [f"{name} answers: {side.example}" for name, side in _sides(pair) if side.example]
+    width = console.width - 4 if on_terminal(console) else None
+    for text in (f"the model says: {pair.text}", *answers):
+        console.print(f"    {one_line(escaped(text), width)}", style="dim")
+
+
+def _show_folded(console: Console, line: str, style: str = "dim") -> None:
+    """A line, on a terminal wrapped with a hanging indent."""
+    text = line.lstrip()
+    padded = Padding(Text(escaped(text), style), (0, 0, 0, len(line) - len(text)))
+    if on_terminal(console):
+        console.print(padded, soft_wrap=False)
+    else:
+        console.print(escaped(line), style=style)
+
+
+def _sides(pair: Compared) -> tuple[tuple[str, Side], tuple[str, Side]]:
+    return ("Python", pair.python), ("Rust", pair.rust)
+
+
+def _in_words(mismatches: Iterable[Mismatch]) -> str:
+    return "; ".join(f"{mismatch}, {mismatch.title}" for mismatch in mismatches)
+
+
+def _by_reason(not_served: Mapping[str, str]) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for family, reason in not_served.items():
+        reasons.setdefault(reason, []).append(family)
+    return reasons
+
+
+def _parity_in_all(found: Parity) -> str:
+    counts = [f"{count} {verdict}" for verdict in Verdict if (count := found.count(verdict))]
+    same = found.answers - sum(each.count for each in found.classes)
+    return (
+        f"\n{found.answers} answers of each front end compared, of {len(found.families)} families: "
+        f"{'; '.join([f'{same} same and right', *counts])}. {len(found.classes)} classes of differences; "
+        f"{found.unjudged} answers without a known defect"
+    )
