@@ -22,17 +22,16 @@ from typing import Any
 BINDINGS = {"OMP_PLACES": r"(.+)", "GOMP_CPU_AFFINITY": r"(.+)", "KMP_AFFINITY": r"proclist=\[(.+?)\]"}
 PROXY = "vllm_harness_proxy"
 """In front of a server that takes no middleware; see there."""
-SUPERVISOR = "vllm_harness_supervisor"
 ANSWER_LIMIT_S = 120.0
 
 
 def _load_supervisor() -> Any:
     path = Path(__file__).parents[1] / "supervisor.py"
-    spec = importlib.util.spec_from_file_location(SUPERVISOR, path)
+    spec = importlib.util.spec_from_file_location("vllm_harness_supervisor", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[SUPERVISOR] = module
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -53,11 +52,7 @@ class _IsServer(BaseException):
 
 
 class ForkedServer:
-    """A server forked by its supervisor, with the interface that supervisor.py uses.
-
-    Raises:
-        _IsServer: in the server itself.
-    """
+    """A server forked by its supervisor, with the interface that supervisor.py uses; raises _IsServer in it."""
 
     def __init__(self, _: Any) -> None:
         reader, writer = os.pipe()

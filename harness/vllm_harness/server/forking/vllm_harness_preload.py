@@ -12,7 +12,7 @@ import sys
 import traceback
 from typing import Any
 
-from vllm_harness_patches import found
+from vllm_harness_patches import found, is_for
 
 # with all their submodules, as far as this version of vLLM has them
 PACKAGES = """
@@ -97,7 +97,8 @@ def preload(request: dict[str, Any]) -> None:
 def _call(place: str) -> None:
     """Has vLLM prepare something by its own function; where it has none, servers do that themselves."""
     try:
-        found(place)()
+        if is_for(CALLED[place]):
+            found(place)()
     except (ImportError, AttributeError) as error:
         print(f"not called: {place} ({error})", flush=True)
 
