@@ -10,7 +10,7 @@ import httpx
 import pytest
 from openai import OpenAI
 
-from vllm_harness.endpoint import tls
+from vllm_harness.exchange.endpoint import tls
 from vllm_harness.protocol import ChatAccumulator, MessageAccumulator, ResponseAccumulator, parse_sse
 from vllm_harness.testing.session import Server
 

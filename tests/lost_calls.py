@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from vllm_harness.cassettes.answers import json_events
+from vllm_harness.cassettes.answers import exchange_of
 from vllm_harness.cassettes.replaying import Played
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.protocol.core.events import AnyEvent, as_json
@@ -92,7 +92,7 @@ def _may_lose_calls(server: Server) -> bool:
 
 def _says_nothing(played: Played) -> bool:
     """Whether a stream came, and said nothing."""
-    events = json_events(played.exchange.response) if played.exchange else []
+    events = exchange_of(played.exchange).json_events if played.exchange else []
     return bool(events) and not any(map(_is_informative, events))
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.endpoint import API_PATHS
+from vllm_harness.exchange.endpoint import API_PATHS
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.session import Server, needed_by, the_run
 from vllm_harness.testing.skips import NOT_SERVED, skip

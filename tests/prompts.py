@@ -21,7 +21,7 @@ from tests.behaviours.tools import RESPONSES_TOOL
 from tests.case_files import FOLDER
 from tests.constraints import AS_JSON, PLAIN
 from vllm_harness import known_defect
-from vllm_harness.endpoint import tls
+from vllm_harness.exchange.endpoint import tls
 from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.book import Raw, ScriptBook

@@ -14,7 +14,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 
 from tests.body_and_stream import body_and_stream
 from tests.lost_calls import checks_for
-from vllm_harness.endpoint import tls
+from vllm_harness.exchange.endpoint import tls
 from vllm_harness.testing.fixtures import ScriptWriter
 from vllm_harness.testing.session import Server
 

@@ -87,8 +87,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vllm_harness.configuration.model_entries import ModelEntry, load_models
-    from vllm_harness.endpoint import attach
     from vllm_harness.errors import HarnessError, UsageError
+    from vllm_harness.exchange.endpoint import attach
     from vllm_harness.protocol import (
         Finding,
         KnownDeviation,
@@ -145,7 +145,7 @@ __all__ = [
 
 _MODULES = {
     "configuration.model_entries": ("ModelEntry", "load_models"),
-    "endpoint": ("attach",),
+    "exchange.endpoint": ("attach",),
     "errors": ("HarnessError", "UsageError"),
     "protocol": (
         "Finding",

@@ -18,7 +18,7 @@ from tests.chat_api import COMPARED
 from tests.constraints import AS_JSON, PLAIN
 from tests.messages_api import NO_STOP_SEQUENCE
 from tests.prompts import Prompts, meaning_of
-from vllm_harness.endpoint import tls
+from vllm_harness.exchange.endpoint import tls
 from vllm_harness.protocol import SSEEvent, parse_sse
 from vllm_harness.scripted.book import Raw, Say, ScriptBook
 from vllm_harness.scripted.dialects import render

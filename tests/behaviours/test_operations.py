@@ -27,7 +27,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.behaviours.tools import CHAT_TOOL, RESPONSES_TOOL
 from tests.own_server import OwnServer
 from vllm_harness.defects.registry import known_deviations
-from vllm_harness.endpoint import tls
+from vllm_harness.exchange.answer import answer_of
+from vllm_harness.exchange.endpoint import tls
 from vllm_harness.protocol import (
     ChatAccumulator,
     Finding,
@@ -301,12 +302,12 @@ class StreamCase:
         accumulator = ResponseAccumulator() if self.api == "responses" else ChatAccumulator()
         for event in events:
             accumulator.feed(event)
+        answer = answer_of(self.api, accumulator.body)
         if self.call is None:
-            assert accumulator.text.strip() == self.text
+            assert answer.text.strip() == self.text
             return
-        (call,) = accumulator.tool_calls
-        function = call.get("function", call)
-        assert json.loads(function["arguments"]) == self.call.arguments
+        (call,) = answer.calls
+        assert call.values == self.call.arguments
 
 
 async def events_of(client: AsyncOpenAI, case: StreamCase, model: str) -> list[Any]:

@@ -15,7 +15,7 @@ from openai.types.responses import Response
 
 from tests.behaviours.tools import CALL, RESPONSES_TOOL
 from tests.responses_api import TERMINAL, Responses
-from vllm_harness.endpoint import tls
+from vllm_harness.exchange.endpoint import tls
 from vllm_harness.testing.fixtures import ScriptWriter
 
 pytestmark = [

@@ -9,11 +9,13 @@ import pytest
 
 from tests.lost_calls import lost_calls_of_scenarios_excused
 from vllm_harness.defects.registry import load_defects
+from vllm_harness.exchange.building import Ask
+from vllm_harness.protocol.core.events import Json
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.reading import read_scenario, stories_of_package
 from vllm_harness.scenarios.running import needed_capabilities, run, transports_of
-from vllm_harness.scenarios.transports import responses
+from vllm_harness.scenarios.transports import Transport
 from vllm_harness.testing.scenarios import ScenarioRunner
 from vllm_harness.testing.session import Server
 
@@ -83,9 +85,16 @@ def test_answers_in_the_background_are_those_of_responses(served: Served) -> Non
         assert [turn.state for turn in held[label].turns] == ["passed", "passed"], list(
             held[label].problems()
         )
-        assert all(turn.request["background"] for turn in held[label].turns)
+        assert all(turn.exchange and turn.exchange.request["background"] for turn in held[label].turns)
     reason = "an answer is made in the background over the Responses API only"
     assert {turn.reason for label in ("chat", "chat-stream") for turn in held[label].turns} == {reason}
+
+
+class _Forgetful(Transport):
+    """Leaves out the turns that a turn continues."""
+
+    def request(self, ask: Ask) -> Json:
+        return super().request(replace(ask, line=()))
 
 
 @pytest.mark.vllm_scripted
@@ -93,10 +102,7 @@ def test_answers_in_the_background_are_those_of_responses(served: Served) -> Non
 @pytest.mark.covers("LS-004")
 def test_a_server_that_forgets_is_found(served: Served) -> None:
     """Without the id of the turn before, the prompt lacks what was said, and that is told."""
-    forgetful = replace(
-        responses.WITH_STATE,
-        request=lambda ask: responses.WITH_STATE.request(replace(ask, line=())),
-    )
+    forgetful = _Forgetful("responses", "responses", stored=True)
     story = of(
         {"name": "word", "user": "Remember heliotrope.", "say": "I shall remember it."},
         {"name": "which", "user": "Which word?", "say": "It is heliotrope."},

@@ -17,7 +17,7 @@ import pytest
 from tests.apis import PATHS, Api, Json
 from tests.behaviours.tools import RESPONSES_TOOL
 from tests.tries import asked_until
-from vllm_harness.endpoint import tls
+from vllm_harness.exchange.endpoint import tls
 from vllm_harness.protocol import SSEEvent, parse_sse, timing_facts
 from vllm_harness.protocol.core.timing import TimingFacts, carries_text
 from vllm_harness.scripted.book import ScriptBook

@@ -10,7 +10,7 @@ import pytest
 from openai import OpenAI
 
 from tests.defects.wire import QUIET_S, Wire
-from vllm_harness.endpoint import tls
+from vllm_harness.exchange.endpoint import tls
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.server.remote import RemoteServer

@@ -157,9 +157,9 @@ def held_by_demo(own_server: OwnServer, request: pytest.FixtureRequest) -> HeldB
 def test_code_interpreter_of_the_demo_tool_server(key: str, held_by_demo: HeldByDemo) -> None:
     """In a turn, then with its result; in the background it is asked for, or its stream read again."""
     for held in held_by_demo("code-interpreter", key=key):
-        asked = [turn.request.get("background") for turn in held.turns]
+        asked = [turn.exchange and turn.exchange.request.get("background") for turn in held.turns]
         assert asked == [None, True, True]
-        assert all(turn.reply and turn.reply.streamed == held.transport.streamed for turn in held.turns)
+        assert all(turn.exchange and turn.exchange.streamed == held.transport.streamed for turn in held.turns)
 
 
 @pytest.mark.covers("VM-003")

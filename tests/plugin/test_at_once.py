@@ -9,7 +9,7 @@ import pytest
 
 from tests.plugin.test_rules import results, run
 from vllm_harness.runs.reading import records
-from vllm_harness.runs.records import Exchange, Outcome
+from vllm_harness.runs.records import ExchangeRecord, Outcome
 from vllm_harness.runs.report.run import read_run
 
 
@@ -53,7 +53,7 @@ def _check_run(folder: Path) -> None:
     assert sorted(case.id for case in read.cases if "test_what_is_said" in case.id) == said
     assert [case.outcome for case in read.cases].count(Outcome.PASSED) == 63
     assert len(read.of(Outcome.FINDING)) == 2
-    asked = [each for _, each in records(folder, {"exchange"}) if isinstance(each, Exchange)]
+    asked = [each for _, each in records(folder, {"exchange"}) if isinstance(each, ExchangeRecord)]
     assert sorted(each.case for each in asked) == said
     assert len({each.id for each in asked}) == 60
     assert len(list(folder.glob("records-fork-*.jsonl"))) == 2

@@ -12,7 +12,7 @@ import yaml
 
 from vllm_harness.files.paths import data_path
 from vllm_harness.runs.reading import records
-from vllm_harness.runs.records import Exchange, LogLines, Outcome
+from vllm_harness.runs.records import ExchangeRecord, LogLines, Outcome
 from vllm_harness.runs.report.run import read_run
 
 EXAMPLE = Path(__file__).with_name("example")
@@ -98,7 +98,7 @@ def _check_run(folder: Path) -> None:
     found = next(
         case for case in read.cases if any(each.code == "CP101" and each.counts for each in case.findings)
     )
-    exchanges = [each for _, each in records(folder, {"exchange"}) if isinstance(each, Exchange)]
+    exchanges = [each for _, each in records(folder, {"exchange"}) if isinstance(each, ExchangeRecord)]
     whole, streamed = [each for each in exchanges if each.case == found.id]
     assert streamed.api == whole.api == "responses"
     assert next(each.exchange for each in found.findings if each.code == "CP101") == streamed.id

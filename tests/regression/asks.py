@@ -10,7 +10,7 @@ import httpx
 
 from vllm_harness import ToolCall
 from vllm_harness.defects.registry import known_deviations
-from vllm_harness.endpoint import API_PATHS, tls
+from vllm_harness.exchange.endpoint import API_PATHS, tls
 from vllm_harness.protocol import (
     Exchange,
     Finding,

@@ -15,7 +15,7 @@ from vllm_harness.regression.cases.case import CaseSet
 from vllm_harness.regression.cases.delivery import Api
 from vllm_harness.regression.cases.groups import case_set
 from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.engines.answer import Answer
+from vllm_harness.regression.engines.answer import CaseAnswer
 from vllm_harness.regression.engines.plan import Engine, planned
 from vllm_harness.regression.results.cells import Cell, RegressionRun
 from vllm_harness.regression.results.compare import changes
@@ -97,7 +97,7 @@ def test_a_parser_that_takes_its_time_is_caught_over_http() -> None:
     }
 
 
-def _mismatches(answer: Answer) -> tuple[Mismatch, ...]:
+def _mismatches(answer: CaseAnswer) -> tuple[Mismatch, ...]:
     assert answer.curve is not None, answer.error
     return curve_mismatches(answer.curve)
 

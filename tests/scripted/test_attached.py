@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.blocks import ROOT
 from tests.scripted.gateway import gateway
-from vllm_harness.endpoint import API_PATHS, EndpointError, attach
+from vllm_harness.exchange.endpoint import API_PATHS, EndpointError, attach
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.server.attached import AttachedServer, check_header
 from vllm_harness.testing.session import Server

@@ -12,8 +12,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tests.prompts import Conversation, chat_messages
 from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.endpoint import tls
 from vllm_harness.environments import assets
+from vllm_harness.exchange.endpoint import tls
 from vllm_harness.server.remote import RemoteServer
 
 

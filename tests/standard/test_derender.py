@@ -13,7 +13,7 @@ import pytest
 from tests.apis import Json
 from tests.behaviours.tools import CALL, CHAT_TOOL
 from tests.own_server import OwnServer
-from vllm_harness.endpoint import tls
+from vllm_harness.exchange.endpoint import tls
 from vllm_harness.protocol import ChatAccumulator, SSEEvent, parse_sse
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER

@@ -11,7 +11,7 @@ from tests.apis import PATHS, Api, Json
 from tests.own_server import OwnServer
 from tests.standard.conversation import template_of, token_ids
 from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.endpoint import tls
+from vllm_harness.exchange.endpoint import tls
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.server.remote import RemoteServer

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import httpx
 
-from vllm_harness.endpoint import tls
+from vllm_harness.exchange.endpoint import tls
 from vllm_harness.server.leases.ports import is_free, lease_port
 
 READY_S = 120.0

@@ -10,14 +10,14 @@ import pytest
 from openai.types.chat import ChatCompletionChunk
 
 from tests.lost_calls import check_replay, lost_calls_excused, lost_calls_of_scenarios_excused
-from vllm_harness.cassettes.comparing import Difference
-from vllm_harness.cassettes.format import Chunk, Exchange, Request, Response
+from vllm_harness.cassettes.comparing import TurnDifference
+from vllm_harness.cassettes.format import RecordedChunk, RecordedExchange, RecordedRequest, RecordedResponse
 from vllm_harness.cassettes.replaying import Played
 from vllm_harness.protocol import SSEEvent
 from vllm_harness.testing.defects import DefectShown
 
 LOST = "chat-stream, turn runbook: calls: expected search_runbook, actual no call"
-DIFFERENCE = Difference("runbook", "meaning", "$.calls", "1 call", "nothing")
+DIFFERENCE = TurnDifference("runbook", "meaning", "$.calls", "1 call", "nothing")
 
 
 def server(name: str) -> Any:
@@ -27,9 +27,11 @@ def server(name: str) -> Any:
 def played(turn: str, *deltas: dict[str, Any], finish: str = "stop") -> Played:
     choices = [{"delta": delta, "finish_reason": None} for delta in deltas]
     chunks = [{"choices": [choice]} for choice in [*choices, {"delta": {}, "finish_reason": finish}]]
-    sse = tuple(Chunk(at=0, data=f"data: {json.dumps(chunk)}\n\n") for chunk in chunks)
-    exchange = Exchange(
-        turn=turn, request=Request(path="/v1/chat/completions"), response=Response(status=200, sse=sse)
+    sse = tuple(RecordedChunk(at=0, data=f"data: {json.dumps(chunk)}\n\n") for chunk in chunks)
+    exchange = RecordedExchange(
+        turn=turn,
+        request=RecordedRequest(path="/v1/chat/completions"),
+        response=RecordedResponse(status=200, sse=sse),
     )
     return Played(turn, exchange=exchange, differences=[DIFFERENCE])
 

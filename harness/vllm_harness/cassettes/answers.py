@@ -1,89 +1,51 @@
-"""What a recorded exchange holds: its events, its body, and what its answer means."""
+"""What a recorded exchange holds: the exchange that it was, and what its answer means."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from urllib.parse import urlsplit
+from dataclasses import replace
+from functools import partial
 
-from vllm_harness.cassettes.format import Chunk, Exchange, Response
-from vllm_harness.protocol import Exchange as ProtocolExchange
-from vllm_harness.protocol import SSEEvent, parse_sse
-from vllm_harness.protocol.core.events import Api, Json, as_json
-from vllm_harness.scenarios.judging import added_up
-from vllm_harness.scenarios.transports import TRANSPORTS
-from vllm_harness.scenarios.transports.transport import Answer
+from vllm_harness.cassettes.format import RecordedChunk, RecordedExchange, RecordedResponse
+from vllm_harness.exchange.answer import Answer, answer_to
+from vllm_harness.protocol import Exchange
+from vllm_harness.protocol.conversation.exchange import EVENT_STREAM
 
 ERROR = 400
-_APIS: dict[str, Api] = {"/responses": "responses", "/chat/completions": "chat", "/messages": "messages"}
 
 
-def api_of(exchange: Exchange) -> Api | None:
-    """The API whose answers a request of this path and method gets; None where it is none that is known."""
-    path = urlsplit(exchange.request.path).path.rstrip("/")
-    posted = exchange.request.method == "POST"
-    return next((api for end, api in _APIS.items() if posted and path.endswith(end)), None)
-
-
-def events_of(response: Response) -> list[SSEEvent] | None:
-    """The events of a stream; None where it is none."""
-    if response.sse is None:
-        return None
-    return list(parse_sse(chunk.content for chunk in response.sse))
-
-
-def json_events(response: Response) -> list[Json]:
-    """The events of a stream that are JSON."""
-    return [value for event in events_of(response) or () if (value := as_json(event)) is not None]
-
-
-def body_of(response: Response) -> Json | None:
-    """The JSON object of an answer, or what its stream adds up to; None where it is none."""
+def exchange_of(recorded: RecordedExchange) -> Exchange:
+    """The exchange that was recorded."""
+    request, response = recorded.request, recorded.response
+    sent = request.body if isinstance(request.body, dict) else {}
+    asked = Exchange(sent, method=request.method, path=request.path)
     if response.sse is not None:
-        return added_up(json_events(response))
-    return response.body if isinstance(response.body, dict) else None
-
-
-def answer_of(exchange: Exchange) -> Answer | None:
-    """What an answer means; None where its API is not known."""
-    api, response = api_of(exchange), exchange.response
-    if api is None:
-        return None
-    if response.broken or not 0 < response.status < ERROR:
-        return Answer("failed" if response.broken or not response.status else "refused")
-    body = body_of(response)
-    return Answer("failed") if body is None else TRANSPORTS[api].answer(body)
-
-
-def as_exchange(exchange: Exchange) -> ProtocolExchange:
-    """The exchange as the validator takes it."""
-    request, response = exchange.request, exchange.response
+        chunks = ((chunk.at, chunk.content) for chunk in response.sse)
+        headers = {**response.headers, "content-type": EVENT_STREAM}
+        return asked.answered(response.status, headers, chunks, response.broken)
     body = response.body if isinstance(response.body, dict) else None
-    return ProtocolExchange(
-        request.body if isinstance(request.body, dict) else {},
-        body,
-        events_of(response),
-        method=request.method,
-        path=request.path,
-        status=response.status,
+    return replace(asked, body=body, status=response.status, broken=response.broken)
+
+
+def answer_of(recorded: RecordedExchange) -> Answer | None:
+    """What an answer means; None where its API is not known."""
+    return answer_to(exchange_of(recorded))
+
+
+def response_of(exchange: Exchange) -> RecordedResponse:
+    """The answer of an exchange as it is recorded."""
+    seconds = exchange.chunks[-1].at_s if exchange.chunks else None
+    came = partial(
+        RecordedResponse,
+        status=exchange.status,
+        headers=dict(exchange.headers),
+        seconds=seconds,
+        broken=exchange.broken,
     )
-
-
-def is_stream(content_type: str) -> bool:
-    """Whether an answer of this type is a stream of events."""
-    return content_type.startswith("text/event-stream")
-
-
-def response_of(status: int, headers: dict[str, str], chunks: Sequence[Chunk], broken: str = "") -> Response:
-    """An answer from its bytes."""
-    seconds = chunks[-1].at if chunks else None
-    names = {name.lower(): value for name, value in headers.items()}
-    if is_stream(names.get("content-type", "")):
-        return Response(status=status, headers=headers, seconds=seconds, sse=tuple(chunks), broken=broken)
-    content = b"".join(chunk.content for chunk in chunks)
-    body = json_of(content)
-    text = None if body is not None or not content else text_of(content)
-    return Response(status=status, headers=headers, seconds=seconds, body=body, text=text, broken=broken)
+    if exchange.streamed:
+        return came(sse=tuple(RecordedChunk(at=at, data=text_of(data)) for at, data in exchange.chunks))
+    body = json_of(exchange.content)
+    return came(body=body, text=text_of(exchange.content) if body is None and exchange.content else None)
 
 
 def json_of(content: bytes) -> object:

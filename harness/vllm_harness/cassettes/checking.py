@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from vllm_harness.cassettes.answers import api_of, events_of
-from vllm_harness.cassettes.format import Exchange, Recorded
+from vllm_harness.cassettes.format import Recorded
 from vllm_harness.cassettes.reading import Read
 from vllm_harness.defects.registry import Defects, known_deviations
-from vllm_harness.protocol import Finding, apply_known, compare_stream, validate_conversation
-from vllm_harness.protocol.bodies import placed_as_in_stream
-from vllm_harness.protocol.captures import line_between, validate_exchange
-from vllm_harness.protocol.conversation.compare import matters
+from vllm_harness.protocol import Finding, apply_known, validate_conversation
+from vllm_harness.protocol.captures import every_finding, line_between
 
 
 class Checked(NamedTuple):
@@ -51,20 +48,10 @@ def _of_turns(read: Read) -> Iterator[Checked]:
     for number, exchange in enumerate(read.cassette.exchanges):
         lines = capture.lines[number] if capture.lines else ()
         begin = capture.begins[number] if capture.begins else 1
-        for finding in findings_of(exchange, read, number):
+        for finding in every_finding(capture.exchanges[number]):
             index = finding.event_index
             line = lines[index] if index is not None and index < len(lines) else begin
             yield Checked(exchange.turn, line, finding)
-
-
-def findings_of(exchange: Exchange, read: Read, number: int) -> list[Finding]:
-    """What the rules find in an exchange; a stream is also held against its own terminal event."""
-    recorded = read.capture.exchanges[number]
-    findings = validate_exchange(recorded, api=api_of(exchange))
-    events = events_of(exchange.response)
-    if events is not None:
-        return findings + [each for each in compare_stream(events) if matters(each)]
-    return findings if recorded.body is None else placed_as_in_stream(findings, recorded.body)
 
 
 def _between(read: Read) -> Iterator[Checked]:

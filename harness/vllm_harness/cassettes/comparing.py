@@ -9,12 +9,11 @@ from difflib import SequenceMatcher
 from itertools import groupby
 from typing import Any, Literal
 
-from vllm_harness.cassettes.answers import answer_of, api_of, body_of, json_events
-from vllm_harness.cassettes.format import Cassette, Exchange
+from vllm_harness.cassettes.answers import answer_of, exchange_of
+from vllm_harness.cassettes.format import Cassette, RecordedExchange
 from vllm_harness.protocol.chat.objects import REASONING_KEYS
 from vllm_harness.protocol.conversation.compare import OF_ONE_ANSWER
 from vllm_harness.protocol.core.differences import differences
-from vllm_harness.protocol.core.events import Json
 from vllm_harness.protocol.core.findings import ABSENT, brief
 
 Layer = Literal["turn", "meaning", "protocol", "request"]
@@ -45,12 +44,13 @@ _TOKENS = re.compile(r"tokens?(?:_per_turn)?$")
 _BEFORE_WORDS = ("role", *REASONING_KEYS)
 """What a delta brings before all else, in whatever order its keys are written."""
 _SHOWN = 6
+Pair = tuple[str, RecordedExchange | None, RecordedExchange | None]
 _EVENT = "event "
 _CHUNK = f"{_EVENT}chat.completion.chunk"
 
 
 @dataclass(frozen=True)
-class Difference:
+class TurnDifference:
     """Where two turns differ.
 
     Attributes:
@@ -67,17 +67,17 @@ class Difference:
     right: str
 
 
-def compare(left: Cassette, right: Cassette) -> list[Difference]:
+def compare(left: Cassette, right: Cassette) -> list[TurnDifference]:
     """Where two cassettes differ, in the order of their turns.
 
     Turns are paired by their names; where no name is in both, by their order. Ids, times and what else no two
     answers share count by their form: `call_…`, a number.
     """
-    found: list[Difference] = []
+    found: list[TurnDifference] = []
     for name, one, other in paired(left, right):
         if one is None or other is None:
             found.append(
-                Difference(
+                TurnDifference(
                     name, "turn", "", *(("nothing", "a turn") if one is None else ("a turn", "nothing"))
                 )
             )
@@ -86,19 +86,19 @@ def compare(left: Cassette, right: Cassette) -> list[Difference]:
     return found
 
 
-def without_words(found: Sequence[Difference]) -> list[Difference]:
+def without_words(found: Sequence[TurnDifference]) -> list[TurnDifference]:
     """Without what depends on the words of a model that says what it likes: texts and how long they are."""
     return [each for each in found if not _of_words(each)]
 
 
-def _of_words(difference: Difference) -> bool:
+def _of_words(difference: TurnDifference) -> bool:
     place = difference.place
     if difference.layer == "meaning":
         return not (place == "status" or place.endswith((".name", "]")))
     return difference.layer == "protocol" and _TOKENS.search(place) is not None
 
 
-def paired(left: Cassette, right: Cassette) -> Iterator[tuple[str, Exchange | None, Exchange | None]]:
+def paired(left: Cassette, right: Cassette) -> Iterator[Pair]:
     """The turns of two cassettes, each with its name on the left, else on the right."""
     lefts, rights = left.exchanges, right.exchanges
     if not {each.turn for each in lefts} & {each.turn for each in rights}:
@@ -114,7 +114,7 @@ def paired(left: Cassette, right: Cassette) -> Iterator[tuple[str, Exchange | No
         yield name, None, other
 
 
-def compared(turn: str, left: Exchange, right: Exchange) -> list[Difference]:
+def compared(turn: str, left: RecordedExchange, right: RecordedExchange) -> list[TurnDifference]:
     """Where two exchanges differ in meaning and in protocol."""
     found = [*_meanings(turn, left, right)]
     first, second = facts(left), facts(right)
@@ -122,7 +122,7 @@ def compared(turn: str, left: Exchange, right: Exchange) -> list[Difference]:
     for place in {**first, **second}:
         sides = first.get(place, ()), second.get(place, ())
         if sides[0] != sides[1] and _event_of(place) not in alone:
-            found.append(Difference(turn, "protocol", place, *map(_listed, sides)))
+            found.append(TurnDifference(turn, "protocol", place, *map(_listed, sides)))
     found += _orders(turn, left, right)
     return found
 
@@ -136,16 +136,16 @@ def _events_of(found: Iterable[str]) -> Iterator[str]:
     return filter(None, map(_event_of, found))
 
 
-def _meanings(turn: str, left: Exchange, right: Exchange) -> Iterator[Difference]:
+def _meanings(turn: str, left: RecordedExchange, right: RecordedExchange) -> Iterator[TurnDifference]:
     first, second = answer_of(left), answer_of(right)
     if first is None or second is None:
         return
     for each in differences(first.meaning(), second.meaning()):
         place = each.path.removeprefix("$.")
-        yield Difference(turn, "meaning", place, brief(each.left), brief(each.right))
+        yield TurnDifference(turn, "meaning", place, brief(each.left), brief(each.right))
 
 
-def facts(exchange: Exchange) -> dict[str, tuple[str, ...]]:
+def facts(exchange: RecordedExchange) -> dict[str, tuple[str, ...]]:
     """What an answer is like, apart from its words: what each field of each kind of object holds.
 
     Returns:
@@ -156,13 +156,12 @@ def facts(exchange: Exchange) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {"HTTP status": [str(response.status)]}
     kind = response.headers.get("content-type", "").partition(";")[0]
     found["content-type"] = [kind or "nothing"]
-    body = body_of(response)
-    root = {"responses": "response", "chat": "completion", "messages": "message", None: "body"}[
-        api_of(exchange)
-    ]
+    was = exchange_of(exchange)
+    body = was.whole
+    root = {"responses": "response", "chat": "completion", "messages": "message", None: "body"}[was.api]
     if body is not None:
         _take(body, str(body.get("object") or body.get("type") or root), "", found)
-    for event in json_events(response):
+    for event in was.json_events:
         named = str(event.get("type") or event.get("object") or "event")
         own = {key: value for key, value in event.items() if key not in ("response", "type")}
         _take(own, f"{_EVENT}{named}", ": ", found, within_event=True)
@@ -170,7 +169,7 @@ def facts(exchange: Exchange) -> dict[str, tuple[str, ...]]:
 
 
 def _take(
-    value: Json,
+    value: Mapping[str, Any],
     kind: str,
     mark: str,
     found: dict[str, list[str]],
@@ -225,7 +224,7 @@ def _listed(values: Sequence[str]) -> str:
     return ", ".join(shown) or repr(ABSENT)
 
 
-def _orders(turn: str, left: Exchange, right: Exchange) -> Iterator[Difference]:
+def _orders(turn: str, left: RecordedExchange, right: RecordedExchange) -> Iterator[TurnDifference]:
     """Where the events of two streams come in another order; equal ones in a row count as one."""
     first, second = order_of(left), order_of(right)
     if not first or not second or first == second:
@@ -234,15 +233,15 @@ def _orders(turn: str, left: Exchange, right: Exchange) -> Iterator[Difference]:
     for kind, a, b, c, d in matcher.get_opcodes():
         if kind != "equal":
             before = first[a - 1] if a else "the beginning"
-            yield Difference(
+            yield TurnDifference(
                 turn, "protocol", f"events after {before}", _chain(first[a:b]), _chain(second[c:d])
             )
 
 
-def order_of(exchange: Exchange) -> list[str]:
+def order_of(exchange: RecordedExchange) -> list[str]:
     """The types of a stream's events, equal ones that follow one another once; each choice by itself."""
     lines: dict[int, list[str]] = {}
-    for event in json_events(exchange.response):
+    for event in exchange_of(exchange).json_events:
         kinds = [(0, str(event["type"]))] if event.get("type") else _of_chat(event)
         for choice, kind in kinds:
             lines.setdefault(choice, []).append(f"choice {choice}: {kind}" if choice else kind)

@@ -55,7 +55,7 @@ class Recorded(StrictModel):
     url: str = ""
 
 
-class Request(StrictModel):
+class RecordedRequest(StrictModel):
     """A request.
 
     Attributes:
@@ -73,7 +73,7 @@ class Request(StrictModel):
     text: Data | None = None
 
 
-class Chunk(StrictModel):
+class RecordedChunk(StrictModel):
     """Bytes of a stream, as they came.
 
     Attributes:
@@ -90,7 +90,7 @@ class Chunk(StrictModel):
         return self.data.encode("utf-8", "surrogatepass") if isinstance(self.data, str) else self.data
 
 
-class Response(StrictModel):
+class RecordedResponse(StrictModel):
     """An answer, as one of body, text and sse.
 
     Attributes:
@@ -108,11 +108,11 @@ class Response(StrictModel):
     seconds: float | None = Field(None, ge=0)
     body: Any = None
     text: Data | None = None
-    sse: tuple[Chunk, ...] | None = None
+    sse: tuple[RecordedChunk, ...] | None = None
     broken: str = ""
 
     @model_validator(mode="after")
-    def _is_one_thing(self) -> Response:
+    def _is_one_thing(self) -> RecordedResponse:
         if sum(part is not None for part in (self.body, self.text, self.sse)) > 1:
             raise ValueError("an answer has one of: body, text, sse")
         return self
@@ -132,7 +132,7 @@ class ToolOutput(StrictModel):
     failed: bool = False
 
 
-class Exchange(StrictModel):
+class RecordedExchange(StrictModel):
     """A request and its answer.
 
     Attributes:
@@ -146,8 +146,8 @@ class Exchange(StrictModel):
     turn: str
     after: str | None = None
     outputs: tuple[ToolOutput, ...] = ()
-    request: Request
-    response: Response
+    request: RecordedRequest
+    response: RecordedResponse
     tokens: tuple[tuple[int, ...], ...] = ()
 
 
@@ -165,5 +165,5 @@ class Cassette(StrictModel):
     cassette: Literal[1]
     title: str = ""
     recorded: Recorded = Recorded()
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[RecordedExchange, ...]
     count: int = Field(ge=0)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from vllm_harness.cassettes.answers import answer_of
-from vllm_harness.cassettes.format import Exchange, Request
-from vllm_harness.scenarios.transports.transport import Answer
+from vllm_harness.cassettes.format import RecordedExchange, RecordedRequest
+from vllm_harness.exchange.answer import Answer
 
 _WITHOUT = ("failed", "refused")
 """How an exchange ends that has no answer to go on from."""
@@ -22,7 +22,7 @@ class NewIds:
         self._ids: dict[str, str] = {}
         self._lost: dict[str, str] = {}
 
-    def request(self, recorded: Exchange) -> tuple[Request, str]:
+    def request(self, recorded: RecordedExchange) -> tuple[RecordedRequest, str]:
         """The request with the new ids in its body and its path.
 
         Returns:
@@ -37,7 +37,7 @@ class NewIds:
             self._lose(recorded, reason)
         return request.model_copy(update={"body": body, "path": path}), reason
 
-    def learn(self, recorded: Exchange, new: Exchange) -> None:
+    def learn(self, recorded: RecordedExchange, new: RecordedExchange) -> None:
         """Takes the answer of the new run to a request: its ids stand for the recorded ones from here on."""
         before, after = answer_of(recorded), answer_of(new)
         if before is None:
@@ -63,7 +63,7 @@ class NewIds:
             return {key: self._renamed(each) for key, each in value.items()}
         return value
 
-    def _lose(self, recorded: Exchange, reason: str) -> None:
+    def _lose(self, recorded: RecordedExchange, reason: str) -> None:
         answer = answer_of(recorded)
         if answer is not None:
             for identifier in (answer.id, *(call.id for call in answer.calls)):

@@ -10,8 +10,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from vllm_harness.cassettes.format import Recorded
-from vllm_harness.endpoint import Endpoint
 from vllm_harness.environments.spec import Environment
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.files.paths import CACHE, cache_dir, checkout
 from vllm_harness.machine.gpus import describe_device
 from vllm_harness.server.attached import AttachedServer

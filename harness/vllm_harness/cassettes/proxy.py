@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from vllm_harness.cassettes.answers import answer_of, json_of, response_of, text_of
-from vllm_harness.cassettes.format import Chunk, Exchange, Request
+from vllm_harness.cassettes.format import RecordedExchange, RecordedRequest
 from vllm_harness.cassettes.listening import listen
 from vllm_harness.cassettes.writing import Recording
-from vllm_harness.scenarios.sending import MAX_ANSWER
+from vllm_harness.exchange.pending import PendingExchange
+from vllm_harness.protocol import Exchange
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession, web
@@ -59,7 +59,7 @@ class RecordingProxy:
         try:
             return await self._pass_on(exchange)
         except (asyncio.CancelledError, ConnectionResetError):
-            exchange.broken = "the client left"
+            exchange.came.broken = "the client left"
             raise
         finally:
             self._keep(exchange)
@@ -77,21 +77,20 @@ class RecordingProxy:
             async with self._session.request(
                 request.method, url, data=passing.content or None, headers=headers, allow_redirects=False
             ) as came:
-                passing.status, passing.headers = came.status, dict(came.headers)
+                passing.came.answered(came.status, came.headers)
                 answer = web.StreamResponse(status=came.status, headers=_passed_on(came.headers))
                 await answer.prepare(request)
                 async for data in came.content.iter_any():
-                    passing.take(data)
-                    await answer.write(data)
+                    await answer.write(passing.came.arrived(data))
                 await answer.write_eof()
                 return answer
         except (aiohttp.ClientError, TimeoutError) as error:
             if isinstance(error, ConnectionResetError):
                 raise  # the client's
-            passing.broken = f"{type(error).__name__}: {error}"
+            passing.came.ended(error)
             if answer is not None:
                 raise
-            return _bad_gateway(passing.broken)
+            return _bad_gateway(passing.came.broken)
 
     def _keep(self, passing: _Passing) -> None:
         exchange = passing.exchange(self._turns)
@@ -99,7 +98,7 @@ class RecordingProxy:
         answer = answer_of(exchange)
         if answer is not None and answer.id:
             self._turns[answer.id] = exchange.turn
-        ended = passing.broken or f"HTTP {passing.status}"
+        ended = passing.came.broken or f"HTTP {passing.came.status}"
         self._tell(f"{exchange.turn}: {exchange.request.method} {exchange.request.path}: {ended}")
 
 
@@ -108,33 +107,21 @@ class _Passing:
 
     def __init__(self, turn: str, request: web.Request, content: bytes) -> None:
         self.turn, self.request, self.content = turn, request, content
-        self.begun = time.monotonic()
-        self.status, self.broken = 0, ""
-        self.headers: Mapping[str, str] = {}
-        self._chunks: list[Chunk] = []
-        self._size = 0
+        self.came = PendingExchange(Exchange(method=request.method, path=request.raw_path))
 
-    def take(self, data: bytes) -> None:
-        """Keeps bytes of the answer, up to a limit."""
-        self._size += len(data)
-        if self._size <= MAX_ANSWER:
-            self._chunks.append(Chunk(at=time.monotonic() - self.begun, data=text_of(data)))
-        else:
-            self.broken = f"more than {MAX_ANSWER} bytes, which were passed on, but not recorded"
-
-    def exchange(self, turns: Mapping[str, str]) -> Exchange:
+    def exchange(self, turns: Mapping[str, str]) -> RecordedExchange:
         """What is known of it by now; `turns` are those of earlier answers, by their ids."""
         body = json_of(self.content)
         previous = body.get("previous_response_id") if isinstance(body, dict) else None
-        request = Request(
+        request = RecordedRequest(
             method=self.request.method,
             path=self.request.raw_path,
             headers=dict(self.request.headers),
             body=body,
             text=text_of(self.content) if body is None and self.content else None,
         )
-        response = response_of(self.status, dict(self.headers), self._chunks, self.broken)
-        return Exchange(turn=self.turn, after=turns.get(str(previous)), request=request, response=response)
+        response, after = response_of(self.came.exchange), turns.get(str(previous))
+        return RecordedExchange(turn=self.turn, after=after, request=request, response=response)
 
 
 def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:

@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from vllm_harness.cassettes.answers import as_exchange
-from vllm_harness.cassettes.format import VERSION, Cassette, Exchange
+from vllm_harness.cassettes.answers import exchange_of
+from vllm_harness.cassettes.format import VERSION, Cassette, RecordedExchange
 from vllm_harness.errors import UsageError
 from vllm_harness.extensions import RECORDINGS, load
 from vllm_harness.files.located_yaml import Document, Location, read_text, read_yaml
@@ -135,13 +135,13 @@ def _last_line(document: Document) -> int:
 
 
 def _without_places(cassette: Cassette, path: Path) -> Read:
-    capture = Capture(str(path), [as_exchange(exchange) for exchange in cassette.exchanges])
+    capture = Capture(str(path), [exchange_of(exchange) for exchange in cassette.exchanges])
     return Read(cassette, path, capture)
 
 
 def _placed(cassette: Cassette, document: Document) -> Read:
     lines = [document.line(("exchanges", number)) for number in range(len(cassette.exchanges))]
-    exchanges = [as_exchange(exchange) for exchange in cassette.exchanges]
+    exchanges = [exchange_of(exchange) for exchange in cassette.exchanges]
     events = [
         _event_lines(exchange, came.events, document, number)
         for number, (exchange, came) in enumerate(zip(cassette.exchanges, exchanges, strict=True))
@@ -151,7 +151,7 @@ def _placed(cassette: Cassette, document: Document) -> Read:
 
 
 def _event_lines(
-    exchange: Exchange, events: Sequence[Any] | None, document: Document, number: int
+    exchange: RecordedExchange, events: Sequence[Any] | None, document: Document, number: int
 ) -> list[int]:
     """The line of the file on which each event of a stream begins; the exchange's where that is not known."""
     begins, blocks, at = [1], [0], 1

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vllm_harness.cassettes.answers import response_of, text_of
-from vllm_harness.cassettes.format import Cassette, Chunk, Exchange, Recorded, Request, Response, ToolOutput
+from vllm_harness.cassettes.answers import response_of
+from vllm_harness.cassettes.format import (
+    Cassette,
+    Recorded,
+    RecordedExchange,
+    RecordedRequest,
+    ToolOutput,
+)
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.results import Conversation, TurnResult
-from vllm_harness.scenarios.sending import Reply
 
 JSON_TYPE = {"content-type": "application/json"}
 
@@ -27,7 +32,7 @@ def of_conversation(
         recorded: of the server.
         tokens: what was generated, as token ids, for each turn that was answered; none: not recorded.
     """
-    answered = [turn for turn in conversation.turns if turn.reply is not None]
+    answered = [turn for turn in conversation.turns if turn.exchange is not None]
     names = {turn.turn for turn in answered}
     generated = list(tokens) if len(tokens) == len(answered) else [None] * len(answered)
     exchanges = []
@@ -45,23 +50,18 @@ def of_conversation(
     )
 
 
-def _exchange(turn: TurnResult, after: str | None, path: str, tokens: Sequence[Sequence[int]]) -> Exchange:
-    assert turn.reply is not None
+def _exchange(
+    turn: TurnResult, after: str | None, path: str, tokens: Sequence[Sequence[int]]
+) -> RecordedExchange:
+    assert turn.exchange is not None
     assert turn.sent is not None
-    return Exchange(
+    return RecordedExchange(
         turn=turn.turn,
         after=after,
         outputs=tuple(
             ToolOutput(call=each.call_id, output=each.text, failed=each.failed) for each in turn.sent.results
         ),
-        request=Request(path=path, headers=dict(JSON_TYPE), body=turn.request),
-        response=of_reply(turn.reply),
+        request=RecordedRequest(path=path, headers=dict(JSON_TYPE), body=dict(turn.exchange.request)),
+        response=response_of(turn.exchange),
         tokens=tuple(map(tuple, tokens)),
     )
-
-
-def of_reply(reply: Reply) -> Response:
-    """An answer as it came."""
-    chunks = [Chunk(at=chunk.at_s, data=text_of(chunk.data)) for chunk in reply.chunks]
-    headers = {"content-type": reply.content_type} if reply.content_type else {}
-    return response_of(reply.status, headers, chunks, reply.broken)

@@ -7,24 +7,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2
 
 from vllm_harness.cassettes import comparing
-from vllm_harness.cassettes.answers import ERROR, answer_of, api_of, as_exchange
-from vllm_harness.cassettes.comparing import Difference
-from vllm_harness.cassettes.format import Cassette, Exchange, Recorded
+from vllm_harness.cassettes.answers import ERROR, answer_of, exchange_of, response_of
+from vllm_harness.cassettes.comparing import TurnDifference
+from vllm_harness.cassettes.format import Cassette, Recorded, RecordedExchange
 from vllm_harness.cassettes.new_ids import NewIds
-from vllm_harness.cassettes.recording import of_reply
 from vllm_harness.defects.registry import Defects, known_deviations
-from vllm_harness.endpoint import tls
+from vllm_harness.exchange.answer import Answer
+from vllm_harness.exchange.sending import Outgoing, http_client, send
 from vllm_harness.files.redaction import REDACTED
 from vllm_harness.protocol import Finding, apply_known
-from vllm_harness.protocol.bodies import placed_as_in_stream
-from vllm_harness.protocol.captures import validate_exchange
-from vllm_harness.protocol.core.events import Json
+from vllm_harness.protocol.captures import every_finding
 from vllm_harness.scenarios.conversation import Served
-from vllm_harness.scenarios.sending import send
-from vllm_harness.scenarios.transports.transport import Answer
 from vllm_harness.scripted.book import BookRule, ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.scripted.meaning import Meaning, ToolCall
@@ -44,8 +40,8 @@ class Played:
 
     turn: str
     reason: str = ""
-    exchange: Exchange | None = None
-    differences: list[Difference] = field(default_factory=list)
+    exchange: RecordedExchange | None = None
+    differences: list[TurnDifference] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -72,7 +68,7 @@ def replay(cassette: Cassette, served: Served, defects: Defects | None = None) -
     ids, same_model = NewIds(), cassette.recorded.model == served.entry.name
     known = known_deviations(served.entry.name, served.version, defects)
     played = []
-    with httpx.Client(verify=tls()) as client:
+    with http_client() as client:
         for recorded in cassette.exchanges:
             one = _play(recorded, served, ids, same_model, client)
             one.findings = apply_known(one.findings, known, served.version)
@@ -107,40 +103,34 @@ def objections(cassette: Cassette, served: Served) -> list[str]:
     return found
 
 
-def _play(recorded: Exchange, served: Served, ids: NewIds, same_model: bool, client: httpx.Client) -> Played:
+def _play(
+    recorded: RecordedExchange, served: Served, ids: NewIds, same_model: bool, client: httpx2.Client
+) -> Played:
     request, reason = ids.request(recorded)
     if reason:
         return Played(recorded.turn, reason)
     if isinstance(request.body, dict) and "model" in request.body:
         request = request.model_copy(update={"body": {**request.body, "model": served.model}})
-    url = served.endpoint.url_for(request.path)
     with _scripted(served, recorded, same_model) as headers:
-        sent = {**served.endpoint.headers_for(api_of(recorded)), **headers}
-        limit_s = served.endpoint.request_s
-        reply = send(client, url, request.body, sent, method=request.method, limit_s=limit_s)
-    new = recorded.model_copy(update={"request": request, "response": of_reply(reply), "tokens": ()})
+        outgoing = Outgoing(served.endpoint, request.path, request.body, headers, method=request.method)
+        exchange = send(client, outgoing)
+    new = recorded.model_copy(update={"request": request, "response": response_of(exchange), "tokens": ()})
     differences = comparing.compared(recorded.turn, recorded, new)
     if not served.scripted:
         differences = comparing.without_words(differences)
     ids.learn(recorded, new)
-    return Played(recorded.turn, "", new, differences, _findings(new))
-
-
-def _findings(exchange: Exchange) -> list[Finding]:
-    found = validate_exchange(as_exchange(exchange), api=api_of(exchange))
-    body = exchange.response.body
-    return placed_as_in_stream(found, body) if isinstance(body, dict) else found
+    return Played(recorded.turn, "", new, differences, every_finding(exchange))
 
 
 @contextmanager
-def _scripted(served: Served, recorded: Exchange, same_model: bool) -> Iterator[dict[str, str]]:
+def _scripted(served: Served, recorded: RecordedExchange, same_model: bool) -> Iterator[dict[str, str]]:
     """The header of a book with what was recorded; nothing where the model is not scripted."""
-    takes = _takes(served, recorded, same_model) if served.scripted and api_of(recorded) else []
+    takes = _takes(served, recorded, same_model) if served.scripted and exchange_of(recorded).api else []
     if not takes:
         yield {}
         return
     book = ScriptBook(served.endpoint, served.entry)
-    by_choice = api_of(recorded) != "responses"
+    by_choice = exchange_of(recorded).api != "responses"
     book.add(BookRule(f"turn {recorded.turn}", tuple(takes), by_choice=by_choice, constrained=True))
     try:
         yield {BOOK_HEADER: book.name}
@@ -148,7 +138,7 @@ def _scripted(served: Served, recorded: Exchange, same_model: bool) -> Iterator[
         book.close()
 
 
-def _takes(served: Served, recorded: Exchange, same_model: bool) -> list[Any]:
+def _takes(served: Served, recorded: RecordedExchange, same_model: bool) -> list[Any]:
     if recorded.response.status >= ERROR:
         return ["not to be generated"]
     if recorded.tokens and same_model:
@@ -158,10 +148,6 @@ def _takes(served: Served, recorded: Exchange, same_model: bool) -> list[Any]:
 
 
 def _meaning(answer: Answer, thinks: bool) -> Meaning:
-    calls = tuple(ToolCall(call.name, _arguments(call.values, call.arguments)) for call in answer.calls)
+    calls = tuple(ToolCall(call.name, call.given) for call in answer.calls)
     text = answer.text if answer.text or not calls else None
     return Meaning.of(text, reasoning=answer.reasoning if thinks and answer.reasoning else None, calls=calls)
-
-
-def _arguments(values: Json | None, written: str) -> Json | str:
-    return written if values is None else values

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from vllm_harness.cassettes.answers import is_stream, json_of, text_of
-from vllm_harness.cassettes.format import Cassette, Exchange, Response
+from vllm_harness.cassettes.answers import json_of, text_of
+from vllm_harness.cassettes.format import Cassette, RecordedExchange, RecordedResponse
 from vllm_harness.cassettes.listening import listen
 from vllm_harness.files.redaction import Redactor
+from vllm_harness.protocol.conversation.exchange import EVENT_STREAM
 from vllm_harness.protocol.core.differences import differences
 from vllm_harness.protocol.core.findings import brief
 
@@ -40,7 +41,7 @@ class Player:
         """The turns that were never played."""
         return [exchange.turn for exchange in self._left]
 
-    def take(self, method: str, path: str, content: bytes) -> Exchange | str:
+    def take(self, method: str, path: str, content: bytes) -> RecordedExchange | str:
         """The next exchange whose request is this one; else why there is none, which counts as a miss.
 
         Args:
@@ -60,7 +61,7 @@ class Player:
         return self.misses[-1]
 
 
-def _why_not(asked: str, alike: list[Exchange], body: Any) -> str:
+def _why_not(asked: str, alike: list[RecordedExchange], body: Any) -> str:
     if not alike:
         return f"the cassette has no {asked} that was not played yet"
     found = {each.turn: list(differences(each.request.body, body)) for each in alike}
@@ -96,7 +97,7 @@ async def serve(
     await listen(handle, port, ready)
 
 
-async def _answer(request: web.Request, response: Response, timed: bool) -> web.StreamResponse:
+async def _answer(request: web.Request, response: RecordedResponse, timed: bool) -> web.StreamResponse:
     from aiohttp import web
 
     answer = web.StreamResponse(status=response.status or 502, headers=dict(_headers(response)))
@@ -114,15 +115,15 @@ async def _answer(request: web.Request, response: Response, timed: bool) -> web.
     return answer
 
 
-def _headers(response: Response) -> Iterator[tuple[str, str]]:
+def _headers(response: RecordedResponse) -> Iterator[tuple[str, str]]:
     for name, value in response.headers.items():
         if name.lower() in ("content-type", "retry-after", "x-request-id", "request-id"):
             yield name, value
-    if response.sse is not None and not is_stream(response.headers.get("content-type", "")):
-        yield "content-type", "text/event-stream"
+    if response.sse is not None and not response.headers.get("content-type", "").startswith(EVENT_STREAM):
+        yield "content-type", EVENT_STREAM
 
 
-def _pieces(response: Response) -> Iterator[tuple[float, bytes]]:
+def _pieces(response: RecordedResponse) -> Iterator[tuple[float, bytes]]:
     if response.sse is not None:
         yield from ((chunk.at, chunk.content) for chunk in response.sse)
     elif response.body is not None:

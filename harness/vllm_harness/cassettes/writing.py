@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from vllm_harness.cassettes.answers import text_of
-from vllm_harness.cassettes.format import VERSION, Cassette, Chunk, Data, Exchange, Recorded
+from vllm_harness.cassettes.format import VERSION, Cassette, Data, Recorded, RecordedChunk, RecordedExchange
 from vllm_harness.errors import UsageError
 from vllm_harness.files.redaction import REDACTED, Redactor
 
@@ -99,7 +99,7 @@ class Recording:
         self.count = 0
         path.write_bytes(_packed(_head(title, recorded, redactor), path))
 
-    def add(self, exchange: Exchange) -> None:
+    def add(self, exchange: RecordedExchange) -> None:
         """Writes an exchange."""
         self._append(_item(exchange, self._redactor))
         self.count += 1
@@ -129,7 +129,7 @@ def _end(count: int) -> str:
     return f"count: {count}\n"
 
 
-def _item(exchange: Exchange, redactor: Redactor) -> str:
+def _item(exchange: RecordedExchange, redactor: Redactor) -> str:
     return _yaml([_plain(without_secrets(exchange, redactor))])
 
 
@@ -154,7 +154,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value not in (None, "", (), {}, False)}
 
 
-def without_secrets(exchange: Exchange, redactor: Redactor) -> dict[str, Any]:
+def without_secrets(exchange: RecordedExchange, redactor: Redactor) -> dict[str, Any]:
     """An exchange as plain data, without secrets and without what says nothing."""
     request, response = exchange.request, exchange.response
     sent = {
@@ -215,7 +215,7 @@ def _data(data: Data | None, redactor: Redactor) -> Data | None:
     return text_of(redactor.chunks([content])[0])
 
 
-def _stream(stream: Sequence[Chunk], redactor: Redactor) -> Iterator[dict[str, Any]]:
+def _stream(stream: Sequence[RecordedChunk], redactor: Redactor) -> Iterator[dict[str, Any]]:
     contents = redactor.chunks(_without_secrets_in_pieces([chunk.content for chunk in stream], redactor))
     for chunk, content in zip(stream, contents, strict=True):
         yield {"at": round(chunk.at, 6), "data": text_of(content)}

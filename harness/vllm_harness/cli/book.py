@@ -12,8 +12,8 @@ import typer
 from vllm_harness.cli.options import MODELS_FILE
 from vllm_harness.cli.request_lines import line
 from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.endpoint import Endpoint
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.book_check import CheckedBook, check_book
 from vllm_harness.scripted.book_file import BookFile

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from vllm_harness.cassettes.checking import about
-from vllm_harness.cassettes.comparing import Difference, compare
+from vllm_harness.cassettes.comparing import TurnDifference, compare
 from vllm_harness.cassettes.reading import read
 from vllm_harness.terminal.tables import escaped, plain_console, show_table
 
@@ -30,7 +30,7 @@ def compare_cassettes(left: Path, right: Path, as_json: bool) -> bool:
     return bool(found)
 
 
-def show_differences(found: list[Difference]) -> None:
+def show_differences(found: list[TurnDifference]) -> None:
     """Prints a table for each turn; what every one of several turns has stands in one of its own."""
     console = plain_console()
     turns = list(dict.fromkeys(each.turn for each in found))
@@ -47,5 +47,5 @@ def show_differences(found: list[Difference]) -> None:
         console.print("no difference")
 
 
-def _row(difference: Difference) -> tuple[str, str, str]:
+def _row(difference: TurnDifference) -> tuple[str, str, str]:
     return difference.layer, difference.place, f"{difference.left} | {difference.right}"

@@ -19,14 +19,14 @@ from vllm_harness.cassettes.recording import of_conversation
 from vllm_harness.cassettes.writing import Recording, check_writable, write
 from vllm_harness.cli.options import ServerOptions, with_options
 from vllm_harness.cli.served import Mcp, Server, redactor, served_for
-from vllm_harness.endpoint import attach
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.endpoint import attach
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
 from vllm_harness.scenarios.results import Conversation
 from vllm_harness.scenarios.running import run, transports_of
-from vllm_harness.scenarios.transports.transport import Transport
+from vllm_harness.scenarios.transports import Transport
 from vllm_harness.scripted import recording
 from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import escaped, plain_console
@@ -139,7 +139,7 @@ def _keep(
     generated: Tokens,
     output: Path,
 ) -> None:
-    answered = sum(turn.reply is not None for turn in held.turns)
+    answered = sum(turn.exchange is not None for turn in held.turns)
     about = provenance.of(server).model_copy(update={"scenario": Path(name).stem})
     cassette = of_conversation(scenario, held, about, generated[-answered:] if answered else [])
     write(cassette, output, redactor(server))

@@ -24,7 +24,7 @@ from vllm_harness.scenarios.kept import records_of
 from vllm_harness.scenarios.reading import find_scenario, read_scenario, schema, stories_of_package
 from vllm_harness.scenarios.results import Conversation
 from vllm_harness.scenarios.running import BOTH, run, transports_of
-from vllm_harness.scenarios.transports.transport import Transport
+from vllm_harness.scenarios.transports import Transport
 from vllm_harness.server.records import run_folder
 from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import escaped, plain_console, show_table
@@ -116,7 +116,7 @@ def run_(
         else:
             _show(scenario, conversations)
         plain_console(stderr=True).print(f"run folder: {writer.folder}")
-        nothing_came = not any(turn.reply for each in conversations for turn in each.turns)
+        nothing_came = not any(turn.exchange for each in conversations for turn in each.turns)
         if nothing_came or any(each.wrong for each in conversations):
             raise typer.Exit(1)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from vllm_harness.cli.options import ServerOptions
 from vllm_harness.configuration.model_entries import Lane, ModelEntry
-from vllm_harness.endpoint import attach
+from vllm_harness.exchange.endpoint import attach
 from vllm_harness.files.redaction import SHORTEST, Redactor, secret_values
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.mcp_servers import RunningMcp, launch_flags, mcp_servers

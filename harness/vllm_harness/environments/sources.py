@@ -185,13 +185,14 @@ def hub_file(source: HubSource, path: str, folder: Path) -> Path:
     """A file of a hub repository, brought into `folder`. Raises SourceUnavailableError."""
     if not hub_reachable():
         raise SourceUnavailableError(f"{source}: the model hub cannot be reached")
-    import httpx
+    import httpx2
+    import requests
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
         hf_hub_download(source.repository, path, revision=source.revision, local_dir=folder)
-    except (HfHubHTTPError, LocalEntryNotFoundError, httpx.HTTPError) as error:
+    except (HfHubHTTPError, LocalEntryNotFoundError, httpx2.HTTPError, requests.RequestException) as error:
         reason = str(error).strip().splitlines()[0]
         raise SourceUnavailableError(f"{source}: {path}: {reason}") from None
     return folder / path

@@ -17,7 +17,8 @@ Imports point one way: core <- responses, chat, messages <- conversation <- fron
 from vllm_harness.protocol.bodies import validate_body
 from vllm_harness.protocol.chat.accumulate import ChatAccumulator
 from vllm_harness.protocol.conversation.compare import compare_responses, compare_stream
-from vllm_harness.protocol.conversation.exchanges import Exchange, validate_conversation
+from vllm_harness.protocol.conversation.exchange import Exchange
+from vllm_harness.protocol.conversation.exchanges import validate_conversation
 from vllm_harness.protocol.core.errors import ProtocolInputError
 from vllm_harness.protocol.core.findings import Finding, Severity
 from vllm_harness.protocol.core.sse import SSEEvent, SSEParser, parse_sse, parse_sse_async

@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from vllm_harness.protocol.bodies import has_kind, validate_body
-from vllm_harness.protocol.conversation.exchanges import Exchange, validate_conversation
+from vllm_harness.protocol.bodies import has_kind, placed_as_in_stream, validate_body
+from vllm_harness.protocol.conversation.compare import compare_stream, matters
+from vllm_harness.protocol.conversation.exchange import Exchange
+from vllm_harness.protocol.conversation.exchanges import validate_conversation
 from vllm_harness.protocol.core.errors import ProtocolInputError
 from vllm_harness.protocol.core.events import Api
 from vllm_harness.protocol.core.findings import Finding
-from vllm_harness.protocol.core.sse import SSEEvent, parse_sse
+from vllm_harness.protocol.core.sse import parse_sse
 from vllm_harness.protocol.streams import validate_stream
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
@@ -126,6 +128,14 @@ def validate_exchange(exchange: Exchange, *, api: Api | None = None) -> list[Fin
     return validate_body(exchange.body, api=api, request=request) if exchange.body is not None else []
 
 
+def every_finding(exchange: Exchange) -> list[Finding]:
+    """The same by its API; a stream is also held against its own terminal event, whose paths a body has."""
+    found = validate_exchange(exchange, api=exchange.api)
+    if exchange.events is not None:
+        return found + [each for each in compare_stream(exchange.events) if matters(each)]
+    return found if exchange.body is None else placed_as_in_stream(found, exchange.body)
+
+
 def _read(path: Path | str, source: str) -> bytes:
     try:
         if source == "(stdin)":
@@ -171,11 +181,7 @@ def _stream_of_bytes(data: bytes, source: str) -> Capture:
         raise ProtocolInputError(
             "no server-sent events", source=source, line=1, hint="lines begin with data:"
         )
-    return Capture(source, [_exchange_of_events(events)], [[event.line for event in events]])
-
-
-def _exchange_of_events(events: Sequence[SSEEvent | dict[str, Any]]) -> Exchange:
-    return Exchange(events=events)
+    return Capture(source, [Exchange(events=events)], [[event.line for event in events]])
 
 
 def _lines(text: str, source: str) -> Capture:
@@ -194,7 +200,7 @@ def _lines(text: str, source: str) -> Capture:
         lines.append(number)
     if all(_is_exchange(value) for value in values):
         return Capture(source, [_exchange(value, source) for value in values])
-    return Capture(source, [_exchange_of_events(values)], [lines])
+    return Capture(source, [Exchange(events=values)], [lines])
 
 
 def _exchanges(value: object, source: str) -> list[Exchange]:
@@ -207,7 +213,7 @@ def _exchanges(value: object, source: str) -> list[Exchange]:
         raise ProtocolInputError("neither an object nor a list of objects", source=source, line=1)
     if all(_is_exchange(part) for part in value):
         return [_exchange(part, source) for part in value]
-    return [_exchange_of_events(value)]
+    return [Exchange(events=value)]
 
 
 def _is_exchange(value: Mapping[str, Any]) -> bool:

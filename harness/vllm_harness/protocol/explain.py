@@ -9,7 +9,8 @@ from difflib import SequenceMatcher
 from vllm_harness.extensions import COMPARE_ANSWERS, load
 from vllm_harness.protocol.bodies import validate_body
 from vllm_harness.protocol.conversation.compare import compare_responses
-from vllm_harness.protocol.conversation.exchanges import Exchange, validate_conversation
+from vllm_harness.protocol.conversation.exchange import Exchange
+from vllm_harness.protocol.conversation.exchanges import validate_conversation
 from vllm_harness.protocol.core.differences import common_length
 from vllm_harness.protocol.core.events import Api, Json
 from vllm_harness.protocol.core.examples import Example

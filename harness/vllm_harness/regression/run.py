@@ -21,7 +21,7 @@ from vllm_harness.machine.side_by_side import go_on
 from vllm_harness.machine.this_machine import ThisMachine
 from vllm_harness.regression.cases.case import Case, CaseInput, CaseSet, Topic, short_digest
 from vllm_harness.regression.cases.delivery import Delivery, DeliveryField
-from vllm_harness.regression.engines.answer import Answer, AnswerError, ErrorCode
+from vllm_harness.regression.engines.answer import AnswerError, CaseAnswer, ErrorCode
 from vllm_harness.regression.engines.in_process import parse_all
 from vllm_harness.regression.engines.over_http import (
     ServedAnswers,
@@ -200,7 +200,7 @@ def _inputs(case_sets: Sequence[CaseSet]) -> list[tuple[Family, Sequence[CaseInp
 
 
 def _timed(
-    vllm: VllmUnderTest, case_sets: Sequence[CaseSet], found: Iterable[list[Answer]]
+    vllm: VllmUnderTest, case_sets: Sequence[CaseSet], found: Iterable[list[CaseAnswer]]
 ) -> Iterator[Cell]:
     """A cell of each case set from its answers, as they come, with how long they took."""
     started = time.monotonic()
@@ -220,7 +220,7 @@ def _over_http(batch: Batch, one_of_many: bool) -> Iterator[Cell]:
             if error.of_machine and one_of_many:
                 raise
             failure = AnswerError(code=type(error).__name__, message=error.message)
-            served = ServedAnswers([Answer(family=cases.family.name, error=failure)], ())
+            served = ServedAnswers([CaseAnswer(family=cases.family.name, error=failure)], ())
         yield cell_of(
             batch.vllm,
             cases,
@@ -241,7 +241,7 @@ def _served(batch: Batch, cases: CaseSet) -> ServedAnswers:
         return ServedAnswers(list(measure_cell(batch.run, vllm, cases)), ())
     meanings = {case.name: case.expected.meaning for case in cases.cases}
 
-    def mismatches(answer: Answer) -> bool:
+    def mismatches(answer: CaseAnswer) -> bool:
         meaning = meanings[str(answer.case)]
         return meaning is not None and bool(meaning_mismatches(meaning, answer))
 
@@ -251,7 +251,7 @@ def _served(batch: Batch, cases: CaseSet) -> ServedAnswers:
 def cell_of(
     vllm: VllmUnderTest,
     cases: CaseSet,
-    answers: Sequence[Answer],
+    answers: Sequence[CaseAnswer],
     *,
     engine: Engine = "in-process",
     seconds: float = 0.0,
@@ -278,8 +278,8 @@ def cell_of(
     )
 
 
-def _case_results(cases: CaseSet, answers: Sequence[Answer]) -> Iterator[tuple[str, CaseResult]]:
-    by_case: dict[str | None, list[Answer]] = {}
+def _case_results(cases: CaseSet, answers: Sequence[CaseAnswer]) -> Iterator[tuple[str, CaseResult]]:
+    by_case: dict[str | None, list[CaseAnswer]] = {}
     for answer in answers:
         by_case.setdefault(answer.case, []).append(answer)
     for case in cases.cases:
@@ -288,7 +288,7 @@ def _case_results(cases: CaseSet, answers: Sequence[Answer]) -> Iterator[tuple[s
         yield name, CaseResult(topic=Topic.LEFT_OUT, left_out=reason)
 
 
-def _case_result(case: Case, answers: Sequence[Answer]) -> CaseResult:
+def _case_result(case: Case, answers: Sequence[CaseAnswer]) -> CaseResult:
     found: dict[DeliveryField, dict[Mismatch, None]] = {}
     examples: dict[DeliveryField, str] = {}
     for answer, mismatches in judge(case, answers):
@@ -309,12 +309,12 @@ def _case_result(case: Case, answers: Sequence[Answer]) -> CaseResult:
     )
 
 
-def _delivery(answer: Answer) -> Delivery:
+def _delivery(answer: CaseAnswer) -> Delivery:
     assert answer.delivery is not None
     return answer.delivery
 
 
-def answer_digest(answer: Answer) -> str:
+def answer_digest(answer: CaseAnswer) -> str:
     """Tells answers apart, but for white space around their texts and the message of a refusal."""
     texts = [(answer.reasoning or "").strip(), (answer.content or "").strip()]
     calls = [call.model_dump(include={"name", "arguments"}) for call in answer.calls]
@@ -322,7 +322,7 @@ def answer_digest(answer: Answer) -> str:
     return short_digest([*texts, calls, ErrorCode.GRAMMAR_REFUSED if answer.is_refused else error])
 
 
-def _example(answer: Answer) -> str:
+def _example(answer: CaseAnswer) -> str:
     fields = {
         "reasoning": answer.reasoning,
         "content": answer.content,

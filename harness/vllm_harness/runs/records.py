@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
+from vllm_harness.protocol.core.findings import Finding
+
 FORMAT = 1
 
 
@@ -128,6 +130,12 @@ class RunFinding(Record):
     actual: str = ""
     known: str = ""
 
+    @classmethod
+    def of(cls, finding: Finding, exchange: str = "") -> RunFinding:
+        """A finding of the validator, in an exchange of this id."""
+        kept = {name: getattr(finding, name) for name in cls.model_fields if name != "exchange"}
+        return cls(**{**kept, "severity": str(finding.severity)}, exchange=exchange)
+
     @property
     def counts(self) -> bool:
         """Whether it is an error or a warning that nobody has declared known."""
@@ -216,7 +224,7 @@ class Arrival(Record):
     text: str
 
 
-class Exchange(Record):
+class ExchangeRecord(Record):
     """A request and its answer, secrets redacted.
 
     Attributes:
@@ -305,6 +313,6 @@ class End(Record):
 
 
 AnyRecord = Annotated[
-    Header | Target | Case | Exchange | LogLines | Series | End, Field(discriminator="type")
+    Header | Target | Case | ExchangeRecord | LogLines | Series | End, Field(discriminator="type")
 ]
 RECORD: TypeAdapter[AnyRecord] = TypeAdapter(AnyRecord)

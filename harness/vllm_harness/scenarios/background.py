@@ -3,53 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
-import httpx
+import httpx2
 
+from vllm_harness.exchange.sending import Outgoing, send
+from vllm_harness.protocol import Exchange
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.scenarios.judging import OK, Mismatch
-from vllm_harness.scenarios.sending import Reply, send
 
 UNENDED = ("queued", "in_progress")
 POLL_S = 0.05
 
 
-@dataclass(frozen=True)
-class Stored:
-    """Where stored responses are.
-
-    Attributes:
-        client: that asks for them.
-        url: of all of them.
-        headers: of a request.
-        limit_s: seconds in which an answer must have ended.
-    """
-
-    client: httpx.Client
-    url: str
-    headers: Mapping[str, str]
-    limit_s: float
-
-    def get(self, response: str, query: str = "") -> Reply:
-        """A response as it is now, or its stream."""
-        url = f"{self.url}/{response}{query}"
-        return send(self.client, url, None, self.headers, method="GET", limit_s=self.limit_s)
-
-
-def ended(stored: Stored, created: Reply) -> Reply:
-    """The response that was created in the background, once it has ended; anything else as it is."""
-    ends, reply = time.monotonic() + stored.limit_s, created
-    while reply.status == OK and (body := reply.body) is not None and body.get("status") in UNENDED:
+def ended(client: httpx2.Client, creating: Outgoing, created: Exchange) -> Exchange:
+    """The exchange that created a response in the background, once it has ended; any other as it is."""
+    limit_s, now = creating.seconds, created
+    ends = time.monotonic() + limit_s
+    while now.status == OK and (body := now.body) is not None and body.get("status") in UNENDED:
         if time.monotonic() > ends:
-            return replace(reply, broken=f"it was still {body['status']} after {stored.limit_s:g} s")
+            return replace(now, broken=f"it was still {body['status']} after {limit_s:g} s")
         time.sleep(POLL_S)
-        reply = stored.get(str(body.get("id")))
-    return reply
+        came = _stored(client, creating, str(body.get("id")))
+        now = replace(came, request=created.request, method=created.method, path=created.path)
+    return now
 
 
-def replayed(stored: Stored, events: Sequence[Json]) -> list[Mismatch]:
+def replayed(client: httpx2.Client, creating: Outgoing, events: Sequence[Json]) -> list[Mismatch]:
     """Where the stream of a response, read again after each of its events, is first not the rest of it."""
     response = next((event["response"]["id"] for event in events if "response" in event), None)
     if response is None:
@@ -59,15 +40,20 @@ def replayed(stored: Stored, events: Sequence[Json]) -> list[Mismatch]:
         after = event.get("sequence_number", number)
         reads.append((f"the stream after event {after}", f"&starting_after={after}", events[number + 1 :]))
     for what, query, expected in reads:
-        if found := _compared(what, stored.get(response, f"?stream=true{query}"), expected):
+        if found := _compared(what, _stored(client, creating, f"{response}?stream=true{query}"), expected):
             return [found]  # what follows has the same cause
     return []
 
 
-def _compared(what: str, again: Reply, expected: Sequence[Json]) -> Mismatch | None:
-    if again.status == OK and not again.broken and again.events == list(expected):
+def _stored(client: httpx2.Client, creating: Outgoing, place: str) -> Exchange:
+    """A stored response as it is now, or its stream."""
+    return send(client, replace(creating, path=f"{creating.path}/{place}", method="GET", body=None))
+
+
+def _compared(what: str, again: Exchange, expected: Sequence[Json]) -> Mismatch | None:
+    if again.status == OK and not again.broken and again.json_events == list(expected):
         return None
-    actual = again.broken or _kinds(again.events, again.status)
+    actual = again.broken or _kinds(again.json_events, again.status)
     return Mismatch(what, f"read again: {_kinds(expected)}", actual)
 
 

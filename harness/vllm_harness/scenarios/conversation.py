@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
-import httpx
+import httpx2
 import requests
 
 from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.endpoint import Endpoint, ask, tls
+from vllm_harness.exchange.answer import Answer, answer_to
+from vllm_harness.exchange.building import Ask, Result, Said, Sent
+from vllm_harness.exchange.endpoint import Endpoint, ask
+from vllm_harness.exchange.sending import Outgoing, http_client, send
 from vllm_harness.protocol import validate_conversation
+from vllm_harness.protocol.captures import every_finding
 from vllm_harness.protocol.core.differences import common_length
 from vllm_harness.protocol.core.findings import brief
 from vllm_harness.scenarios import background, judging, prompts
@@ -20,9 +24,8 @@ from vllm_harness.scenarios.course import Course
 from vllm_harness.scenarios.format import Scenario, Turn
 from vllm_harness.scenarios.judging import Mismatch
 from vllm_harness.scenarios.results import Conversation, Prompt, TurnResult
-from vllm_harness.scenarios.sending import send
-from vllm_harness.scenarios.tools import Result, Toolbox, with_tokens
-from vllm_harness.scenarios.transports.transport import Ask, Said, Sent, Transport
+from vllm_harness.scenarios.tools import Toolbox, with_tokens
+from vllm_harness.scenarios.transports import Transport
 from vllm_harness.scripted.book import BookRule, Plain, ScriptBook, ScriptError
 from vllm_harness.scripted.book_file import SaySpec
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
@@ -96,7 +99,7 @@ def converse(
         BookError: the server takes no scripts, or does not answer.
     """
     talk = _Talk(scenario, served, transport, toolbox)
-    with httpx.Client(verify=tls()) as client:
+    with http_client() as client:
         for number, turn in enumerate(scenario.turns, 1):
             tell(f"{transport.label}: turn {number} of {len(scenario.turns)}, {turn.name}")
             talk.course.note(turn, talk.take(turn, client))
@@ -112,7 +115,7 @@ class _Talk:
         self._transport, self._toolbox = transport, toolbox
         self._context = context_of(served.endpoint) if transport.api == "messages" else None
 
-    def take(self, turn: Turn, client: httpx.Client) -> TurnResult:
+    def take(self, turn: Turn, client: httpx2.Client) -> TurnResult:
         """A turn's result."""
         if reason := self.course.why_not(turn):
             return TurnResult(turn.name, reason)
@@ -130,53 +133,45 @@ class _Talk:
         self._exchange(turn, result, line, client)
         return result
 
-    def _exchange(self, turn: Turn, result: TurnResult, line: list[Said], client: httpx.Client) -> None:
-        transport, endpoint = self._transport, self._served.endpoint
+    def _exchange(self, turn: Turn, result: TurnResult, line: list[Said], client: httpx2.Client) -> None:
         assert result.sent is not None
-        streaming = transport.streaming if transport.streamed else {}
-        result.request = {**transport.request(self._ask(turn, line, result.sent)), **streaming}
-        headers = endpoint.headers_for(transport.api)
+        request = self._transport.request(self._ask(turn, line, result.sent))
+        outgoing = Outgoing(self._served.endpoint, self._transport.path, request)
         if not self._served.scripted:
-            self._send(turn, result, client, headers)
+            self._send(turn, result, client, outgoing)
             return
         with _told(turn, self._served) as (book, meaning):
-            self._send(turn, result, client, {**headers, BOOK_HEADER: book.name})
+            self._send(turn, result, client, replace(outgoing, headers={BOOK_HEADER: book.name}))
             self._judge_script(turn, result, book)
             if result.said:
                 self._judge_meaning(turn, result, meaning)
                 self._judge_outputs(turn, result, book)
                 self._judge_prompt(turn, result, line, book)
 
-    def _send(self, turn: Turn, result: TurnResult, client: httpx.Client, headers: Mapping[str, str]) -> None:
-        endpoint = self._served.endpoint
-        url, limit_s = endpoint.url_for(self._transport.path), endpoint.request_s
-        result.reply = send(client, url, result.request, headers, limit_s=limit_s)
-        stored = background.Stored(client, url, headers, limit_s)
+    def _send(self, turn: Turn, result: TurnResult, client: httpx2.Client, outgoing: Outgoing) -> None:
+        exchange = send(client, outgoing)
         if turn.background:
-            result.reply = background.ended(stored, result.reply)
-        self._judge(turn, result)
-        if turn.background and result.reply.streamed:
-            result.mismatches += background.replayed(stored, result.reply.events)
+            exchange = background.ended(client, outgoing, exchange)
+        result.exchange, result.answer = exchange, answer_to(exchange) or Answer("failed")
+        result.mismatches += judging.mismatches(turn.expect, exchange, result.answer)
+        result.findings += every_finding(exchange)
+        if turn.background and exchange.streamed:
+            result.mismatches += background.replayed(client, outgoing, exchange.json_events)
 
     def _ask(self, turn: Turn, line: list[Said], sent: Sent) -> Ask:
+        toolbox = with_tokens(self._toolbox, turn.sends)
         return Ask(
             self._served.model,
+            sent,
+            tuple(line),
             self._scenario.instructions,
-            with_tokens(self._toolbox, turn.sends),
+            toolbox.offered,
+            toolbox.of_server,
             turn.tool_choice,
             turn.max_tokens or self._scenario.max_tokens,
             self._context,
-            tuple(line),
-            sent,
             turn.background,
         )
-
-    def _judge(self, turn: Turn, result: TurnResult) -> None:
-        assert result.reply is not None
-        transport = self._transport
-        result.answer = judging.answer_of(result.reply, transport)
-        result.mismatches += judging.mismatches(turn.expect, result.reply, result.answer, transport)
-        result.findings += judging.protocol_findings(result.reply, transport, result.request)
 
     def _judge_script(self, turn: Turn, result: TurnResult, book: ScriptBook) -> None:
         if result.mismatches:

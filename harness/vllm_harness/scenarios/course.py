@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from vllm_harness.exchange.building import Said
 from vllm_harness.scenarios import judging
 from vllm_harness.scenarios.format import MissingToolCall, Scenario, Turn
 from vllm_harness.scenarios.results import TurnResult
-from vllm_harness.scenarios.transports.transport import Said
 
 
 class Course:

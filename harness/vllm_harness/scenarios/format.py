@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from vllm_harness.exchange.answer import Status
+from vllm_harness.exchange.building import Part
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.protocol.core.events import Api
 from vllm_harness.scenarios.predicates import Predicate
@@ -18,7 +20,6 @@ VERSION = 1
 START = "start"
 """What a turn continues that begins a conversation of its own."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-Status = Literal["completed", "incomplete", "failed", "refused"]
 MissingToolCall = Literal["error_stop", "ignore_stop", "ignore_continue"]
 Over = Literal[
     "responses",
@@ -31,7 +32,6 @@ Over = Literal[
     "messages-stream",
 ]
 """A transport, streamed or not."""
-TOOL_CHOICES = ("auto", "required", "none")
 BuiltIn = Literal["code_interpreter", "web_search"]
 """A tool of the server's own, by the name that its calls have."""
 
@@ -57,28 +57,6 @@ def _fault_of_schema(schema: str) -> str:
     except jsonschema.SchemaError as error:
         return str(error.message)
     return ""
-
-
-class Part(StrictModel):
-    """A part of what the user sends: a text, or an image.
-
-    Attributes:
-        text: a text.
-        image: a URL of http or https, a `data:` URL, or a file's path, relative to the scenario's file.
-        hosted: the harness serves the image on this machine while the scenario runs, and sends its address.
-    """
-
-    text: str | None = None
-    image: str | None = None
-    hosted: bool = False
-
-    @model_validator(mode="after")
-    def _is_one_thing(self) -> Part:
-        if (self.text is None) == (self.image is None):
-            raise ValueError("give exactly one of: text, image")
-        if self.hosted and (self.image is None or self.image.startswith(("http://", "https://"))):
-            raise ValueError("only an image that has no address is hosted")
-        return self
 
 
 class Output(StrictModel):

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from vllm_harness.protocol import Finding, compare_stream, validate_body, validate_stream
-from vllm_harness.protocol.bodies import placed_as_in_stream
-from vllm_harness.protocol.conversation.compare import accumulate, as_finding, matters
+from vllm_harness.exchange.answer import Answer, Call
+from vllm_harness.protocol import Exchange, Finding
+from vllm_harness.protocol.conversation.compare import as_finding
 from vllm_harness.protocol.core.differences import differences
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.protocol.core.findings import brief
-from vllm_harness.protocol.responses.accumulate import ResponseAccumulator
 from vllm_harness.scenarios.format import CallExpectation, Expectation, Scenario, Turn
 from vllm_harness.scenarios.predicates import objections
-from vllm_harness.scenarios.sending import Reply
-from vllm_harness.scenarios.transports.transport import Answer, Call, Transport
 from vllm_harness.scripted.meaning import Meaning, ToolCall
 
 OK = 200
@@ -45,54 +42,34 @@ class Mismatch:
         return f"{self.what}: expected {self.expected}, actual {self.actual}"
 
 
-def answer_of(reply: Reply, transport: Transport) -> Answer:
-    """The meaning of a reply: of its body, or of what its stream adds up to."""
-    if reply.status != OK or reply.broken:
-        return Answer("failed" if reply.status in (0, OK) else "refused")
-    body = added_up(reply.events) if reply.streamed else reply.body
-    return Answer("failed") if body is None else transport.answer(body)
-
-
-def added_up(events: Sequence[Json]) -> Json | None:
-    """What a client makes of a stream: the response of its terminal event, else what it adds up to."""
-    match accumulate(events):
-        case ResponseAccumulator() as response:
-            return response.terminal
-        case accumulated:
-            return getattr(accumulated, "completion", None) or getattr(accumulated, "message", None)
-
-
-def protocol_findings(reply: Reply, transport: Transport, request: Json) -> list[Finding]:
-    """What the rules of the API find; a stream is also held against its own terminal event."""
-    if reply.streamed:
-        events = reply.sse
-        findings = validate_stream(events, api=transport.api, request=request)
-        return findings + [each for each in compare_stream(events) if matters(each)]
-    body = reply.body
-    if body is None:
-        return []
-    return placed_as_in_stream(validate_body(body, api=transport.api, request=request), body)
-
-
-def mismatches(expected: Expectation, reply: Reply, answer: Answer, transport: Transport) -> list[Mismatch]:
+def mismatches(expected: Expectation, exchange: Exchange, answer: Answer) -> list[Mismatch]:
     """Where an answer is not as expected; where its status is not, nothing else is looked at."""
-    if reply.broken:
-        return [Mismatch(ANSWER, "a whole answer", reply.broken)]
+    if exchange.broken:
+        return [Mismatch(ANSWER, "a whole answer", _broken(exchange))]
     if answer.status != expected.status:
-        return [Mismatch(OF_STATUS, expected.status, _status(reply, answer))]
+        return [Mismatch(OF_STATUS, expected.status, _status(exchange, answer))]
     found = []
-    if expected.http not in (None, reply.status):
-        found.append(Mismatch("http", str(expected.http), str(reply.status)))
+    if expected.http not in (None, exchange.status):
+        found.append(Mismatch("http", str(expected.http), str(exchange.status)))
     found += _of_answer(expected, answer)
-    if reply.streamed and (kinds := expected.events.get(transport.api)):
-        found += _of_events(kinds, reply.events)
+    if exchange.streamed and (kinds := _kinds(expected, exchange)):
+        found += _of_events(kinds, exchange.json_events)
     return found
 
 
-def _status(reply: Reply, answer: Answer) -> str:
+def _kinds(expected: Expectation, exchange: Exchange) -> Sequence[str]:
+    return expected.events.get(exchange.api, ()) if exchange.api else ()
+
+
+def _broken(exchange: Exchange) -> str:
+    hint = " (`limits.request_s` of the model entry)" if "Timeout" in exchange.broken else ""
+    return f"{exchange.broken}{hint}"
+
+
+def _status(exchange: Exchange, answer: Answer) -> str:
     if answer.status != "refused":
         return answer.status
-    return f"HTTP {reply.status}: {reply.content[:300].decode('utf-8', 'replace')}"
+    return f"HTTP {exchange.status}: {exchange.content[:300].decode('utf-8', 'replace')}"
 
 
 def _of_answer(expected: Expectation, answer: Answer) -> Iterator[Mismatch]:

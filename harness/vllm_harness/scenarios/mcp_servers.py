@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.exchange.building import DATA_URL
 from vllm_harness.scenarios.format import McpServer, Tool
-from vllm_harness.scenarios.pictures import DATA_URL
 from vllm_harness.scenarios.tools import Outcome, bearer, outcome_of, output_for
 
 if TYPE_CHECKING:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import base64
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from vllm_harness.scenarios.format import Part, Scenario
+from vllm_harness.exchange.building import DATA_URL, Part
+from vllm_harness.scenarios.format import Scenario
 
-DATA_URL = re.compile(r"data:(?P<type>[\w/+.-]+);base64,(?P<data>.*)", re.S)
 HOST = "127.0.0.1"
 
 

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from vllm_harness.exchange.answer import Call
+from vllm_harness.exchange.building import Said, Sent
 from vllm_harness.protocol import Finding
 from vllm_harness.protocol.conversation import rules
 from vllm_harness.protocol.core.differences import common_length
 from vllm_harness.protocol.core.findings import brief
 from vllm_harness.scenarios.results import Prompt
-from vllm_harness.scenarios.transports.transport import Call, Said, Sent
 
 SHOWN = 60
 """Characters of a prompt that are shown before and after a difference."""

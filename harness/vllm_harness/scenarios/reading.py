@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.building import TOOL_CHOICES, Part
 from vllm_harness.files.located_yaml import Document, Location, read_yaml
 from vllm_harness.files.strict import keys_of
 from vllm_harness.scenarios import format as data
@@ -97,7 +98,7 @@ def _with_images(scenario: data.Scenario, document: Document) -> Iterator[data.T
         yield turn.model_copy(update={"user": tuple(parts)})
 
 
-def _with_image(part: data.Part, document: Document, place: Location) -> data.Part:
+def _with_image(part: Part, document: Document, place: Location) -> Part:
     if part.image is None:
         return part
     return part.model_copy(update={"image": _image(part.image, document, (*place, "image"))})
@@ -181,7 +182,7 @@ def _problems(scenario: data.Scenario) -> Iterator[Problem]:
         for label in turn.sends:
             if label not in scenario.mcp or scenario.mcp[label].called_by != "server":
                 yield (*place, "sends", label), f"the server calls no MCP server {label!r}"
-        if turn.tool_choice not in (None, *data.TOOL_CHOICES, *scenario.every_tool):
+        if turn.tool_choice not in (None, *TOOL_CHOICES, *scenario.every_tool):
             yield (*place, "tool_choice"), f"no tool is called {turn.tool_choice!r}"
         for index, call in enumerate(turn.expect.calls or ()):
             at: Location = (*place, "expect", "calls", index)
@@ -219,7 +220,7 @@ def _of_tools(scenario: data.Scenario) -> Iterator[Problem]:
         if place and not tools:
             yield place, "an MCP server has tools: give tools or tools_file"
         for name in tools:
-            if name in data.TOOL_CHOICES:
+            if name in TOOL_CHOICES:
                 yield (*place, "tools", name), "a tool cannot have a name that tool_choice gives a meaning"
             if name in seen or name in scenario.built_in:
                 yield (*place, "tools", name), f"there is a tool {name!r} already"

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from vllm_harness.exchange.answer import Answer
+from vllm_harness.exchange.building import Said, Sent
 from vllm_harness.protocol import Exchange, Finding, Severity
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.scenarios.judging import Mismatch
-from vllm_harness.scenarios.sending import Reply
-from vllm_harness.scenarios.transports.transport import Answer, Said, Sent, Transport
+from vllm_harness.scenarios.transports import Transport
 
 State = Literal["passed", "failed", "known", "no call", "cancelled"]
 
@@ -34,7 +35,7 @@ class TurnResult:
         mismatches: where the answer is not as expected.
         findings: of the API's rules, of its meaning and of its prompt; known ones are marked.
         sent, answer: as meanings.
-        request, reply: as they were; of a response in the background, the reply is that it had ended.
+        exchange: as it was; of a response in the background, its answer is that it had ended.
         tied: defects that the scenario says it shows, and that it shows.
         prompt: where the harness told the model what to say.
     """
@@ -46,8 +47,7 @@ class TurnResult:
     findings: list[Finding] = field(default_factory=list)
     sent: Sent | None = None
     answer: Answer | None = None
-    request: Json = field(default_factory=dict)
-    reply: Reply | None = None
+    exchange: Exchange | None = None
     tied: tuple[str, ...] = ()
     prompt: Prompt | None = None
 
@@ -75,14 +75,6 @@ class TurnResult:
         if self.sent is None or self.answer is None or self.answer.status in ("failed", "refused"):
             return None
         return Said(self.sent, self.answer)
-
-    @property
-    def exchange(self) -> Exchange | None:
-        """The turn as an exchange; None where nothing came."""
-        if self.reply is None:
-            return None
-        events = self.reply.sse if self.reply.streamed else None
-        return Exchange(self.request, self.reply.body, events, status=self.reply.status)
 
     def as_json(self) -> Json:
         """For a report."""

@@ -10,8 +10,8 @@ from functools import partial
 
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.defects.registry import Defects, known_deviations, load_defects
-from vllm_harness.endpoint import API_PATHS
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.endpoint import API_PATHS
 from vllm_harness.protocol import apply_known
 from vllm_harness.scenarios import judging, prompts, tied
 from vllm_harness.scenarios.conversation import Served, converse
@@ -21,8 +21,7 @@ from vllm_harness.scenarios.pictures import with_addresses
 from vllm_harness.scenarios.results import Conversation, TurnResult
 from vllm_harness.scenarios.toolboxes import opened
 from vllm_harness.scenarios.tools import Toolbox
-from vllm_harness.scenarios.transports import TRANSPORTS, find_transport
-from vllm_harness.scenarios.transports.transport import Transport
+from vllm_harness.scenarios.transports import TRANSPORTS, Transport, find_transport
 from vllm_harness.terminal.status import Progress, quiet
 
 BOTH = (False, True)

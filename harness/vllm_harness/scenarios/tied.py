@@ -36,7 +36,7 @@ def mark(scenario: Scenario, served: Served, conversations: Sequence[Conversatio
 
 def mark_turn(turn: Turn, result: TurnResult, label: str, served: Served, defects: Defects) -> None:
     """Does so for a turn over the transport of this label."""
-    if result.reply is not None:
+    if result.exchange is not None:
         for defect in _of(turn, label, served, defects):
             _mark(result, defect, f"{label}, turn {turn.name}", served)
 

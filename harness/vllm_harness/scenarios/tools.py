@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from vllm_harness.exchange.building import given
+from vllm_harness.protocol.core.events import Json
 from vllm_harness.scenarios.format import Output, Tool
 from vllm_harness.scenarios.predicates import objections
 
@@ -27,21 +29,6 @@ class Outcome(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a tool gave for a call.
-
-    Attributes:
-        call_id: of the call.
-        text, failed, images: as of an outcome.
-    """
-
-    call_id: str
-    text: str
-    failed: bool = False
-    images: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Toolbox:
     """The tools of a scenario while it runs.
 
@@ -54,6 +41,19 @@ class Toolbox:
     functions: Mapping[str, Tool]
     of_server: tuple[Mapping[str, Any], ...]
     run: Callable[[str, dict[str, Any]], Outcome | None]
+
+    @property
+    def offered(self) -> list[Json]:
+        """The functions as a request has them."""
+        return [
+            given(
+                name=name,
+                description=tool.description or None,
+                parameters=tool.parameters,
+                strict=tool.strict,
+            )
+            for name, tool in self.functions.items()
+        ]
 
 
 def with_tokens(toolbox: Toolbox, tokens: Mapping[str, str]) -> Toolbox:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 import requests
 
 from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.endpoint import Endpoint, ask
 from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.exchange.endpoint import Endpoint, ask
 from vllm_harness.scripted.dialects import markers, render
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.scripted.meaning import Meaning, Raw, ToolCall

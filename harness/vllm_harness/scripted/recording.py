@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vllm_harness.endpoint import Endpoint, ask
+from vllm_harness.exchange.endpoint import Endpoint, ask
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import requests
 
 from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.endpoint import API_PATHS, Endpoint, EndpointError
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.endpoint import API_PATHS, Endpoint, EndpointError
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 
@@ -29,7 +29,7 @@ class AttachedServer:
     """A server that the harness neither starts nor stops.
 
     Args:
-        endpoint: its address, see `vllm_harness.endpoint.attach`.
+        endpoint: its address, see `vllm_harness.exchange.endpoint.attach`.
         entry: the model entry whose tests are to run against it.
         model: the name it serves; by default the entry's name or hub id, else the only model it lists.
         books: address of the scripted server behind it, which is told what the model answers.

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 import psutil
 import requests
 
-from vllm_harness.endpoint import ask
+from vllm_harness.exchange.endpoint import ask
 from vllm_harness.files.locking import locked
 from vllm_harness.server.fork_server import FORKING, READ_EARLY
 from vllm_harness.server.launch import IN_SERVER, Launch

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry
-from vllm_harness.endpoint import NO_KEY
 from vllm_harness.environments import assets
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.endpoint import NO_KEY
 from vllm_harness.machine.gpus import visible_gpus
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.scripted.standin import SERVER_ENV, build_stand_in, cuda_args, stand_in_args

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Self
 import requests
 
 from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry, load_models
-from vllm_harness.endpoint import Endpoint, ask
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
+from vllm_harness.exchange.endpoint import Endpoint, ask
 from vllm_harness.files.redaction import secret_values
 from vllm_harness.machine import gpus
 from vllm_harness.machine.oom import oom_kills

@@ -43,26 +43,11 @@ def note(item: pytest.Item, findings: Iterable[Finding], answer: str = "") -> No
 
 def facts_of(item: pytest.Item, exchange_of: Callable[[Noted], str]) -> dict[str, Any]:
     """What a test's case has beside its reports, as plain data, for the last of them."""
-    findings = [_finding(each, exchange_of(each)) for each in item.stash.get(NOTED, [])]
+    findings = [RunFinding.of(each.finding, exchange_of(each)) for each in item.stash.get(NOTED, [])]
     return {
         "covers": list(dict.fromkeys(str(id) for mark in item.iter_markers("covers") for id in mark.args)),
         "findings": [each.model_dump(exclude_defaults=True) for each in dict.fromkeys(findings)],
     }
-
-
-def _finding(noted: Noted, exchange: str) -> RunFinding:
-    finding = noted.finding
-    return RunFinding(
-        code=finding.code,
-        severity=str(finding.severity),
-        message=finding.message,
-        exchange=exchange,
-        event_index=finding.event_index,
-        path=finding.path,
-        expected=finding.expected,
-        actual=finding.actual,
-        known=finding.known,
-    )
 
 
 def case_id(nodeid: str, target: str) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import pytest
 
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import Defects, DefectsError, find
 from vllm_harness.errors import UsageError
+from vllm_harness.testing.wire import LIBRARIES
 
 MARK = "vllm_known_defect"
 DEFECT_OF = "vllm_harness_defect"  # of a report: id of the defect, and how the test failed
@@ -97,7 +97,8 @@ def _shown_by() -> tuple[type[BaseException], ...]:
     from openai import OpenAIError
 
     timed_out = pytest.fail.Exception  # by a test's own limit
-    return AssertionError, OSError, httpx.HTTPError, httpx.StreamError, OpenAIError, timed_out
+    of_httpx = (each for library in LIBRARIES for each in (library.HTTPError, library.StreamError))
+    return AssertionError, OSError, *of_httpx, OpenAIError, timed_out
 
 
 def _wanted(defect: Defect) -> str:

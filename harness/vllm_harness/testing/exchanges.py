@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,11 +14,11 @@ from typing import Any
 
 import pytest
 import requests
-from pydantic import JsonValue
 
-from vllm_harness.endpoint import API_PATHS, Endpoint, ask
+from vllm_harness.exchange.endpoint import Endpoint, ask
+from vllm_harness.runs.exchanges import json_value, record_of
 from vllm_harness.runs.folder import REDACTED, RunWriter
-from vllm_harness.runs.records import Arrival, Exchange, Generation, LogLines
+from vllm_harness.runs.records import ExchangeRecord, Generation, LogLines
 from vllm_harness.scripted.in_server import vllm_harness_names as names
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.cases import NOTED, Noted, case_id, facts_of
@@ -28,12 +27,10 @@ from vllm_harness.testing.watch import SeenExchange, Watch
 
 SHOWN_TWICE = 2
 """Tests that passed are kept for a known deviation that so many others have not shown before."""
-LONGEST_BODY = 8 * 2**20
 MOST_LINES, MOST_LOG = 400, 256 * 1024
 ASKED_S = 30.0
 _SECRET_HEADERS = {"authorization", "x-api-key", "cookie", "set-cookie", "proxy-authorization"}
 _NOT_SHOWN = {names.EXCHANGE_HEADER, names.OWN_HEADER}
-_APIS = {path: name for name, path in API_PATHS.items()}
 
 FAILED = pytest.StashKey[bool]()
 KEEPER = pytest.StashKey["ExchangeKeeper"]()
@@ -91,7 +88,7 @@ class ExchangeKeeper:
         served = item.stash.get(SERVED, Served())
         scripted = item.stash[TARGET].lane == "scripted"
         generations = _generations(seen, served.books) if scripted or served.books else {}
-        exchanges = [record_of(each, target, case, generations.get(each.id, [])) for each in seen]
+        exchanges = [record_of_seen(each, target, case, generations.get(each.id, [])) for each in seen]
         writer = self._own_writer()
         for exchange in with_twins(exchanges):
             writer.write(exchange)
@@ -120,35 +117,27 @@ class ExchangeKeeper:
         return self.writer
 
 
-def record_of(seen: SeenExchange, target: str, case: str, generations: Sequence[Generation] = ()) -> Exchange:
+def record_of_seen(
+    seen: SeenExchange, target: str, case: str, generations: Sequence[Generation] = ()
+) -> ExchangeRecord:
     """The record of an exchange."""
     first = generations[0] if generations else Generation()
-    streamed = "text/event-stream" in seen.answer_headers.get("content-type", "")
-    body = b"".join(chunk for _, chunk in seen.chunks)
-    query = f"?{seen.url.query}" if seen.url.query else ""
-    return Exchange(
+    return record_of(
+        seen.exchange,
         id=seen.id,
         target=target,
         case=case,
-        api=_APIS.get(seen.url.path, ""),
-        method=seen.method,
-        path=f"{seen.url.path}{query}",
         at=seen.at,
-        headers=_shown_headers(seen.headers),
-        request=_value(seen.content),
-        status=seen.status,
-        answer_headers=_shown_headers(seen.answer_headers),
-        answer=None if streamed else _value(body),
-        stream=tuple(_arrivals(seen.chunks)) if streamed else (),
-        seconds=None if seen.seconds is None else round(seen.seconds, 6),
+        headers=_shown_headers(seen.sent_headers),
+        request=json_value(seen.content),
+        answer_headers=_shown_headers(seen.headers),
         prompt=first.prompt,
         output=first.output,
         further=tuple(generations[1:]),
-        error=seen.error,
     )
 
 
-def with_twins(exchanges: Sequence[Exchange]) -> Iterator[Exchange]:
+def with_twins(exchanges: Sequence[ExchangeRecord]) -> Iterator[ExchangeRecord]:
     """The exchanges; where two ask the same, streamed and not, each names the other."""
     open_: dict[tuple[str, bool], list[str]] = {}
     twins: dict[str, str] = {}
@@ -185,40 +174,11 @@ def _shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _value(content: bytes) -> JsonValue:
-    """A body as JSON where it is JSON, else as text; nothing where it is empty."""
-    if not content:
-        return None
-    text = content[:LONGEST_BODY].decode(errors="replace")
-    if len(content) > LONGEST_BODY:
-        return f"{text}... {len(content) - LONGEST_BODY} bytes more"
-    try:
-        value: JsonValue = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return value
-
-
-def _arrivals(chunks: Iterable[tuple[float, bytes]]) -> Iterator[Arrival]:
-    """The pieces of a stream as text; a character that a piece cuts belongs to the next one."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    left = LONGEST_BODY
-    after = 0.0
-    for after, chunk in chunks:
-        if len(chunk) > left:
-            yield Arrival(after=round(after, 6), text=f"... more than {LONGEST_BODY} bytes")
-            return
-        left -= len(chunk)
-        yield Arrival(after=round(after, 6), text=decoder.decode(chunk))
-    if cut := decoder.decode(b"", final=True):
-        yield Arrival(after=round(after, 6), text=cut)
-
-
 def _generations(seen: Sequence[SeenExchange], books: Endpoint | None) -> dict[str, list[Generation]]:
     """The tokens of the exchanges that scripted servers answered."""
     wanted: dict[str, list[str]] = {}
     for each in seen:
-        if each.method == "POST" and each.status is not None:
+        if each.asked.method == "POST" and each.status:
             asked = books.base_url if books else f"{each.url.scheme}://{each.url.netloc}"
             wanted.setdefault(asked, []).append(each.id)
     return dict(chain.from_iterable(_told(url, ids).items() for url, ids in wanted.items()))

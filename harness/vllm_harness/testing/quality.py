@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from vllm_harness.errors import UsageError
-from vllm_harness.protocol import ChatAccumulator, ResponseAccumulator, parse_sse
+from vllm_harness.exchange.answer import answers_of
+from vllm_harness.protocol import parse_sse
+from vllm_harness.protocol.conversation.exchange import accumulate, json_object
+from vllm_harness.protocol.core.events import as_json
 from vllm_harness.testing.repeats import wilson
 
 Json = dict[str, Any]
@@ -170,25 +173,11 @@ def _offered(request: Mapping[str, Any]) -> dict[str, Any]:
     return {each["name"]: each.get("parameters") for each in functions if "name" in each}
 
 
-def _calls(answer: bytes) -> list[tuple[object, object]]:
-    body = _body(answer)
-    items = [item for item in body.get("output") or () if item.get("type") == "function_call"]
-    messages = [choice.get("message") or {} for choice in body.get("choices") or ()]
-    functions = [
-        call.get("function") or {} for message in messages for call in message.get("tool_calls") or ()
-    ]
-    return [(each.get("name"), each.get("arguments")) for each in (*items, *functions)]
-
-
-def _body(answer: bytes) -> Json:
-    """The body, or what a stream adds up to; empty where it is neither."""
-    try:
-        value = json.loads(answer)
-        return value if isinstance(value, dict) else {}
-    except ValueError:
-        pass
-    responses, chat = ResponseAccumulator(), ChatAccumulator()
-    for event in parse_sse([answer]):
-        responses.feed(event)
-        chat.feed(event)
-    return {"output": responses.output, "choices": chat.completion["choices"]}
+def _calls(answer: bytes) -> list[tuple[str, str]]:
+    """The name and the arguments of each call, of a body or of what a stream adds up to."""
+    body = json_object(answer)
+    if body is None:
+        events = (value for event in parse_sse([answer]) if (value := as_json(event)) is not None)
+        body = accumulate(events).body
+    found = answers_of("chat" if "choices" in body else "responses", body)
+    return [(call.name, call.arguments) for each in found for call in each.open_calls]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from vllm_harness.configuration.targets import Target
-from vllm_harness.endpoint import Endpoint, tls
+from vllm_harness.exchange.endpoint import Endpoint, tls
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.recording import TokenRecord, begin, taken
 from vllm_harness.server.remote import RemoteServer

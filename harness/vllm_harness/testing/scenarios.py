@@ -61,7 +61,7 @@ class ScenarioRunner:
         conversations = run(read, served, over, defects=defects, mcp=mcp)
         for conversation in conversations:
             self._note(conversation)
-        if not any(turn.reply for each in conversations for turn in each.turns):
+        if not any(turn.exchange for each in conversations for turn in each.turns):
             skip(NOT_SERVED, "this server serves none of the scenario's transports")
         self._raise(read, conversations)
         return conversations
@@ -96,8 +96,8 @@ class ScenarioRunner:
 
 def answer_of(turn: TurnResult) -> str:
     """By what the exchange of a turn is found: the id of its answer, or what the server refused it with."""
-    if turn.answer is None or turn.reply is None:
+    if turn.answer is None or turn.exchange is None:
         return ""
     if turn.answer.status == "refused":
-        return turn.reply.content.decode("utf-8", "replace")
+        return turn.exchange.content.decode("utf-8", "replace")
     return turn.answer.id

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from vllm_harness.configuration.targets import Target
-from vllm_harness.endpoint import API_PATHS, attach
 from vllm_harness.errors import HarnessError
+from vllm_harness.exchange.endpoint import API_PATHS, attach
 from vllm_harness.files.redaction import secret_values
 from vllm_harness.machine.gpus import describe_device
 from vllm_harness.scripted.recording import RECORD_ARGS

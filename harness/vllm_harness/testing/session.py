@@ -11,11 +11,11 @@ from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.configuration.targets import Choice, Machine, RunLane, Target, choose
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import Defects, gateway_deviations, known_deviations, load_defects
-from vllm_harness.endpoint import API_PATHS
 from vllm_harness.environments.planned import PlannedEnvironment, plan
 from vllm_harness.environments.resolve import resolve, spec_of
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError, UsageError
+from vllm_harness.exchange.endpoint import API_PATHS
 from vllm_harness.machine.gpus import visible_gpus
 from vllm_harness.protocol import KnownDeviation
 from vllm_harness.server.attached import AttachedServer

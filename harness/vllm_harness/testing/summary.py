@@ -12,7 +12,7 @@ from rich.text import Text
 
 from vllm_harness.configuration.targets import Target
 from vllm_harness.defects.registry import Defects
-from vllm_harness.endpoint import API_PATHS
+from vllm_harness.exchange.endpoint import API_PATHS
 from vllm_harness.terminal.tables import Cell, on_terminal, one_line, show_table
 from vllm_harness.testing import quality, repeats
 from vllm_harness.testing.results import TargetResult

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from vllm_harness.errors import UsageError
 from vllm_harness.protocol import ChatAccumulator, ResponseAccumulator
+from vllm_harness.protocol.conversation.exchange import accumulate
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.recording import TokenRecord
 
@@ -86,20 +87,11 @@ def meaning(record: TokenRecord) -> dict[str, Any]:
 
 
 def _folded(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    if any("choices" in event for event in events):
-        chat = ChatAccumulator()
-        for event in events:
-            chat.feed(event)
-        return chat.completion
-    stream = ResponseAccumulator()
-    for event in events:
-        stream.feed(event)
-    return {
-        "object": "response",
-        "status": "broken off",
-        "output": [],
-        **(stream.terminal or stream.response),
-    }
+    whole = accumulate(events)
+    if isinstance(whole, ChatAccumulator):
+        return whole.completion
+    ended = whole.terminal if isinstance(whole, ResponseAccumulator) else None
+    return {"object": "response", "status": "broken off", "output": [], **(ended or whole.body)}
 
 
 def _item(item: dict[str, Any]) -> tuple[Any, ...]:

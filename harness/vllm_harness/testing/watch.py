@@ -9,61 +9,40 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-import httpx
-import httpx2
 import requests
 
-from vllm_harness.endpoint import LOCAL_HOSTS
+from vllm_harness.exchange.endpoint import LOCAL_HOSTS
+from vllm_harness.exchange.pending import PendingExchange
+from vllm_harness.protocol import Exchange
 from vllm_harness.scripted.in_server import vllm_harness_names as names
+from vllm_harness.testing.wire import LIBRARIES, tapped
 
 _UNSEEN = (names.CONTROL_PATH, "/health")
 
 
 @dataclass
-class SeenExchange:
-    """A request, and what has come of it so far.
+class SeenExchange(PendingExchange):
+    """A request that a test sent, and what has come of it so far.
 
     Attributes:
-        id: unique in the run; it travels in a header, so that the scripted lane can tell its tokens.
+        id: unique in the run; it travels in a header, so that the scripted lane can name its tokens.
+        url: asked.
+        sent_headers, content: of the request.
         at: when it was sent, seconds since the epoch.
-        chunks: what came, with the seconds since it was sent.
-        seconds: until the answer was whole, or was given up.
     """
 
-    id: str
-    method: str
-    url: SplitResult
-    headers: dict[str, str]
-    content: bytes
-    at: float
-    status: int | None = None
-    answer_headers: dict[str, str] = field(default_factory=dict)
-    chunks: list[tuple[float, bytes]] = field(default_factory=list)
-    seconds: float | None = None
-    error: str = ""
-    _began: float = field(default_factory=time.perf_counter)
-
-    def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """Notes the head of the answer."""
-        self.status, self.answer_headers = status, dict(headers)
-
-    def arrived(self, chunk: bytes) -> bytes:
-        """Notes a piece of the answer, and gives it on."""
-        self.chunks.append((time.perf_counter() - self._began, chunk))
-        return chunk
-
-    def ended(self, error: BaseException | None = None) -> None:
-        """Notes the end of the answer."""
-        if self.seconds is None:
-            self.seconds = time.perf_counter() - self._began
-        if error is not None and not isinstance(error, GeneratorExit):
-            self.error = f"{type(error).__name__}: {error}"
+    id: str = ""
+    url: SplitResult = field(default_factory=lambda: urlsplit(""))
+    sent_headers: dict[str, str] = field(default_factory=dict)
+    content: bytes = b""
+    at: float = field(default_factory=time.time)
 
 
 class Watch:
@@ -81,7 +60,7 @@ class Watch:
 
     def install(self) -> None:
         """Taps the libraries."""
-        for library in (httpx, httpx2):
+        for library in LIBRARIES:
             self._wrap(library.HTTPTransport, "handle_request", _over_httpx(self, library))
             self._wrap(library.AsyncHTTPTransport, "handle_async_request", _over_async_httpx(self, library))
         self._wrap(requests.Session, "send", _over_requests(self))
@@ -102,7 +81,8 @@ class Watch:
         if place.hostname not in self._hosts or place.path.startswith(_UNSEEN) or names.OWN_HEADER in headers:
             return None
         name = f"{os.getpid()}-{next(self._numbers)}"
-        seen = SeenExchange(name, method, place, dict(headers), content, time.time())
+        asked = Exchange(method=method, path=f"{place.path}{f'?{place.query}' if place.query else ''}")
+        seen = SeenExchange(asked, id=name, url=place, sent_headers=dict(headers), content=content)
         self._seen.append(seen)
         return seen
 
@@ -113,35 +93,12 @@ class Watch:
 
 
 def _over_httpx(watch: Watch, library: Any) -> Callable[[Any], Any]:
-    class Tapped(library.SyncByteStream):  # type: ignore[misc]
-        def __init__(self, inner: Any, seen: SeenExchange) -> None:
-            self.inner, self.seen = inner, seen
-
-        def __iter__(self) -> Iterator[bytes]:
-            try:
-                for chunk in self.inner:
-                    yield self.seen.arrived(chunk)
-            except BaseException as error:
-                self.seen.ended(error)
-                raise
-
-        def close(self) -> None:
-            self.seen.ended()
-            self.inner.close()
-
     def tap(original: Any) -> Any:
         def handle_request(transport: Any, request: Any) -> Any:
-            seen = _begin(watch, library, request)
-            if seen is None:
+            if (seen := _begin(watch, library, request)) is None:
                 return original(transport, request)
-            try:
-                response = original(transport, request)
-            except BaseException as error:
-                seen.ended(error)
-                raise
-            seen.answered(response.status_code, response.headers)
-            response.stream = Tapped(response.stream, seen)
-            return response
+            with _noting(seen):
+                return _answered(seen, library, original(transport, request))
 
         return handle_request
 
@@ -149,39 +106,33 @@ def _over_httpx(watch: Watch, library: Any) -> Callable[[Any], Any]:
 
 
 def _over_async_httpx(watch: Watch, library: Any) -> Callable[[Any], Any]:
-    class Tapped(library.AsyncByteStream):  # type: ignore[misc]
-        def __init__(self, inner: Any, seen: SeenExchange) -> None:
-            self.inner, self.seen = inner, seen
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            try:
-                async for chunk in self.inner:
-                    yield self.seen.arrived(chunk)
-            except BaseException as error:
-                self.seen.ended(error)
-                raise
-
-        async def aclose(self) -> None:
-            self.seen.ended()
-            await self.inner.aclose()
-
     def tap(original: Any) -> Any:
         async def handle_async_request(transport: Any, request: Any) -> Any:
-            seen = _begin(watch, library, request)
-            if seen is None:
+            if (seen := _begin(watch, library, request)) is None:
                 return await original(transport, request)
-            try:
-                response = await original(transport, request)
-            except BaseException as error:
-                seen.ended(error)
-                raise
-            seen.answered(response.status_code, response.headers)
-            response.stream = Tapped(response.stream, seen)
-            return response
+            with _noting(seen):
+                return _answered(seen, library, await original(transport, request))
 
         return handle_async_request
 
     return tap
+
+
+@contextmanager
+def _noting(seen: SeenExchange) -> Iterator[None]:
+    """Notes what keeps an answer from coming."""
+    try:
+        yield
+    except BaseException as error:
+        seen.ended(error)
+        raise
+
+
+def _answered(seen: SeenExchange, library: Any, response: Any) -> Any:
+    """The response, whose stream is seen as it is read."""
+    seen.answered(response.status_code, response.headers)
+    response.stream = tapped(library, response.stream, seen.arrived, seen.ended)
+    return response
 
 
 def _begin(watch: Watch, library: Any, request: Any) -> SeenExchange | None:
@@ -200,11 +151,8 @@ def _over_requests(watch: Watch) -> Callable[[Any], Any]:
             if seen is None:
                 return original(session, request, **options)  # type: ignore[no-any-return]
             request.headers[names.EXCHANGE_HEADER] = seen.id
-            try:
+            with _noting(seen):
                 response: requests.Response = original(session, request, **options)
-            except BaseException as error:
-                seen.ended(error)
-                raise
             seen.answered(response.status_code, response.headers)
             if options.get("stream"):
                 _tap_stream(response, seen)

@@ -1,15 +1,24 @@
-"""The wire: httpx event hooks that may change a request of the openai client and see its whole answer."""
+"""The wire: streams shown as they are read, and hooks that may change a request of the openai client."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
-import httpx2 as httpx  # the library of the openai client
+import httpx2
 
-Json = dict[str, Any]
+from vllm_harness.protocol.conversation.exchange import json_object
+from vllm_harness.protocol.core.events import Json
+
+LIBRARIES = [httpx2]
+"""The library of the openai client, and httpx where it is installed: a test may have clients of both."""
+with suppress(ImportError):
+    import httpx
+
+    LIBRARIES.append(httpx)
 _BODY = "vllm_harness_body"
 
 
@@ -26,80 +35,84 @@ class WireTap:
     seen: Callable[[Json, int, bytes], None]
 
     def hooks(self) -> dict[str, list[Callable[..., Any]]]:
-        """For httpx.Client(event_hooks=...)."""
+        """For httpx2.Client(event_hooks=...)."""
         return {"request": [self._on_request], "response": [self._on_response]}
 
     def async_hooks(self) -> dict[str, list[Callable[..., Any]]]:
-        """For httpx.AsyncClient(event_hooks=...)."""
+        """For httpx2.AsyncClient(event_hooks=...)."""
 
-        async def on_request(request: httpx.Request) -> None:
+        async def on_request(request: httpx2.Request) -> None:
             self._on_request(request)
 
-        async def on_response(response: httpx.Response) -> None:
+        async def on_response(response: httpx2.Response) -> None:
             self._on_response(response)
 
         return {"request": [on_request], "response": [on_response]}
 
-    def _on_request(self, request: httpx.Request) -> None:
-        body = _object(request.content) if request.method == "POST" else None
+    def _on_request(self, request: httpx2.Request) -> None:
+        body = json_object(request.content) if request.method == "POST" else None
         if body is None:
             return
         sent = self.change(body)
         if sent != body:
             data = json.dumps(sent).encode()
-            request.stream = httpx.ByteStream(data)
+            request.stream = httpx2.ByteStream(data)
             request.headers["Content-Length"] = str(len(data))
         request.extensions = {**request.extensions, _BODY: sent}
 
-    def _on_response(self, response: httpx.Response) -> None:
-        body = response.request.extensions.get(_BODY)
+    def _on_response(self, response: httpx2.Response) -> None:
+        body, chunks = response.request.extensions.get(_BODY), list[bytes]()
         if body is None:
             return
 
-        def seen(data: bytes) -> None:
-            self.seen(body, response.status_code, data)
+        def arrived(chunk: bytes) -> bytes:
+            chunks.append(chunk)
+            return chunk
 
-        if isinstance(response.stream, httpx.SyncByteStream):
-            response.stream = _Copied(response.stream, seen)
-        else:
-            response.stream = _AsyncCopied(response.stream, seen)
+        def ended(error: BaseException | None = None) -> None:
+            if error is None:
+                self.seen(body, response.status_code, b"".join(chunks))
 
-
-@dataclass
-class _Copied(httpx.SyncByteStream):
-    inner: httpx.SyncByteStream
-    seen: Callable[[bytes], None]
-    chunks: list[bytes] = field(default_factory=list)
-
-    def __iter__(self) -> Iterator[bytes]:
-        for chunk in self.inner:
-            self.chunks.append(chunk)
-            yield chunk
-
-    def close(self) -> None:
-        self.inner.close()
-        self.seen(b"".join(self.chunks))
+        response.stream = tapped(httpx2, response.stream, arrived, ended)
 
 
-@dataclass
-class _AsyncCopied(httpx.AsyncByteStream):
-    inner: httpx.AsyncByteStream
-    seen: Callable[[bytes], None]
-    chunks: list[bytes] = field(default_factory=list)
+def tapped(
+    library: Any, inner: Any, arrived: Callable[[bytes], bytes], ended: Callable[[BaseException | None], None]
+) -> Any:
+    """A stream of a library, sync or async, that shows its bytes as they are read.
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self.inner:
-            self.chunks.append(chunk)
-            yield chunk
+    Args:
+        library: httpx or httpx2.
+        inner: the stream.
+        arrived: gets each chunk, and passes it on.
+        ended: is called with what breaks the stream, and when it is closed.
+    """
 
-    async def aclose(self) -> None:
-        await self.inner.aclose()
-        self.seen(b"".join(self.chunks))
+    @contextmanager
+    def noted() -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            ended(error)
+            raise
 
+    class Tapped(library.SyncByteStream, library.AsyncByteStream):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[bytes]:
+            with noted():
+                for chunk in inner:
+                    yield arrived(chunk)
 
-def _object(content: bytes) -> Json | None:
-    try:
-        value = json.loads(content)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            with noted():
+                async for chunk in inner:
+                    yield arrived(chunk)
+
+        def close(self) -> None:
+            ended(None)
+            inner.close()
+
+        async def aclose(self) -> None:
+            ended(None)
+            await inner.aclose()
+
+    return Tapped()

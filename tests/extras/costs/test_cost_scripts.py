@@ -15,7 +15,7 @@ from vllm_harness.defects.repro.run import cost_of, jobs_of, run_job
 from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.environments import resolve
 from vllm_harness.environments.spec import Environment
-from vllm_harness.regression.engines.answer import Answer, CostPoint, Curve
+from vllm_harness.regression.engines.answer import CaseAnswer, CostPoint, Curve
 from vllm_harness.server.leases.ports import lease_port
 from vllm_harness.server.progress import NoProgress
 
@@ -44,7 +44,7 @@ def test_the_script_of_a_cost_on_a_server_has_a_row_for_each_length(tmp_path: Pa
         CostPoint(size=len(grown.text), cpu_s=0.1, longest_s=0.1) for grown in cost.case.input.grown[:3]
     )
     (delivery,) = cost.deliveries
-    answer = Answer(family=cost.family.name, delivery=delivery, curve=Curve(points=points))
+    answer = CaseAnswer(family=cost.family.name, delivery=delivery, curve=Curve(points=points))
     shown = Reproduction("reproduced", delivery=delivery.code, answers=[answer.model_dump(mode="json")])
     printed = printed_by(defect, shown, environment, tmp_path)
     rows = re.findall(r"([\d,]+) tokens: +([\d.]+) s .*\(([\d,]+) events", printed)
@@ -54,7 +54,7 @@ def test_the_script_of_a_cost_on_a_server_has_a_row_for_each_length(tmp_path: Pa
 
 def curve_of(outcome: Reproduction) -> Curve:
     """The curve that shows it."""
-    (curve,) = (Answer.model_validate(each).curve for each in outcome.answers)
+    (curve,) = (CaseAnswer.model_validate(each).curve for each in outcome.answers)
     assert curve
     return curve
 

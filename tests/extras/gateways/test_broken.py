@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.extras.gateways.broken import FAULTS, Fault, gateway
 from vllm_harness.cli.main import app
-from vllm_harness.endpoint import attach
+from vllm_harness.exchange.endpoint import attach
 from vllm_harness.extras.gateways.cases import APIS, asked
 from vllm_harness.extras.gateways.check import Both, Side, check, scripts_of
 from vllm_harness.extras.gateways.findings import together

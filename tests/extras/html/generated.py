@@ -22,7 +22,7 @@ from vllm_harness.runs.records import (
     Arrival,
     Case,
     End,
-    Exchange,
+    ExchangeRecord,
     Header,
     Kind,
     LogLines,
@@ -144,7 +144,7 @@ SAID = (
 ASKED = "<|im_start|>user\nWhat's the weather in Zürich?<|im_end|>\n<|im_start|>assistant\n"
 
 
-def exchanges_of(case: Case, api: str, broken: bool, rng: random.Random) -> list[Exchange]:
+def exchanges_of(case: Case, api: str, broken: bool, rng: random.Random) -> list[ExchangeRecord]:
     """A stream and the body that answers the same."""
     shared: dict[str, Any] = {
         "target": case.target,
@@ -159,7 +159,7 @@ def exchanges_of(case: Case, api: str, broken: bool, rng: random.Random) -> list
     stream = tuple(arrivals(as_sse(stream_of(api, broken)), rng))
     identifier = f"{case.target}/{case.id}"
     return [
-        Exchange(
+        ExchangeRecord(
             id=f"{identifier}/1",
             at=BEGAN + 5,
             request=asked(api, case.target, True),
@@ -169,7 +169,7 @@ def exchanges_of(case: Case, api: str, broken: bool, rng: random.Random) -> list
             twin=f"{identifier}/2",
             **shared,
         ),
-        Exchange(
+        ExchangeRecord(
             id=f"{identifier}/2",
             at=BEGAN + 6,
             request=asked(api, case.target, False),
@@ -181,7 +181,7 @@ def exchanges_of(case: Case, api: str, broken: bool, rng: random.Random) -> list
     ]
 
 
-def findings_of(exchange: Exchange, known: str) -> tuple[RunFinding, ...]:
+def findings_of(exchange: ExchangeRecord, known: str) -> tuple[RunFinding, ...]:
     """What the validator finds in a recorded stream."""
     raw = "".join(each.text for each in exchange.stream).encode()
     api: Any = exchange.api

@@ -18,7 +18,7 @@ from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.records import (
     Arrival,
     Case,
-    Exchange,
+    ExchangeRecord,
     Header,
     Kind,
     LogLines,
@@ -231,7 +231,7 @@ def _hostile_run(folder: Path) -> Path:
     finding = RunFinding(
         message=HOSTILE, path=HOSTILE, expected=HOSTILE, actual=HOSTILE, exchange="1", event_index=0
     )
-    exchange = Exchange(
+    exchange = ExchangeRecord(
         id="1",
         target="t",
         case="c",

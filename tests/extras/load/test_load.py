@@ -22,7 +22,7 @@ from vllm_harness.extras.load.keeping import Keeper
 from vllm_harness.extras.load.plan import Plan
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.reading import ended, records
-from vllm_harness.runs.records import Case, Exchange, Header, Kind, Outcome
+from vllm_harness.runs.records import Case, ExchangeRecord, Header, Kind, Outcome
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
@@ -138,7 +138,7 @@ def test_a_missing_call_is_counted_and_ends_what_it_should(vllm_server: Server, 
         "ignore_stop": (1, 1, 1, False),
         "ignore_continue": (1, 2, 0, False),
     }
-    kept = [each for _, each in records(tmp_path / "error_stop") if isinstance(each, Exchange)]
+    kept = [each for _, each in records(tmp_path / "error_stop") if isinstance(each, ExchangeRecord)]
     assert [each.case for each in kept] == ["0/ask"]
 
 

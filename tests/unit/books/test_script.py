@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.endpoint import Endpoint
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.meaning import ToolCall
 

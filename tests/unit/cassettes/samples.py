@@ -5,7 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from vllm_harness.cassettes.format import Cassette, Chunk, Exchange, Recorded, Request, Response
+from vllm_harness.cassettes.format import (
+    Cassette,
+    Recorded,
+    RecordedChunk,
+    RecordedExchange,
+    RecordedRequest,
+    RecordedResponse,
+)
 from vllm_harness.protocol.responses.render import response_events
 
 PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions", "messages": "/v1/messages"}
@@ -33,27 +40,33 @@ def response(identifier: str, *items: dict[str, Any], previous: str | None = Non
     return {**body, "id": identifier, "previous_response_id": previous}
 
 
-def exchange(turn: str, request: dict[str, Any], body: dict[str, Any], after: str | None = None) -> Exchange:
+def exchange(
+    turn: str, request: dict[str, Any], body: dict[str, Any], after: str | None = None
+) -> RecordedExchange:
     """An exchange of the Responses API whose answer comes in one piece."""
-    return Exchange(
+    return RecordedExchange(
         turn=turn,
         after=after,
-        request=Request(path=PATHS["responses"], body={"model": "m", **request}),
-        response=Response(status=200, headers={"content-type": "application/json"}, seconds=0.1, body=body),
+        request=RecordedRequest(path=PATHS["responses"], body={"model": "m", **request}),
+        response=RecordedResponse(
+            status=200, headers={"content-type": "application/json"}, seconds=0.1, body=body
+        ),
     )
 
 
-def streamed(turn: str, request: dict[str, Any], events: list[dict[str, Any]], size: int = 0) -> Exchange:
+def streamed(
+    turn: str, request: dict[str, Any], events: list[dict[str, Any]], size: int = 0
+) -> RecordedExchange:
     """An exchange of the Responses API whose answer is a stream; `size` bytes a chunk, else an event."""
     blocks = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
     if size:
         whole = "".join(blocks)
         blocks = [whole[at : at + size] for at in range(0, len(whole), size)]
-    chunks = tuple(Chunk(at=number / 100, data=block) for number, block in enumerate(blocks, start=1))
-    return Exchange(
+    chunks = tuple(RecordedChunk(at=number / 100, data=block) for number, block in enumerate(blocks, start=1))
+    return RecordedExchange(
         turn=turn,
-        request=Request(path=PATHS["responses"], body={"model": "m", "stream": True, **request}),
-        response=Response(
+        request=RecordedRequest(path=PATHS["responses"], body={"model": "m", "stream": True, **request}),
+        response=RecordedResponse(
             status=200, headers={"content-type": "text/event-stream"}, seconds=chunks[-1].at, sse=chunks
         ),
     )
@@ -72,7 +85,7 @@ def conversation(**recorded: Any) -> Cassette:
     return of(call, answer, **recorded)
 
 
-def of(*exchanges: Exchange, **recorded: Any) -> Cassette:
+def of(*exchanges: RecordedExchange, **recorded: Any) -> Cassette:
     """A cassette of some exchanges."""
     return Cassette(
         cassette=1, title="a test", recorded=Recorded(**recorded), exchanges=exchanges, count=len(exchanges)

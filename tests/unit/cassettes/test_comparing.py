@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.unit.cassettes.samples import CALL, conversation, exchange, message, of, response, streamed
 from vllm_harness.cassettes.comparing import compare, facts, order_of, without_words
-from vllm_harness.cassettes.format import Cassette, Exchange
+from vllm_harness.cassettes.format import Cassette, RecordedExchange
 from vllm_harness.cassettes.writing import write
 from vllm_harness.cli.main import app
 from vllm_harness.files.redaction import Redactor
@@ -60,7 +60,7 @@ def test_ids_times_and_the_way_that_arguments_are_written_do_not_count() -> None
     assert compare(first, of(changed)) == []
 
 
-def _stream(change: object = None) -> Exchange:
+def _stream(change: object = None) -> RecordedExchange:
     events = copy.deepcopy(SAMPLES["text"].build())
     return streamed("t", {}, events if change is None else change(events))  # type: ignore[operator]
 

@@ -12,7 +12,14 @@ from typer.testing import CliRunner
 
 from tests.unit.cassettes.samples import conversation, of, streamed
 from vllm_harness.cassettes.checking import check
-from vllm_harness.cassettes.format import Cassette, Chunk, Exchange, Recorded, Request, Response
+from vllm_harness.cassettes.format import (
+    Cassette,
+    Recorded,
+    RecordedChunk,
+    RecordedExchange,
+    RecordedRequest,
+    RecordedResponse,
+)
 from vllm_harness.cassettes.reading import MAX_BYTES, read, schema
 from vllm_harness.cassettes.writing import Recording, check_writable, dumped, write
 from vllm_harness.cli.main import app
@@ -25,13 +32,21 @@ STRANGE = "a: 'b'\r\n\ttab \x07 bell, \u2028 line, ☃ 🎉, yes, 1e3, ~\n\n"
 
 
 def _strange() -> Cassette:
-    sse = (Chunk(at=0.001, data=STRANGE), Chunk(at=0.5, data=b"\xff\xe2\x98"), Chunk(at=0.5, data="\n\n"))
+    sse = (
+        RecordedChunk(at=0.001, data=STRANGE),
+        RecordedChunk(at=0.5, data=b"\xff\xe2\x98"),
+        RecordedChunk(at=0.5, data="\n\n"),
+    )
     body = {"yes": "no", "": [STRANGE, 1.5, 1e-7, None, True, {}, []], "long": "word " * 5000}
-    response = Response(status=200, headers={"content-type": "text/event-stream"}, seconds=0.5, sse=sse)
-    stream = Exchange(turn="1", request=Request(path="/", body=body), response=response, tokens=((1, 2), ()))
-    bad = Exchange(
-        turn="on", after="1", request=Request(method="GET", path="/x?y=1", text=b"\xff"),
-        response=Response(status=0, text=STRANGE, broken="ConnectError: no"),
+    response = RecordedResponse(
+        status=200, headers={"content-type": "text/event-stream"}, seconds=0.5, sse=sse
+    )
+    stream = RecordedExchange(
+        turn="1", request=RecordedRequest(path="/", body=body), response=response, tokens=((1, 2), ())
+    )
+    bad = RecordedExchange(
+        turn="on", after="1", request=RecordedRequest(method="GET", path="/x?y=1", text=b"\xff"),
+        response=RecordedResponse(status=0, text=STRANGE, broken="ConnectError: no"),
     )  # fmt: skip
     return of(stream, bad, vllm="0.32.0", command=("a", "--b=c"))
 

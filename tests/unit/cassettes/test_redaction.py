@@ -8,9 +8,18 @@ import json
 import pytest
 
 from vllm_harness.cassettes.answers import response_of
-from vllm_harness.cassettes.format import Cassette, Chunk, Exchange, Recorded, Request, Response, ToolOutput
+from vllm_harness.cassettes.format import (
+    Cassette,
+    Recorded,
+    RecordedChunk,
+    RecordedExchange,
+    RecordedRequest,
+    RecordedResponse,
+    ToolOutput,
+)
 from vllm_harness.cassettes.writing import dumped
 from vllm_harness.files.redaction import REDACTED, Redactor
+from vllm_harness.protocol import Exchange
 
 FILLER = "Zq7xW2nB9vK4"
 TAIL = FILLER * 3
@@ -56,18 +65,22 @@ def _redactor() -> Redactor:
 def test_no_secret_is_written_wherever_it_stands(kind: str) -> None:
     text, secret = SECRETS[kind]
     event = f"data: {json.dumps({'type': 'x', 'delta': text})}\n\n".encode()
-    stream = [Chunk(at=n / 10, data=part.decode()) for n, part in enumerate((event[:40], event[40:], event))]
+    stream = [
+        RecordedChunk(at=n / 10, data=part.decode()) for n, part in enumerate((event[:40], event[40:], event))
+    ]
     exchanges = (
-        Exchange(
+        RecordedExchange(
             turn="body",
             outputs=(ToolOutput(call="c", output=text),),
-            request=Request(path="/v1/responses", headers={"User-Agent": text}, body={"input": [text]}),
-            response=Response(status=200, body={"output": {text: [text]}}),
+            request=RecordedRequest(
+                path="/v1/responses", headers={"User-Agent": text}, body={"input": [text]}
+            ),
+            response=RecordedResponse(status=200, body={"output": {text: [text]}}),
         ),
-        Exchange(
+        RecordedExchange(
             turn="stream",
-            request=Request(path="/v1/responses", text=text),
-            response=Response(status=200, sse=tuple(stream), broken=text),
+            request=RecordedRequest(path="/v1/responses", text=text),
+            response=RecordedResponse(status=200, sse=tuple(stream), broken=text),
         ),
     )
     recorded = Recorded(command=("serve", text), variables={"X": text}, url=text)
@@ -85,9 +98,11 @@ def test_headers_of_secrets_are_marked_and_unknown_ones_left_out() -> None:
         "X-Mine": FILLER,
         "Accept": "*/*",
     }
-    request = Request(path="/", headers=headers)
-    response = Response(status=200, headers={"Set-Cookie": FILLER, "Content-Type": "text/plain"}, text="x")
-    exchange = Exchange(turn="t", request=request, response=response)
+    request = RecordedRequest(path="/", headers=headers)
+    response = RecordedResponse(
+        status=200, headers={"Set-Cookie": FILLER, "Content-Type": "text/plain"}, text="x"
+    )
+    exchange = RecordedExchange(turn="t", request=request, response=response)
     written = dumped(Cassette(cassette=1, exchanges=(exchange,), count=1), _redactor())
     assert FILLER not in written
     for line in (
@@ -116,9 +131,9 @@ def test_a_secret_that_a_model_says_token_by_token_is_found() -> None:
         f"event: d\ndata: {json.dumps({'type': 'd', 'output_index': 0, 'delta': piece})}\n\n"
         for piece in said
     ]
-    chunks = [Chunk(at=n, data=event) for n, event in enumerate(events)]
-    response = response_of(200, {"content-type": "text/event-stream"}, chunks)
-    exchange = Exchange(turn="t", request=Request(path="/v1/responses"), response=response)
+    chunks = ((float(n), event.encode()) for n, event in enumerate(events))
+    response = response_of(Exchange().answered(200, {"content-type": "text/event-stream"}, chunks))
+    exchange = RecordedExchange(turn="t", request=RecordedRequest(path="/v1/responses"), response=response)
     written = dumped(Cassette(cassette=1, exchanges=(exchange,), count=1), _redactor())
     assert not any(piece in written for piece in ("proj-Zq7", "nB9vK4", "xW2nB9"))
     assert '"delta": "[redacted]"' in written

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from tests.unit.cassettes.samples import CALL, conversation, exchange, message, of, response
-from vllm_harness.cassettes.format import Cassette, Exchange, Recorded, Request, Response
+from vllm_harness.cassettes.format import (
+    Cassette,
+    Recorded,
+    RecordedExchange,
+    RecordedRequest,
+    RecordedResponse,
+)
 from vllm_harness.cassettes.new_ids import NewIds
 from vllm_harness.cassettes.replaying import Played, as_cassette, objections
 from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.endpoint import Endpoint
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.scenarios.conversation import Served
 
 ENTRY = load_models().get("qwen3")
@@ -17,7 +23,7 @@ LIVE = Served(Endpoint("http://127.0.0.1:9"), "served", ENTRY, "0.32.0", False)
 NEW_CALL = {**CALL, "id": "fc_new", "call_id": "call_new"}
 
 
-def _second(cassette: Cassette, new: Exchange) -> tuple[Request, str]:
+def _second(cassette: Cassette, new: RecordedExchange) -> tuple[RecordedRequest, str]:
     """The request of the second exchange after this answer to the first."""
     ids = NewIds()
     first, reason = ids.request(cassette.exchanges[0])
@@ -41,7 +47,7 @@ def test_a_call_that_is_not_made_again_cannot_be_answered() -> None:
 
 
 def test_a_turn_that_is_refused_ends_those_that_continue_it() -> None:
-    refused = Response(status=400, body={"error": {"message": "no"}})
+    refused = RecordedResponse(status=400, body={"error": {"message": "no"}})
     new = conversation().exchanges[0].model_copy(update={"response": refused})
     _, reason = _second(conversation(), new)
     assert "turn ask" in reason
@@ -61,8 +67,8 @@ def test_a_history_that_is_sent_back_has_the_new_ids() -> None:
 
 def test_what_is_retrieved_is_the_new_response() -> None:
     first = exchange("ask", {"input": "Hi"}, response("resp_1", message("Hi")))
-    get = Request(method="GET", path="/v1/responses/resp_1?x=1")
-    again = Exchange(turn="get", request=get, response=first.response)
+    get = RecordedRequest(method="GET", path="/v1/responses/resp_1?x=1")
+    again = RecordedExchange(turn="get", request=get, response=first.response)
     request, _ = _second(of(first, again), exchange("ask", {}, response("resp_new", message("Hi"))))
     assert request.path == "/v1/responses/resp_new?x=1"
 

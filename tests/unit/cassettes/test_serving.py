@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.unit.cassettes.samples import PATHS, conversation, of, streamed
@@ -100,11 +100,8 @@ def test_what_a_client_gets_through_a_proxy_is_recorded_as_it_comes(tmp_path: Pa
     headers = {"Authorization": f"Bearer {KEY}"}
     with (
         _running("replay", str(played), "--serve", "0", "--timed") as (upstream, server),
-        _running("record", "--proxy", "0", "--upstream", upstream, "-o", str(recorded)) as (
-            url,
-            proxy,
-        ),
-        httpx.Client(base_url=url, headers=headers, timeout=60) as client,
+        _running("record", "--proxy", "0", "--upstream", upstream, "-o", str(recorded)) as (url, proxy),
+        httpx2.Client(base_url=url, headers=headers, timeout=60) as client,
     ):
         for exchange in cassette.exchanges[:-1]:
             answer = client.post(exchange.request.path, json=exchange.request.body)
@@ -145,11 +142,8 @@ def test_nothing_is_lost_where_a_client_leaves_or_the_proxy_is_killed(ends: str,
     first = conversation().exchanges[0].request
     with (
         _running("replay", str(played), "--serve", "0", "--timed") as (upstream, server),
-        _running("record", "--proxy", "0", "--upstream", upstream, "-o", str(recorded)) as (
-            url,
-            proxy,
-        ),
-        httpx.Client(base_url=url, timeout=60) as client,
+        _running("record", "--proxy", "0", "--upstream", upstream, "-o", str(recorded)) as (url, proxy),
+        httpx2.Client(base_url=url, timeout=60) as client,
     ):
         client.post(first.path, json=first.body)
         with client.stream("POST", RESPONSES, json=slow.request.body) as stream:
@@ -185,7 +179,7 @@ def test_a_server_that_does_not_answer_is_recorded(tmp_path: Path) -> None:
             url,
             proxy,
         ),
-        httpx.Client(base_url=url, timeout=60) as client,
+        httpx2.Client(base_url=url, timeout=60) as client,
     ):
         assert client.get("/v1/models").status_code == 502
         assert _end(proxy)[0] == 0

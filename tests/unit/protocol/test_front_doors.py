@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from openai import AsyncOpenAI, AsyncStream, OpenAI, Stream
 from openai.types.chat import ChatCompletionChunk
@@ -39,8 +39,8 @@ from vllm_harness.protocol.samples import SAMPLES
 BREAK: list[Edit] = [("set", "response.output_text.delta", "delta", "Bye")]
 
 
-def _response(wire: str) -> httpx.Response:
-    return httpx.Response(200, content=wire.encode(), request=httpx.Request("POST", "http://localhost"))
+def _response(wire: str) -> httpx2.Response:
+    return httpx2.Response(200, content=wire.encode(), request=httpx2.Request("POST", "http://localhost"))
 
 
 def _sdk(events: list[dict[str, Any]], cast_to: Any = ResponseStreamEvent) -> Stream[Any]:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from anthropic import Anthropic, Stream
 from anthropic.types import RawMessageStreamEvent
@@ -37,8 +37,8 @@ def codes(events: list[Any]) -> set[str]:
 
 def of_sdk(events: list[Json]) -> list[Any]:
     """The events as the anthropic SDK gives them."""
-    request = httpx.Request("POST", "http://localhost")
-    response = httpx.Response(200, content=as_sse(events).encode(), request=request)
+    request = httpx2.Request("POST", "http://localhost")
+    response = httpx2.Response(200, content=as_sse(events).encode(), request=request)
     client = Anthropic(api_key="none", base_url="http://localhost")
     return list(Stream(cast_to=RawMessageStreamEvent, response=response, client=client))
 

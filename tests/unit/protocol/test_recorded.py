@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from tests.unit.protocol.recorded import ALL, OPENAI, STREAMS, Recorded
+from vllm_harness.exchange.answer import answer_of
 from vllm_harness.protocol import (
     ResponseAccumulator,
     Severity,
@@ -68,7 +69,7 @@ def test_accumulated_text_is_what_the_message_says() -> None:
         texts = [
             part["text"] for item in accumulator.terminal["output"] for part in item.get("content") or ()
         ]
-        assert accumulator.text == "".join(texts)
+        assert answer_of("responses", accumulator.body).text == "".join(texts)
 
 
 def test_other_backends_have_their_known_differences() -> None:

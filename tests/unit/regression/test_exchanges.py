@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from io import BytesIO
 from typing import Any
 
 import pytest
-import requests
 
+from vllm_harness.exchange.building import WITHOUT_LIMIT
+from vllm_harness.protocol import Exchange
 from vllm_harness.regression.cases.case import CaseInput
-from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.engines.answer import Answer
-from vllm_harness.regression.engines.exchanges import MOST_TOKENS, exchange_of
+from vllm_harness.regression.cases.delivery import Delivery, Shape
+from vllm_harness.regression.engines.answer import CaseAnswer
+from vllm_harness.regression.engines.exchanges import body_of, fields_of, path_of
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": PARAMETERS, "strict": True}}
@@ -29,10 +29,12 @@ BLOCKS = [
 ]
 
 
-def response(content: str) -> requests.Response:
-    made = requests.Response()
-    made.status_code, made.raw = 200, BytesIO(content.encode())
-    return made
+def read(delivery: str, content: str, status: int = 200, broken: str = "") -> dict[str, Any]:
+    """The fields of the answer that came over a delivery."""
+    parsed = Delivery.parse(delivery)
+    kind = "application/json" if parsed.shape is Shape.WHOLE else "text/event-stream"
+    asked = Exchange(path=path_of(parsed))
+    return fields_of(asked.answered(status, {"content-type": kind}, [(0.1, content.encode())], broken))
 
 
 def stream(*events: dict[str, Any]) -> str:
@@ -40,8 +42,8 @@ def stream(*events: dict[str, Any]) -> str:
 
 
 def meant(delivery: str, content: str) -> dict[str, Any]:
-    fields = exchange_of(Delivery.parse(delivery)).read(response(content))
-    answer = Answer.model_validate({"family": "any", **fields})
+    fields = read(delivery, content)
+    answer = CaseAnswer.model_validate({"family": "any", **fields})
     assert answer.error is None
     calls = [(call.name, json.loads(call.arguments), call.id) for call in answer.calls]
     return {"reasoning": answer.reasoning, "content": answer.content, "calls": calls}
@@ -78,13 +80,13 @@ def test_a_broken_input_stays_as_it_was_streamed() -> None:
         {"type": "content_block_start", "index": 0, "content_block": call},
         {"type": "content_block_delta", "index": 0, "delta": delta},
     )
-    fields = exchange_of(Delivery.parse("messages:tokens_1")).read(response(events))
+    fields = read("messages:tokens_1", events)
     assert fields["calls"][0].arguments == '{"city": '
 
 
 def test_an_error_event_of_messages_ends_the_answer() -> None:
     events = stream({"type": "error", "error": {"type": "api_error", "message": "No."}})
-    fields = exchange_of(Delivery.parse("messages:tokens_1")).read(response(events))
+    fields = read("messages:tokens_1", events)
     assert fields["error"].code == "error_event"
 
 
@@ -100,12 +102,12 @@ def test_an_error_event_of_messages_ends_the_answer() -> None:
 )
 def test_a_request_of_messages_has_its_own_words(choice: str | None, expected: Any) -> None:
     input_ = INPUT.model_copy(update={"tool_choice": choice})
-    body = exchange_of(Delivery.parse("messages:whole")).body(input_, "call")
+    body = body_of(input_, Delivery.parse("messages:whole"), "call")
     assert body["tools"] == [{"name": "get_weather", "strict": True, "input_schema": PARAMETERS}]
     assert body.get("tool_choice") == expected
-    assert body["max_tokens"] == MOST_TOKENS
+    assert body["max_tokens"] == WITHOUT_LIMIT
     assert body["messages"] == [{"role": "user", "content": "call"}]
-    assert body["stream"] is False
+    assert "stream" not in body
 
 
 @pytest.mark.parametrize("before", [[], [{"reasoning": "Let"}], [{"reasoning": "Let"}, {"reasoning": " me"}]])
@@ -113,7 +115,45 @@ def test_how_far_a_refused_stream_came_is_not_its_answer(before: list[dict[str, 
     error = {"error": {"code": "script_refused", "message": "The grammar takes no '\\n' here."}}
     chunks = [*({"choices": [{"index": 0, "delta": delta}]} for delta in before), error]
     written = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
-    read = exchange_of(Delivery.parse("chat:tokens_1")).read(response(written))
-    answer = Answer.model_validate({"family": "any", **read})
+    answer = CaseAnswer.model_validate({"family": "any", **read("chat:tokens_1", written)})
     assert answer.is_refused
     assert (answer.reasoning, answer.content, answer.calls) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "broken", "code"),
+    [
+        ("", 0, "ConnectError: refused", "ConnectionError"),
+        ("data: {}", 200, "RemoteProtocolError: peer closed", "ChunkedEncodingError"),
+        ("", 200, "ReadTimeout: no end within 1 s", "ReadTimeout"),
+    ],
+)
+def test_an_answer_that_broke_off_has_a_stored_code(
+    content: str, status: int, broken: str, code: str
+) -> None:
+    assert read("chat:tokens_1", content, status, broken)["error"].code == code
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "code"),
+    [
+        ("<html>", 200, "JSONDecodeError"),
+        ('{"error": {"message": "no", "code": 400}}', 400, "http_400"),
+        ('{"error": {"message": "no", "code": "script_refused"}}', 400, "grammar_refused"),
+    ],
+)
+def test_an_answer_that_is_an_error_has_its_code(content: str, status: int, code: str) -> None:
+    assert read("chat:whole", content, status)["error"].code == code
+
+
+def test_a_call_of_a_chat_stream_has_its_number_and_chunks() -> None:
+    deltas = [
+        {"index": 0, "id": "c1", "function": {"name": "a", "arguments": ""}},
+        {"index": 0, "function": {"arguments": '{"x":'}},
+        {"index": 1, "id": "c2", "function": {"name": "b", "arguments": "{}"}},
+        {"index": 0, "function": {"arguments": " 1}"}},
+    ]
+    chunks = ({"choices": [{"index": 0, "delta": {"tool_calls": [delta]}}]} for delta in deltas)
+    fields = read("chat:tokens_1", "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks))
+    found = [(call.id, call.index, call.chunks, call.arguments) for call in fields["calls"]]
+    assert found == [("c1", 0, 2, '{"x": 1}'), ("c2", 1, 1, "{}")]

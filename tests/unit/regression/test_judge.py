@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vllm_harness.regression.cases.delivery import Delivery, Shape
-from vllm_harness.regression.engines.answer import Answer, AnswerError, Call
+from vllm_harness.regression.engines.answer import AnswerError, CaseAnswer, CaseCall
 from vllm_harness.regression.results.judge import (
     call_id_mismatches,
     forbidden_call_mismatches,
@@ -21,7 +21,7 @@ from vllm_harness.regression.results.mismatches import Mismatch
 from vllm_harness.scripted.meaning import Meaning, Text, ToolCall
 
 WEATHER = ToolCall("get_weather", {"city": "Paris", "days": 3})
-CALL = Call(name="get_weather", arguments='{"days": 3, "city": "Paris"}')
+CALL = CaseCall(name="get_weather", arguments='{"days": 3, "city": "Paris"}')
 TOKEN_BY_TOKEN = Delivery(Shape.TOKENS, tokens=1)
 MEANING = Meaning.of("I will check.", reasoning="Let me think.", calls=(WEATHER,))
 
@@ -30,9 +30,9 @@ def mismatches(*codes: str) -> tuple[Mismatch, ...]:
     return tuple(map(Mismatch.parse, codes))
 
 
-def answer(**fields: object) -> Answer:
+def answer(**fields: object) -> CaseAnswer:
     whole = {"reasoning": "Let me think.", "content": "I will check.", "calls": (CALL,)}
-    return Answer.model_validate({"family": "any", **whole, **fields})
+    return CaseAnswer.model_validate({"family": "any", **whole, **fields})
 
 
 def test_the_same_meaning_in_other_bytes_matches() -> None:
@@ -48,11 +48,14 @@ def test_the_same_meaning_in_other_bytes_matches() -> None:
         ({"content": "I will check.<tool_call>"}, ["text_differs:leaked"]),
         ({"calls": ()}, ["call_lost"]),
         ({"calls": (CALL, CALL)}, ["call_extra:repeated"]),
-        ({"calls": (Call(name=None, arguments="{}"),)}, ["call_unnamed"]),
-        ({"calls": (Call(name="get_time", arguments="{}"),)}, ["function_differs"]),
-        ({"calls": (Call(name="get_weather", arguments=""),)}, ["arguments_not_json"]),
-        ({"calls": (Call(name="get_weather", arguments="[]"),)}, ["arguments_not_object"]),
-        ({"calls": (Call(name="get_weather", arguments='{"city": "Paris"}'),)}, ["arguments_differ:lost"]),
+        ({"calls": (CaseCall(name=None, arguments="{}"),)}, ["call_unnamed"]),
+        ({"calls": (CaseCall(name="get_time", arguments="{}"),)}, ["function_differs"]),
+        ({"calls": (CaseCall(name="get_weather", arguments=""),)}, ["arguments_not_json"]),
+        ({"calls": (CaseCall(name="get_weather", arguments="[]"),)}, ["arguments_not_object"]),
+        (
+            {"calls": (CaseCall(name="get_weather", arguments='{"city": "Paris"}'),)},
+            ["arguments_differ:lost"],
+        ),
         ({"calls": (CALL.model_copy(update={"index": 1}),)}, ["call_index_differs"]),
         ({"calls": (CALL.model_copy(update={"index": 0}),)}, []),
         ({"error": AnswerError(code="TypeError")}, ["error:TypeError"]),
@@ -80,15 +83,15 @@ def test_how_a_text_differs(actual: str, expected: str) -> None:
 
 def test_calls_in_another_order_are_told_from_other_calls() -> None:
     meaning = Meaning.of(calls=(ToolCall("f", {"i": 1}), ToolCall("g", {}), ToolCall("f", {"i": 2})))
-    first, second, third = (Call(name=each.name, arguments=each.arguments_json) for each in meaning.calls)
+    first, second, third = (CaseCall(name=each.name, arguments=each.arguments_json) for each in meaning.calls)
 
-    def differs(*calls: Call) -> tuple[Mismatch, ...]:
-        return meaning_mismatches(meaning, Answer(family="any", calls=calls))
+    def differs(*calls: CaseCall) -> tuple[Mismatch, ...]:
+        return meaning_mismatches(meaning, CaseAnswer(family="any", calls=calls))
 
     assert differs(third, second, first) == mismatches("arguments_differ:reordered")
     assert differs(second, first, third) == mismatches("function_differs:reordered")
     assert differs(first, second, third, first) == mismatches("call_extra:repeated")
-    other = Call(name="h", arguments="{}")
+    other = CaseCall(name="h", arguments="{}")
     assert differs(first, second, third, other) == mismatches("call_extra")
     assert differs(first, other, third) == mismatches("function_differs")
 
@@ -107,14 +110,14 @@ def test_long_arguments_arrive_in_chunks(
     delivery: Delivery, length: int, chunks: int | None, codes: list[str]
 ) -> None:
     meaning = Meaning.of(calls=(ToolCall("f", {"x": "a" * length}),))
-    call = Call(name="f", arguments=f'{{"x": "{"a" * length}"}}', chunks=chunks)
-    assert meaning_mismatches(meaning, Answer(family="any", delivery=delivery, calls=(call,))) == mismatches(
-        *codes
-    )
+    call = CaseCall(name="f", arguments=f'{{"x": "{"a" * length}"}}', chunks=chunks)
+    assert meaning_mismatches(
+        meaning, CaseAnswer(family="any", delivery=delivery, calls=(call,))
+    ) == mismatches(*codes)
 
 
 def test_a_call_of_half_a_name_is_of_another_function() -> None:
-    half = answer(calls=(Call(name="get_wea", arguments="{}"),))
+    half = answer(calls=(CaseCall(name="get_wea", arguments="{}"),))
     assert function_mismatches(["get_weather"], half) == mismatches("function_differs")
     assert function_mismatches(["get_weather"], answer()) == ()
     assert function_mismatches([], half) == ()
@@ -133,61 +136,65 @@ def test_a_call_of_half_a_name_is_of_another_function() -> None:
     ],
 )
 def test_ids_of_calls(ids: list[str], actual: list[str | None], codes: list[str]) -> None:
-    calls = tuple(Call(name="f", arguments="{}", id=id_) for id_ in actual)
+    calls = tuple(CaseCall(name="f", arguments="{}", id=id_) for id_ in actual)
     assert call_id_mismatches(ids, answer(calls=calls)) == mismatches(*codes)
 
 
 @pytest.mark.parametrize(("actual", "expected"), [("true", 1), ("1", True), ('"1"', 1), ("[1]", [True])])
 def test_types_of_arguments_count(actual: str, expected: object) -> None:
     meaning = Meaning.of(calls=(ToolCall("f", {"x": expected}),))
-    result = Answer(family="any", calls=(Call(name="f", arguments=f'{{"x": {actual}}}'),))
+    result = CaseAnswer(family="any", calls=(CaseCall(name="f", arguments=f'{{"x": {actual}}}'),))
     assert meaning_mismatches(meaning, result) == mismatches("arguments_differ")
 
 
 def test_whole_numbers_have_no_type_of_their_own() -> None:
     meaning = Meaning.of(calls=(ToolCall("f", {"x": 1}),))
     assert (
-        meaning_mismatches(meaning, Answer(family="any", calls=(Call(name="f", arguments='{"x": 1.0}'),)))
+        meaning_mismatches(
+            meaning, CaseAnswer(family="any", calls=(CaseCall(name="f", arguments='{"x": 1.0}'),))
+        )
         == ()
     )
 
 
 def test_text_where_none_is_expected() -> None:
     meaning = Meaning((WEATHER,))
-    result = Answer(family="any", content="<tool_call>", calls=(CALL,))
+    result = CaseAnswer(family="any", content="<tool_call>", calls=(CALL,))
     assert meaning_mismatches(meaning, result) == mismatches("text_unexpected")
-    assert meaning_mismatches(Meaning((Text("a"),)), Answer(family="any", content="a")) == ()
+    assert meaning_mismatches(Meaning((Text("a"),)), CaseAnswer(family="any", content="a")) == ()
 
 
 def test_what_is_barred_must_be_refused() -> None:
-    assert unless_refused(Answer(family="f", error=AnswerError(code="grammar_refused"))) == ()
-    assert unless_refused(Answer(family="f", error=AnswerError(code="http_400"))) == mismatches(
+    assert unless_refused(CaseAnswer(family="f", error=AnswerError(code="grammar_refused"))) == ()
+    assert unless_refused(CaseAnswer(family="f", error=AnswerError(code="http_400"))) == mismatches(
         "error:http_400"
     )
-    assert unless_refused(Answer(family="f", content="Hello.")) == mismatches("grammar_not_enforced")
+    assert unless_refused(CaseAnswer(family="f", content="Hello.")) == mismatches("grammar_not_enforced")
 
 
 def test_words_of_the_text_are_in_an_answer_without_calls() -> None:
-    assert word_mismatches({"Paris"}, Answer(family="f", content="In Paris.")) == ()
-    assert word_mismatches({"Paris"}, Answer(family="f", reasoning="Paris", content="In")) == ()
-    assert word_mismatches({"Paris", "Rome"}, Answer(family="f", content="In Paris.")) == mismatches(
+    assert word_mismatches({"Paris"}, CaseAnswer(family="f", content="In Paris.")) == ()
+    assert word_mismatches({"Paris"}, CaseAnswer(family="f", reasoning="Paris", content="In")) == ()
+    assert word_mismatches({"Paris", "Rome"}, CaseAnswer(family="f", content="In Paris.")) == mismatches(
         "words_lost"
     )
-    assert word_mismatches({"Paris"}, Answer(family="f", calls=(CALL,))) == ()
-    assert word_mismatches({"Paris"}, Answer(family="f", error=AnswerError(code="TypeError"))) == ()
+    assert word_mismatches({"Paris"}, CaseAnswer(family="f", calls=(CALL,))) == ()
+    assert word_mismatches({"Paris"}, CaseAnswer(family="f", error=AnswerError(code="TypeError"))) == ()
 
 
 def test_values_of_the_arguments_are_in_an_answer_with_calls() -> None:
-    call = Call(name="f", arguments='{"city": "Paris"}')
-    assert value_mismatches({"Paris"}, Answer(family="f", calls=(call,))) == ()
-    assert value_mismatches({"Rome"}, Answer(family="f", content="Rome", calls=(call,))) == ()
-    assert value_mismatches({"Paris", "3"}, Answer(family="f", calls=(call,))) == mismatches("values_lost")
-    assert value_mismatches({"3"}, Answer(family="f", content="3 days")) == ()
+    call = CaseCall(name="f", arguments='{"city": "Paris"}')
+    assert value_mismatches({"Paris"}, CaseAnswer(family="f", calls=(call,))) == ()
+    assert value_mismatches({"Rome"}, CaseAnswer(family="f", content="Rome", calls=(call,))) == ()
+    assert value_mismatches({"Paris", "3"}, CaseAnswer(family="f", calls=(call,))) == mismatches(
+        "values_lost"
+    )
+    assert value_mismatches({"3"}, CaseAnswer(family="f", content="3 days")) == ()
 
 
 def test_a_call_that_the_request_forbids() -> None:
-    assert forbidden_call_mismatches(Answer(family="f", calls=(CALL,))) == mismatches("call_forbidden")
-    assert forbidden_call_mismatches(Answer(family="f", content="No.")) == ()
+    assert forbidden_call_mismatches(CaseAnswer(family="f", calls=(CALL,))) == mismatches("call_forbidden")
+    assert forbidden_call_mismatches(CaseAnswer(family="f", content="No.")) == ()
 
 
 def test_tokens_of_reasoning_are_counted_where_there_is_any() -> None:
@@ -204,9 +211,10 @@ def test_tokens_of_reasoning_are_counted_where_there_is_any() -> None:
         "reasoning_tokens_miscounted"
     )
     assert (
-        meaning_mismatches(Meaning.of("Hi."), Answer(family="any", content="Hi.", counted_reasoning=0)) == ()
+        meaning_mismatches(Meaning.of("Hi."), CaseAnswer(family="any", content="Hi.", counted_reasoning=0))
+        == ()
     )
-    hidden = Answer(family="any", content="Hi.", counted_reasoning=9, reasoning_tokens=0)
+    hidden = CaseAnswer(family="any", content="Hi.", counted_reasoning=9, reasoning_tokens=0)
     assert (
         meaning_mismatches(Meaning.of("Hi."), hidden)
         == loss_mismatches(hidden)

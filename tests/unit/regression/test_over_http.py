@@ -6,7 +6,7 @@ import pytest
 
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Api, Delivery, Shape
-from vllm_harness.regression.engines.answer import Answer
+from vllm_harness.regression.engines.answer import CaseAnswer
 from vllm_harness.regression.engines.over_http import TRIES, _alone
 
 CASE = CaseInput(name="c", text="Hello.")
@@ -30,7 +30,7 @@ def test_a_stream_of_single_tokens_gets_more_than_one_try(
     """A busy server joins tokens: what matches came as was asked for, else what came most often."""
     left = iter(contents)
     answer = _alone(
-        lambda: Answer(family="f", case="c", delivery=delivery, content=next(left)),
+        lambda: CaseAnswer(family="f", case="c", delivery=delivery, content=next(left)),
         CASE,
         delivery,
         lambda answer: answer.content != "right",

@@ -12,7 +12,7 @@ from vllm_harness.errors import UsageError
 from vllm_harness.regression.cases.case import Case, CaseInput, Expected, Topic
 from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.cases.meanings import load_meanings, renderable
-from vllm_harness.regression.engines.answer import Answer
+from vllm_harness.regression.engines.answer import CaseAnswer
 from vllm_harness.regression.results.cells import CaseResult, Cell, RegressionRun
 from vllm_harness.regression.results.compare import (
     against,
@@ -174,7 +174,7 @@ def test_every_family_renders_meanings_and_gives_reasons_for_the_others() -> Non
 
 def test_under_load_only_what_load_changes_is_a_mismatch() -> None:
     case = Case(CaseInput(name="any", text="Hm.</think>Hello."), Topic.LOAD, Expected())
-    alone = Answer(
+    alone = CaseAnswer(
         family="any",
         case="any",
         delivery=Delivery.parse("chat:whole:alone"),

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.report.runs import QWEN3, case, every_outcome, run_in
 from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import Case, Exchange, Outcome
+from vllm_harness.runs.records import Case, ExchangeRecord, Outcome
 from vllm_harness.runs.report.github import SHOWN, github
 from vllm_harness.runs.report.junit import junit
 from vllm_harness.runs.report.markdown import LISTED, markdown
@@ -19,7 +19,7 @@ from vllm_harness.runs.report.run import duration_s, read_run
 def test_a_run_is_read_without_its_exchanges(tmp_path: Path) -> None:
     run = run_in(tmp_path, [case("test_a"), case("test_a", Outcome.FINDING)])
     with RunWriter(tmp_path, part="fork") as writer:
-        writer.write(Exchange(id="1", at=0.0))
+        writer.write(ExchangeRecord(id="1", at=0.0))
         writer.write(Case(id="b", target="elsewhere", outcome=Outcome.PASSED, started=5.0, seconds=9.0))
     read = read_run(tmp_path)
     assert [each.outcome for each in read.cases] == [Outcome.FINDING, Outcome.PASSED]

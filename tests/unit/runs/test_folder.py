@@ -11,7 +11,17 @@ import pytest
 from vllm_harness.errors import UsageError
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.reading import ended, header_of, last_word, records
-from vllm_harness.runs.records import Arrival, Case, End, Exchange, Header, Kind, Outcome, RunFinding, Target
+from vllm_harness.runs.records import (
+    Arrival,
+    Case,
+    End,
+    ExchangeRecord,
+    Header,
+    Kind,
+    Outcome,
+    RunFinding,
+    Target,
+)
 
 HEADER = Header(kind=Kind.SUITES, name="nightly", started=1.0)
 CASE = Case(id="test_a", target="t", outcome=Outcome.PASSED, findings=(RunFinding(message="late"),))
@@ -19,7 +29,7 @@ CASE = Case(id="test_a", target="t", outcome=Outcome.PASSED, findings=(RunFindin
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     stream = (Arrival(after=0.1, text="data: {}\n\n"), Arrival(after=0.2, text="data: [DONE]\n\n"))
-    kept = [HEADER, Target(id="t", title="qwen3"), CASE, Exchange(id="1", at=2.0, stream=stream)]
+    kept = [HEADER, Target(id="t", title="qwen3"), CASE, ExchangeRecord(id="1", at=2.0, stream=stream)]
     with RunWriter.begin(tmp_path, HEADER) as writer:
         for record in kept[1:]:
             writer.write(record)
@@ -55,16 +65,16 @@ def test_a_later_word_of_the_same_case_counts() -> None:
 
 def test_secrets_are_not_written(tmp_path: Path) -> None:
     with RunWriter(tmp_path, secrets=["hunter2-hunter2"]) as writer:
-        writer.write(Exchange(id="1", at=0.0, request={"key": "hunter2-hunter2"}))
+        writer.write(ExchangeRecord(id="1", at=0.0, request={"key": "hunter2-hunter2"}))
     assert "hunter2" not in writer.path.read_text()
     assert writer.path.stat().st_mode & 0o777 == 0o600
 
 
 def test_half_a_surrogate_pair_is_written_as_a_question_mark(tmp_path: Path) -> None:
     with RunWriter(tmp_path) as writer:
-        writer.write(Exchange(id="1", at=0.0, answer={"text": "a\ud83d"}))
+        writer.write(ExchangeRecord(id="1", at=0.0, answer={"text": "a\ud83d"}))
     [(_, record)] = records(tmp_path)
-    assert record == Exchange(id="1", at=0.0, answer={"text": "a?"})
+    assert record == ExchangeRecord(id="1", at=0.0, answer={"text": "a?"})
 
 
 @pytest.mark.parametrize(
@@ -99,8 +109,8 @@ def test_secrets_within_json_within_json_are_not_written(tmp_path: Path) -> None
     with RunWriter(tmp_path) as writer:
         writer.hide([secret])
         with writer.part("fork") as part:
-            part.write(Exchange(id="1", at=0.0, stream=(Arrival(after=0.0, text=piece),)))
-            part.write(Exchange(id="2", at=0.0, answer=secret))
+            part.write(ExchangeRecord(id="1", at=0.0, stream=(Arrival(after=0.0, text=piece),)))
+            part.write(ExchangeRecord(id="2", at=0.0, answer=secret))
     first, second = (record for _, record in records(tmp_path))
     assert first.stream[0].text == '{"delta": "it is [redacted]"}'
     assert second.answer == "[redacted]"

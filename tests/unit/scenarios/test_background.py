@@ -9,12 +9,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import httpx
+import httpx2
 import pytest
 
-from vllm_harness.scenarios.background import Stored, ended, replayed
-from vllm_harness.scenarios.sending import Chunk, Reply
+from vllm_harness.exchange.endpoint import Endpoint
+from vllm_harness.exchange.sending import Outgoing, http_client
+from vllm_harness.protocol import Exchange
+from vllm_harness.scenarios.background import ended, replayed
 
+Store = tuple[httpx2.Client, Outgoing]
 EVENTS: list[dict[str, Any]] = [
     {"type": "response.created", "sequence_number": 0, "response": {"id": "resp_1"}},
     {"type": "response.in_progress", "sequence_number": 1, "response": {"id": "resp_1"}},
@@ -50,42 +53,42 @@ class _Store(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def store() -> Iterator[tuple[Stored, type[_Store]]]:
+def store() -> Iterator[tuple[Store, type[_Store]]]:
     """A store, and what it has."""
     handler = type("_OwnStore", (_Store,), {"states": [], "lost": ("none", 0)})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, httpx.Client() as client:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, http_client() as client:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield Stored(client, f"http://127.0.0.1:{server.server_port}/v1/responses", {}, 0.3), handler
+        endpoint = Endpoint(f"http://127.0.0.1:{server.server_port}", request_s=0.3)
+        yield (client, Outgoing(endpoint, "/v1/responses")), handler
         server.shutdown()
 
 
-def created(status: str) -> Reply:
+def created(status: str, http: int = 200) -> Exchange:
     """What came first."""
-    content = json.dumps({"id": "resp_1", "status": status}).encode()
-    return Reply(200, "application/json", (Chunk(0, content),))
+    return Exchange(body={"id": "resp_1", "status": status}, status=http)
 
 
-def test_a_response_is_asked_for_until_it_has_ended(store: tuple[Stored, type[_Store]]) -> None:
+def test_a_response_is_asked_for_until_it_has_ended(store: tuple[Store, type[_Store]]) -> None:
     stored, handler = store
     handler.states = ["queued", "in_progress", "completed", "never asked for"]
-    reply = ended(stored, created("queued"))
+    reply = ended(*stored, created("queued"))
     assert reply.body == {"id": "resp_1", "status": "completed"}
     assert handler.states == ["never asked for"]
 
 
-def test_a_response_that_does_not_end_is_given_up(store: tuple[Stored, type[_Store]]) -> None:
+def test_a_response_that_does_not_end_is_given_up(store: tuple[Store, type[_Store]]) -> None:
     stored, handler = store
     handler.states = ["in_progress"] * 100
-    assert ended(stored, created("queued")).broken == "it was still in_progress after 0.3 s"
+    assert ended(*stored, created("queued")).broken == "it was still in_progress after 0.3 s"
 
 
-def test_what_has_ended_or_was_refused_is_not_asked_for(store: tuple[Stored, type[_Store]]) -> None:
-    for first in (created("failed"), Reply(400, "application/json", (Chunk(0, b'{"status": "queued"}'),))):
-        assert ended(store[0], first) is first
+def test_what_has_ended_or_was_refused_is_not_asked_for(store: tuple[Store, type[_Store]]) -> None:
+    for first in (created("failed"), created("queued", 400)):
+        assert ended(*store[0], first) is first
 
 
-def test_a_stream_that_is_the_same_from_every_event_on(store: tuple[Stored, type[_Store]]) -> None:
-    assert replayed(store[0], EVENTS) == []
+def test_a_stream_that_is_the_same_from_every_event_on(store: tuple[Store, type[_Store]]) -> None:
+    assert replayed(*store[0], EVENTS) == []
 
 
 @pytest.mark.parametrize(
@@ -97,8 +100,8 @@ def test_a_stream_that_is_the_same_from_every_event_on(store: tuple[Stored, type
     ],
 )
 def test_a_stream_that_lacks_an_event_is_told(
-    lost: tuple[str, int], what: str, store: tuple[Stored, type[_Store]]
+    lost: tuple[str, int], what: str, store: tuple[Store, type[_Store]]
 ) -> None:
     stored, handler = store
     handler.lost = lost
-    assert [each.what for each in replayed(stored, EVENTS)] == [what]
+    assert [each.what for each in replayed(*stored, EVENTS)] == [what]

@@ -10,8 +10,10 @@ from typer.testing import CliRunner
 
 from vllm_harness.cli.main import app
 from vllm_harness.configuration.model_entries import load_models
-from vllm_harness.endpoint import Endpoint
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.answer import Answer, answer_of
+from vllm_harness.exchange.building import Sent
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.course import Course
 from vllm_harness.scenarios.judging import CALLS, Mismatch
@@ -19,8 +21,6 @@ from vllm_harness.scenarios.reading import find_scenario, read_scenario
 from vllm_harness.scenarios.results import TurnResult
 from vllm_harness.scenarios.running import needed_capabilities
 from vllm_harness.scenarios.toolboxes import opened
-from vllm_harness.scenarios.transports import TRANSPORTS
-from vllm_harness.scenarios.transports.transport import Answer, Sent
 
 STORY = read_scenario(find_scenario("code-interpreter"))
 
@@ -50,7 +50,7 @@ def test_they_are_offered_by_their_types() -> None:
     ],
 )
 def test_their_calls_are_seen(item: dict[str, Any], name: str, values: dict[str, Any]) -> None:
-    answer = TRANSPORTS["responses"].answer({"status": "completed", "output": [{"id": "x_1", **item}]})
+    answer = answer_of("responses", {"status": "completed", "output": [{"id": "x_1", **item}]})
     (call,) = answer.calls
     assert (call.id, call.name, call.values, answer.open_calls) == ("x_1", name, values, [])
 

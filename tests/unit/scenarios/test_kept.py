@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vllm_harness.protocol import Finding
+from vllm_harness.protocol import Exchange, Finding
+from vllm_harness.protocol.conversation.exchange import Chunk
 from vllm_harness.protocol.core.findings import Severity
-from vllm_harness.runs.records import Arrival, Case, Exchange, Outcome, Piece
+from vllm_harness.runs.records import Arrival, Case, ExchangeRecord, Outcome, Piece
 from vllm_harness.scenarios.judging import Mismatch
 from vllm_harness.scenarios.kept import records_of
 from vllm_harness.scenarios.results import Conversation, Prompt, TurnResult
-from vllm_harness.scenarios.sending import Chunk, Reply
 from vllm_harness.scenarios.transports import find_transport
 
 STREAMED = replace(find_transport("chat"), streamed=True)
 KNOWN = Finding("CC101", Severity.ERROR, 0, "$", "missing", known="vllm-1")
+ASKED = Exchange({"model": "m"}, path="/v1/chat/completions")
 PIECES = (Chunk(0.1, b"data: \xc3"), Chunk(0.2, b"\xbc\n\n"))
 
 
@@ -23,8 +24,7 @@ def test_a_turn_has_its_case_and_its_exchange() -> None:
         "ask",
         mismatches=[Mismatch("text", "Paris", "Rome")],
         findings=[KNOWN],
-        request={"model": "m"},
-        reply=Reply(200, "text/event-stream", PIECES),
+        exchange=ASKED.answered(200, {"content-type": "text/event-stream"}, PIECES),
         prompt=Prompt((1, 2), "<|user|>"),
     )
     held = Conversation(STREAMED, [turn, TurnResult("then", reason="no answer to go on from")], attempts=2)
@@ -37,7 +37,7 @@ def test_a_turn_has_its_case_and_its_exchange() -> None:
         ("vllm-1",),
     )
     assert "expected Paris, actual Rome" in case.reason
-    assert isinstance(exchange, Exchange)
+    assert isinstance(exchange, ExchangeRecord)
     assert {each.exchange for each in case.findings} == {exchange.id}
     assert exchange.stream == (Arrival(after=0.1, text="data: "), Arrival(after=0.2, text="ü\n\n"))
     assert (exchange.path, exchange.twin) == ("/v1/chat/completions", "chat/ask")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from vllm_harness.scenarios.format import Scenario
@@ -28,16 +28,16 @@ def test_a_hosted_image_is_served_while_the_scenario_runs() -> None:
         sent, hosted, text = scenario.turns[0].user
         assert (sent.image, text.text) == (URL, "What?")
         assert hosted.image
-        answer = httpx.get(hosted.image, trust_env=False)
+        answer = httpx2.get(hosted.image, trust_env=False)
         assert (answer.content, answer.headers["content-type"]) == (DATA, "image/png")
-        assert httpx.get(f"{hosted.image}x", trust_env=False).status_code == 404
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(hosted.image, trust_env=False)
+        assert httpx2.get(f"{hosted.image}x", trust_env=False).status_code == 404
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(hosted.image, trust_env=False)
 
 
 def test_a_host_tells_what_was_asked_for() -> None:
     with picture_host() as host:
-        assert httpx.get(host.address("/none.png"), trust_env=False).status_code == 404
+        assert httpx2.get(host.address("/none.png"), trust_env=False).status_code == 404
         assert host.asked == ["/none.png"]
 
 

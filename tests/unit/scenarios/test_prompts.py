@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 
-from vllm_harness.scenarios.format import Part
+from vllm_harness.exchange.answer import Answer, Call
+from vllm_harness.exchange.building import Part, Result, Said, Sent
 from vllm_harness.scenarios.prompts import Element, differing, elements_of, foreign, lost
 from vllm_harness.scenarios.results import Prompt
-from vllm_harness.scenarios.tools import Result
-from vllm_harness.scenarios.transports.transport import Answer, Call, Said, Sent
 
 OUTPUT = '{"status": "failed", "note": "früh"}'
 ASKED = Said(

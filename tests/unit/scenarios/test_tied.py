@@ -9,7 +9,8 @@ import pytest
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import DefectsError, load_defects
-from vllm_harness.endpoint import Endpoint
+from vllm_harness.exchange.endpoint import Endpoint
+from vllm_harness.protocol import Exchange
 from vllm_harness.scenarios import tied
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
@@ -17,7 +18,6 @@ from vllm_harness.scenarios.judging import Mismatch
 from vllm_harness.scenarios.reading import read_scenario, stories_of_package
 from vllm_harness.scenarios.results import Conversation, TurnResult
 from vllm_harness.scenarios.running import transports_of
-from vllm_harness.scenarios.sending import Reply
 
 ACME = {
     "acme-1": Defect.model_validate(
@@ -40,7 +40,7 @@ def marked(
     """The turn's result after what is known was marked."""
     entry = load_models().get("qwen3")
     served = Served(Endpoint("http://127.0.0.1:9"), "qwen3", entry, version, scripted)
-    result = TurnResult("ask", mismatches=list(mismatches), reply=Reply(200, "", ()))
+    result = TurnResult("ask", mismatches=list(mismatches), exchange=Exchange())
     (transport,) = transports_of([over], (False,))
     tied.mark(scenario(), served, [Conversation(transport, [result])], ACME)
     return result

@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 
 from vllm_harness.errors import UsageError
-from vllm_harness.scenarios.format import Expectation, Part, Tool
-from vllm_harness.scenarios.judging import answer_of, mismatches
-from vllm_harness.scenarios.sending import Chunk, Reply
-from vllm_harness.scenarios.tools import Result, Toolbox, with_tokens
+from vllm_harness.exchange.answer import answer_of, answer_to
+from vllm_harness.exchange.building import Ask, Part, Result, Said, Sent
+from vllm_harness.protocol import Exchange
+from vllm_harness.scenarios.format import Expectation, Tool
+from vllm_harness.scenarios.judging import mismatches
+from vllm_harness.scenarios.tools import Toolbox, with_tokens
 from vllm_harness.scenarios.transports import TRANSPORTS, find_transport
-from vllm_harness.scenarios.transports.transport import Ask, Said, Sent
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOL = Tool.model_validate({"description": "d", "parameters": SCHEMA, "outputs": [{"output": "x"}]})
 PNG = "data:image/png;base64,AAAA"
+CHAT = "/v1/chat/completions"
 ARGUMENTS = '{"city": "Paris"}'
 BODIES: dict[str, dict[str, Any]] = {
     "responses": {
@@ -77,16 +79,16 @@ MEANING = {
 def request(name: str, **changed: Any) -> dict[str, Any]:
     """The second turn: a failed output, a text and an image, after a turn that called."""
     transport = TRANSPORTS[name]
-    said = Said(Sent((), (Part(text="Weather?"),)), transport.answer(BODIES[transport.api]))
+    said = Said(Sent((), (Part(text="Weather?"),)), answer_of(transport.api, BODIES[transport.api]))
     sent = Sent((Result("c1", "down", failed=True),), (Part(text="And here?"), Part(image=PNG)))
     toolbox = Toolbox({"get_weather": TOOL}, (), lambda name, arguments: None)
-    ask = Ask("m", "Be brief.", toolbox, "get_weather", None, 8192, (said,), sent)
+    ask = Ask("m", sent, (said,), "Be brief.", toolbox.offered, tool_choice="get_weather", context=8192)
     return transport.request(replace(ask, **changed))
 
 
 def test_every_api_means_the_same() -> None:
     for transport in TRANSPORTS.values():
-        assert transport.answer(BODIES[transport.api]).meaning() == MEANING
+        assert answer_of(transport.api, BODIES[transport.api]).meaning() == MEANING
 
 
 def test_responses_with_state_send_what_is_new() -> None:
@@ -163,28 +165,31 @@ def test_an_unknown_transport_is_refused() -> None:
         find_transport("grpc")
 
 
-def reply(content: bytes, status: int = 200, broken: str = "", kind: str = "application/json") -> Reply:
-    return Reply(status, kind, (Chunk(0.1, content),), broken)
+def came(
+    content: bytes, status: int = 200, broken: str = "", kind: str = "application/json", path: str = CHAT
+) -> Exchange:
+    return Exchange(path=path).answered(status, {"content-type": kind}, [(0.1, content)], broken)
 
 
 def test_answers_that_did_not_end_well() -> None:
-    chat, expected = TRANSPORTS["chat"], Expectation()
+    expected = Expectation()
     body = json.dumps(BODIES["chat"]).encode()
     cases = {
-        "broken off": (reply(body, broken="ReadError: gone"), "failed", "answer", "ReadError"),
-        "no answer": (reply(b"", 0, "ConnectError: no"), "failed", "answer", "ConnectError"),
-        "no JSON": (reply(b"<html>"), "failed", "status", "failed"),
-        "an error": (reply(b'{"error": {"message": "no"}}', 400), "refused", "status", "HTTP 400"),
+        "broken off": (came(body, broken="ReadError: gone"), "failed", "answer", "ReadError"),
+        "no answer": (came(b"", 0, "ConnectError: no"), "failed", "answer", "ConnectError"),
+        "no JSON": (came(b"<html>"), "failed", "status", "failed"),
+        "an error": (came(b'{"error": {"message": "no"}}', 400), "refused", "status", "HTTP 400"),
         "a stream that stops": (
-            reply(b'data: {"choices": []}\n\n', kind="text/event-stream"),
+            came(b'data: {"choices": []}\n\n', kind="text/event-stream"),
             "failed",
             "status",
             "failed",
         ),
     }
-    for name, (came, status, what, words) in cases.items():
-        answer = answer_of(came, chat)
-        (mismatch,) = mismatches(expected, came, answer, chat)
+    for name, (exchange, status, what, words) in cases.items():
+        answer = answer_to(exchange)
+        assert answer is not None
+        (mismatch,) = mismatches(expected, exchange, answer)
         assert (answer.status, mismatch.what) == (status, what), name
         assert words in mismatch.actual, name
 
@@ -211,7 +216,7 @@ def test_what_the_server_asks_for_is_approved() -> None:
     """The item is that of OpenAI's reference, mcp_approval_request."""
     asked = {"type": "mcp_approval_request", "id": "mcpr_1", "name": "find_user", "server_label": "desk"}
     body = {"id": "resp_1", "status": "completed", "output": [{**asked, "arguments": "{}"}]}
-    answer = TRANSPORTS["responses"].answer(body)
+    answer = answer_of("responses", body)
     (call,) = answer.calls
     assert (call.name, call.asks, answer.open_calls, answer.approvals) == ("find_user", True, [], ("mcpr_1",))
     sent = request("responses", sent=Sent((), (), answer.approvals))
@@ -219,7 +224,7 @@ def test_what_the_server_asks_for_is_approved() -> None:
         {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     ]
     expected = Expectation.model_validate({"calls": [{"name": "find_user"}]})
-    found = mismatches(expected, reply(json.dumps(body).encode()), answer, TRANSPORTS["responses"])
+    found = mismatches(expected, Exchange(body=body), answer)
     assert [(each.expected, each.actual) for each in found] == [("find_user", "find_user (asks)")]
 
 

@@ -49,7 +49,7 @@ def told(module: ModuleType, exchanges: object, name: str) -> list[tuple[int, li
 
 def test_a_request_tells_its_tokens(module: ModuleType) -> None:
     exchanges = module.Exchanges()
-    exchanges.keep("a", module.Exchange("1-1", [[257, *"ü€".encode(), 257]], by_choice=True))
+    exchanges.keep("a", module.NamedRequest("1-1", [[257, *"ü€".encode(), 257]], by_choice=True))
     assert told(module, exchanges, "a") == []
     generate("1-1", 0, 0, 7, 7)
     prompt = ["<|im_start|>", "u", "s", "e", "r"]
@@ -59,15 +59,15 @@ def test_a_request_tells_its_tokens(module: ModuleType) -> None:
 
 def test_a_cut_generation_tells_what_came(module: ModuleType) -> None:
     exchanges = module.Exchanges()
-    exchanges.keep("a", module.Exchange("1-1", [[257, *"ü".encode()]], by_choice=True))
+    exchanges.keep("a", module.NamedRequest("1-1", [[257, *"ü".encode()]], by_choice=True))
     generate("1-1", 0, 0, 3, 2)
     assert [output for _, _, output in told(module, exchanges, "a")] == [[" word", "\ufffd"]]
 
 
 def test_generations_are_told_in_order(module: ModuleType) -> None:
     exchanges = module.Exchanges()
-    exchanges.keep("a", module.Exchange("1-1", [[*b"a"], [*b"bc"]], by_choice=False))
-    exchanges.keep("b", module.Exchange("1-2", [[*b"a"], [*b"bc"]], by_choice=True))
+    exchanges.keep("a", module.NamedRequest("1-1", [[*b"a"], [*b"bc"]], by_choice=False))
+    exchanges.keep("b", module.NamedRequest("1-2", [[*b"a"], [*b"bc"]], by_choice=True))
     for take in (0, 1):
         generate("1-1", take, 0, take + 1, take + 1)
         generate("1-2", 0, take, take + 1, take + 1)
@@ -86,7 +86,7 @@ def test_only_the_last_requests_are_kept(module: ModuleType, monkeypatch: pytest
     exchanges = module.Exchanges()
     generate("1-1", 0, 0, 1, 1)
     for name in "ab":
-        exchanges.keep(name, module.Exchange("1-1", [[97]], by_choice=True))
+        exchanges.keep(name, module.NamedRequest("1-1", [[97]], by_choice=True))
     assert told(module, exchanges, "a") == []
     assert told(module, exchanges, "b") != []
 
@@ -94,6 +94,6 @@ def test_only_the_last_requests_are_kept(module: ModuleType, monkeypatch: pytest
 def test_what_is_too_long_is_one_piece(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SHOWN_TOKENS", 2)
     exchanges = module.Exchanges()
-    exchanges.keep("a", module.Exchange("1-1", [[*b"abcd"]], by_choice=True))
+    exchanges.keep("a", module.NamedRequest("1-1", [[*b"abcd"]], by_choice=True))
     generate("1-1", 0, 0, 4, 4)
     assert [output for _, _, output in told(module, exchanges, "a")] == [["a", "b", "cd"]]

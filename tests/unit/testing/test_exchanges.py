@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from vllm_harness.protocol import Finding
+from vllm_harness.protocol import Exchange, Finding
+from vllm_harness.protocol.conversation.exchange import Chunk
 from vllm_harness.protocol.core.findings import Severity
 from vllm_harness.runs.records import Arrival, Generation, Piece
-from vllm_harness.testing import exchanges
 from vllm_harness.testing.cases import Noted
-from vllm_harness.testing.exchanges import exchange_of, record_of, with_twins
+from vllm_harness.testing.exchanges import exchange_of, record_of_seen, with_twins
 from vllm_harness.testing.watch import SeenExchange
 
 
@@ -21,11 +21,18 @@ def seen(name: str, *chunks: bytes, body: Any = None, **more: Any) -> SeenExchan
     """An exchange whose pieces came 0.1 s apart."""
     path = urlsplit("http://127.0.0.1:8000/v1/chat/completions?a=1")
     content = b"" if body is None else json.dumps(body).encode()
-    made = SeenExchange(name, "POST", path, {"Authorization": "Bearer x", "Accept": "*/*"}, content, 5.0)
-    made.chunks = [(0.1 * number, chunk) for number, chunk in enumerate(chunks, start=1)]
-    for key, value in {"status": 200, "answer_headers": {}, **more}.items():
-        setattr(made, key, value)
-    return made
+    headers = {"Authorization": "Bearer x", "Accept": "*/*"}
+    return SeenExchange(
+        Exchange(path=f"{path.path}?{path.query}"),
+        id=name,
+        url=path,
+        sent_headers=headers,
+        content=content,
+        at=5.0,
+        status=200,
+        chunks=[Chunk(0.1 * number, chunk) for number, chunk in enumerate(chunks, start=1)],
+        **more,
+    )
 
 
 STREAMED = {"content-type": "text/event-stream; charset=utf-8"}
@@ -34,8 +41,8 @@ STREAMED = {"content-type": "text/event-stream; charset=utf-8"}
 def test_a_stream_keeps_its_pieces_and_its_tokens() -> None:
     text = "data: ü€\n\n".encode()
     generations = [Generation(prompt=(Piece(ids=(1,), text="a"),)), Generation(choice=1)]
-    record = record_of(
-        seen("1", text[:7], text[7:], b"\xc3", answer_headers=STREAMED, seconds=0.35), "t", "c", generations
+    record = record_of_seen(
+        seen("1", text[:7], text[7:], b"\xc3", headers=STREAMED, seconds=0.35), "t", "c", generations
     )
     assert record.stream == (
         Arrival(after=0.1, text="data: "),
@@ -54,13 +61,13 @@ def test_a_stream_keeps_its_pieces_and_its_tokens() -> None:
     [((b'{"a":', b"1}"), {"a": 1}), ((b"no json",), "no json"), ((), None), ((b"\xff",), "\ufffd")],
 )
 def test_a_body_is_json_where_it_is(chunks: tuple[bytes, ...], answer: Any) -> None:
-    assert record_of(seen("1", *chunks), "t", "c").answer == answer
+    assert record_of_seen(seen("1", *chunks), "t", "c").answer == answer
 
 
 def test_a_body_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchanges, "LONGEST_BODY", 8)
-    assert record_of(seen("1", b'"0123456', b'789"'), "t", "c").answer == '"0123456... 4 bytes more'
-    stream = record_of(seen("1", b"01234", b"56789", answer_headers=STREAMED), "t", "c").stream
+    monkeypatch.setattr("vllm_harness.runs.exchanges.LONGEST_BODY", 8)
+    assert record_of_seen(seen("1", b'"0123456', b'789"'), "t", "c").answer == '"0123456... 4 bytes more'
+    stream = record_of_seen(seen("1", b"01234", b"56789", headers=STREAMED), "t", "c").stream
     assert [piece.text for piece in stream] == ["01234", "... more than 8 bytes"]
 
 
@@ -73,7 +80,7 @@ def test_twins_ask_the_same_the_other_way() -> None:
         {"input": "b"},
         "no object",
     ]
-    records = [record_of(seen(str(n), body=body), "t", "c") for n, body in enumerate(bodies)]
+    records = [record_of_seen(seen(str(n), body=body), "t", "c") for n, body in enumerate(bodies)]
     assert [each.twin for each in with_twins(records)] == ["1", "0", "4", "", "2", ""]
 
 

@@ -105,13 +105,13 @@ def test_an_exchange_is_seen(watch: Watch, url: str, send: Any) -> None:
     name = send(url)
     (seen,) = watch.taken()
     assert watch.taken() == []
-    assert (seen.id, seen.method, seen.url.path, seen.status) == (name, "POST", "/v1/responses", 200)
+    assert (seen.id, seen.asked.method, seen.url.path, seen.status) == (name, "POST", "/v1/responses", 200)
     assert seen.content.replace(b" ", b"") == b'{"a":1}'
     assert b"".join(chunk for _, chunk in seen.chunks) == b"".join(PIECES)
     times = [after for after, _ in seen.chunks]
     assert times == sorted(times)
     assert seen.seconds is not None
-    assert seen.error == ""
+    assert seen.broken == ""
 
 
 @pytest.mark.parametrize("post", [httpx.post, httpx2.post, requests.post])
@@ -119,8 +119,8 @@ def test_a_request_that_nobody_answers_is_seen(watch: Watch, post: Any) -> None:
     with pytest.raises((httpx.ConnectError, httpx2.ConnectError, requests.ConnectionError)):
         post("http://127.0.0.1:9/v1/responses", json={}, timeout=5)
     (seen,) = watch.taken()
-    assert seen.status is None
-    assert "Connect" in seen.error
+    assert seen.status == 0
+    assert "Connect" in seen.broken
 
 
 def test_what_is_none_of_a_tests(watch: Watch, url: str) -> None:

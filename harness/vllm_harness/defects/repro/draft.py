@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vllm_harness.defects.repro.answer import added_up
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.answer import answer_of
 from vllm_harness.files.plain_yaml import plain_yaml
 from vllm_harness.protocol.captures import read_capture
-from vllm_harness.protocol.conversation.exchanges import Exchange
-from vllm_harness.protocol.core.events import as_json
+from vllm_harness.protocol.conversation.exchange import Exchange, accumulate
+from vllm_harness.protocol.core.events import Api
 from vllm_harness.regression.results.cells import Cell, RegressionRun
 
 OPEN = "TO DO"
@@ -144,46 +143,14 @@ def _step(exchange: Exchange) -> Draft:
 
 def _said(exchange: Exchange) -> Draft:
     """What the model said, as a meaning, as far as the answer tells."""
-    body = exchange.body or {}
-    if exchange.events is not None:
-        body = added_up([value for event in exchange.events if (value := as_json(event)) is not None])
-    if "output" in body:
-        return _of_response(body)
-    return _of_message(body) if body.get("type") == "message" else _of_completion(body)
-
-
-def _of_response(response: Mapping[str, Any]) -> Draft:
-    items: Sequence[Mapping[str, Any]] = response.get("output") or ()
-    parts = [part for item in items for part in item.get("content") or () if isinstance(part, dict)]
-    return _meaning(
-        "".join(part.get("text") or "" for part in parts if part.get("type") == "reasoning_text"),
-        "".join(part.get("text") or "" for part in parts if part.get("type") == "output_text"),
-        ((item["name"], item["arguments"]) for item in items if item.get("type") == "function_call"),
-    )
-
-
-def _of_message(message: Mapping[str, Any]) -> Draft:
-    blocks: Sequence[Mapping[str, Any]] = message.get("content") or ()
-    return _meaning(
-        "".join(block.get("thinking") or "" for block in blocks),
-        "".join(block.get("text") or "" for block in blocks),
-        ((block["name"], block["input"]) for block in blocks if block.get("type") == "tool_use"),
-    )
-
-
-def _of_completion(completion: Mapping[str, Any]) -> Draft:
-    message = ((completion.get("choices") or [{}])[0]).get("message") or {}
-    functions = (call.get("function") or {} for call in message.get("tool_calls") or ())
-    return _meaning(
-        message.get("reasoning") or message.get("reasoning_content") or "",
-        message.get("content") or "",
-        ((function.get("name"), function.get("arguments")) for function in functions),
-    )
-
-
-def _meaning(reasoning: str, text: str, calls: Iterator[tuple[Any, Any]]) -> Draft:
-    said = [{"name": name, "arguments": arguments} for name, arguments in calls]
-    parts = {"reasoning": reasoning, "text": text, "calls": said}
+    body = accumulate(exchange.json_events).body if exchange.streamed else exchange.body or {}
+    api: Api = "responses" if "output" in body else "messages" if body.get("type") == "message" else "chat"
+    answer = answer_of(api, body)
+    calls = [
+        {"name": call.name, "arguments": call.value if api == "messages" else call.arguments}
+        for call in answer.open_calls
+    ]
+    parts = {"reasoning": answer.reasoning, "text": answer.text, "calls": calls}
     return {name: value for name, value in parts.items() if value}
 
 

@@ -16,7 +16,7 @@ from vllm_harness.regression.cases.case import Case, CaseInput, Group
 from vllm_harness.regression.cases.delivery import Api, Delivery, deliveries
 from vllm_harness.regression.cases.groups import case_set
 from vllm_harness.regression.cases.meanings import load_meanings, marker_tokens
-from vllm_harness.regression.engines.answer import Answer
+from vllm_harness.regression.engines.answer import CaseAnswer
 from vllm_harness.regression.engines.over_http import request_all
 from vllm_harness.regression.engines.plan import like_in_process
 from vllm_harness.regression.results.explained import Failure, FailureSelection, ParserDefect
@@ -65,7 +65,7 @@ class ServedCase:
         changes = {"deliveries": more}
         return replace(self, cases=tuple(_with_input(case, changes) for case in self.cases))
 
-    def verdict_of(self, answers: Sequence[Answer]) -> Reproduction:
+    def verdict_of(self, answers: Sequence[CaseAnswer]) -> Reproduction:
         """What the answers to the cases say.
 
         Where the defect does not show, it is mended if an answer in which it might have shown is right; what
@@ -140,7 +140,7 @@ def _requested(
     every = [case for _, served in cases for case in served.cases]
     meanings = {case.name: case.expected.meaning for case in every}
 
-    def mismatches(answer: Answer) -> bool:
+    def mismatches(answer: CaseAnswer) -> bool:
         meaning = meanings[str(answer.case)]
         return meaning is not None and bool(meaning_mismatches(meaning, answer))
 
@@ -165,12 +165,12 @@ def _merged(inputs: Iterable[CaseInput]) -> CaseInput:
     return first.model_copy(update={"deliveries": tuple(every)})
 
 
-def _delivery(answer: Answer) -> Delivery:
+def _delivery(answer: CaseAnswer) -> Delivery:
     assert answer.delivery is not None
     return answer.delivery
 
 
-def _documents(answers: Iterable[Answer]) -> list[Json]:
+def _documents(answers: Iterable[CaseAnswer]) -> list[Json]:
     return [answer.model_dump(mode="json", exclude_defaults=True) for answer in answers]
 
 

@@ -14,9 +14,9 @@ from vllm_harness.defects.entry import Defect, Frontend, Repro
 from vllm_harness.defects.repro.parser_cases import ServedCase, reproduce_on, served_case
 from vllm_harness.defects.repro.send import answers_to
 from vllm_harness.defects.repro.verdict import Reproduction, Verdict
-from vllm_harness.endpoint import Endpoint
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.regression.results.explained import parser_defects
 from vllm_harness.scripted.book import BookError

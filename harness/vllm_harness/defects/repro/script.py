@@ -15,7 +15,7 @@ from vllm_harness.defects.repro.template import PLUGIN, STANDALONE, filled, mode
 from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.regression.cases.case import Run
 from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.engines.exchanges import exchange_of
+from vllm_harness.regression.engines.exchanges import body_of, path_of
 from vllm_harness.regression.engines.over_http import server_args
 from vllm_harness.scripted.book import Plain, Raw
 from vllm_harness.scripted.book_file import take_of
@@ -127,11 +127,10 @@ def _case_steps(
     accepted = {str(answer["delivery"]): answer.get("alternative") for answer in shown.answers}
     first = case.input.deliveries[0]
     for each in dict.fromkeys((first, delivery) if case.expected.meaning is None else (delivery,)):
-        exchange = exchange_of(each)
-        body = {**exchange.body(case.input, "Go on."), "temperature": 0, **served.family.request}
+        body = {**body_of(case.input, each, "Go on."), **served.family.request}
         text = accepted.get(each.code) or case.input.text
         pieces: Pieces = list(case.input.pieces) if case.input.spelled_spans else [text]
-        yield {"method": "POST", "path": exchange.path, "body": body, "say": [_with_stop(pieces, entry)]}
+        yield {"method": "POST", "path": path_of(each), "body": body, "say": [_with_stop(pieces, entry)]}
 
 
 def _pieces(say: Plain, entry: ModelEntry) -> Pieces:

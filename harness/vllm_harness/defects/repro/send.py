@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
-import httpx
 import jmespath
 
 from vllm_harness.configuration.model_entries import ModelEntry
 from vllm_harness.defects.entry import Step
 from vllm_harness.defects.repro.answer import document
 from vllm_harness.defects.repro.references import filled
-from vllm_harness.endpoint import Endpoint, tls
+from vllm_harness.exchange.endpoint import Endpoint
+from vllm_harness.exchange.sending import Outgoing, http_client, send
 from vllm_harness.protocol.core.events import Json
-from vllm_harness.protocol.core.sse import SSEParser
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.book_file import take_of
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
@@ -69,34 +67,17 @@ def _answer(step: Step, endpoint: Endpoint, entry: ModelEntry, model: str, answe
 
 
 def _send(step: Step, endpoint: Endpoint, model: str, book: str, answers: Sequence[Json]) -> Json:
-    url = endpoint.url_for(str(filled(step.path, answers)))
-    request: dict[str, Any] = {"headers": {BOOK_HEADER: book, **step.headers}}
-    if step.content is not None:
-        request["content"] = step.content.replace("{model}", model)
-    elif step.body is not None:
-        request["json"] = {"model": model, **filled(step.body, answers)}
-    status, headers, chunks, broken = 0, httpx.Headers(), list[bytes](), ""
-    try:
-        with (
-            httpx.Client(timeout=step.limit_s, verify=tls()) as client,
-            client.stream(step.method, url, **request) as answer,
-        ):
-            status, headers = answer.status_code, answer.headers
-            for chunk in _read(answer, step):
-                chunks.append(chunk)
-    except httpx.HTTPError as error:
-        broken = f"{type(error).__name__}: {error}"
-    return document(status, headers, chunks, broken)
-
-
-def _read(answer: httpx.Response, step: Step) -> Iterator[bytes]:
-    """The bytes until the end, or until the client leaves, or the time is over."""
-    ends = time.monotonic() + step.limit_s
-    parser, events = SSEParser(), 0
-    for chunk in answer.iter_raw():
-        yield chunk
-        events += len(list(parser.feed(chunk)))
-        if step.hang_up_after and events >= step.hang_up_after:
-            return
-        if time.monotonic() > ends:
-            raise httpx.ReadTimeout(f"no end after {step.limit_s:g} s")
+    content = None if step.content is None else step.content.replace("{model}", model)
+    body = None if step.body is None or content else {"model": model, **filled(step.body, answers)}
+    outgoing = Outgoing(
+        endpoint,
+        str(filled(step.path, answers)),
+        body,
+        {BOOK_HEADER: book, **step.headers},
+        content,
+        step.method,
+        step.limit_s,
+        step.hang_up_after or None,
+    )
+    with http_client() as client:
+        return document(send(client, outgoing))

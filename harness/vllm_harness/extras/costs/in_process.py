@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vllm_harness.environments.spec import Environment
 from vllm_harness.regression.cases.case import CaseInput
-from vllm_harness.regression.engines.answer import Answer
+from vllm_harness.regression.engines.answer import CaseAnswer
 from vllm_harness.regression.engines.in_process import WORKERS, by_case_set, lines_of, worker_family
 from vllm_harness.scripted.families import Family
 
@@ -19,7 +19,7 @@ _SCRIPT = Path(__file__).with_name("workers") / "vllm_harness_cost.py"
 
 def measure_all(
     environment: Environment, case_sets: Sequence[tuple[Family, Sequence[CaseInput]]]
-) -> Iterator[list[Answer]]:
+) -> Iterator[list[CaseAnswer]]:
     """Measures each family's growing answers, and gives the curves of each case set as they come.
 
     Args:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from vllm_harness.regression.cases.case import CaseInput
-from vllm_harness.regression.engines.answer import Answer
+from vllm_harness.regression.engines.answer import CaseAnswer
 
 
 @dataclass(frozen=True)
@@ -25,30 +25,30 @@ class KeptCurves:
     path: Path
     measured: str
 
-    def read(self) -> list[Answer]:
+    def read(self) -> list[CaseAnswer]:
         """Those that are kept; the last line may have been cut."""
-        found: list[Answer] = []
+        found: list[CaseAnswer] = []
         with suppress(OSError, ValidationError):
             head, *lines = self.path.read_text().splitlines() or [""]
             if head == self.measured:
                 for line in lines:
-                    found.append(Answer.model_validate_json(line))
+                    found.append(CaseAnswer.model_validate_json(line))
         return found
 
-    def begin(self, known: Sequence[Answer]) -> None:
+    def begin(self, known: Sequence[CaseAnswer]) -> None:
         """Writes the file anew, with these alone; nowhere, where the run's folder is on another machine."""
         if self.path.parents[2].is_dir():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.write_text("\n".join([self.measured, *map(_line, known), ""]))
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: CaseAnswer) -> None:
         """Keeps a further one; an error in its place is not kept, since it may be one of chance."""
         if answer.curve is not None and self.path.exists():
             with self.path.open("a") as file:
                 file.write(f"{_line(answer)}\n")
 
 
-def not_measured(inputs: Sequence[CaseInput], known: Sequence[Answer]) -> Iterator[CaseInput]:
+def not_measured(inputs: Sequence[CaseInput], known: Sequence[CaseAnswer]) -> Iterator[CaseInput]:
     """What is left to measure: inputs with the deliveries of which there is no curve."""
     done = {(answer.case, answer.delivery) for answer in known}
     for input_ in inputs:
@@ -57,5 +57,5 @@ def not_measured(inputs: Sequence[CaseInput], known: Sequence[Answer]) -> Iterat
             yield input_.model_copy(update={"deliveries": left})
 
 
-def _line(answer: Answer) -> str:
+def _line(answer: CaseAnswer) -> str:
     return answer.model_dump_json(exclude_defaults=True)

@@ -16,14 +16,14 @@ import psutil
 import requests
 
 from vllm_harness.configuration.model_entries import Frontend
-from vllm_harness.endpoint import ask
 from vllm_harness.environments.spec import Environment
+from vllm_harness.exchange.endpoint import ask
 from vllm_harness.extras.costs.growing import BLOCKED_S
 from vllm_harness.extras.costs.growing import LONGEST as LONGEST_TEXT
 from vllm_harness.machine.side_by_side import go_on
 from vllm_harness.regression.cases.case import CaseInput, Grown
 from vllm_harness.regression.cases.delivery import Api, Delivery
-from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve
+from vllm_harness.regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
 from vllm_harness.regression.engines.over_http import Client, Mismatches, count_tokens, served_by
 from vllm_harness.scripted.families import LAYERS, Family, entry_of
 from vllm_harness.scripted.in_server.vllm_harness_names import STEPS_HEADER, STEPS_PATH
@@ -125,7 +125,7 @@ def measure_served(
     mismatches: Mismatches,
     *,
     frontend: Frontend = "python",
-) -> Iterator[Answer]:
+) -> Iterator[CaseAnswer]:
     """Requests a family's growing answers over HTTP, and gives the curve of each as it comes.
 
     What counts is the CPU time of the steps that the tasks of a request take on the event loop. Many grow at
@@ -196,9 +196,9 @@ class _Growing:
     lengths: tuple[_Length, ...]
     client: Client
 
-    def measured(self, measure: Measure) -> Answer:
+    def measured(self, measure: Measure) -> CaseAnswer:
         """Its curve, while there is time, or the error that ended it."""
-        answer = partial(Answer, family=self.family, case=self.case, delivery=self.delivery)
+        answer = partial(CaseAnswer, family=self.family, case=self.case, delivery=self.delivery)
         points: list[CostPoint] = []
         spent = 0.0
         for length in self.lengths:
@@ -234,7 +234,7 @@ class _Measurer:
         self._other = WaitingClient(server.url_for("/version"), self._process)
         self._numbers = count()
 
-    def together(self, growing: Sequence[_Growing]) -> Iterator[tuple[_Growing, Answer]]:
+    def together(self, growing: Sequence[_Growing]) -> Iterator[tuple[_Growing, CaseAnswer]]:
         """Several at a time, each as it is done."""
         for each in {each.delivery: each for each in growing if each.lengths}.values():
             # what a server starts with its first answer is of no request
@@ -247,7 +247,7 @@ class _Measurer:
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    def alone(self, growing: Sequence[_Growing]) -> Iterator[Answer]:
+    def alone(self, growing: Sequence[_Growing]) -> Iterator[CaseAnswer]:
         """One at a time, while another client waits."""
         measure = self._by_steps if self._tells_steps else self._by_process
         for each in growing:

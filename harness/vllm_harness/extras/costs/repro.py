@@ -17,7 +17,7 @@ from vllm_harness.extras.costs.over_http import measure_served
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.regression.cases.case import Case
 from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.engines.answer import Answer, Curve
+from vllm_harness.regression.engines.answer import CaseAnswer, Curve
 from vllm_harness.regression.engines.in_process import OLDEST
 from vllm_harness.regression.engines.plan import DELIVERIES
 from vllm_harness.regression.results.explained import Failure, FailureSelection, ParserDefect
@@ -52,7 +52,7 @@ class CostCase:
         """Whether only a server shows it."""
         return any(delivery.api for delivery in self.deliveries)
 
-    def verdict_of(self, answers: Sequence[Answer]) -> Reproduction:
+    def verdict_of(self, answers: Sequence[CaseAnswer]) -> Reproduction:
         """What the curves say, or the errors in their place."""
         documents = [answer.model_dump(mode="json", exclude_defaults=True) for answer in answers]
         seen: dict[str, None] = {}
@@ -142,5 +142,5 @@ def _deliveries(selection: FailureSelection) -> tuple[Delivery, ...]:
     return tuple(each for each in named if each.api is None) or named
 
 
-def _is_wrong(answer: Answer) -> bool:
+def _is_wrong(answer: CaseAnswer) -> bool:
     return bool(cost_mismatches(answer))

@@ -10,14 +10,14 @@ from vllm_harness.defects.registry import load_defects
 from vllm_harness.extras.costs.kept import KeptCurves, not_measured
 from vllm_harness.extras.costs.over_http import measure_served
 from vllm_harness.regression.cases.case import CaseSet, short_digest
-from vllm_harness.regression.engines.answer import Answer
+from vllm_harness.regression.engines.answer import CaseAnswer
 from vllm_harness.regression.results.cells import RegressionRun
 from vllm_harness.regression.results.explained import Failure, ParserDefect, explaining, parser_defects
 from vllm_harness.regression.results.judge import cost_mismatches
 from vllm_harness.regression.run import VllmUnderTest
 
 
-def measure_cell(run: RegressionRun, vllm: VllmUnderTest, cases: CaseSet) -> Iterator[Answer]:
+def measure_cell(run: RegressionRun, vllm: VllmUnderTest, cases: CaseSet) -> Iterator[CaseAnswer]:
     """The curves of a cell, kept as they come.
 
     Raises:
@@ -36,7 +36,7 @@ def measure_cell(run: RegressionRun, vllm: VllmUnderTest, cases: CaseSet) -> Ite
 
 
 def has_unexplained_cost(
-    known: Iterable[ParserDefect], cases: CaseSet, frontend: Frontend, answer: Answer
+    known: Iterable[ParserDefect], cases: CaseSet, frontend: Frontend, answer: CaseAnswer
 ) -> bool:
     """Whether something of what an answer to a case set costs is wrong that no defect explains."""
     (text,) = (input_.text for input_ in cases.inputs if input_.name == answer.case)

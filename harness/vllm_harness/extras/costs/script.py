@@ -18,8 +18,8 @@ from vllm_harness.extras.costs.over_http import LONG_ENV, REQUEST_S, limit_of, l
 from vllm_harness.extras.costs.repro import CostCase
 from vllm_harness.regression.cases.case import Run
 from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.engines.answer import Answer, Curve
-from vllm_harness.regression.engines.exchanges import exchange_of
+from vllm_harness.regression.engines.answer import CaseAnswer, Curve
+from vllm_harness.regression.engines.exchanges import body_of, path_of
 from vllm_harness.scripted.families import entry_of
 
 _REPEATED = re.compile(r"(.{1,300}?)\1{3,}", re.DOTALL)
@@ -104,7 +104,7 @@ def _in_process(cost: CostCase, shown: Reproduction) -> ParsersAlone:
 
 def _served(cost: CostCase, shown: Reproduction) -> StandAlone:
     input_, entry = cost.case.input, entry_of(cost.family)
-    exchange = exchange_of(Delivery.parse(shown.delivery))
+    delivery = Delivery.parse(shown.delivery)
     steps = []
     curve = _curve(shown)
     assert curve is not None
@@ -113,8 +113,8 @@ def _served(cost: CostCase, shown: Reproduction) -> StandAlone:
         steps.append(
             {
                 "method": "POST",
-                "path": exchange.path,
-                "body": {**exchange.body(limited, "Go on."), "temperature": 0, **cost.family.request},
+                "path": path_of(delivery),
+                "body": {**body_of(limited, delivery, "Go on."), **cost.family.request},
                 "say": [[folded(grown.text)]],
                 "tokens": point.size,
                 "limit_s": REQUEST_S,
@@ -135,7 +135,7 @@ def folded(text: str) -> list[Run]:
 
 def _curve(shown: Reproduction) -> Curve | None:
     """The curve that shows the defect; None where an error in its place does."""
-    answers = map(Answer.model_validate, shown.answers)
+    answers = map(CaseAnswer.model_validate, shown.answers)
     return next((each.curve for each in answers if str(each.delivery) == shown.delivery), None)
 
 

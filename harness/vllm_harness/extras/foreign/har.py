@@ -13,8 +13,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from vllm_harness.cassettes.answers import json_of, response_of
-from vllm_harness.cassettes.format import Cassette, Chunk, Exchange, Recorded, Request
+from vllm_harness.cassettes.format import Cassette, Recorded, RecordedExchange, RecordedRequest
 from vllm_harness.extras.foreign.foreign import ForeignError, Loose, first_of_each, of_the_apis, path_of
+from vllm_harness.protocol import Exchange
 
 
 class _Header(Loose):
@@ -74,7 +75,7 @@ def read(path: Path, text: str) -> Cassette:
     return Cassette(cassette=1, recorded=Recorded(by="har"), exchanges=exchanges, count=len(exchanges))
 
 
-def _exchange(entry: _Entry, name: str) -> Exchange:
+def _exchange(entry: _Entry, name: str) -> RecordedExchange:
     sent, came = entry.request, entry.response
     headers = first_of_each([header.model_dump() for header in came.headers])
     if came.content.mimeType and "content-type" not in {each.lower() for each in headers}:
@@ -83,9 +84,9 @@ def _exchange(entry: _Entry, name: str) -> Exchange:
     body = json_of(posted.encode("utf-8", "replace"))
     content = _bytes(came.content)
     seconds = max(entry.time, 0) / 1000
-    return Exchange(
+    return RecordedExchange(
         turn=name,
-        request=Request(
+        request=RecordedRequest(
             method=sent.method,
             path=path_of(sent.url),
             headers=first_of_each([header.model_dump() for header in sent.headers]),
@@ -93,7 +94,7 @@ def _exchange(entry: _Entry, name: str) -> Exchange:
             text=posted if body is None and posted else None,
         ),
         response=response_of(
-            max(came.status, 0), headers, [Chunk(at=seconds, data=content)] if content else []
+            Exchange().answered(max(came.status, 0), headers, [(seconds, content)] if content else [])
         ),
     )
 

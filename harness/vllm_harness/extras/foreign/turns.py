@@ -11,7 +11,15 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import yaml
 from pydantic import Field
 
-from vllm_harness.cassettes.format import Cassette, Chunk, Data, Exchange, Recorded, Request, Response
+from vllm_harness.cassettes.format import (
+    Cassette,
+    Data,
+    Recorded,
+    RecordedChunk,
+    RecordedExchange,
+    RecordedRequest,
+    RecordedResponse,
+)
 from vllm_harness.cassettes.writing import without_secrets
 from vllm_harness.extras.foreign.foreign import Loose, validated
 from vllm_harness.files.located_yaml import Document
@@ -57,16 +65,16 @@ def read(document: Document) -> Cassette:
     return Cassette(cassette=1, recorded=recorded, exchanges=exchanges, count=len(exchanges))
 
 
-def _exchange(turn: _Turn, name: str) -> Exchange:
+def _exchange(turn: _Turn, name: str) -> RecordedExchange:
     request, response = turn.request, turn.response
     query = f"?{urlencode(request.query_params, doseq=True)}" if request.query_params else ""
-    sse = None if response.sse is None else tuple(Chunk(at=0, data=line) for line in response.sse)
-    return Exchange(
+    sse = None if response.sse is None else tuple(RecordedChunk(at=0, data=line) for line in response.sse)
+    return RecordedExchange(
         turn=name,
-        request=Request(
+        request=RecordedRequest(
             method=request.method, path=request.path + query, headers=request.headers, body=request.body
         ),
-        response=Response(
+        response=RecordedResponse(
             status=response.status_code,
             headers=response.headers,
             body=response.body if sse is None else None,

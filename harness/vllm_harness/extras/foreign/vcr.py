@@ -10,9 +10,17 @@ from typing import Any
 from pydantic import Field
 
 from vllm_harness.cassettes.answers import json_of, response_of
-from vllm_harness.cassettes.format import Cassette, Chunk, Data, Exchange, Recorded, Request, Response
+from vllm_harness.cassettes.format import (
+    Cassette,
+    Data,
+    Recorded,
+    RecordedExchange,
+    RecordedRequest,
+    RecordedResponse,
+)
 from vllm_harness.extras.foreign.foreign import Loose, first_of_each, of_the_apis, path_of, validated
 from vllm_harness.files.located_yaml import Document
+from vllm_harness.protocol import Exchange
 
 
 class _Request(Loose):
@@ -51,29 +59,30 @@ def read(document: Document) -> Cassette:
     return Cassette(cassette=1, recorded=Recorded(by="vcr"), exchanges=exchanges, count=len(exchanges))
 
 
-def _exchange(interaction: _Interaction, name: str) -> Exchange:
+def _exchange(interaction: _Interaction, name: str) -> RecordedExchange:
     sent = interaction.request
     content = _content(sent.body)
     body = sent.parsed_body if sent.parsed_body is not None else json_of(content)
-    request = Request(
+    request = RecordedRequest(
         method=sent.method,
         path=path_of(sent.uri),
         headers=first_of_each(sent.headers),
         body=body,
         text=content.decode("utf-8", "replace") if body is None and content else None,
     )
-    return Exchange(turn=name, request=request, response=_response(interaction.response))
+    return RecordedExchange(turn=name, request=request, response=_response(interaction.response))
 
 
-def _response(came: _Response) -> Response:
+def _response(came: _Response) -> RecordedResponse:
     headers = first_of_each(came.headers)
     if came.parsed_body is not None:
-        return Response(status=came.status.code, headers=headers, body=came.parsed_body)
+        return RecordedResponse(status=came.status.code, headers=headers, body=came.parsed_body)
     content = _content(came.body)
     names = {name.lower() for name in headers}
     if "content-type" not in names and content.lstrip().startswith((b"data:", b"event:")):
         headers = {**headers, "content-type": "text/event-stream"}
-    return response_of(came.status.code, headers, [Chunk(at=0, data=content)] if content else [])
+    chunks = [(0.0, content)] if content else []
+    return response_of(Exchange().answered(came.status.code, headers, chunks))
 
 
 def _content(body: Any) -> bytes:

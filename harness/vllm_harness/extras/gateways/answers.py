@@ -1,22 +1,21 @@
-"""An answer to one request as it came, and what the server behind saw of that request."""
+"""An exchange of one side as it was, and what the server behind saw of its request."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import chain, repeat
 from typing import Any
 
-from vllm_harness.protocol.chat.accumulate import ChatAccumulator
-from vllm_harness.protocol.conversation.compare import accumulate
+from vllm_harness.exchange.answer import Answer, answers_of
+from vllm_harness.exchange.endpoint import API_PATHS
+from vllm_harness.protocol import Exchange, SSEEvent, SSEParser
+from vllm_harness.protocol.conversation.exchange import accumulate
 from vllm_harness.protocol.core.errors import ProtocolInputError
-from vllm_harness.protocol.core.events import Api, Json, as_json, decode
-from vllm_harness.protocol.core.sse import SSEEvent, SSEParser
-from vllm_harness.protocol.messages.accumulate import MessageAccumulator
-from vllm_harness.protocol.responses.accumulate import ResponseAccumulator
+from vllm_harness.protocol.core.events import Api, Json
 
-EVENT_STREAM = "text/event-stream"
 DONE = "[DONE]"
 _ENDS: Mapping[str, frozenset[str]] = {
     "responses": frozenset(
@@ -42,57 +41,43 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came for one request.
+class SideExchange(Exchange):
+    """An exchange with one side.
 
     Attributes:
-        api: of the request.
-        streamed: whether the request asked for a stream.
-        status: of HTTP; 0 where no answer came.
-        headers: names in lower case.
-        body: JSON; None for a stream, and for what is no JSON object.
-        frames: the events of a stream.
-        times: seconds after the request at which each of them came.
-        broken: how it ended, where it did not end well.
-        model: the name of the model that was asked for.
+        name: of the case, its API, and the number of the request in it.
         seen: the requests that the server got for it; None where nobody can say.
-        left: whether the client left before the end.
     """
 
-    api: Api
-    streamed: bool
-    status: int
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: Json | None = None
-    frames: tuple[SSEEvent, ...] = ()
-    times: tuple[float, ...] = ()
-    broken: str = ""
-    model: str = ""
+    name: str = ""
     seen: tuple[Seen, ...] | None = None
-    left: bool = False
+
+    @classmethod
+    def of(cls, exchange: Exchange, **more: Any) -> SideExchange:
+        """An exchange, with these further attributes or others."""
+        return cls(**{**{each.name: getattr(exchange, each.name) for each in fields(Exchange)}, **more})
 
     @cached_property
-    def events(self) -> tuple[Json, ...]:
-        """The events that are JSON objects."""
-        return tuple(value for frame in self.frames if (value := as_json(frame)) is not None)
-
-    @cached_property
-    def whole(self) -> Json:
-        """The body, or what the stream adds up to."""
-        if not self.is_stream:
-            return self.body or {}
-        match accumulate(self.events):
-            case ChatAccumulator() as chat:
-                return chat.completion
-            case MessageAccumulator() as message:
-                return message.message
-            case ResponseAccumulator() as response:
-                return response.response
+    def summed(self) -> Mapping[str, Any]:
+        """The body, or what the parts of a stream add up to."""
+        return accumulate(self.json_events).body if self.streamed else self.body or {}
 
     @property
-    def is_stream(self) -> bool:
-        """Whether server-sent events came."""
-        return self.headers.get("content-type", "").startswith(EVENT_STREAM)
+    def answers(self) -> list[Answer]:
+        """What it means, for each of its choices."""
+        return list(answers_of(self.api or "responses", self.summed))
+
+    @property
+    def frames(self) -> list[SSEEvent]:
+        """The events of a stream."""
+        return [event for event in self.events or () if isinstance(event, SSEEvent)]
+
+    @property
+    def times(self) -> list[float]:
+        """Seconds after the request at which each event came."""
+        parser = SSEParser()
+        times = [chunk.at_s for chunk in self.chunks for _ in parser.feed(chunk.data)]
+        return times + [self.chunks[-1].at_s for _ in parser.close()]
 
     @property
     def done_mark(self) -> bool:
@@ -104,60 +89,25 @@ class Answer:
         """Whether a stream came to its end."""
         if self.broken:
             return False
-        if self.api in _ENDS:
-            return any(event.get("type") in _ENDS[self.api] for event in self.events)
+        if self.api and self.api in _ENDS:
+            return any(event.get("type") in _ENDS[self.api] for event in self.json_events)
         return any(
             "error" in event or any(choice.get("finish_reason") for choice in _choices(event))
-            for event in self.events
+            for event in self.json_events
         )
 
     @property
     def error(self) -> Json | None:
         """The error object of an answer that is an error, or of a stream that ends with one."""
-        found = [value for value in (self.body, *self.events) if value and value.get("error")]
+        found = [value for value in (self.body, *self.json_events) if value and value.get("error")]
         if not found:
             return None
         error = found[-1]["error"]
         return error if isinstance(error, dict) else {"message": str(error)}
 
 
-def read_answer(
-    api: Api,
-    streamed: bool,
-    status: int,
-    headers: Mapping[str, str],
-    chunks: Iterable[tuple[float, bytes]],
-    **more: Any,
-) -> Answer:
-    """An answer from the bytes that came.
-
-    Args:
-        chunks: seconds after the request, and bytes, as they came.
-        more: further attributes of `Answer`.
-    """
-    lower = {name.lower(): value for name, value in headers.items()}
-    if not lower.get("content-type", "").startswith(EVENT_STREAM):
-        data = b"".join(chunk for _, chunk in chunks)
-        return Answer(api, streamed, status, lower, _json_object(data), **more)
-    frames, times = _frames(chunks)
-    return Answer(api, streamed, status, lower, None, frames, times, **more)
-
-
-def _frames(chunks: Iterable[tuple[float, bytes]]) -> tuple[tuple[SSEEvent, ...], tuple[float, ...]]:
-    parser = SSEParser()
-    frames: list[SSEEvent] = []
-    times: list[float] = []
-    at = 0.0
-    for at, chunk in chunks:
-        found = parser.feed(chunk)
-        frames += found
-        times += [at] * len(found)
-    last = parser.close()
-    return (*frames, *last), (*times, *[at] * len(last))
-
-
-def answer_of(value: Mapping[str, Any]) -> Answer:
-    """An answer as a sample of a rule has it: `events` or a `body`, and the attributes of `Answer`.
+def answer_of(value: Mapping[str, Any]) -> SideExchange:
+    """An exchange as a sample of a rule has it: `events` or a `body`, and attributes.
 
     Raises:
         ProtocolInputError: it has neither.
@@ -166,33 +116,25 @@ def answer_of(value: Mapping[str, Any]) -> Answer:
     if events is None and "body" not in value:
         raise ProtocolInputError("an answer has events or a body")
     seen = value.get("seen")
-    return Answer(
-        api,
-        bool(value.get("stream")),
-        value["status"],
-        value.get("headers", {}),
-        value.get("body"),
-        tuple(_frame(event, api) for event in events or ()),
-        tuple(value.get("times", ())),
-        value.get("broken", ""),
-        value.get("model", ""),
-        None if seen is None else tuple(Seen(**{**each, "states": tuple(each["states"])}) for each in seen),
-        bool(value.get("left")),
+    asked = SideExchange(
+        {"model": value.get("model", ""), "stream": bool(value.get("stream"))},
+        path=API_PATHS[api],
+        left=bool(value.get("left")),
+        seen=None
+        if seen is None
+        else tuple(Seen(**{**each, "states": tuple(each["states"])}) for each in seen),
     )
+    pieces = [json.dumps(value.get("body"))] if events is None else [_frame(event, api) for event in events]
+    times = chain(value.get("times", ()), repeat(0.0))
+    chunks = ((at, piece.encode()) for at, piece in zip(times, pieces, strict=False))
+    return asked.answered(value["status"], value.get("headers", {}), chunks, value.get("broken", ""))
 
 
-def _frame(event: Any, api: Api) -> SSEEvent:
+def _frame(event: Any, api: Api) -> str:
     if event == DONE:
-        return SSEEvent(DONE)
-    return SSEEvent(json.dumps(event), None if api == "chat" else event.get("type"))
-
-
-def _json_object(data: bytes) -> Json | None:
-    try:
-        value = decode(data.decode())
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+        return f"data: {DONE}\n\n"
+    named = "" if api == "chat" else f"event: {event.get('type')}\n"
+    return f"{named}data: {json.dumps(event)}\n\n"
 
 
 def _choices(event: Json) -> Sequence[Json]:

@@ -6,24 +6,24 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-import httpx
+import httpx2
 import requests
 
 from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.endpoint import API_PATHS, Endpoint, EndpointError
+from vllm_harness.exchange.building import Ask
+from vllm_harness.exchange.endpoint import API_PATHS, Endpoint, EndpointError
+from vllm_harness.exchange.sending import Outgoing, async_http_client
 from vllm_harness.extras.gateways import rules
-from vllm_harness.extras.gateways.answers import Seen
+from vllm_harness.extras.gateways.answers import Seen, SideExchange
 from vllm_harness.extras.gateways.cases import APIS, Asked, Case
 from vllm_harness.extras.gateways.compare import compare_answers
 from vllm_harness.extras.gateways.requests import first, following, request_of
-from vllm_harness.extras.gateways.sending import Exchange, http_client, send
+from vllm_harness.extras.gateways.sending import LEAVES_AFTER, send
 from vllm_harness.protocol.core.events import Api, Json
 from vllm_harness.protocol.core.findings import Finding
-from vllm_harness.scenarios.transports.transport import Ask
 from vllm_harness.scripted.book import BookError, BookRule, ScriptBook, When
 from vllm_harness.scripted.book_file import take_of
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER, DEFAULT_BOOK
@@ -67,8 +67,8 @@ class Both:
         notes: what a reader has to know about the run.
     """
 
-    direct: list[Exchange] = field(default_factory=list)
-    gateway: list[Exchange] = field(default_factory=list)
+    direct: list[SideExchange] = field(default_factory=list)
+    gateway: list[SideExchange] = field(default_factory=list)
     findings: list[tuple[str, Finding]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -183,10 +183,10 @@ def scripts_of(books: Endpoint, entry: ModelEntry) -> Scripts | None:
 
 
 async def record(
-    side: Side, cases: Sequence[Asked], scripts: Scripts | None, told: Progress, into: list[Exchange]
+    side: Side, cases: Sequence[Asked], scripts: Scripts | None, told: Progress, into: list[SideExchange]
 ) -> None:
     """Puts what one side answers to each case into a list, one after the other."""
-    async with http_client(side.endpoint) as client:
+    async with async_http_client() as client:
         for number, each in enumerate(cases, 1):
             told(f"{number} of {len(cases)}: {each.name}")
             into += await _held(client, side, each, scripts)
@@ -210,14 +210,14 @@ async def check(
         into: what is returned, filled case by case, so that a caller who is interrupted has what came.
     """
     both = into or Both()
-    async with _clients(direct, gateway) as (first_client, second_client):
+    async with async_http_client() as client:
         if scripts is not None:
-            both.notes.extend(await _probe(first_client, second_client, direct, gateway, cases, scripts))
+            both.notes.extend(await _probe(client, direct, gateway, cases, scripts))
         for number, each in enumerate(cases, 1):
             told(f"{number} of {len(cases)}: {each.name}")
             for _ in range(_TRIES):
-                left = await _held(first_client, direct, each, scripts)
-                right = await _held(second_client, gateway, each, scripts)
+                left = await _held(client, direct, each, scripts)
+                right = await _held(client, gateway, each, scripts)
                 found = _differences(left, right, content=scripts is not None)
                 if not {finding.code for _, finding in found} & _CHANCE:
                     break
@@ -226,8 +226,8 @@ async def check(
             both.findings.extend(found)
         if scripts is not None and at_once:
             told(f"{at_once} streams at once")
-            left = await _crowd(first_client, direct, cases, scripts, at_once)
-            right = await _crowd(second_client, gateway, cases, scripts, at_once)
+            left = await _crowd(client, direct, cases, scripts, at_once)
+            right = await _crowd(client, gateway, cases, scripts, at_once)
             known = {(f.code, f.path) for _, f in both.findings}
             found = _differences(left, right, content=True)
             both.findings.extend(
@@ -238,51 +238,44 @@ async def check(
     return both
 
 
-@asynccontextmanager
-async def _clients(*sides: Side) -> AsyncIterator[list[httpx.AsyncClient]]:
-    clients = [http_client(side.endpoint) for side in sides]
-    try:
-        yield clients
-    finally:
-        for client in clients:
-            await client.aclose()
-
-
 def _differences(
-    left: Iterable[Exchange], right: Iterable[Exchange], *, content: bool
+    left: Iterable[SideExchange], right: Iterable[SideExchange], *, content: bool
 ) -> list[tuple[str, Finding]]:
     through = {exchange.name: exchange for exchange in right}
     return [
         (exchange.name, finding)
         for exchange in left
         if exchange.name in through
-        for finding in compare_answers(exchange.answer, through[exchange.name].answer, content=content)
+        for finding in compare_answers(exchange, through[exchange.name], content=content)
     ]
 
 
 async def _held(
-    client: httpx.AsyncClient, side: Side, each: Asked, scripts: Scripts | None
-) -> list[Exchange]:
+    client: httpx2.AsyncClient, side: Side, each: Asked, scripts: Scripts | None
+) -> list[SideExchange]:
     """The exchanges of a case on one side."""
     ask: Ask | None = first(each, side.model, scripts.mark(each) if scripts else "")
-    found: list[Exchange] = []
+    found: list[SideExchange] = []
     while ask is not None and len(found) < 2:
         name = f"{each.name}/{len(found) + 1}" if each.case.then is not None else each.name
         found.append(await _exchanged(client, side, each, scripts, name, request_of(each, ask)))
-        came = found[-1].answer
-        ask = following(each, ask, came.whole) if 200 <= came.status < 300 else None
+        came = found[-1]
+        ask = following(each, ask, came) if 200 <= came.status < 300 else None
     return found
 
 
 async def _exchanged(
-    client: httpx.AsyncClient, side: Side, each: Asked, scripts: Scripts | None, name: str, request: Json
-) -> Exchange:
-    headers = _headers(side, each.api, scripts)
+    client: httpx2.AsyncClient, side: Side, each: Asked, scripts: Scripts | None, name: str, request: Json
+) -> SideExchange:
+    leaves = each.case.leaves and scripts is not None
+    outgoing = _outgoing(each, side, request, scripts)
+    if leaves and request.get("stream"):
+        outgoing = replace(outgoing, leaves_after=LEAVES_AFTER)
     if scripts is None:
-        return await send(client, name, each.api, request, headers, leaves=False)
+        return await send(client, name, outgoing, leaves=False)
     await asyncio.to_thread(scripts.tell, each, side)
     after = await asyncio.to_thread(scripts.seen_until_now)
-    exchange = await send(client, name, each.api, request, headers, leaves=each.case.leaves)
+    exchange = await send(client, name, outgoing, leaves=leaves)
     if each.case.leaves:
         seen = await asyncio.to_thread(scripts.seen_of_leaver, each, after)
     else:
@@ -292,8 +285,7 @@ async def _exchanged(
 
 
 async def _probe(
-    first_client: httpx.AsyncClient,
-    second_client: httpx.AsyncClient,
+    client: httpx2.AsyncClient,
     direct: Side,
     gateway: Side,
     cases: Sequence[Asked],
@@ -307,9 +299,7 @@ async def _probe(
     notes = []
     for api in dict.fromkeys(each.api for each in cases):
         probe = Asked(_PROBE, api, False)
-        sent = await _exchanged(
-            first_client, direct, probe, scripts, probe.name, _first(probe, direct, scripts)
-        )
+        sent = await _exchanged(client, direct, probe, scripts, probe.name, _first(probe, direct, scripts))
         if sent.status >= 400 or not sent.seen:
             raise EndpointError(
                 f"a scripted request over {api} to {direct.endpoint.base_url} is not answered as scripted "
@@ -317,7 +307,7 @@ async def _probe(
                 hint="name the scripted server by --books-url, and start it with `vllm-harness serve`",
             )
         through = await _exchanged(
-            second_client, gateway, probe, scripts, probe.name, _first(probe, gateway, scripts)
+            client, gateway, probe, scripts, probe.name, _first(probe, gateway, scripts)
         )
         if not through.status or through.status in (401, 403):
             raise EndpointError(
@@ -334,8 +324,9 @@ async def _probe(
     return notes
 
 
-def _headers(side: Side, api: Api, scripts: Scripts | None) -> dict[str, str]:
-    return {**side.endpoint.headers_for(api), **({BOOK_HEADER: scripts.book} if scripts else {})}
+def _outgoing(each: Asked, side: Side, request: Json, scripts: Scripts | None) -> Outgoing:
+    headers = {BOOK_HEADER: scripts.book} if scripts else {}
+    return Outgoing(side.endpoint, API_PATHS[each.api], request, headers)
 
 
 def _first(each: Asked, side: Side, scripts: Scripts) -> Json:
@@ -343,8 +334,8 @@ def _first(each: Asked, side: Side, scripts: Scripts) -> Json:
 
 
 async def _crowd(
-    client: httpx.AsyncClient, side: Side, cases: Sequence[Asked], scripts: Scripts, number: int
-) -> list[Exchange]:
+    client: httpx2.AsyncClient, side: Side, cases: Sequence[Asked], scripts: Scripts, number: int
+) -> list[SideExchange]:
     """Streams at once, each with a text of its own."""
     apis = list(dict.fromkeys(each.api for each in cases))
     crowd = [
@@ -357,17 +348,8 @@ async def _crowd(
     ]
     for each in crowd:
         await asyncio.to_thread(scripts.tell, each, side)
-    sent = (
-        send(
-            client,
-            each.name,
-            each.api,
-            _first(each, side, scripts),
-            _headers(side, each.api, scripts),
-            leaves=False,
-        )
-        for each in crowd
-    )
+    outgoing = (_outgoing(each, side, _first(each, side, scripts), scripts) for each in crowd)
+    sent = (send(client, each.name, out, leaves=False) for each, out in zip(crowd, outgoing, strict=True))
     return list(await asyncio.gather(*sent))
 
 

@@ -16,9 +16,10 @@ import typer
 from vllm_harness.cli.options import API_KEY_ENV, AS_JSON, MODEL, MODELS_FILE
 from vllm_harness.configuration.model_entries import ModelEntry, load_models
 from vllm_harness.defects.registry import gateway_deviations
-from vllm_harness.endpoint import Endpoint, attach
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.endpoint import Endpoint, attach
 from vllm_harness.extras.gateways import recording
+from vllm_harness.extras.gateways.answers import SideExchange
 from vllm_harness.extras.gateways.cases import Asked, asked
 from vllm_harness.extras.gateways.check import (
     AT_ONCE,
@@ -31,7 +32,6 @@ from vllm_harness.extras.gateways.check import (
     scripts_of,
 )
 from vllm_harness.extras.gateways.findings import Difference, counts, together
-from vllm_harness.extras.gateways.sending import Exchange
 from vllm_harness.files.paths import run_folder
 from vllm_harness.protocol.core.findings import Finding
 from vllm_harness.protocol.known import apply_known
@@ -132,7 +132,7 @@ def record_(
     if books_url and scripts is None:
         raise UsageError(f"{books_url} is not a scripted server", hint="start one: vllm-harness serve MODEL")
     cases = _cases(endpoint, entry, only, scripted=scripts is not None)
-    exchanges: list[Exchange] = []
+    exchanges: list[SideExchange] = []
     with _kept({output: (side, exchanges)}, scripts), shown() as told:
         asyncio.run(record(side, cases, scripts, told, exchanges))
     console.print(f"{len(exchanges)} answers of {endpoint.base_url}: {output}")
@@ -159,7 +159,7 @@ def compare_recordings(first: Path, second: Path, product: str, as_json: bool) -
 
 @contextmanager
 def _kept(
-    recordings: Mapping[Path, tuple[Side, Sequence[Exchange]]], scripts: Scripts | None
+    recordings: Mapping[Path, tuple[Side, Sequence[SideExchange]]], scripts: Scripts | None
 ) -> Iterator[None]:
     """Writes what came when the block ends; where it did not end well, the terminal says where that is."""
 

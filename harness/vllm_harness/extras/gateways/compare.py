@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
+from vllm_harness.exchange.answer import Answer, Call
 from vllm_harness.extras.gateways import rules
-from vllm_harness.extras.gateways.answers import Answer, answer_of
-from vllm_harness.extras.gateways.meaning import Called, Meant, counted, meant_by
+from vllm_harness.extras.gateways.answers import SideExchange, answer_of
 from vllm_harness.extras.gateways.shape import (
     TEXTS,
     by_choice,
@@ -21,14 +21,13 @@ from vllm_harness.extras.gateways.shape import (
     parent_of,
     type_of,
 )
-from vllm_harness.protocol.bodies import validate_body
+from vllm_harness.protocol.captures import validate_exchange
 from vllm_harness.protocol.conversation.compare import OF_ONE_ANSWER
 from vllm_harness.protocol.core.differences import common_length, differences
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.protocol.core.findings import ABSENT, Finding, Severity, brief
 from vllm_harness.protocol.core.rules import SE107
 from vllm_harness.protocol.core.timing import TimingFacts, timing_facts
-from vllm_harness.protocol.streams import validate_stream
 
 MEDIA_TYPE = "content-type"
 KEPT_HEADERS = ("x-request-id", "retry-after")
@@ -52,7 +51,7 @@ _IDS = frozenset({*OF_ONE_ANSWER, "previous_response_id", "tool_call_id", "tool_
 _NOT_COMPARED = TEXTS | _IDS | {"sequence_number", "obfuscation"}
 
 
-def compare_answers(direct: Answer, through: Answer, *, content: bool = True) -> list[Finding]:
+def compare_answers(direct: SideExchange, through: SideExchange, *, content: bool = True) -> list[Finding]:
     """What a gateway made of an answer.
 
     Args:
@@ -68,15 +67,15 @@ def compare_answers(direct: Answer, through: Answer, *, content: bool = True) ->
         return found
     if (refused := _of_the_status(direct, through)) is not None:
         return [*found, *refused]
-    if direct.is_stream != through.is_stream or (direct.body is None) != (through.body is None):
+    if direct.streamed != through.streamed or (direct.body is None) != (through.body is None):
         return [*found, _of_another_kind(direct, through)]
-    if direct.is_stream and direct.ended and not through.ended:
+    if direct.streamed and direct.ended and not through.ended:
         how = f": {through.broken}" if through.broken else ""
-        return [*found, rules.GW119.finding(actual=brief((through.events or ({},))[-1]), how=how)]
+        return [*found, rules.GW119.finding(actual=brief((through.json_events or ({},))[-1]), how=how)]
     meant = [*_of_the_meaning(direct, through, content), *_of_the_usage(direct, through, content)]
     explained = {word for each in meant if each.counts for word in _EXPLAINED.get(each.code, ())}
     found += meant
-    if direct.is_stream:
+    if direct.streamed:
         found += _of_the_events(direct, through, explained)
         found += [] if explained else _of_the_times(direct, through)
         found += _of_the_ids(direct, through)
@@ -85,7 +84,7 @@ def compare_answers(direct: Answer, through: Answer, *, content: bool = True) ->
     return [*found, *_of_the_contract(direct, through, {each.code for each in found})]
 
 
-def _of_the_request(direct: Answer, through: Answer) -> Iterator[Finding]:
+def _of_the_request(direct: SideExchange, through: SideExchange) -> Iterator[Finding]:
     """What the server saw."""
     if direct.seen is None or through.seen is None or not direct.seen:
         return
@@ -117,7 +116,7 @@ def _of_the_body_sent(sent: Json, came: Json) -> Iterator[Finding]:
         yield replace(finding, severity=Severity.INFO) if harmless else finding
 
 
-def _of_the_status(direct: Answer, through: Answer) -> list[Finding] | None:
+def _of_the_status(direct: SideExchange, through: SideExchange) -> list[Finding] | None:
     """What is to be said of answers of which one is an error; None where both are answers."""
     before, after = direct.status, through.status
     if before < 400 and 0 < after < 400:
@@ -130,21 +129,21 @@ def _of_the_status(direct: Answer, through: Answer) -> list[Finding] | None:
         finding = rules.GW120.finding("$", brief(_shown(direct)), actual, before=before, after=after)
         both_of_the_client = 400 <= before < 500 and 400 <= after < 500
         found = [replace(finding, severity=Severity.WARNING) if both_of_the_client else finding]
-    if before >= 400 and direct.is_stream != through.is_stream:
+    if before >= 400 and direct.streamed != through.streamed:
         return [*found, _of_another_kind(direct, through)]
     return [*found, *(_of_the_error(direct, through) if before >= 400 else ())]
 
 
-def _of_another_kind(direct: Answer, through: Answer) -> Finding:
+def _of_another_kind(direct: SideExchange, through: SideExchange) -> Finding:
     before, after = (each.headers.get(MEDIA_TYPE, "nothing") for each in (direct, through))
     return rules.GW124.finding("$", before, after)
 
 
-def _shown(answer: Answer) -> object:
-    return answer.error or answer.body or (answer.events[:1] and answer.events[0]) or ABSENT
+def _shown(answer: SideExchange) -> object:
+    return answer.error or answer.body or (answer.json_events[:1] and answer.json_events[0]) or ABSENT
 
 
-def _of_the_error(direct: Answer, through: Answer) -> Iterator[Finding]:
+def _of_the_error(direct: SideExchange, through: SideExchange) -> Iterator[Finding]:
     before, after = direct.error, through.error
     if before is None or after is None:
         if before is not None:
@@ -161,48 +160,50 @@ def _of_the_error(direct: Answer, through: Answer) -> Iterator[Finding]:
         yield replace(finding, severity=Severity.INFO) if kept else finding
 
 
-def _of_the_meaning(direct: Answer, through: Answer, content: bool) -> Iterator[Finding]:
-    before, after = meant_by(direct.api, direct.whole), meant_by(through.api, through.whole)
-    for left, right in zip_longest(before, after, fillvalue=Meant("$", "", "", (), "nothing")):
+def _of_the_meaning(direct: SideExchange, through: SideExchange, content: bool) -> Iterator[Finding]:
+    before, after = direct.answers, through.answers
+    for left, right in zip_longest(before, after, fillvalue=Answer("failed", end="nothing")):
         if content:
             yield from _of_a_choice(left, right)
         elif left.reasoning and not right.reasoning:
             yield rules.GW102.finding(left.path, brief(left.reasoning), "nothing", what="lost")
 
 
-def _of_a_choice(left: Meant, right: Meant) -> Iterator[Finding]:
+def _of_a_choice(left: Answer, right: Answer) -> Iterator[Finding]:
     if left.text != right.text:
         at = common_length(left.text, right.text)
         yield rules.GW101.finding(left.path, brief(left.text[at:]), brief(right.text[at:]), at=at)
-    if left.reasoning != right.reasoning:
-        what = "changed" if right.reasoning else "lost"
-        yield rules.GW102.finding(left.path, brief(left.reasoning), brief(right.reasoning), what=what)
+    before, after = (each.reasoning + each.summary for each in (left, right))
+    if before != after:
+        what = "changed" if after else "lost"
+        yield rules.GW102.finding(left.path, brief(before), brief(after), what=what)
     yield from _of_the_calls(left, right)
     if left.end != right.end:
         yield rules.GW106.finding(left.path, left.end, right.end)
 
 
-def _of_the_calls(left: Meant, right: Meant) -> Iterator[Finding]:
-    shown = brief([_text(call) for call in left.calls]), brief([_text(call) for call in right.calls])
-    before, after = len(left.calls), len(right.calls)
+def _of_the_calls(left: Answer, right: Answer) -> Iterator[Finding]:
+    calls, others = ([replace(call, id="") for call in each.open_calls] for each in (left, right))
+    shown = brief([_text(call) for call in calls]), brief([_text(call) for call in others])
+    before, after = len(calls), len(others)
     if after < before:
-        together = "".join(call.arguments for call in right.calls)
-        if after and all(call.arguments in together for call in left.calls):
+        together = "".join(call.arguments for call in others)
+        if after and all(call.arguments in together for call in calls):
             yield rules.GW104.finding(left.path, *shown, before=before, after=after)
         else:
             yield rules.GW103.finding(left.path, *shown, lost=before - after, all=before)
-    elif left.calls != right.calls:
+    elif calls != others:
         finding = rules.GW105.finding(left.path, *shown)
-        same = [(c.name, c.value) for c in left.calls] == [(c.name, c.value) for c in right.calls]
+        same = [(c.name, c.value) for c in calls] == [(c.name, c.value) for c in others]
         yield replace(finding, severity=Severity.INFO) if same else finding
 
 
-def _text(call: Called) -> str:
+def _text(call: Call) -> str:
     return f"{call.name}({call.arguments})"
 
 
-def _of_the_usage(direct: Answer, through: Answer, content: bool) -> Iterator[Finding]:
-    before, after = counted(direct.api, direct.whole), counted(through.api, through.whole)
+def _of_the_usage(direct: SideExchange, through: SideExchange, content: bool) -> Iterator[Finding]:
+    before, after = _counted(direct), _counted(through)
     if before and not after:
         yield rules.GW107.finding("$.usage", brief(before), "nothing")
     elif before != after and before and content:
@@ -211,7 +212,16 @@ def _of_the_usage(direct: Answer, through: Answer, content: bool) -> Iterator[Fi
         yield replace(finding, severity=Severity.INFO) if len(set(translated)) > 1 else finding
 
 
-def _of_the_events(direct: Answer, through: Answer, explained: Iterable[str]) -> Iterator[Finding]:
+def _counted(exchange: SideExchange) -> dict[str, int]:
+    """The tokens of the prompt and of the answer, as far as the answer says."""
+    usage = exchange.summed.get("usage") or {}
+    names = ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")
+    return {name: usage[name] for name in names if isinstance(usage.get(name), int)}
+
+
+def _of_the_events(
+    direct: SideExchange, through: SideExchange, explained: Iterable[str]
+) -> Iterator[Finding]:
     before, after = kinds_in_order(direct), kinds_in_order(through)
     if direct.done_mark and not through.done_mark:
         yield rules.GW118.finding("$", "data: [DONE]", "the end")
@@ -236,7 +246,7 @@ def _is_about(text: str, words: Iterable[str]) -> bool:
     return any(word in text for word in words)
 
 
-def _of_the_times(direct: Answer, through: Answer) -> Iterator[Finding]:
+def _of_the_times(direct: SideExchange, through: SideExchange) -> Iterator[Finding]:
     before, after = _facts(direct), _facts(through)
     tells = before.incremental and before.deltas >= _MANY and _spread_s(before) >= _TELLING_S
     if tells and after.incremental is False and _spread_s(after) <= _spread_s(before) * _FEW:
@@ -251,23 +261,25 @@ def _spread_s(facts: TimingFacts) -> float:
     return (facts.last_delta or 0.0) - (facts.first_delta or 0.0)
 
 
-def _facts(answer: Answer) -> TimingFacts:
+def _facts(answer: SideExchange) -> TimingFacts:
     return timing_facts(zip(answer.times, answer.frames, strict=False))
 
 
-def held_back(answer: Answer) -> bool:
+def held_back(answer: SideExchange) -> bool:
     """Whether the deltas of a stream came at once."""
     return _facts(answer).incremental is False
 
 
-def _of_the_ids(direct: Answer, through: Answer) -> Iterator[Finding]:
+def _of_the_ids(direct: SideExchange, through: SideExchange) -> Iterator[Finding]:
     before = ids_of(direct)
     for thing, ids in ids_of(through).items():
         if len(ids) > 1 and len(before.get(thing, ())) <= 1:
             yield rules.GW123.finding("$", "one id", brief(sorted(ids)), thing=thing)
 
 
-def _of_the_fields(direct: Answer, through: Answer, explained: Iterable[str], content: bool) -> list[Finding]:
+def _of_the_fields(
+    direct: SideExchange, through: SideExchange, explained: Iterable[str], content: bool
+) -> list[Finding]:
     """Fields that are lost, renamed, added or changed, each once for all types of events that show it."""
     before, after = fields_of(direct), fields_of(through)
     found: dict[tuple[str, str], tuple[Finding, list[str]]] = {}
@@ -283,7 +295,7 @@ def _in_events(finding: Finding, kinds: list[str]) -> Finding:
     return replace(finding, message=finding.message + (f" in {named}" if named else ""), kind=named)
 
 
-def _of_fields(kind: str, direct: Answer, through: Answer, content: bool) -> Iterator[Finding]:
+def _of_fields(kind: str, direct: SideExchange, through: SideExchange, content: bool) -> Iterator[Finding]:
     before, after = fields_of(direct)[kind], fields_of(through)[kind]
     lost = {path: values for path, values in before.items() if path not in after and _is_there(values)}
     added = {path: values for path, values in after.items() if path not in before and _is_there(values)}
@@ -300,7 +312,7 @@ def _of_fields(kind: str, direct: Answer, through: Answer, content: bool) -> Ite
             yield rules.GW111.finding(path, "nothing", _each(values))
     for path in before.keys() & after.keys() if content else ():
         same = set(map(_number, before[path])) == set(map(_number, after[path]))
-        asked_for = key_of(path) == "model" and set(after[path]) == {through.model}
+        asked_for = key_of(path) == "model" and set(after[path]) == {str(through.request.get("model"))}
         if _is_compared(path) and not same and not asked_for:
             yield rules.GW112.finding(path, _each(before[path]), _each(after[path]))
 
@@ -341,13 +353,13 @@ def _is_compared(path: str) -> bool:
     return "usage" not in names and not names & _NOT_COMPARED and key_of(path) not in ("finish_reason",)
 
 
-def _of_the_headers(direct: Answer, through: Answer) -> Iterator[Finding]:
+def _of_the_headers(direct: SideExchange, through: SideExchange) -> Iterator[Finding]:
     for name in KEPT_HEADERS:
         if name in direct.headers and name not in through.headers:
             yield rules.GW125.finding(f"$.{name}", direct.headers[name], "nothing")
 
 
-def _of_the_contract(direct: Answer, through: Answer, told: set[str]) -> list[Finding]:
+def _of_the_contract(direct: SideExchange, through: SideExchange, told: set[str]) -> list[Finding]:
     """What the validator finds in the gateway's answer, and does not find in the server's."""
     before = {(each.code, _NUMBERS.sub("*", each.path)) for each in validated(direct)}
     found: dict[tuple[str, str], Finding] = {}
@@ -363,8 +375,6 @@ def compare_samples(direct: Mapping[str, Any], through: Mapping[str, Any]) -> li
     return compare_answers(answer_of(direct), answer_of(through))
 
 
-def validated(answer: Answer) -> list[Finding]:
+def validated(answer: SideExchange) -> list[Finding]:
     """What the validator finds in an answer."""
-    if answer.is_stream:
-        return validate_stream(answer.frames, api=answer.api)
-    return validate_body(answer.body or {}, api=answer.api)
+    return validate_exchange(replace(answer, request={}, body=answer.body or {}), api=answer.api)

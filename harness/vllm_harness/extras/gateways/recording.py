@@ -8,9 +8,9 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from vllm_harness.errors import UsageError
-from vllm_harness.extras.gateways.answers import EVENT_STREAM, Seen
+from vllm_harness.exchange.endpoint import API_PATHS
+from vllm_harness.extras.gateways.answers import Seen, SideExchange
 from vllm_harness.extras.gateways.compare import compare_answers
-from vllm_harness.extras.gateways.sending import Exchange
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.protocol.core.events import Api, Json
 from vllm_harness.protocol.core.findings import Finding
@@ -56,7 +56,7 @@ class Recording(StrictModel):
     exchanges: tuple[_Recorded, ...] = Field(default=())
 
 
-def write(folder: Path, url: str, model: str, scripted: bool, exchanges: Iterable[Exchange]) -> None:
+def write(folder: Path, url: str, model: str, scripted: bool, exchanges: Iterable[SideExchange]) -> None:
     """Writes a recording; what the folder has of an earlier one is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     recorded = tuple(_written(folder, exchange) for exchange in exchanges)
@@ -64,14 +64,13 @@ def write(folder: Path, url: str, model: str, scripted: bool, exchanges: Iterabl
     (folder / INDEX).write_text(index.model_dump_json(indent=1))
 
 
-def _written(folder: Path, exchange: Exchange) -> _Recorded:
-    stream = exchange.headers.get("content-type", "").startswith(EVENT_STREAM)
-    file = exchange.name.replace("/", "-") + (".sse" if stream else ".json")
-    (folder / file).write_bytes(b"".join(chunk for _, chunk in exchange.chunks))
+def _written(folder: Path, exchange: SideExchange) -> _Recorded:
+    file = exchange.name.replace("/", "-") + (".sse" if exchange.streamed else ".json")
+    (folder / file).write_bytes(exchange.content)
     return _Recorded(
         name=exchange.name,
-        api=exchange.api,
-        request=exchange.request,
+        api=exchange.api or "responses",
+        request=dict(exchange.request),
         status=exchange.status,
         headers=dict(exchange.headers),
         file=file,
@@ -84,7 +83,7 @@ def _written(folder: Path, exchange: Exchange) -> _Recorded:
     )
 
 
-def read(folder: Path) -> tuple[Recording, dict[str, Exchange]]:
+def read(folder: Path) -> tuple[Recording, dict[str, SideExchange]]:
     """A recording, and its exchanges by their names.
 
     Raises:
@@ -106,23 +105,20 @@ def read(folder: Path) -> tuple[Recording, dict[str, Exchange]]:
     return index, exchanges
 
 
-def _read(folder: Path, recorded: _Recorded) -> Exchange:
+def _read(folder: Path, recorded: _Recorded) -> SideExchange:
     if Path(recorded.file).name != recorded.file:
         raise UsageError(f"{folder / INDEX}: {recorded.file!r} is no name of a file in this folder")
     data = (folder / recorded.file).read_bytes()
-    return Exchange(
-        recorded.name,
-        recorded.api,
+    asked = SideExchange(
         recorded.request,
-        recorded.status,
-        recorded.headers,
-        tuple(_cut(data, recorded.arrivals)),
-        recorded.broken,
-        recorded.left,
-        None
+        path=API_PATHS[recorded.api],
+        left=recorded.left,
+        name=recorded.name,
+        seen=None
         if recorded.seen is None
         else tuple(Seen(each.api, each.body, each.states) for each in recorded.seen),
     )
+    return asked.answered(recorded.status, recorded.headers, _cut(data, recorded.arrivals), recorded.broken)
 
 
 def _cut(data: bytes, arrivals: Iterable[tuple[float, int]]) -> Iterator[tuple[float, bytes]]:
@@ -133,10 +129,10 @@ def _cut(data: bytes, arrivals: Iterable[tuple[float, int]]) -> Iterator[tuple[f
 
 
 def compare_recordings(
-    direct: Mapping[str, Exchange], through: Mapping[str, Exchange], *, content: bool
+    direct: Mapping[str, SideExchange], through: Mapping[str, SideExchange], *, content: bool
 ) -> Iterator[tuple[str, Finding]]:
     """The differences of the exchanges that both recordings have, each with the name of its exchange."""
     for name, exchange in direct.items():
         if name in through:
-            found = compare_answers(exchange.answer, through[name].answer, content=content)
+            found = compare_answers(exchange, through[name], content=content)
             yield from ((name, finding) for finding in found)

@@ -6,32 +6,24 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
+from vllm_harness.exchange import building
+from vllm_harness.exchange.answer import Answer
+from vllm_harness.exchange.building import Ask, Part, Result, Said, Sent
+from vllm_harness.extras.gateways.answers import SideExchange
 from vllm_harness.extras.gateways.cases import Asked
 from vllm_harness.protocol.core.events import Api, Json
-from vllm_harness.scenarios.format import Output, Part, Tool
-from vllm_harness.scenarios.tools import Result, Toolbox
-from vllm_harness.scenarios.transports.chat import CHAT
-from vllm_harness.scenarios.transports.messages import MESSAGES
-from vllm_harness.scenarios.transports.responses import WITH_HISTORY, WITH_STATE
-from vllm_harness.scenarios.transports.transport import Ask, Said, Sent, Transport
 
 MAX_TOKENS = 600
 _OF_LEAVERS = 3000
 _PLACE = {"city": {"type": "string"}, "unit": {"type": "string"}}
-_BY_CASE = (Output(output="as the case says"),)
-TOOLS: Mapping[str, Tool] = {
-    "get_weather": Tool(
-        description="The weather of a city.",
-        parameters={"type": "object", "properties": _PLACE, "required": ["city"]},
-        outputs=_BY_CASE,
-    ),
-    "get_time": Tool(
-        description="The time in a city.",
-        parameters={"type": "object", "properties": {"city": {"type": "string"}}},
-        outputs=_BY_CASE,
-    ),
+_PARAMETERS: Mapping[str, tuple[str, Json]] = {
+    "get_weather": ("The weather of a city.", {"type": "object", "properties": _PLACE, "required": ["city"]}),
+    "get_time": ("The time in a city.", {"type": "object", "properties": {"city": {"type": "string"}}}),
 }
-_TRANSPORTS: Mapping[Api, Transport] = {"chat": CHAT, "responses": WITH_HISTORY, "messages": MESSAGES}
+TOOLS: Mapping[str, Json] = {
+    name: {"name": name, "description": description, "parameters": parameters}
+    for name, (description, parameters) in _PARAMETERS.items()
+}
 
 
 def first(asked: Asked, model: str, mark: str) -> Ask:
@@ -44,24 +36,23 @@ def first(asked: Asked, model: str, mark: str) -> Ask:
     case = asked.case
     return Ask(
         model,
-        case.system or None,
-        Toolbox({name: TOOLS[name] for name in case.tools}, (), lambda name, arguments: None),
-        tool_choice=None,
+        _said_by_user(f"{case.user} {mark}"),
+        instructions=case.system or None,
+        functions=[TOOLS[name] for name in case.tools],
         max_tokens=_OF_LEAVERS if case.leaves else MAX_TOKENS,
-        context=None,
-        line=(),
-        sent=_said_by_user(f"{case.user} {mark}"),
+        stored=bool(case.continues),
+        stream=asked.streamed,
     )
 
 
-def following(asked: Asked, ask: Ask, answer: Json) -> Ask | None:
+def following(asked: Asked, ask: Ask, came: SideExchange) -> Ask | None:
     """What follows an answer: results of its calls, or what continues it by its id; None where nothing does.
 
     Args:
         ask: what was asked.
-        answer: its body, or what its stream adds up to.
+        came: the exchange with its answer.
     """
-    case, said = asked.case, Said(ask.sent, _transport(asked).answer(answer))
+    case, said = asked.case, Said(ask.sent, came.answers[0] if came.answers else Answer("failed"))
     if case.continues:
         sent = _said_by_user("Which number was it?")
     elif case.results:
@@ -73,19 +64,14 @@ def following(asked: Asked, ask: Ask, answer: Json) -> Ask | None:
 
 def request_of(asked: Asked, ask: Ask) -> Json:
     """The body of a request."""
-    case, transport = asked.case, _transport(asked)
+    case = asked.case
     return {
-        **transport.request(ask),
+        **building.request_of(asked.api, ask),
         **({} if asked.api != "responses" or ask.line else {"input": ask.sent.user[0].text}),
         **(_schema(asked.api, case.schema_) if case.schema_ else {}),
-        **(transport.streaming if asked.streamed else {}),
         **case.more(asked.api),
         **(case.broken or {}),
     }
-
-
-def _transport(asked: Asked) -> Transport:
-    return WITH_STATE if asked.case.continues else _TRANSPORTS[asked.api]
 
 
 def _said_by_user(text: str) -> Sent:

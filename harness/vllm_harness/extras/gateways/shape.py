@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from vllm_harness.extras.gateways.answers import DONE, Answer
+from vllm_harness.extras.gateways.answers import DONE, SideExchange
 from vllm_harness.protocol.core.events import Json
 
 Fields = dict[str, list[object]]
@@ -20,11 +20,11 @@ TEXTS = frozenset(
 """Fields that hold what the model said, whole or in pieces."""
 
 
-def fields_of(answer: Answer) -> dict[str, Fields]:
+def fields_of(exchange: SideExchange) -> dict[str, Fields]:
     """The fields of a body, or of each type of event, by the type; empty for a body."""
     found: dict[str, Fields] = {}
-    for value in answer.events if answer.is_stream else (answer.body or {},):
-        kind = str(value.get("type", "")) if answer.is_stream else ""
+    for value in exchange.json_events if exchange.streamed else (exchange.body or {},):
+        kind = str(value.get("type", "")) if exchange.streamed else ""
         fields = found.setdefault(kind, {})
         for path, leaf in _leaves(value, "$"):
             fields.setdefault(path, []).append(leaf)
@@ -53,24 +53,24 @@ def parent_of(path: str) -> str:
     return path.rpartition(".")[0]
 
 
-def kinds_in_order(answer: Answer) -> list[str]:
+def kinds_in_order(exchange: SideExchange) -> list[str]:
     """What kinds of events a stream has, each where it first comes.
 
     A chunk of Chat Completions counts as the parts that it carries, since the tokens that a chunk holds are
     left to chance.
     """
     found: dict[str, None] = {}
-    for frame, value in _with_values(answer):
+    for frame, value in _with_values(exchange):
         if frame == DONE:
             found.setdefault(DONE)
         elif value is not None:
-            found.update(dict.fromkeys(_of_chunk(value) if answer.api == "chat" else [_kind(value)]))
+            found.update(dict.fromkeys(_of_chunk(value) if exchange.api == "chat" else [_kind(value)]))
     return list(found)
 
 
-def _with_values(answer: Answer) -> Iterator[tuple[str, Json | None]]:
-    values = iter(answer.events)
-    for frame in answer.frames:
+def _with_values(exchange: SideExchange) -> Iterator[tuple[str, Json | None]]:
+    values = iter(exchange.json_events)
+    for frame in exchange.frames:
         mark = frame.data.strip()
         yield mark, None if mark == DONE else next(values, None)
 
@@ -122,18 +122,18 @@ def _choice_of(kind: str) -> str:
     return rest.partition(" ")[0] if word == "choice" else ""
 
 
-def ids_of(answer: Answer) -> dict[str, set[str]]:
+def ids_of(exchange: SideExchange) -> dict[str, set[str]]:
     """The ids that a stream gives each thing, by what it is."""
     found: dict[str, set[str]] = {}
-    for value in answer.events:
-        for thing, given in _ids(answer, value):
+    for value in exchange.json_events:
+        for thing, given in _ids(exchange, value):
             if isinstance(given, str) and given:
                 found.setdefault(thing, set()).add(given)
     return found
 
 
-def _ids(answer: Answer, value: Json) -> Iterator[tuple[str, object]]:
-    if answer.api == "chat":
+def _ids(exchange: SideExchange, value: Json) -> Iterator[tuple[str, object]]:
+    if exchange.api == "chat":
         yield "the completion", value.get("id")
         for choice in value.get("choices") or ():
             delta = choice.get("delta") if isinstance(choice, dict) else None

@@ -12,9 +12,9 @@ from vllm_harness.extras.html.bounds import Allowance
 from vllm_harness.extras.html.exchanges import shown, with_twins
 from vllm_harness.extras.html.packing import Blocks
 from vllm_harness.runs.reading import Place, header_of, last_word, records
-from vllm_harness.runs.records import Case, End, Exchange, Header, LogLines, Outcome, Series, Target
+from vllm_harness.runs.records import Case, End, ExchangeRecord, Header, LogLines, Outcome, Series, Target
 
-Kept = TypeVar("Kept", Exchange, LogLines)
+Kept = TypeVar("Kept", ExchangeRecord, LogLines)
 
 OUTCOMES = list(Outcome)
 SUMMARY = 300  # characters
@@ -45,7 +45,7 @@ def read_run(folder: Path) -> Run:
                 run.targets[record.id] = record
             case Case():
                 run.cases.append(record)
-            case Exchange():
+            case ExchangeRecord():
                 run.exchanges.setdefault((record.target, record.case), []).append(place)
             case LogLines():
                 run.logs.setdefault((record.target, record.case), []).append(place)
@@ -177,7 +177,7 @@ def _detail(run: Run, case: Case, *, full: bool) -> dict[str, Any]:
 
 def _exchanges(run: Run, case: Case, room: Allowance) -> list[dict[str, Any]]:
     """A case's exchanges in their order; those with a finding have the first right to the room."""
-    exchanges = with_twins(list(_read(run.exchanges.get((case.target, case.id), ()), Exchange)))
+    exchanges = with_twins(list(_read(run.exchanges.get((case.target, case.id), ()), ExchangeRecord)))
     found = {each.exchange for each in case.findings}
     order = sorted(range(len(exchanges)), key=lambda at: exchanges[at].id not in found)
     made = {at: shown(exchanges[at], room) for at in order}

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from vllm_harness.extras.html.bounds import Allowance
-from vllm_harness.protocol.conversation.compare import accumulate
+from vllm_harness.protocol.conversation.exchange import accumulate
 from vllm_harness.protocol.core.errors import ProtocolInputError
 from vllm_harness.protocol.core.events import Json, as_json
 from vllm_harness.protocol.core.sse import SSEEvent, SSEParser
 from vllm_harness.protocol.responses.accumulate import ResponseAccumulator
-from vllm_harness.runs.records import Arrival, Exchange, Piece
+from vllm_harness.runs.records import Arrival, ExchangeRecord, Piece
 
 STREAMING = ("stream", "stream_options")
 
@@ -58,25 +58,25 @@ def added_up(events: Sequence[Json]) -> tuple[Json | None, Json | None]:
         return None, None  # what a server sends may be anything
     if isinstance(accumulated, ResponseAccumulator):
         return accumulated.response, accumulated.terminal
-    return getattr(accumulated, "completion", None) or getattr(accumulated, "message", None), None
+    return accumulated.body, None
 
 
-def with_twins(exchanges: Sequence[Exchange]) -> list[Exchange]:
+def with_twins(exchanges: Sequence[ExchangeRecord]) -> list[ExchangeRecord]:
     """The exchanges; where one has no twin, the one that asks the same the other way becomes it."""
-    asked: dict[str, list[Exchange]] = {}
+    asked: dict[str, list[ExchangeRecord]] = {}
     for each in exchanges:
         asked.setdefault(_question(each), []).append(each)
     return [each if each.twin else _twinned(each, asked[_question(each)]) for each in exchanges]
 
 
-def _question(exchange: Exchange) -> str:
+def _question(exchange: ExchangeRecord) -> str:
     request = exchange.request
     if isinstance(request, dict):
         request = {key: value for key, value in request.items() if key not in STREAMING}
     return f"{exchange.path} {json.dumps(request, sort_keys=True)}"
 
 
-def _twinned(exchange: Exchange, alike: Sequence[Exchange]) -> Exchange:
+def _twinned(exchange: ExchangeRecord, alike: Sequence[ExchangeRecord]) -> ExchangeRecord:
     other_way = [each for each in alike if bool(each.stream) != bool(exchange.stream)]
     own = [each for each in alike if bool(each.stream) == bool(exchange.stream)]
     place = own.index(exchange)
@@ -85,7 +85,7 @@ def _twinned(exchange: Exchange, alike: Sequence[Exchange]) -> Exchange:
     return exchange.model_copy(update={"twin": other_way[place].id})
 
 
-def shown(exchange: Exchange, room: Allowance) -> dict[str, Any]:
+def shown(exchange: ExchangeRecord, room: Allowance) -> dict[str, Any]:
     """The exchange for the page.
 
     Args:

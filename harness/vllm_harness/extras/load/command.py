@@ -21,8 +21,8 @@ from vllm_harness.cli.executor import BUNDLE, RAY
 from vllm_harness.cli.options import AS_JSON, MODEL, SEED, ServerOptions, with_options
 from vllm_harness.cli.run_folder import target_of
 from vllm_harness.cli.served import Server, served_by
-from vllm_harness.endpoint import NO_KEY
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.endpoint import NO_KEY
 from vllm_harness.extras.cluster.options import checked_bundles, cluster_of
 from vllm_harness.extras.cluster.places import Places
 from vllm_harness.files.redaction import secret_values

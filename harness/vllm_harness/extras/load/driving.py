@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from vllm_harness.defects.registry import Defects, known_deviations, load_defects
-from vllm_harness.endpoint import API_PATHS
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.endpoint import API_PATHS
 from vllm_harness.extras.load import health
 from vllm_harness.extras.load.clients import Clients, Here
 from vllm_harness.extras.load.health import Sample
@@ -27,7 +27,7 @@ from vllm_harness.scenarios import tied
 from vllm_harness.scenarios.conversation import Served, context_of
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.judging import Mismatch
-from vllm_harness.scenarios.transports.transport import Transport
+from vllm_harness.scenarios.transports import Transport
 
 IDS_KEPT = 65_536
 

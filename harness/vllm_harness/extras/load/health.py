@@ -11,7 +11,7 @@ from statistics import median
 import psutil
 import requests
 
-from vllm_harness.endpoint import Endpoint
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.protocol.core.events import Json
 
 LOOK_EVERY_S = 2.0

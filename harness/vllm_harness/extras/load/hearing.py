@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 
+from vllm_harness.exchange.pending import PendingExchange
+from vllm_harness.exchange.sending import Outgoing
 from vllm_harness.protocol import (
     ChatAccumulator,
+    Exchange,
     Finding,
     MessageAccumulator,
     ProtocolInputError,
+    ResponseAccumulator,
     SSEEvent,
     SSEParser,
     StreamValidator,
@@ -21,7 +24,6 @@ from vllm_harness.protocol import (
 from vllm_harness.protocol.core.events import Api, Json
 from vllm_harness.protocol.core.timing import carries_text
 from vllm_harness.protocol.responses import schema
-from vllm_harness.scenarios.sending import MAX_ANSWER, Chunk, Reply
 
 
 @dataclass(frozen=True)
@@ -29,24 +31,20 @@ class Heard:
     """An answer and its figures.
 
     Attributes:
-        reply: its bytes.
+        exchange: as it was; its events are read already.
         body: what a stream adds up to, or the body of an answer in one piece; None where that is nothing.
         findings: of the stream, by the rules of its API.
         first_s: seconds until the first words, thoughts or part of a call; None where none came.
-        seconds: until its end.
         gaps_s: seconds between the arrivals that brought events.
         events: how many came.
-        left: whether the client went away before its end.
     """
 
-    reply: Reply
-    body: Json | None = None
+    exchange: Exchange
+    body: Mapping[str, Any] | None = None
     findings: list[Finding] = field(default_factory=list)
     first_s: float | None = None
-    seconds: float = 0.0
     gaps_s: list[float] = field(default_factory=list)
     events: int = 0
-    left: bool = False
 
 
 class Ear:
@@ -58,7 +56,7 @@ class Ear:
     """
 
     def __init__(self, api: Api, request: Json) -> None:
-        self.events = 0
+        self.events: list[SSEEvent] = []
         self.first_s: float | None = None
         self.gaps_s: list[float] = []
         self._parser = SSEParser()
@@ -95,94 +93,60 @@ class Ear:
 
     @property
     def body(self) -> Json | None:
-        """What the stream adds up to so far."""
-        return self._sum.body
+        """What the stream adds up to so far; of Responses, what its terminal event carries.
+
+        The validator holds the deltas against that.
+        """
+        return self._sum.terminal if isinstance(self._sum, ResponseAccumulator) else self._sum.body
 
     def _read(self, at_s: float, event: SSEEvent) -> None:
-        self.events += 1
+        self.events.append(event)
         value = self._validator.read(event)
         if value is None:
             return
         if self.first_s is None and carries_text(value):
             self.first_s = at_s
-        self._sum.feed(value)
+        if not isinstance(self._sum, ResponseAccumulator) or value.get("type") in schema.TERMINAL:
+            self._sum.feed(value)
 
 
-class _Terminal:
-    """The response of a terminal event; the validator holds the deltas against it."""
-
-    def __init__(self) -> None:
-        self.body: Json | None = None
-
-    def feed(self, event: Json) -> None:
-        response = event.get("response")
-        if event.get("type") in schema.TERMINAL and isinstance(response, dict):
-            self.body = response
-
-
-class _Completion(ChatAccumulator):
-    @property
-    def body(self) -> Json | None:
-        return self.completion
-
-
-class _Message(MessageAccumulator):
-    @property
-    def body(self) -> Json | None:
-        return self.message
-
-
-_SUMS: Mapping[Api, type[_Terminal | _Completion | _Message]] = {
-    "responses": _Terminal,
-    "chat": _Completion,
-    "messages": _Message,
+_SUMS: Mapping[Api, type[ResponseAccumulator | ChatAccumulator | MessageAccumulator]] = {
+    "responses": ResponseAccumulator,
+    "chat": ChatAccumulator,
+    "messages": MessageAccumulator,
 }
 
 
 async def hear(
-    session: aiohttp.ClientSession,
-    url: str,
-    request: Json,
-    headers: Mapping[str, str],
-    api: Api,
-    *,
-    leaves_after: int | None = None,
+    session: aiohttp.ClientSession, outgoing: Outgoing, api: Api, *, leaves_after: int | None = None
 ) -> Heard:
     """Sends a request once, and reads its answer.
 
     Args:
         session: of the connections.
-        url, request, headers: what is sent.
+        outgoing: what is sent.
         api: whose rules the answer is held against.
         leaves_after: after how many events the client goes away.
     """
-    ear, chunks = Ear(api, request), list[Chunk]()
-    status, content_type, broken, left, size = 0, "", "", False, 0
-    begun = time.perf_counter()
+    pending, ear = PendingExchange(outgoing.asked), Ear(api, outgoing.body)
+    url, headers = outgoing.endpoint.url_for(outgoing.path), outgoing.arguments["headers"]
     try:
-        async with session.post(url, data=json.dumps(request), headers=headers) as answer:
-            status, content_type = answer.status, answer.headers.get("content-type", "")
-            streamed = content_type.startswith("text/event-stream")
+        async with session.post(url, json=outgoing.body, headers=headers) as answer:
+            pending.answered(answer.status, answer.headers)
             async for data in answer.content.iter_any():
-                at_s = time.perf_counter() - begun
-                chunks.append(Chunk(at_s, data))
-                size += len(data)
-                if streamed:
-                    ear.take(at_s, data)
-                if size > MAX_ANSWER:
-                    broken = f"the answer is larger than {MAX_ANSWER} bytes"
-                elif leaves_after is not None and streamed and ear.events > leaves_after:
-                    left = True
-                if broken or left:
+                pending.arrived(data)
+                if pending.streamed:
+                    ear.take(pending.elapsed_s, data)
+                    pending.left = leaves_after is not None and len(ear.events) > leaves_after
+                if pending.broken or pending.left:
                     answer.close()
                     break
     except TimeoutError:
-        broken = "timeout"
+        pending.broken = "timeout"
     except (aiohttp.ClientError, OSError, ProtocolInputError) as error:
-        broken = f"{type(error).__name__}: {error}"
-    seconds = time.perf_counter() - begun
-    reply = Reply(status, content_type, tuple(chunks), broken)
-    if not reply.streamed:
-        return Heard(reply, reply.body, seconds=seconds, left=left)
-    ear.end(seconds, whole=not (broken or left))
-    return Heard(reply, ear.body, ear.findings, ear.first_s, seconds, ear.gaps_s, ear.events, left)
+        pending.ended(error)
+    pending.ended()
+    if not pending.streamed:
+        return Heard(exchange := pending.exchange, exchange.body)
+    ear.end(pending.elapsed_s, whole=not (pending.broken or pending.left))
+    return Heard(pending.read(ear.events), ear.body, ear.findings, ear.first_s, ear.gaps_s, len(ear.events))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import aiohttp
 
 from vllm_harness.defects.registry import Defects
-from vllm_harness.endpoint import tls
+from vllm_harness.exchange.endpoint import tls
 from vllm_harness.extras.load import health
 from vllm_harness.extras.load.health import Sample
 from vllm_harness.extras.load.marks import Scripts
@@ -23,7 +23,7 @@ from vllm_harness.scenarios import tied
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario, Turn
 from vllm_harness.scenarios.results import TurnResult
-from vllm_harness.scenarios.transports.transport import Transport
+from vllm_harness.scenarios.transports import Transport
 
 KNOWN_KEPT = 10_000
 

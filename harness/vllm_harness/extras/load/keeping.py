@@ -11,9 +11,10 @@ from vllm_harness.extras.load.talking import Taken
 from vllm_harness.extras.load.tally import PERCENTILES, Distribution, Tally, problems_of
 from vllm_harness.protocol import Finding
 from vllm_harness.protocol.core.events import Json
+from vllm_harness.runs.exchanges import record_of
 from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import Arrival, Case, Exchange, Outcome, RunFinding, Series
-from vllm_harness.scenarios.transports.transport import Transport
+from vllm_harness.runs.records import Case, Outcome, RunFinding, Series
+from vllm_harness.scenarios.transports import Transport
 
 EXCHANGES = 200
 """Kept whole at most."""
@@ -62,9 +63,9 @@ class Keeper:
                 outcome=_outcome(taken, known),
                 defects=tuple(known),
                 reason=result.reason or "; ".join(map(str, result.mismatches)),
-                findings=(*mismatches, *(_finding(each, exchange) for each in result.findings)),
+                findings=(*mismatches, *(RunFinding.of(each, exchange) for each in result.findings)),
                 started=round(self._epoch + taken.began_s, 6),
-                seconds=None if taken.heard is None else round(taken.heard.seconds, 6),
+                seconds=taken.heard and taken.heard.exchange.seconds,
                 node=taken.node,
             )
         )
@@ -78,7 +79,7 @@ class Keeper:
                 target=self._target,
                 group=transport.name,
                 outcome=Outcome.FINDING if counts else Outcome.KNOWN,
-                findings=tuple(_finding(each) for each in findings),
+                findings=tuple(RunFinding.of(each) for each in findings),
             )
         )
 
@@ -120,27 +121,8 @@ class Keeper:
 
     def _exchange(self, taken: Taken, name: str) -> str:
         assert taken.heard is not None
-        reply = taken.heard.reply
-        stream = [
-            Arrival(after=each.at_s, text=each.data.decode("utf-8", "replace")) for each in reply.chunks
-        ]
-        self._writer.write(
-            Exchange(
-                id=name,
-                target=self._target,
-                case=name,
-                api=taken.transport.api,
-                path=taken.transport.path,
-                at=self._epoch + taken.began_s,
-                request=taken.result.request,
-                status=reply.status or None,
-                answer_headers={"content-type": reply.content_type},
-                answer=None if reply.streamed else reply.content.decode("utf-8", "replace"),
-                stream=tuple(stream) if reply.streamed else (),
-                seconds=taken.heard.seconds,
-                error=reply.broken,
-            )
-        )
+        at = self._epoch + taken.began_s
+        self._writer.write(record_of(taken.heard.exchange, id=name, target=self._target, case=name, at=at))
         return name
 
 
@@ -150,17 +132,3 @@ def _outcome(taken: Taken, known: Sequence[str]) -> Outcome:
     if taken.result.reason:
         return Outcome.CANCELLED
     return Outcome.KNOWN if known else Outcome.PASSED
-
-
-def _finding(finding: Finding, exchange: str = "") -> RunFinding:
-    return RunFinding(
-        code=finding.code,
-        severity=finding.severity.value,
-        message=finding.message,
-        exchange=exchange,
-        event_index=finding.event_index,
-        path=finding.path,
-        expected=finding.expected,
-        actual=finding.actual,
-        known=finding.known,
-    )

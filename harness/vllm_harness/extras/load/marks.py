@@ -9,10 +9,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from vllm_harness.exchange.answer import Answer
+from vllm_harness.exchange.building import Part
 from vllm_harness.scenarios.conversation import Served, take_of
-from vllm_harness.scenarios.format import Part, Scenario, Turn
+from vllm_harness.scenarios.format import Scenario, Turn
 from vllm_harness.scenarios.judging import Mismatch
-from vllm_harness.scenarios.transports.transport import Answer
 from vllm_harness.scripted.book import BookRule, Say, ScriptBook
 from vllm_harness.scripted.meaning import Meaning, Reasoning, Text
 from vllm_harness.scripted.meaning import Part as Spoken

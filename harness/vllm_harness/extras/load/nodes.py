@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from vllm_harness.endpoint import EndpointError
 from vllm_harness.errors import HarnessError
+from vllm_harness.exchange.endpoint import EndpointError
 from vllm_harness.extras.cluster.ray_cluster import RayCluster
 from vllm_harness.extras.cluster.together import Together
 from vllm_harness.extras.load.health import Sample
@@ -24,8 +24,7 @@ from vllm_harness.extras.load.talking import Taken
 from vllm_harness.extras.load.tally import problems_of
 from vllm_harness.protocol import Finding
 from vllm_harness.protocol.core.events import Json
-from vllm_harness.scenarios.sending import Reply
-from vllm_harness.scenarios.transports.transport import Transport
+from vllm_harness.scenarios.transports import Transport
 
 EVERY_S = 0.5
 """How often a client tells what has come."""
@@ -112,10 +111,10 @@ class Client:
         kinds = {f"{taken.transport.name} {kind}" for kind in problems_of(taken.result)} - self._seen
         self._seen |= kinds
         if taken.heard is None or kinds:
-            return replace(taken, result=replace(taken.result, reply=None))
-        reply = taken.heard.reply
-        heard = replace(taken.heard, reply=Reply(reply.status, reply.content_type, (), reply.broken))
-        return replace(taken, heard=heard, result=replace(taken.result, request={}, reply=None))
+            return replace(taken, result=replace(taken.result, exchange=None))
+        exchange = replace(taken.heard.exchange, request={}, body=None, events=None, chunks=())
+        heard = replace(taken.heard, exchange=exchange)
+        return replace(taken, heard=heard, result=replace(taken.result, exchange=None))
 
     def _batch(self, holding: Holding, conversations: Sequence[int]) -> Batch:
         told, self._told = self._told, len(holding.samples)

@@ -9,7 +9,7 @@ from itertools import count
 
 from vllm_harness.errors import UsageError
 from vllm_harness.scenarios.format import MissingToolCall
-from vllm_harness.scenarios.transports.transport import Transport
+from vllm_harness.scenarios.transports import Transport
 
 LEFT_BY = 12
 """A client that goes away has seen fewer events than this."""

@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import aiohttp
 
+from vllm_harness.exchange.answer import Answer, Call, answer_of, answer_to
+from vllm_harness.exchange.building import Ask, Result, Said, Sent
+from vllm_harness.exchange.sending import Outgoing
 from vllm_harness.extras.load.hearing import Heard, hear
 from vllm_harness.extras.load.marks import TURN_HEADER, Scripts, marked, mixed
 from vllm_harness.extras.load.plan import Plan
 from vllm_harness.protocol import Exchange, Finding, validate_conversation
+from vllm_harness.protocol.captures import every_finding
 from vllm_harness.scenarios import judging
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.course import Course
 from vllm_harness.scenarios.format import Scenario, Turn
 from vllm_harness.scenarios.judging import Mismatch
 from vllm_harness.scenarios.results import TurnResult
-from vllm_harness.scenarios.tools import Result, Toolbox, outcome_of, output_for
-from vllm_harness.scenarios.transports.transport import Answer, Ask, Call, Said, Sent, Transport
+from vllm_harness.scenarios.tools import Toolbox, outcome_of, output_for
+from vllm_harness.scenarios.transports import Transport
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 
 LEFT = "the client went away"
@@ -107,7 +111,7 @@ class _Talk:
             if result.reason != LEFT:  # what a client did not wait for shows no defect, and none that is gone
                 self._setting.tied(turn, result, self._transport.label)
             self._setting.taken(Taken(self._number, self._transport, turn, result, heard, began_s))
-            result.reply = None  # only what later turns need is kept
+            result.exchange = None  # only what later turns need is kept
         if found := validate_conversation(self._exchanges):
             findings = [self._setting.known(each) for each in found]
             self._setting.between(self._number, self._transport, findings)
@@ -143,49 +147,40 @@ class _Talk:
         assert result.sent is not None
         ask = Ask(
             setting.served.model,
-            setting.scenario.instructions,
-            self._toolbox,
-            turn.tool_choice,
-            turn.max_tokens or setting.scenario.max_tokens,
-            setting.context,
-            tuple(line),
             result.sent,
+            tuple(line),
+            setting.scenario.instructions,
+            self._toolbox.offered,
+            tool_choice=turn.tool_choice,
+            max_tokens=turn.max_tokens or setting.scenario.max_tokens,
+            context=setting.context,
         )
-        result.request = {**transport.request(ask), **transport.streaming}
-        heard = await hear(
-            setting.session,
-            setting.served.endpoint.url_for(transport.path),
-            result.request,
-            self._headers(turn),
-            transport.api,
-            leaves_after=setting.plan.leaves_after(self._number, turn.name),
-        )
-        result.reply = heard.reply
+        request = replace(transport, streamed=True).request(ask)
+        outgoing = Outgoing(setting.served.endpoint, transport.path, request, self._headers(turn))
+        leaves_after = setting.plan.leaves_after(self._number, turn.name)
+        heard = await hear(setting.session, outgoing, transport.api, leaves_after=leaves_after)
+        result.exchange = heard.exchange
         self._judge(turn, result, heard)
         return heard
 
     def _headers(self, turn: Turn) -> Mapping[str, str]:
-        headers = {
-            "Content-Type": "application/json",
-            **self._setting.served.endpoint.headers_for(self._transport.api),
-        }
         if self._setting.scripts is None:
-            return headers
-        return {**headers, BOOK_HEADER: self._setting.scripts.book, TURN_HEADER: turn.name}
+            return {}
+        return {BOOK_HEADER: self._setting.scripts.book, TURN_HEADER: turn.name}
 
     def _judge(self, turn: Turn, result: TurnResult, heard: Heard) -> None:
-        reply, transport = heard.reply, self._transport
+        exchange = heard.exchange
         result.findings += heard.findings
-        if heard.left:
+        if exchange.left:
             result.reason = LEFT
             return
-        result.answer = _answer(heard, transport)
-        if not reply.streamed:
-            result.findings += judging.protocol_findings(reply, transport, result.request)
-        result.mismatches += judging.mismatches(turn.expect, reply, result.answer, transport)
+        result.answer = _answer(heard, self._transport)
+        if not exchange.streamed:
+            result.findings += every_finding(exchange)
+        result.mismatches += judging.mismatches(turn.expect, exchange, result.answer)
         if self._setting.scripts is not None:
             self._judge_words(turn, result, result.answer, self._setting.scripts)
-        self._exchanges.append(Exchange(result.request, heard.body, status=reply.status))
+        self._exchanges.append(Exchange(exchange.request, heard.body, status=exchange.status))
 
     def _judge_words(self, turn: Turn, result: TurnResult, answer: Answer, scripts: Scripts) -> None:
         if other := mixed(answer, self._number):
@@ -197,7 +192,6 @@ class _Talk:
 
 
 def _answer(heard: Heard, transport: Transport) -> Answer:
-    reply = heard.reply
-    if reply.status != judging.OK or reply.broken:
-        return Answer("failed" if reply.status in (0, judging.OK) else "refused")
-    return Answer("failed") if heard.body is None else transport.answer(heard.body)
+    if not heard.exchange.ok:
+        return answer_to(heard.exchange) or Answer("failed")
+    return Answer("failed") if heard.body is None else answer_of(transport.api, heard.body)

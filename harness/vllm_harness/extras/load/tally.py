@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -161,8 +161,8 @@ class Tally:
             self.first.add(heard.first_s)
         for gap in heard.gaps_s:
             self.gap.add(gap)
-        if heard.reply.status:
-            self.turn.add(heard.seconds)
+        if heard.exchange.status:
+            self.turn.add(heard.exchange.seconds or 0.0)
         self.tokens += _tokens(heard.body)
 
     def as_json(self, seconds: float) -> Json:
@@ -198,11 +198,11 @@ def error_of(taken: Taken) -> str:
         return ""
     if any(each.known and each.what in STATUS for each in result.mismatches):
         return ""
-    reply = heard.reply
-    if reply.broken:
-        return reply.broken.partition(":")[0]
+    exchange = heard.exchange
+    if exchange.broken:
+        return exchange.broken.partition(":")[0]
     if result.answer.status == "refused":
-        return f"HTTP {reply.status}"
+        return f"HTTP {exchange.status}"
     return "failed in the stream" if result.answer.status == "failed" else ""
 
 
@@ -221,7 +221,7 @@ def _plain(path: str) -> str:
     return _INDEX.sub("[*]", path)
 
 
-def _tokens(body: Json | None) -> int:
+def _tokens(body: Mapping[str, Any] | None) -> int:
     usage = (body or {}).get("usage")
     if not isinstance(usage, dict):
         return 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vllm_harness.protocol.chat.objects import REASONING_KEYS
 from vllm_harness.protocol.core.events import AnyEvent, Json, as_json
 
 
@@ -89,22 +88,4 @@ class ChatAccumulator:
         body = {**self._head, "object": "chat.completion", "choices": choices}
         return body if self.usage is None else {**body, "usage": self.usage}
 
-    @property
-    def text(self) -> str:
-        """The content of the first choice."""
-        return self._of_first("content")
-
-    @property
-    def reasoning(self) -> str:
-        """The reasoning of the first choice."""
-        return next((text for key in REASONING_KEYS if (text := self._of_first(key))), "")
-
-    @property
-    def tool_calls(self) -> list[Json]:
-        """The tool calls of the first choice."""
-        first = self._choices.get(0)
-        return [first.calls[index] for index in sorted(first.calls)] if first else []
-
-    def _of_first(self, key: str) -> str:
-        first = self._choices.get(0)
-        return "".join(first.texts.get(key, ())) if first else ""
+    body = completion

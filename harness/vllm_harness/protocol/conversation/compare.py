@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +10,11 @@ from pydantic import BaseModel
 
 from vllm_harness.protocol.chat.accumulate import ChatAccumulator
 from vllm_harness.protocol.conversation import rules
+from vllm_harness.protocol.conversation.exchange import accumulate
 from vllm_harness.protocol.core.differences import Difference, differences
 from vllm_harness.protocol.core.events import AnyEvent, Json, as_json, plain
 from vllm_harness.protocol.core.findings import ABSENT, Finding, brief
 from vllm_harness.protocol.core.places import kind_at
-from vllm_harness.protocol.messages.accumulate import MessageAccumulator
-from vllm_harness.protocol.messages.objects import EVENTS as MESSAGES_EVENTS
 from vllm_harness.protocol.responses.accumulate import ResponseAccumulator
 from vllm_harness.protocol.responses.schema import RESEALED_FIELDS
 
@@ -106,32 +105,16 @@ def compare_stream(
         The differences; empty where all agree.
     """
     values = [value for event in events if (value := as_json(event)) is not None]
-    match accumulate(values):
-        case ChatAccumulator() as chat:
-            return _with_body(chat.completion, body, {*ignore, *(() if chat.usage else ("usage",))})
-        case MessageAccumulator() as message:
-            return _with_body(message.message, body, ignore)
-        case ResponseAccumulator() as response:
-            return _compare_response(response, body, ignore)
+    whole = accumulate(values)
+    if isinstance(whole, ResponseAccumulator):
+        return _compare_response(whole, body, ignore)
+    uncounted = isinstance(whole, ChatAccumulator) and not whole.usage
+    return _with_body(whole.body, body, {*ignore, *(("usage",) if uncounted else ())})
 
 
 def matters(difference: Finding) -> bool:
     """Whether a difference is more than null on one side and nothing on the other."""
     return {difference.expected, difference.actual} != {"null", "nothing"}
-
-
-def accumulate(values: Sequence[Json]) -> ChatAccumulator | MessageAccumulator | ResponseAccumulator:
-    """What the events of a stream, of any of the APIs, add up to."""
-    accumulated: ChatAccumulator | MessageAccumulator | ResponseAccumulator
-    if any("choices" in value for value in values):
-        accumulated = ChatAccumulator()
-    elif any(value.get("type") in MESSAGES_EVENTS for value in values):
-        accumulated = MessageAccumulator()
-    else:
-        accumulated = ResponseAccumulator()
-    for value in values:
-        accumulated.feed(value)
-    return accumulated
 
 
 def _compare_response(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from vllm_harness.protocol.conversation import rules
 from vllm_harness.protocol.conversation.compare import compare_responses
+from vllm_harness.protocol.conversation.exchange import Exchange
 from vllm_harness.protocol.core.differences import differences
-from vllm_harness.protocol.core.events import AnyEvent, as_json
 from vllm_harness.protocol.core.findings import ABSENT, Finding, Severity, brief
 from vllm_harness.protocol.core.report import Report
 from vllm_harness.protocol.responses import schema
@@ -18,39 +17,6 @@ from vllm_harness.protocol.responses import schema
 _ENDED = tuple(schema.TERMINAL.values())
 _OF_ONE_SENDING = frozenset({"obfuscation", *schema.RESEALED_FIELDS})
 _OUTPUTS_OF_CALLS = tuple(f"{kind}_output" for kind in schema.CALLS)
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A request and its answer.
-
-    Attributes:
-        request: the request body; empty where there was none or it is not known.
-        body: the answer, where it came in one piece.
-        events: the answer, where it was streamed.
-        method: HTTP method.
-        path: path of the URL with its query.
-        status: HTTP status of the answer.
-    """
-
-    request: Mapping[str, Any] = field(default_factory=dict)
-    body: Mapping[str, Any] | None = None
-    events: Sequence[AnyEvent] | None = None
-    method: str = "POST"
-    path: str = "/v1/responses"
-    status: int = 200
-
-    @property
-    def answer(self) -> Mapping[str, Any] | None:
-        """The body, or what the terminal event of the stream carried."""
-        if self.events is None:
-            return self.body
-        for event in reversed(self.events):
-            value = as_json(event)
-            if value is not None and value.get("type") in tuple(schema.TERMINAL):
-                response = value.get("response")
-                return response if isinstance(response, dict) else None
-        return None
 
 
 def validate_conversation(
@@ -92,7 +58,7 @@ class _Conversation:
             self._on_response(exchange, path)
 
     def _on_response(self, exchange: Exchange, path: str) -> None:
-        request, answer = exchange.request, exchange.answer
+        request, answer = exchange.request, exchange.whole
         previous = request.get("previous_response_id")
         if isinstance(previous, str):
             self._check_previous(previous, answer, path)
@@ -154,8 +120,8 @@ class _Conversation:
         if exchange.events is not None:
             after = re.search(r"starting_after=(\d{1,18})", match.group(2) or "")
             self._check_replay(original, exchange, int(after.group(1)) if after else -1, path)
-        elif exchange.body is not None and original.answer is not None:
-            self._check_stored(original.answer, exchange.body, path)
+        elif exchange.body is not None and original.whole is not None:
+            self._check_stored(original.whole, exchange.body, path)
 
     def _check_stored(self, answer: Mapping[str, Any], stored: Mapping[str, Any], path: str) -> None:
         if answer.get("status") not in _ENDED or stored.get("status") not in _ENDED:
@@ -167,8 +133,8 @@ class _Conversation:
     def _check_replay(self, original: Exchange, replay: Exchange, after: int, path: str) -> None:
         if original.events is None:
             return
-        tail = [event for event in _json_events(original) if _number(event) > after]
-        events, path = list(_json_events(replay)), f"{path}.events"
+        tail = [event for event in original.json_events if _number(event) > after]
+        events, path = replay.json_events, f"{path}.events"
         if len(tail) != len(events):
             self.report.add(rules.CV107, path, f"{len(tail)} events", f"{len(events)} events")
         for number, (left, right) in enumerate(zip(tail, events, strict=False)):
@@ -192,13 +158,6 @@ class _Conversation:
 
 def _is_response_path(path: str) -> bool:
     return path.split("?")[0].rstrip("/").endswith("/responses")
-
-
-def _json_events(exchange: Exchange) -> Iterator[dict[str, Any]]:
-    for event in exchange.events or ():
-        value = as_json(event)
-        if value is not None:
-            yield value
 
 
 def _number(event: Mapping[str, Any]) -> int:

@@ -39,20 +39,7 @@ class MessageAccumulator:
         """The message as far as the stream goes."""
         return {**self._head, "content": [self._block(index) for index in sorted(self._blocks)]}
 
-    @property
-    def text(self) -> str:
-        """The text of all text blocks."""
-        return self._joined("text")
-
-    @property
-    def reasoning(self) -> str:
-        """The text of all thinking blocks."""
-        return self._joined("thinking")
-
-    @property
-    def tool_calls(self) -> list[Json]:
-        """The tool_use blocks."""
-        return [block for block in self.message["content"] if block.get("type") == "tool_use"]
+    body = message
 
     def _on_delta(self, index: int, delta: Json) -> None:
         block, kind = self._blocks.setdefault(index, {}), str(delta.get("type"))
@@ -73,7 +60,3 @@ class MessageAccumulator:
             return {**self._blocks[index], "input": json.loads(whole)}
         except (ValueError, RecursionError):
             return {**self._blocks[index], "input": whole}
-
-    def _joined(self, kind: str) -> str:
-        blocks = [block for block in self._blocks.values() if block.get("type") == kind]
-        return "".join(str(block.get(kind, "")) for block in blocks)

@@ -110,33 +110,12 @@ class ResponseAccumulator:
         """The response as far as the stream goes: envelope of the latest event, output from the items."""
         return {**self._head, "output": self.output}
 
+    body = response
+
     @property
     def output(self) -> list[Json]:
         """The output items, texts from their deltas."""
         return [self._value(index) for index in sorted(self._items)]
-
-    @property
-    def text(self) -> str:
-        """The text of all messages."""
-        return self._joined("message", "content", "output_text")
-
-    @property
-    def reasoning(self) -> str:
-        """The text of all reasoning, raw where there is some, else the summaries."""
-        return self._joined("reasoning", "content", "reasoning_text") or self._joined(
-            "reasoning", "summary", "summary_text"
-        )
-
-    @property
-    def tool_calls(self) -> list[Json]:
-        """The function calls and custom tool calls."""
-        return [item for item in self.output if item.get("type") in schema.CALLS]
-
-    @property
-    def usage(self) -> Json | None:
-        """Token counts, once the stream has them."""
-        usage = self._head.get("usage")
-        return usage if isinstance(usage, dict) else None
 
     def _value(self, index: int) -> Json:
         """An item; a list of MCP tools that was never closed comes from the terminal event."""
@@ -158,15 +137,6 @@ class ResponseAccumulator:
         number, part = event.get(kind.index_key), event.get("part")
         if isinstance(number, int) and isinstance(part, dict):
             item.parts[kind.index_key][number] = dict(part)
-
-    def _joined(self, item_type: str, key: str, part_type: str) -> str:
-        return "".join(
-            str(part.get("text", ""))
-            for item in self.output
-            if item.get("type") == item_type and isinstance(item.get(key), list)
-            for part in item[key]
-            if isinstance(part, dict) and part.get("type") == part_type
-        )
 
 
 def _put(value: Json, path: tuple[str, ...], leaf: object) -> None:

@@ -16,6 +16,10 @@ class ErrorCode(StrEnum):
     GRAMMAR_NOT_MADE = "grammar_not_made"
     ERROR_EVENT = "error_event"
     """A stream ended with an event of an error."""
+    BROKEN_OFF = "ChunkedEncodingError"
+    """The connection ended before the answer; the name that results have been stored by."""
+    NO_ANSWER = "ConnectionError"
+    NOT_JSON = "JSONDecodeError"
 
 
 class AnswerError(StrictModel):
@@ -33,7 +37,7 @@ class AnswerError(StrictModel):
         return f"{self.code}: {self.message}"
 
 
-class Call(StrictModel):
+class CaseCall(StrictModel):
     """A call as a client gets it, chunks joined.
 
     Attributes:
@@ -77,7 +81,7 @@ class Curve(StrictModel):
     stopped_at: int | None = None
 
 
-class Answer(StrictModel):
+class CaseAnswer(StrictModel):
     """The answer to one case.
 
     Attributes:
@@ -102,7 +106,7 @@ class Answer(StrictModel):
     alternative: str | None = None
     reasoning: str | None = None
     content: str | None = None
-    calls: tuple[Call, ...] = ()
+    calls: tuple[CaseCall, ...] = ()
     counted_reasoning: int | None = None
     reasoning_tokens: int | None = None
     curve: Curve | None = None

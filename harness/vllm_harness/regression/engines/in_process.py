@@ -21,7 +21,7 @@ from vllm_harness.errors import HarnessError
 from vllm_harness.machine.side_by_side import ended_by
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.engines.answer import Answer
+from vllm_harness.regression.engines.answer import CaseAnswer
 from vllm_harness.scripted.families import Family, entry_of
 from vllm_harness.server.launch import fetched_stand_in
 from vllm_harness.terminal.status import quiet
@@ -52,7 +52,7 @@ def parse_all(
     *,
     limit_s: float = 500,
     watching: Watching | None = None,
-) -> Iterator[list[Answer]]:
+) -> Iterator[list[CaseAnswer]]:
     """Parses each family's cases in each delivery, and gives the answers of each case set as they come.
 
     Args:
@@ -102,7 +102,7 @@ def lines_of(
             process.wait()
 
 
-Parse = Callable[[Family, Sequence[CaseInput]], list[Answer]]
+Parse = Callable[[Family, Sequence[CaseInput]], list[CaseAnswer]]
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def parse_session(environment: Environment, *, limit_s: float) -> Iterator[Parse
         assert stdin is not None
         assert stdout is not None
 
-        def parse(family: Family, inputs: Sequence[CaseInput]) -> list[Answer]:
+        def parse(family: Family, inputs: Sequence[CaseInput]) -> list[CaseAnswer]:
             if family.name not in families:
                 families[family.name] = worker_family(family, ())
             document = {**families[family.name], "cases": [_worker_case(input_) for input_ in inputs]}
@@ -128,7 +128,7 @@ def parse_session(environment: Environment, *, limit_s: float) -> Iterator[Parse
             *lines, end = _until_empty(stdout)
             if end:
                 raise BrokenPipeError("the interpreter has ended")
-            return [Answer.model_validate_json(line) for line in lines]
+            return [CaseAnswer.model_validate_json(line) for line in lines]
 
         with suppress(BrokenPipeError):  # reported below, with the last lines of the interpreter's errors
             yield parse
@@ -186,9 +186,9 @@ def _interpreter(
             )
 
 
-def by_case_set(lines: Iterable[str]) -> Iterator[list[Answer]]:
+def by_case_set(lines: Iterable[str]) -> Iterator[list[CaseAnswer]]:
     """The answers of lines, those of a case set together."""
-    answers = (Answer.model_validate_json(line) for line in lines if line.strip())
+    answers = (CaseAnswer.model_validate_json(line) for line in lines if line.strip())
     for _, group in groupby(answers, key=lambda answer: answer.case_set):
         yield list(group)
 

@@ -17,16 +17,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import requests
-
 from vllm_harness.configuration.model_entries import Frontend, ModelEntry
-from vllm_harness.endpoint import ask
 from vllm_harness.environments.spec import Environment
+from vllm_harness.exchange.endpoint import ask
+from vllm_harness.exchange.sending import Outgoing, http_client, send
 from vllm_harness.machine.side_by_side import ended_by
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Api, Delivery, Load, Shape
-from vllm_harness.regression.engines.answer import Answer, AnswerError
-from vllm_harness.regression.engines.exchanges import exchange_of, http_error
+from vllm_harness.regression.engines.answer import CaseAnswer
+from vllm_harness.regression.engines.exchanges import body_of, fields_of, path_of
 from vllm_harness.scripted.book import BookRule, Raw, When
 from vllm_harness.scripted.families import Family, entry_of
 from vllm_harness.server.remote import RemoteServer
@@ -39,7 +38,7 @@ TRIES = 5
 """How often a stream of single tokens is requested alone, at most."""
 _NO_MARKER = str.maketrans("<>[]|｜", "()()!!")
 """A case's name is the user message, and its markers would stand in the prompt."""
-Mismatches = Callable[[Answer], bool]
+Mismatches = Callable[[CaseAnswer], bool]
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class ServedAnswers:
         changed_alone: case and delivery of the answers that were others alone than among others.
     """
 
-    answers: list[Answer]
+    answers: list[CaseAnswer]
     changed_alone: tuple[tuple[str, Delivery], ...]
 
 
@@ -75,7 +74,7 @@ def request_all(
     Raises:
         StartupError: a server does not start.
     """
-    answers: list[Answer] = []
+    answers: list[CaseAnswer] = []
     changed_alone: list[tuple[str, Delivery]] = []
     entry = entry_of(family)
     for args, served in _servers(inputs, frontend):
@@ -99,11 +98,11 @@ def request_all(
 
 
 def _alone(
-    ask: Callable[[], Answer], input_: CaseInput, delivery: Delivery, mismatches: Mismatches
-) -> Answer:
+    ask: Callable[[], CaseAnswer], input_: CaseInput, delivery: Delivery, mismatches: Mismatches
+) -> CaseAnswer:
     """The first answer that does not mismatch; without one, the answer that came most often."""
     tries = TRIES if delivery.of_single_tokens else 1
-    answers, compared = list[Answer](), list[Answer]()
+    answers, compared = list[CaseAnswer](), list[CaseAnswer]()
     for _ in range(tries):
         answer = ask()
         if not mismatches(answer):
@@ -127,7 +126,7 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _without_made_up_ids(answer: Answer, input_: CaseInput) -> Answer:
+def _without_made_up_ids(answer: CaseAnswer, input_: CaseInput) -> CaseAnswer:
     if input_.call_ids:
         return answer
     calls = tuple(call.model_copy(update={"id": None}) for call in answer.calls)
@@ -136,7 +135,7 @@ def _without_made_up_ids(answer: Answer, input_: CaseInput) -> Answer:
 
 def request_under_load(
     environment: Environment, family: Family, inputs: Sequence[CaseInput], *, frontend: Frontend = "python"
-) -> Iterator[Answer]:
+) -> Iterator[CaseAnswer]:
     """Requests each case alone, then all at the same time: of each case the answer alone, then the other."""
     entry = entry_of(family)
     with served_by(entry, lane="scripted", vllm=environment, frontend=frontend) as server:
@@ -189,7 +188,7 @@ class Client:
         *,
         request_s: float = REQUEST_S,
     ) -> None:
-        self._server = server
+        self._server, self._client = server, http_client()
         self._request_s = request_s
         self._family = family
         self._accepted: dict[tuple[Delivery, bool], int] = {}
@@ -206,7 +205,7 @@ class Client:
 
     def answer(
         self, input_: CaseInput, delivery: Delivery, headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> CaseAnswer:
         """The answer to a case; a refusal, a broken stream or a server error is an error in it.
 
         Where a grammar refuses the text, its alternatives are tried in turn.
@@ -235,28 +234,17 @@ class Client:
 
     def _request(
         self, input_: CaseInput, delivery: Delivery, name: str, headers: Mapping[str, str] | None
-    ) -> Answer:
+    ) -> CaseAnswer:
         place: dict[str, Any] = {"family": self._family.name, "case": input_.name, "delivery": delivery}
-        try:
-            exchange = exchange_of(delivery)
-            body = {"model": self._server.model, "temperature": 0, **exchange.body(input_, name)}
-            response = requests.post(
-                self._server.url_for(exchange.path),
-                json={**body, **self._family.request},
-                headers=headers,
-                stream=bool(body["stream"]),
-                timeout=self._request_s,
-            )
-            if not response.ok:
-                return Answer(**place, error=http_error(response))
-            answer = Answer(**place, **exchange.read(response))
-            if answer.counted_reasoning is None:
-                return answer
-            tokens = count_tokens(self._server, answer.reasoning)
-            return answer.model_copy(update={"reasoning_tokens": tokens})
-        except (requests.RequestException, ValueError) as error:
-            failure = AnswerError(code=type(error).__name__, message=str(error))
-            return Answer(**place, error=failure)
+        body = {**body_of(input_, delivery, name, self._server.model), **self._family.request}
+        outgoing = Outgoing(
+            self._server.endpoint, path_of(delivery), body, headers or {}, limit_s=self._request_s
+        )
+        answer = CaseAnswer(**place, **fields_of(send(self._client, outgoing)))
+        if answer.counted_reasoning is None:
+            return answer
+        tokens = count_tokens(self._server, answer.reasoning)
+        return answer.model_copy(update={"reasoning_tokens": tokens})
 
 
 def count_tokens(server: RemoteServer, text: str | None) -> int | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from vllm_harness.extensions import CURVE_MISMATCHES, load
 from vllm_harness.regression.cases.case import Case
-from vllm_harness.regression.engines.answer import Answer, Call
+from vllm_harness.regression.engines.answer import CaseAnswer, CaseCall
 from vllm_harness.regression.results.mismatches import How, Mismatch, MismatchCode
 from vllm_harness.scripted.meaning import Meaning
 
@@ -38,7 +38,7 @@ _REASONING_CODES = (
 )
 
 
-def judge(case: Case, answers: Sequence[Answer]) -> Iterator[tuple[Answer, Mismatches]]:
+def judge(case: Case, answers: Sequence[CaseAnswer]) -> Iterator[tuple[CaseAnswer, Mismatches]]:
     """Each answer to a case with its mismatches.
 
     Without an expected meaning, an answer is compared with the first of its kind, which was not streamed.
@@ -55,8 +55,8 @@ def judge(case: Case, answers: Sequence[Answer]) -> Iterator[tuple[Answer, Misma
         yield from _judge_together(case, answers)
 
 
-def _judge_together(case: Case, answers: Sequence[Answer]) -> Iterator[tuple[Answer, Mismatches]]:
-    firsts: dict[object, Answer] = {}
+def _judge_together(case: Case, answers: Sequence[CaseAnswer]) -> Iterator[tuple[CaseAnswer, Mismatches]]:
+    firsts: dict[object, CaseAnswer] = {}
     for answer in answers:
         if answer.is_refused:  # what a grammar keeps the model from saying is no failure
             yield answer, ()
@@ -71,7 +71,7 @@ def _judge_together(case: Case, answers: Sequence[Answer]) -> Iterator[tuple[Ans
             yield answer, (*(mismatch for mismatch in differing if mismatch not in alone), *rules)
 
 
-def _first_mismatches(case: Case, answer: Answer) -> Mismatches:
+def _first_mismatches(case: Case, answer: CaseAnswer) -> Mismatches:
     """What is wrong with the answer that others are compared with; truncated markup may be dropped."""
     may_be_empty = case.input.truncated or _is_under_load(answer)
     if may_be_empty and answer.error is None:
@@ -79,7 +79,7 @@ def _first_mismatches(case: Case, answer: Answer) -> Mismatches:
     return (*loss_mismatches(answer), *word_mismatches(case.expected.words, answer))
 
 
-def _rule_mismatches(case: Case, answer: Answer) -> Mismatches:
+def _rule_mismatches(case: Case, answer: CaseAnswer) -> Mismatches:
     expected = case.expected
     return (
         *function_mismatches(expected.functions, answer),
@@ -88,18 +88,18 @@ def _rule_mismatches(case: Case, answer: Answer) -> Mismatches:
     )
 
 
-def _is_under_load(answer: Answer) -> bool:
+def _is_under_load(answer: CaseAnswer) -> bool:
     return answer.delivery is not None and answer.delivery.load is not None
 
 
-def _compared_within(case: Case, answer: Answer) -> object:
+def _compared_within(case: Case, answer: CaseAnswer) -> object:
     """Answers for which this is the same are compared with the first of them."""
     if answer.delivery is not None and answer.delivery.load is not None:
         return answer.delivery.api, answer.delivery.shape
     return answer.at if case.input.truncated else None
 
 
-def meaning_mismatches(meaning: Meaning, answer: Answer) -> Mismatches:
+def meaning_mismatches(meaning: Meaning, answer: CaseAnswer) -> Mismatches:
     """How an answer differs from the meaning that is expected."""
     if answer.error is not None:
         return (_error(answer),)
@@ -108,7 +108,7 @@ def meaning_mismatches(meaning: Meaning, answer: Answer) -> Mismatches:
     return (*mismatches, *_pace_mismatches(answer))
 
 
-def delivery_mismatches(first: Answer, other: Answer) -> Mismatches:
+def delivery_mismatches(first: CaseAnswer, other: CaseAnswer) -> Mismatches:
     """How an answer differs from that in another delivery."""
     if other.error is not None:
         return (_error(other),)
@@ -118,7 +118,7 @@ def delivery_mismatches(first: Answer, other: Answer) -> Mismatches:
     return _message_mismatches(first.reasoning or "", first.content or "", calls, other)
 
 
-def loss_mismatches(answer: Answer) -> Mismatches:
+def loss_mismatches(answer: CaseAnswer) -> Mismatches:
     """What is wrong with an answer by itself, whatever the model may have meant."""
     if answer.error is not None:
         return (_error(answer),)
@@ -127,14 +127,14 @@ def loss_mismatches(answer: Answer) -> Mismatches:
     return (Mismatch(MismatchCode.ANSWER_EMPTY),)
 
 
-def function_mismatches(functions: Collection[str], answer: Answer) -> Mismatches:
+def function_mismatches(functions: Collection[str], answer: CaseAnswer) -> Mismatches:
     """Whether a call is of a function that the text does not call; without functions, any may be."""
     if functions and {call.name for call in answer.calls} - set(functions):
         return (Mismatch(MismatchCode.FUNCTION_DIFFERS),)
     return ()
 
 
-def word_mismatches(words: Collection[str], answer: Answer) -> Mismatches:
+def word_mismatches(words: Collection[str], answer: CaseAnswer) -> Mismatches:
     """Whether an answer without calls lacks any of the words of the text."""
     if answer.error is not None or answer.calls:
         return ()
@@ -142,7 +142,7 @@ def word_mismatches(words: Collection[str], answer: Answer) -> Mismatches:
     return () if all(word in message for word in words) else (Mismatch(MismatchCode.WORDS_LOST),)
 
 
-def value_mismatches(values: Collection[str], answer: Answer) -> Mismatches:
+def value_mismatches(values: Collection[str], answer: CaseAnswer) -> Mismatches:
     """Whether an answer with calls lacks any of the values of the arguments, or of the texts beside them."""
     arguments = "".join(call.arguments for call in answer.calls)
     message = f"{answer.reasoning or ''}{answer.content or ''}{arguments}"
@@ -151,12 +151,12 @@ def value_mismatches(values: Collection[str], answer: Answer) -> Mismatches:
     return ()
 
 
-def forbidden_call_mismatches(answer: Answer) -> Mismatches:
+def forbidden_call_mismatches(answer: CaseAnswer) -> Mismatches:
     """Whether an answer has calls."""
     return (Mismatch(MismatchCode.CALL_FORBIDDEN),) if answer.calls else ()
 
 
-def call_id_mismatches(ids: Sequence[str], answer: Answer) -> Mismatches:
+def call_id_mismatches(ids: Sequence[str], answer: CaseAnswer) -> Mismatches:
     """Whether the ids of calls differ from those of the text, or two calls have the same."""
     actual = [call.id for call in answer.calls]
     made = [id_ for id_ in actual if id_ is not None]
@@ -168,7 +168,7 @@ def call_id_mismatches(ids: Sequence[str], answer: Answer) -> Mismatches:
     return tuple(mismatches)
 
 
-def cost_mismatches(answer: Answer) -> Mismatches:
+def cost_mismatches(answer: CaseAnswer) -> Mismatches:
     """What is wrong with the cost of an answer that grows; nothing where a grammar lets no model say it."""
     if answer.is_refused:
         return ()
@@ -180,20 +180,20 @@ def cost_mismatches(answer: Answer) -> Mismatches:
     return found
 
 
-def unless_refused(answer: Answer) -> Mismatches:
+def unless_refused(answer: CaseAnswer) -> Mismatches:
     """What is wrong where the request should have kept the model from saying the text."""
     if answer.error is None:
         return (Mismatch(MismatchCode.GRAMMAR_NOT_ENFORCED),)
     return () if answer.is_refused else (_error(answer),)
 
 
-def _error(answer: Answer) -> Mismatch:
+def _error(answer: CaseAnswer) -> Mismatch:
     assert answer.error is not None
     return Mismatch(MismatchCode.ERROR, answer.error.code)
 
 
 def _message_mismatches(
-    reasoning: str, text: str, calls: Sequence[ExpectedCall], answer: Answer
+    reasoning: str, text: str, calls: Sequence[ExpectedCall], answer: CaseAnswer
 ) -> Mismatches:
     mismatches = [
         *_text_mismatches(_REASONING_CODES, reasoning, answer.reasoning or ""),
@@ -234,7 +234,7 @@ def _common_start(left: str, right: str) -> int:
     return next((at for at, (one, other) in pairs if one != other), min(len(left), len(right)))
 
 
-def _usage_mismatches(answer: Answer) -> list[Mismatch]:
+def _usage_mismatches(answer: CaseAnswer) -> list[Mismatch]:
     """Whether the tokens of reasoning are counted, its markers or not."""
     counted, actual = answer.counted_reasoning, answer.reasoning_tokens
     if counted is None:
@@ -246,7 +246,7 @@ def _usage_mismatches(answer: Answer) -> list[Mismatch]:
     return [Mismatch(MismatchCode.REASONING_TOKENS_MISCOUNTED)]
 
 
-def _pace_mismatches(answer: Answer) -> list[Mismatch]:
+def _pace_mismatches(answer: CaseAnswer) -> list[Mismatch]:
     """Whether a long string that was delivered token by token was held back until it was whole."""
     if answer.delivery is None or not answer.delivery.of_single_tokens:
         return []
@@ -256,13 +256,13 @@ def _pace_mismatches(answer: Answer) -> list[Mismatch]:
     return [Mismatch(MismatchCode.ARGUMENTS_NOT_STREAMED)] if held else []
 
 
-def _is_long(call: Call) -> bool:
+def _is_long(call: CaseCall) -> bool:
     arguments = _read(call.arguments)
     values = arguments.values() if isinstance(arguments, dict) else ()
     return any(isinstance(value, str) and len(value) >= LONG_STRING for value in values)
 
 
-def _call_mismatches(expected: Sequence[ExpectedCall], actual: Sequence[Call]) -> list[Mismatch]:
+def _call_mismatches(expected: Sequence[ExpectedCall], actual: Sequence[CaseCall]) -> list[Mismatch]:
     found = []
     if len(actual) < len(expected):
         found.append(Mismatch(MismatchCode.CALL_LOST))
@@ -278,13 +278,13 @@ def _call_mismatches(expected: Sequence[ExpectedCall], actual: Sequence[Call]) -
     return [replace(each, detail=How.REORDERED) if each.code in _OF_CALLS else each for each in found]
 
 
-def _how_more(expected: Sequence[ExpectedCall], actual: Sequence[Call]) -> str:
+def _how_more(expected: Sequence[ExpectedCall], actual: Sequence[CaseCall]) -> str:
     """Whether there are more calls because some come again."""
     again = all(any(_is_call(each, call) for each in expected) for call in actual)
     return How.REPEATED if expected and again else ""
 
 
-def _is_reordered(expected: Sequence[ExpectedCall], actual: Sequence[Call]) -> bool:
+def _is_reordered(expected: Sequence[ExpectedCall], actual: Sequence[CaseCall]) -> bool:
     """Whether the calls are the same in another order."""
     left = list(actual)
     for each in expected:
@@ -296,11 +296,11 @@ def _is_reordered(expected: Sequence[ExpectedCall], actual: Sequence[Call]) -> b
     return not left and not in_order
 
 
-def _is_call(expected: ExpectedCall, actual: Call) -> bool:
+def _is_call(expected: ExpectedCall, actual: CaseCall) -> bool:
     return not _one_call_mismatches(*expected, actual)
 
 
-def _one_call_mismatches(name: str | None, arguments: Any, call: Call) -> list[Mismatch]:
+def _one_call_mismatches(name: str | None, arguments: Any, call: CaseCall) -> list[Mismatch]:
     if call.name is None and name is not None:
         return [Mismatch(MismatchCode.CALL_UNNAMED)]
     if call.name != name:

@@ -22,7 +22,7 @@ Pieces = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Exchange:
+class NamedRequest:
     """A request that was scripted: its use, and the tokens of each take."""
 
     use: str
@@ -34,10 +34,10 @@ class Exchanges:
     """The last requests that their clients named, by their names."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Exchange] = OrderedDict()
+        self._kept: OrderedDict[str, NamedRequest] = OrderedDict()
         self._texts: dict[int, str] = {}
 
-    def keep(self, name: str, exchange: Exchange) -> None:
+    def keep(self, name: str, exchange: NamedRequest) -> None:
         """Keeps a request."""
         self._kept[name] = exchange
         if len(self._kept) > KEPT:

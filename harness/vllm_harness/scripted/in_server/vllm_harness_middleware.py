@@ -128,7 +128,7 @@ class ScriptMiddleware:
         exchange = headers.get(names.EXCHANGE_HEADER)
         if exchange:
             by_choice = bool(rule.get("by_choice"))
-            self.exchanges.keep(exchange, exchanges.Exchange(use["id"], takes, by_choice))
+            self.exchanges.keep(exchange, exchanges.NamedRequest(use["id"], takes, by_choice))
             rule = {**rule, "keep_prompt": True}
         changed = json.dumps(_with_script(body, use, takes, rule)).encode()
         keeping = self._keeping(body, send) if path == RESPONSES else send

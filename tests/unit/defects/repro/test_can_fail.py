@@ -13,7 +13,7 @@ from vllm_harness.defects.repro.parser_cases import ServedCase
 from vllm_harness.defects.repro.run import case_of, verdict_of
 from vllm_harness.regression.cases.case import Case
 from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.engines.answer import Answer, AnswerError, Call, ErrorCode
+from vllm_harness.regression.engines.answer import AnswerError, CaseAnswer, CaseCall, ErrorCode
 from vllm_harness.scripted.meaning import ToolCall
 
 REFUSED: dict[str, Any] = {
@@ -70,7 +70,7 @@ def test_a_refused_request_is_another_failure() -> None:
     assert {each: verdict for each, verdict in verdicts.items() if verdict != "other failure"} == {}
 
 
-def right(case: Case, delivery: Delivery) -> Answer:
+def right(case: Case, delivery: Delivery) -> CaseAnswer:
     """The answer that the case expects; without a meaning all that the model said, as text."""
     meaning = case.expected.meaning
     if case.expected.refused:
@@ -86,11 +86,11 @@ def right(case: Case, delivery: Delivery) -> Answer:
     )
 
 
-def calls(wanted: Iterable[ToolCall], ids: tuple[str, ...]) -> Iterator[Call]:
+def calls(wanted: Iterable[ToolCall], ids: tuple[str, ...]) -> Iterator[CaseCall]:
     """The calls, each with the id that the text gives it, if it does."""
     for number, call in enumerate(wanted):
         made_up = f"call_{number}"
-        yield Call(
+        yield CaseCall(
             name=call.name,
             arguments=call.arguments_json,
             id=ids[number] if ids else made_up,
@@ -99,6 +99,6 @@ def calls(wanted: Iterable[ToolCall], ids: tuple[str, ...]) -> Iterator[Call]:
         )
 
 
-def answer_of(case: Case, delivery: Delivery, **fields: Any) -> Answer:
+def answer_of(case: Case, delivery: Delivery, **fields: Any) -> CaseAnswer:
     """An answer to a case."""
-    return Answer(family="any", case=case.name, delivery=delivery, **fields)
+    return CaseAnswer(family="any", case=case.name, delivery=delivery, **fields)

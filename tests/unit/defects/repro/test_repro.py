@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.answer import document
+from vllm_harness.defects.repro.answer import document as document_of
 from vllm_harness.defects.repro.references import filled
 from vllm_harness.defects.repro.run import checked, jobs_of, run_job, verdict_of
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
+from vllm_harness.protocol import Exchange
 from vllm_harness.server.progress import NoProgress
 
 
@@ -32,6 +33,11 @@ def verdict(of: Defect, answers: list[dict[str, Any]]) -> str:
 def sse(*events: dict[str, Any]) -> list[bytes]:
     """A stream of chat chunks."""
     return [*(f"data: {json.dumps(event)}\n\n".encode() for event in events), b"data: [DONE]\n\n"]
+
+
+def document(status: int, headers: dict[str, str], content: list[bytes], broken: str = "") -> dict[str, Any]:
+    """The document of an answer."""
+    return document_of(Exchange().answered(status, headers, ((0.0, data) for data in content), broken))
 
 
 def chunk(**delta: Any) -> dict[str, Any]:

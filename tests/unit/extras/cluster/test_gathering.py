@@ -9,13 +9,13 @@ from vllm_harness.extras.cluster.suites.on_node import SuiteResult
 from vllm_harness.runs.beginning import new_header
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.reading import records
-from vllm_harness.runs.records import Case, Exchange, Kind, Outcome, RunFinding, Target
+from vllm_harness.runs.records import Case, ExchangeRecord, Kind, Outcome, RunFinding, Target
 
 TARGET = Target(id="scripted-qwen3", title="qwen3")
 FINDING = RunFinding(code="RS401", message="the deltas do not add up", exchange="77-1")
 CASE = Case(id="test_a", target=TARGET.id, outcome=Outcome.FINDING, findings=(FINDING,))
-SENT = Exchange(id="77-1", twin="77-2", target=TARGET.id, case="test_a", at=0.0)
-OTHER = Exchange(id="77-2", twin="77-1", target=TARGET.id, case="test_a", at=1.0)
+SENT = ExchangeRecord(id="77-1", twin="77-2", target=TARGET.id, case="test_a", at=0.0)
+OTHER = ExchangeRecord(id="77-2", twin="77-1", target=TARGET.id, case="test_a", at=1.0)
 
 
 def test_what_two_nodes_call_alike_is_told_apart(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_what_two_nodes_call_alike_is_told_apart(tmp_path: Path) -> None:
     found = [record for _, record in records(tmp_path)]
     targets = [each.id for each in found if isinstance(each, Target)]
     cases = [each for each in found if isinstance(each, Case)]
-    exchanges = {each.id: each for each in found if isinstance(each, Exchange)}
+    exchanges = {each.id: each for each in found if isinstance(each, ExchangeRecord)}
     assert targets == ["scripted-qwen3-0.31.0", "scripted-qwen3-0.32.0"] == [each.target for each in cases]
     assert [each.node for each in cases] == ["node-1", "node-2"]
     assert len(exchanges) == 4

@@ -18,7 +18,7 @@ from vllm_harness.extras.costs.growing import BLOCKED_S, LONGEST, load_growing_a
 from vllm_harness.regression.cases.case import Case
 from vllm_harness.regression.cases.groups import case_set
 from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve, ErrorCode
+from vllm_harness.regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve, ErrorCode
 from vllm_harness.regression.results.judge import cost_mismatches
 from vllm_harness.scripted.families import load_families
 
@@ -80,8 +80,8 @@ def test_a_curve_that_leaps_is_a_finding_though_few_lengths_tell() -> None:
 
 def test_what_a_grammar_refuses_is_no_finding() -> None:
     refused = AnswerError(code=ErrorCode.GRAMMAR_REFUSED, message="No.")
-    assert cost_mismatches(Answer(family="any", error=refused)) == ()
-    failed = Answer(family="any", error=AnswerError(code="http_500"))
+    assert cost_mismatches(CaseAnswer(family="any", error=refused)) == ()
+    failed = CaseAnswer(family="any", error=AnswerError(code="http_500"))
     assert [str(each) for each in cost_mismatches(failed)] == ["error:http_500"]
 
 

@@ -9,16 +9,16 @@ import pytest
 from vllm_harness.extras.costs.kept import KeptCurves, not_measured
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Api, Delivery, Shape
-from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve
+from vllm_harness.regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
 from vllm_harness.regression.results.cells import RegressionRun
 
 BODY = Delivery(Shape.WHOLE, api=Api.MESSAGES)
 STREAM = Delivery(Shape.TOKENS, tokens=1, api=Api.MESSAGES)
 
 
-def measured(case: str, delivery: Delivery) -> Answer:
+def measured(case: str, delivery: Delivery) -> CaseAnswer:
     curve = Curve(points=(CostPoint(size=1000, cpu_s=0.5, longest_s=0.01),))
-    return Answer(family="hermes", case=case, delivery=delivery, curve=curve)
+    return CaseAnswer(family="hermes", case=case, delivery=delivery, curve=curve)
 
 
 def kept(run: Path, what: str = "these") -> KeptCurves:
@@ -61,7 +61,7 @@ def test_curves_of_other_cases_count_as_nothing(tmp_path: Path) -> None:
 def test_an_error_is_not_kept(tmp_path: Path) -> None:
     curves = kept(tmp_path)
     curves.begin([])
-    curves.add(Answer(family="hermes", case="text", delivery=BODY, error=AnswerError(code="http_500")))
+    curves.add(CaseAnswer(family="hermes", case="text", delivery=BODY, error=AnswerError(code="http_500")))
     assert curves.read() == []
 
 

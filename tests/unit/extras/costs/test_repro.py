@@ -23,7 +23,7 @@ from vllm_harness.regression.cases.case import Grown
 from vllm_harness.regression.cases.delivery import Api, Delivery, Shape
 from vllm_harness.regression.cases.groups import case_set
 from vllm_harness.regression.cases.meanings import load_meanings
-from vllm_harness.regression.engines.answer import Answer, AnswerError, CostPoint, Curve
+from vllm_harness.regression.engines.answer import AnswerError, CaseAnswer, CostPoint, Curve
 from vllm_harness.scripted.families import load_families
 from vllm_harness.server.progress import NoProgress
 
@@ -71,7 +71,7 @@ def test_an_error_is_another_failure_than_a_cost() -> None:
 
 def test_parsers_that_are_not_there_are_not_measured() -> None:
     _, found = COSTS[0]
-    lacking = Answer(family="any", error=AnswerError(code="KeyError", message="no such parser"))
+    lacking = CaseAnswer(family="any", error=AnswerError(code="KeyError", message="no such parser"))
     outcome = found.verdict_of([lacking])
     assert (outcome.verdict, outcome.why) == ("not applicable", "KeyError: no such parser")
 
@@ -88,7 +88,7 @@ def measured(defect: Defect) -> Reproduction:
         CostPoint(size=size, cpu_s=size**2 / 1e6, longest_s=size / 1e3, peak_bytes=1000 * size**2)
         for size in sizes
     )
-    answer = Answer(family=cost.family.name, case=cost.case.name, delivery=cost.deliveries[-1])
+    answer = CaseAnswer(family=cost.family.name, case=cost.case.name, delivery=cost.deliveries[-1])
     failed = {"error": AnswerError(code="RecursionError")}
     found = [{"curve": Curve(points=points)}, failed][is_error(defect)]
     return cost.verdict_of([answer.model_copy(update=found)])
@@ -185,7 +185,9 @@ def test_a_cost_is_news_where_no_defect_explains_it() -> None:
             CostPoint(size=size, cpu_s=(size / 1000) ** power, longest_s=0)
             for size in (1000, 2000, 4000, 8000)
         )
-        answer = Answer(family="hermes", case="text", delivery=delivery, curve=Curve(points=tuple(points)))
+        answer = CaseAnswer(
+            family="hermes", case="text", delivery=delivery, curve=Curve(points=tuple(points))
+        )
         return has_unexplained_cost([steep], cases, "python", answer)
 
     assert not is_news(1, whole)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from vllm_harness.errors import UsageError
+from vllm_harness.exchange.endpoint import API_PATHS
 from vllm_harness.extras.gateways import recording, rules
-from vllm_harness.extras.gateways.answers import Seen
+from vllm_harness.extras.gateways.answers import Seen, SideExchange
 from vllm_harness.extras.gateways.cases import APIS, Asked, Case, asked, load_cases
 from vllm_harness.extras.gateways.findings import counts, together
 from vllm_harness.extras.gateways.requests import TOOLS, first, following, request_of
-from vllm_harness.extras.gateways.sending import Exchange
 from vllm_harness.protocol.samples import SAMPLES
 
 ALL = ("tools", "auto_tools", "parallel_tools", "reasoning", "structured_output", "store")
@@ -70,36 +71,38 @@ def test_results_follow_a_call_by_its_id(api: str) -> None:
     request = request_of(each, ask)
     assert request["stream"] is True
     assert "How is it? [mark]" in json.dumps(request)
-    after = following(each, ask, CALLS[api])
+    after = following(each, ask, SideExchange(body=CALLS[api], path=API_PATHS[each.api]))
     assert after is not None
     later = request_of(each, after)
     last = json.dumps(later.get("messages") or later.get("input"))
     assert '"call_1"' in last
     assert "rain" in last
-    assert following(Asked(Case(name="a", user="b"), "chat", False), ask, CALLS["chat"]) is None
+    assert (
+        following(Asked(Case(name="a", user="b"), "chat", False), ask, SideExchange(body=CALLS["chat"]))
+        is None
+    )
 
 
 def test_a_stored_response_is_continued_by_its_id() -> None:
     case = Case(name="stored", user="Remember 7.", continues="previous_response_id", then="It was 7.")
     each = Asked(case, "responses", False)
-    after = following(each, first(each, "m", ""), {"id": "resp_1", "output": []})
+    after = following(each, first(each, "m", ""), SideExchange(body={"id": "resp_1", "output": []}))
     assert after is not None
     request = request_of(each, after)
     assert request["previous_response_id"] == "resp_1"
     assert "Remember" not in json.dumps(request["input"])
 
 
-def exchange(name: str = "chat/text/streamed", **more: object) -> Exchange:
-    return Exchange(
-        name,
-        "chat",
+def exchange(name: str = "chat/text/streamed", broken: str = "", **more: Any) -> SideExchange:
+    asked = SideExchange(
         {"model": "m", "stream": True},
-        200,
-        {"content-type": "text/event-stream"},
-        ((0.1, b'data: {"choi'), (0.2, b'ces": []}\n\ndata: [DO'), (0.5, b"NE]\n\n")),
+        path="/v1/chat/completions",
+        name=name,
         seen=(Seen("chat", {"model": "m"}, ("done",)),),
-        **more,  # type: ignore[arg-type]
+        **more,
     )
+    chunks = ((0.1, b'data: {"choi'), (0.2, b'ces": []}\n\ndata: [DO'), (0.5, b"NE]\n\n"))
+    return asked.answered(200, {"content-type": "text/event-stream"}, chunks, broken)
 
 
 def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -109,9 +112,9 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert index.scripted
     assert list(read.values()) == exchanges
     assert (tmp_path / "chat-text-streamed.sse").read_bytes().endswith(b"data: [DONE]\n\n")
-    answer = read["chat/text/streamed"].answer
+    answer = read["chat/text/streamed"]
     assert answer.done_mark
-    assert answer.times == (0.2, 0.5)
+    assert answer.times == [0.2, 0.5]
     assert not list(recording.compare_recordings(read, read, content=True))
 
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from vllm_harness.endpoint import Endpoint
+from vllm_harness.exchange.endpoint import Endpoint
+from vllm_harness.extras.gateways.answers import SideExchange
 from vllm_harness.extras.gateways.check import Side
 from vllm_harness.extras.gateways.command import _kept
 from vllm_harness.extras.gateways.recording import read
-from vllm_harness.extras.gateways.sending import Exchange
 
 SIDE = Side("direct", Endpoint("http://127.0.0.1:1"), "qwen3")
-CAME = Exchange(
-    "chat/text", "chat", {"model": "qwen3"}, 200, {"content-type": "application/json"}, ((0.1, b"{}"),)
+CAME = SideExchange({"model": "qwen3"}, path="/v1/chat/completions", name="chat/text").answered(
+    200, {"content-type": "application/json"}, [(0.1, b"{}")]
 )
 
 

@@ -6,23 +6,25 @@ import json
 
 import pytest
 
-from vllm_harness.extras.gateways.answers import EVENT_STREAM, Answer
+from vllm_harness.extras.gateways.answers import SideExchange
 from vllm_harness.extras.gateways.compare import compare_answers
-from vllm_harness.protocol.core.sse import SSEEvent
 
 THOUGHTS, WORDS, OTHERS, END = (0, "reasoning"), (0, "content"), (1, "content"), (0, "finish")
 
 
-def answer(*parts: tuple[int, str]) -> Answer:
+def answer(*parts: tuple[int, str]) -> SideExchange:
     """A stream of Chat Completions with these parts, each in a chunk of its own."""
     frames = []
     for index, part in parts:
         delta = {} if part == "finish" else {part: "Hi"}
         choice = {"index": index, "delta": delta, "finish_reason": "stop" if part == "finish" else None}
         chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [choice]}
-        frames.append(SSEEvent(json.dumps(chunk)))
-    headers, times = {"content-type": EVENT_STREAM}, map(float, range(len(frames)))
-    return Answer("chat", True, 200, headers, frames=tuple(frames), times=tuple(times))
+        frames.append(f"data: {json.dumps(chunk)}\n\n".encode())
+    headers, chunks = (
+        {"content-type": "text/event-stream"},
+        [(float(at), one) for at, one in enumerate(frames)],
+    )
+    return SideExchange(path="/v1/chat/completions").answered(200, headers, chunks)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.records import (
     Arrival,
     Case,
-    Exchange,
+    ExchangeRecord,
     Header,
     Kind,
     LogLines,
@@ -43,7 +43,7 @@ def detail_of(data: dict[str, Any], row: list[Any]) -> dict[str, Any]:
     return detail
 
 
-def one_case(folder: Path, case: Case, *records: Exchange | LogLines) -> Path:
+def one_case(folder: Path, case: Case, *records: ExchangeRecord | LogLines) -> Path:
     with RunWriter.begin(folder, HEADER) as writer:
         for record in (*records, case):
             writer.write(record)
@@ -83,7 +83,7 @@ def test_a_stream_adds_up_and_its_events_have_times(tmp_path: Path) -> None:
     stream = tuple(
         Arrival(after=0.01 * at, text=each) for at, each in enumerate(re.findall(r".{1,40}|\n", text))
     )
-    exchange = Exchange(id="1", target="t", case="c", at=1.0, stream=stream)
+    exchange = ExchangeRecord(id="1", target="t", case="c", at=1.0, stream=stream)
     run = one_case(tmp_path / "run", Case(id="c", target="t", outcome=Outcome.PASSED), exchange)
     data = unpacked(write([run], tmp_path / "page.html"))
     [shown] = detail_of(data, data["index"]["runs"][0]["cases"][0])["exchanges"]
@@ -94,12 +94,12 @@ def test_a_stream_adds_up_and_its_events_have_times(tmp_path: Path) -> None:
 
 
 def test_twins_are_found_by_what_they_ask(tmp_path: Path) -> None:
-    def exchange(number: str, stream: bool) -> Exchange:
+    def exchange(number: str, stream: bool) -> ExchangeRecord:
         came: dict[str, Any] = (
             {"stream": (Arrival(after=0, text="data: {}\n\n"),)} if stream else {"answer": {}}
         )
         request = {"input": "Hi", "stream": stream}
-        return Exchange(
+        return ExchangeRecord(
             id=number, target="t", case="c", at=1.0, path="/v1/responses", request=request, **came
         )
 
@@ -123,7 +123,9 @@ def test_what_a_server_sends_is_no_markup(tmp_path: Path) -> None:
         reason=hostile,
         findings=(RunFinding(message=hostile, exchange="1"),),
     )
-    exchange = Exchange(id="1", target="t", case=hostile, at=1.0, answer=hostile, request={hostile: hostile})
+    exchange = ExchangeRecord(
+        id="1", target="t", case=hostile, at=1.0, answer=hostile, request={hostile: hostile}
+    )
     page = write([one_case(tmp_path / "run", case, exchange)], tmp_path / "page.html")
     assert "alert(1)" not in page.read_text(encoding="utf-8")
     assert unpacked(page)["index"]["runs"][0]["cases"][0][0] == hostile
@@ -135,7 +137,8 @@ def test_large_texts_are_cut_and_say_so(tmp_path: Path) -> None:
     for _ in range(100):
         deep = [deep]
     exchanges = [
-        Exchange(id=str(at), target="t", case="c", at=1.0, answer=[huge, deep], output=()) for at in range(3)
+        ExchangeRecord(id=str(at), target="t", case="c", at=1.0, answer=[huge, deep], output=())
+        for at in range(3)
     ]
     lines = LogLines(target="t", case="c", lines=tuple(f"line {at}" for at in range(5000)))
     case = Case(id="c", target="t", outcome=Outcome.PASSED)

@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
+from vllm_harness.exchange.answer import Answer, Call
+from vllm_harness.exchange.building import Part, Sent
 from vllm_harness.extras.load.health import Sample, drift
 from vllm_harness.extras.load.hearing import Heard
 from vllm_harness.extras.load.keeping import Keeper
 from vllm_harness.extras.load.marks import mark, marked, mixed, repeating
 from vllm_harness.extras.load.talking import LEFT, Taken
 from vllm_harness.extras.load.tally import Distribution, Tally
-from vllm_harness.protocol import Finding, Severity
+from vllm_harness.protocol import Exchange, Finding, Severity
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.reading import records
-from vllm_harness.runs.records import Case, Exchange, Header, Kind, Outcome, Series
-from vllm_harness.scenarios.format import Part, Turn
+from vllm_harness.runs.records import Case, ExchangeRecord, Header, Kind, Outcome, Series
+from vllm_harness.scenarios.format import Turn
 from vllm_harness.scenarios.judging import Mismatch
 from vllm_harness.scenarios.results import TurnResult
-from vllm_harness.scenarios.sending import Chunk, Reply
 from vllm_harness.scenarios.transports import TRANSPORTS
-from vllm_harness.scenarios.transports.transport import Answer, Call, Sent
 from vllm_harness.scripted.meaning import Meaning, Raw, ToolCall
 from vllm_harness.scripted.quoting import Quoting, sample
 
@@ -31,6 +31,7 @@ TURN = Turn.model_validate({"name": "ask", "user": "Weather?", "expect": {"calls
 FINDING = Finding("RS101", Severity.ERROR, 3, "$.output[2].id", "it is wrong")
 BROKEN = "ClientConnectorError: no"
 CALL = Call("c1", "look", "{}")
+CHAT, STREAMED = Exchange(path="/v1/chat/completions"), {"content-type": "text/event-stream"}
 
 
 def taken(
@@ -44,11 +45,11 @@ def taken(
     asked: bool = True,
     body: Any = None,
 ) -> Taken:
-    reply = Reply(status, "text/event-stream", (Chunk(0.1, b"data: {}\n\n"),), broken)
+    came = CHAT.answered(status, STREAMED, [(0.1, b"data: {}\n\n")], broken)
     result = TurnResult(
         "ask", reason, mismatches=list(mismatches), findings=list(findings), sent=Sent((), ()), answer=answer
     )
-    heard = Heard(reply, body, [], 0.1, 0.4, [0.1, 0.2], 3) if asked else None
+    heard = Heard(replace(came, seconds=0.4), body, [], 0.1, [0.1, 0.2], 3) if asked else None
     return Taken(7, TRANSPORTS["chat"], TURN, result, heard, 2.0)
 
 
@@ -169,7 +170,7 @@ def test_the_folder_has_every_turn_and_the_first_exchange_of_a_kind(tmp_path: Pa
     ]
     assert {(case.id, case.group) for case in cases} == {("7/ask", "chat")}
     assert cases[0].defects == ("vllm-1",)
-    (exchange,) = [record for record in read if isinstance(record, Exchange)]
+    (exchange,) = [record for record in read if isinstance(record, ExchangeRecord)]
     assert [each.text for each in exchange.stream] == ["data: {}\n\n"]
     assert cases[1].findings[0].exchange == exchange.id == "7/ask"
     series = {record.name for record in read if isinstance(record, Series)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vllm_harness.extras.cluster.suites.on_node import SuiteResult
 from vllm_harness.runs.folder import RunWriter
-from vllm_harness.runs.records import AnyRecord, Case, Exchange, LogLines, Series, Target
+from vllm_harness.runs.records import AnyRecord, Case, ExchangeRecord, LogLines, Series, Target
 
 
 def gather(result: SuiteResult, writer: RunWriter, version: str = "") -> None:
@@ -37,7 +37,7 @@ def _adopted(record: AnyRecord, result: SuiteResult, version: str) -> AnyRecord:
             )
             about = {"target": target(record.target), "findings": findings, "node": result.node}
             return record.model_copy(update=about)
-        case Exchange():
+        case ExchangeRecord():
             about = {
                 "id": exchange(record.id),
                 "twin": exchange(record.twin),

@@ -34,7 +34,7 @@ from vllm_harness.files.paths import cache_dir
 from vllm_harness.files.strict import StrictModel
 from vllm_harness.machine.side_by_side import side_by_side
 from vllm_harness.regression.cases.case import CaseSet
-from vllm_harness.regression.engines.answer import Answer
+from vllm_harness.regression.engines.answer import CaseAnswer
 from vllm_harness.regression.engines.in_process import WORKERS, lines_of, worker_family
 from vllm_harness.regression.results.cells import Cell
 from vllm_harness.regression.results.compare import PARSERS_ARE_MADE, CaseChange, changes
@@ -332,7 +332,7 @@ def _judged(
     driver: _Driver, mutants: Sequence[Mutant], case_sets: Sequence[CaseSet]
 ) -> Iterator[MutantResult]:
     vllm = VllmUnderTest("any", driver.environment)
-    original: dict[CasePlace, list[Answer]] = {}
+    original: dict[CasePlace, list[CaseAnswer]] = {}
     before: list[Cell] = []
     for number, lines in driver.lines(mutants, case_sets):
         if number is None:
@@ -360,9 +360,9 @@ def _result(mutant: Mutant, changed: Sequence[CaseChange], places: Sequence[str]
     return MutantResult(mutant=mutant, fate=fate, by=places[0] if places else "")
 
 
-def _by_place(lines: Iterable[dict[str, Any]]) -> dict[CasePlace, list[Answer]]:
-    answers: dict[CasePlace, list[Answer]] = {}
-    for answer in map(Answer.model_validate, lines):
+def _by_place(lines: Iterable[dict[str, Any]]) -> dict[CasePlace, list[CaseAnswer]]:
+    answers: dict[CasePlace, list[CaseAnswer]] = {}
+    for answer in map(CaseAnswer.model_validate, lines):
         answers.setdefault((answer.case_set, answer.case), []).append(answer)
     return answers
 
@@ -370,7 +370,7 @@ def _by_place(lines: Iterable[dict[str, Any]]) -> dict[CasePlace, list[Answer]]:
 def _cells(
     vllm: VllmUnderTest,
     case_sets: Sequence[CaseSet],
-    answers: dict[CasePlace, list[Answer]],
+    answers: dict[CasePlace, list[CaseAnswer]],
     positions: Iterable[int],
 ) -> list[Cell]:
     return [

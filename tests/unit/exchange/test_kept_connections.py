@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from vllm_harness import endpoint
-from vllm_harness.endpoint import SPARE_S
+from vllm_harness.exchange import endpoint
+from vllm_harness.exchange.endpoint import SPARE_S
 
 
 @pytest.fixture

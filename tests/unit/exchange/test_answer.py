@@ -1,0 +1,93 @@
+"""What an exchange means: how it ended, its choices, and what a stream adds up to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vllm_harness.exchange.answer import Answer, answer_of, answer_to, answers_of
+from vllm_harness.protocol import Exchange
+from vllm_harness.protocol.core.events import Api
+
+PATHS: dict[Api, str] = {
+    "responses": "/v1/responses",
+    "chat": "/v1/chat/completions",
+    "messages": "/v1/messages",
+}
+
+
+@pytest.mark.parametrize(
+    ("api", "ends"),
+    [
+        (
+            "responses",
+            {"completed": "completed", "incomplete": "incomplete", "stop": "failed", None: "failed"},
+        ),
+        (
+            "chat",
+            {"stop": "completed", "tool_calls": "completed", "length": "incomplete", "end_turn": "failed"},
+        ),
+        ("messages", {"end_turn": "completed", "max_tokens": "incomplete", "completed": "failed"}),
+    ],
+)
+def test_an_end_is_a_word_of_its_own_api(api: Api, ends: dict[str | None, str]) -> None:
+    for end, status in ends.items():
+        bodies: dict[Api, dict[str, Any]] = {
+            "responses": {"status": end},
+            "chat": {"choices": [{"finish_reason": end, "message": {}}]},
+            "messages": {"stop_reason": end},
+        }
+        assert answer_of(api, bodies[api]).status == status
+
+
+def test_every_choice_has_its_answer_and_its_path() -> None:
+    choices = [{"index": index, "message": {"content": text}} for index, text in enumerate("ab")]
+    found = [(each.path, each.text, each.usage) for each in answers_of("chat", {"choices": choices})]
+    assert found == [("$.choices[0]", "a", {}), ("$.choices[1]", "b", {})]
+    assert answer_of("chat", {"choices": []}) == Answer("failed")
+
+
+def test_reasoning_and_its_summary_are_two() -> None:
+    item = {
+        "type": "reasoning",
+        "content": [{"type": "reasoning_text", "text": "Hm."}],
+        "summary": [{"type": "summary_text", "text": "Thought."}],
+    }
+    answer = answer_of("responses", {"status": "completed", "output": [item]})
+    assert (answer.reasoning, answer.summary, answer.text) == ("Hm.", "Thought.", "")
+
+
+def test_arguments_that_are_not_json_stay_as_they_came() -> None:
+    block = {"type": "tool_use", "id": "c", "name": "f", "input": '{"a": '}
+    (call,) = answer_of("messages", {"content": [block]}).calls
+    assert (call.arguments, call.values, call.value) == ('{"a": ', None, '{"a": ')
+
+
+@pytest.mark.parametrize(
+    ("exchange", "status"),
+    [
+        (Exchange(status=0, broken="ConnectError: no"), "failed"),
+        (Exchange(body={"status": "completed"}, broken="ReadError: gone"), "failed"),
+        (Exchange(body={"error": {}}, status=404), "refused"),
+        (Exchange(body=None), "failed"),
+        (Exchange(body={"status": "completed"}), "completed"),
+    ],
+)
+def test_an_exchange_that_did_not_end_well_has_a_status(exchange: Exchange, status: str) -> None:
+    answer = answer_to(exchange)
+    assert answer is not None
+    assert answer.status == status
+
+
+def test_an_exchange_of_no_known_api_has_no_answer() -> None:
+    assert answer_to(Exchange(body={}, path="/v1/embeddings")) is None
+    assert answer_to(Exchange(body={}, method="GET", path="/v1/responses/r_1")) is None
+
+
+@pytest.mark.parametrize("api", PATHS)
+def test_a_stream_without_an_end_is_not_complete(api: Api) -> None:
+    kind = {"content-type": "text/event-stream"}
+    answer = answer_to(Exchange(path=PATHS[api]).answered(200, kind, [(0.1, b"data: {}\n\n")]))
+    assert answer is not None
+    assert answer.status == "failed"
