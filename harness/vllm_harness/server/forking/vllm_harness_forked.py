@@ -52,7 +52,7 @@ class _IsServer(BaseException):
 
 
 class ForkedServer:
-    """A server forked by its supervisor, with the interface that supervisor.py uses; raises _IsServer in it."""
+    """A forked server, with the interface that supervisor.py uses; in the server it raises _IsServer."""
 
     def __init__(self, _: Any) -> None:
         reader, writer = os.pipe()
