@@ -31,9 +31,9 @@ from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.environments import store
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.machine.shard import Executor
-from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.server.progress import NoProgress
 from vllm_harness.terminal.tables import plain_console
 

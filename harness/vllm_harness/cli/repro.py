@@ -48,11 +48,11 @@ from vllm_harness.defects.repro.run import (
 from vllm_harness.defects.repro.table import LETTERS, Table, contradicted, specifier, write_versions
 from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.environments.resolve import resolve
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.exchange.endpoint import attach
 from vllm_harness.files.paths import run_folder, state_dir
 from vllm_harness.protocol.core.events import Json
-from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.runs.records import Kind
 from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.leases.allocation import interpreters

@@ -13,13 +13,13 @@ from pydantic import Field
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.repro.run import Job, entry_of_job, jobs_of, run_job
 from vllm_harness.defects.repro.verdict import Reproduction, Verdict
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.errors import HarnessError
 from vllm_harness.files.line_file import end_whole, read_lines
 from vllm_harness.files.strict import StrictModel
-from vllm_harness.machine.shard import Executor, Needs, Preparation, Say, Shard
+from vllm_harness.machine.shard import Executor, Needs, Shard
 from vllm_harness.machine.this_machine import ThisMachine
 from vllm_harness.protocol.core.events import Json
-from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.server.leases.allocation import INTERPRETER_GIB, expected_needs
 from vllm_harness.server.progress import StartProgress
 
@@ -120,14 +120,10 @@ def shard_of(vllm: VllmUnderTest, job: Job, progress: StartProgress) -> Shard[Me
         cells=tuple(f"{vllm.spec} {defect.id}" for defect in job.defects),
         work=partial(_measured, vllm, job, progress),
         needs=Needs(memory_gib=gib, gpus=gpus),
-        preparation=Preparation(f"vLLM {vllm.spec}", partial(_prepare, vllm)),
+        preparation=vllm.preparation,
         server=f"{vllm.spec} {job.name}",
         weight=1.0 + 0.1 * len(job.defects),
     )
-
-
-def _prepare(vllm: VllmUnderTest, say: Say) -> None:
-    vllm.here(say)
 
 
 def _measured(
