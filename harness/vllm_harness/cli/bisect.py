@@ -26,7 +26,7 @@ from vllm_harness.defects.repro.bisect import (
     subject,
 )
 from vllm_harness.defects.repro.measured import Measured, shard_of
-from vllm_harness.defects.repro.run import checked, jobs_of, run_job
+from vllm_harness.defects.repro.reproducer import checked, jobs_of, run_job
 from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.environments import store
 from vllm_harness.environments.resolve import resolve

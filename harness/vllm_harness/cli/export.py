@@ -14,7 +14,7 @@ from vllm_harness.defects.entry import DefectClass
 from vllm_harness.defects.registry import find, load_defects
 from vllm_harness.defects.repro.export import INDEX
 from vllm_harness.defects.repro.export import export as write
-from vllm_harness.defects.repro.run import checked, is_reproducible
+from vllm_harness.defects.repro.reproducer import checked, is_reproducible
 
 
 @app.command()

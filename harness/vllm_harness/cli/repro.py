@@ -25,26 +25,18 @@ from vllm_harness.cli.options import AS_JSON, JOBS, VLLMS_HELP
 from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import Defects, find, load_defects
-from vllm_harness.defects.repro import kept
-from vllm_harness.defects.repro.alone import alone
-from vllm_harness.defects.repro.draft import as_yaml, from_capture, from_cell, from_test
 from vllm_harness.defects.repro.measured import (
     Measured,
     MeasuredRun,
     agrees,
+    case_of,
     expected_verdict,
     measure,
+    target_of,
 )
 from vllm_harness.defects.repro.report import curve_table
-from vllm_harness.defects.repro.run import (
-    case_or_cost_of,
-    checked,
-    entry_served,
-    is_reproducible,
-    jobs_of,
-    on_server,
-    run_job,
-)
+from vllm_harness.defects.repro.reproducer import checked, files_of, is_reproducible, jobs_of, run_job
+from vllm_harness.defects.repro.steps import RequestedSteps
 from vllm_harness.defects.repro.table import LETTERS, Table, contradicted, specifier, write_versions
 from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.environments.resolve import resolve
@@ -112,9 +104,9 @@ def run(
     if as_markdown or as_script:
         print(_file(defects, environments, as_markdown), end="")
     elif server_url:
-        _show([_on(server_url, each) for each in defects], defects, as_json)
+        _show([_on_running_server(server_url, each) for each in defects], defects, as_json)
     elif len(defects) == 1:
-        _show([_alone(defects[0], each) for each in environments], defects, as_json)
+        _show([_on_its_server(defects[0], each) for each in environments], defects, as_json)
     else:
         _show(measured_in(defects, environments, run_name, jobs, ray, bundle), defects, as_json)
 
@@ -126,13 +118,13 @@ def _file(defects: Sequence[Defect], environments: Sequence[VllmUnderTest], as_m
             "--markdown and --script need exactly one defect and one environment", hint="name one id"
         )
     (defect,), (vllm,) = defects, environments
-    measured = _alone(defect, vllm)
+    measured = _on_its_server(defect, vllm)
     if measured.verdict != "reproduced":
         raise NotReproduced(
             f"{defect.id} is not reproduced on {vllm.environment.describe()}: {measured.verdict}",
             hint="choose a version that shows it with --vllm",
         )
-    files = alone(defect, case_or_cost_of(defect), measured.outcome, vllm.environment.describe())
+    files = files_of(defect, measured.outcome, vllm.environment.describe())
     return files.report if as_markdown else files.script
 
 
@@ -153,18 +145,19 @@ def environments_of(specs: list[str] | None) -> list[VllmUnderTest]:
         return [VllmUnderTest(spec, resolve(spec, create=True, progress=progress)) for spec in every]
 
 
-def _alone(defect: Defect, vllm: VllmUnderTest) -> Measured:
+def _on_its_server(defect: Defect, vllm: VllmUnderTest) -> Measured:
     (job,) = jobs_of([defect])
     ((_, outcome),) = run_job(job, vllm.environment, progress=ConsoleProgress())
     return Measured.of(defect.id, vllm.spec, vllm.environment.vllm_version, outcome)
 
 
-def _on(url: str, defect: Defect) -> Measured:
+def _on_running_server(url: str, defect: Defect) -> Measured:
     if defect.repro is None:
         outcome = Reproduction("not applicable", "a parser's case wants a server of its family")
         return Measured.of(defect.id, url, "0", outcome)
-    server = AttachedServer(attach(url), entry_served(defect.repro))
-    outcome = on_server(defect, server.endpoint, server.entry, server.model)
+    steps = RequestedSteps(defect, defect.repro)
+    server = AttachedServer(attach(url), steps.entry)
+    outcome = steps.on_server(server.endpoint, server.entry, server.model)
     return Measured.of(defect.id, url, server.vllm_version, outcome)
 
 
@@ -195,8 +188,8 @@ def measured_in(
     ):
 
         def done(measured: Measured) -> None:
-            writer.write(kept.target_of(measured))
-            writer.write(kept.case_of(by_id[measured.id], measured))
+            writer.write(target_of(measured))
+            writer.write(case_of(by_id[measured.id], measured))
             advance()
 
         errors = measure(
@@ -265,6 +258,8 @@ def new(
     model: Annotated[str, typer.Option(help="The model entry that is to serve the traffic.")] = "qwen3",
 ) -> None:
     """Print a new entry, made from a failed test, a cell or traffic; a person fills in the judgement."""
+    from vllm_harness.defects.repro.draft import as_yaml, from_capture, from_cell, from_test
+
     if [bool(test), bool(cell), bool(capture)].count(True) != 1:
         raise UsageError("repro new wants one of --test, --cell and --capture", hint="see --help")
     if capture:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from pydantic import Field
 
 from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.run import Job, entry_of_job, jobs_of, run_job
+from vllm_harness.defects.repro.reproducer import Job, jobs_of, run_job
 from vllm_harness.defects.repro.verdict import Reproduction, Verdict
 from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.errors import HarnessError
@@ -20,6 +21,7 @@ from vllm_harness.files.strict import StrictModel
 from vllm_harness.machine.shard import Executor, Needs, Shard
 from vllm_harness.machine.this_machine import ThisMachine
 from vllm_harness.protocol.core.events import Json
+from vllm_harness.runs.records import Case, Outcome, RunFinding, Target
 from vllm_harness.server.leases.allocation import INTERPRETER_GIB, expected_needs
 from vllm_harness.server.progress import StartProgress
 
@@ -112,16 +114,16 @@ def measure(
 
 def shard_of(vllm: VllmUnderTest, job: Job, progress: StartProgress) -> Shard[Measured]:
     """What an executor runs of a job."""
-    gib, gpus = INTERPRETER_GIB, 0
-    if entry := entry_of_job(job):
-        gib, gpus = expected_needs(entry, vllm.environment, "scripted", job.frontend)
+    first, gib, gpus = job.first, INTERPRETER_GIB, 0
+    if first.entry:
+        gib, gpus = expected_needs(first.entry, vllm.environment, "scripted", first.frontend)
     return Shard(
-        name=f"{vllm.spec} {job.name}",
+        name=f"{vllm.spec} {first.place}",
         cells=tuple(f"{vllm.spec} {defect.id}" for defect in job.defects),
         work=partial(_measured, vllm, job, progress),
         needs=Needs(memory_gib=gib, gpus=gpus),
         preparation=vllm.preparation,
-        server=f"{vllm.spec} {job.name}",
+        server=f"{vllm.spec} {first.place}",
         weight=1.0 + 0.1 * len(job.defects),
     )
 
@@ -131,37 +133,22 @@ def _measured(
 ) -> Iterator[tuple[str, Measured]]:
     """The verdicts of these defects of a job, where this runs."""
     here = vllm.here()
-    left = without(job, lambda defect: f"{vllm.spec} {defect.id}" not in names)
+    left = job.only(lambda defect: f"{vllm.spec} {defect.id}" in names)
     for defect, outcome in run_job(left, here.environment, progress=progress, one_of_many=here is not vllm):
         measured = Measured.of(defect.id, vllm.spec, here.environment.vllm_version, outcome)
         yield f"{vllm.spec} {defect.id}", measured
 
 
-def without(job: Job, is_done: Callable[[Defect], bool]) -> Job:
-    """A job without the defects that are done."""
-    steps = tuple(each for each in job.steps if not is_done(each))
-    cases = tuple(each for each in job.cases if not is_done(each[0]))
-    costs = tuple(each for each in job.costs if not is_done(each[0]))
-    return replace(job, steps=steps, cases=cases, costs=costs)
-
-
 def unmeasured(
     run: MeasuredRun, defects: Iterable[Defect], environments: Sequence[VllmUnderTest]
 ) -> list[tuple[VllmUnderTest, Job]]:
-    """The jobs of a run, each with the defects that have no verdict yet."""
-    known = run.verdicts()
-    jobs = jobs_of(defects)
-    left = []
-    for vllm in environments:
-        for job in jobs:
-            rest = without(job, partial(_is_known, known, vllm.spec))
-            if rest.defects:
-                left.append((vllm, rest))
-    return left
-
-
-def _is_known(known: Collection[tuple[str, str]], spec: str, defect: Defect) -> bool:
-    return (defect.id, spec) in known
+    """The jobs of the defects that the run has no verdict of yet, environment by environment."""
+    known, every = run.verdicts(), list(defects)
+    return [
+        (vllm, job)
+        for vllm in environments
+        for job in jobs_of(defect for defect in every if (defect.id, vllm.spec) not in known)
+    ]
 
 
 def agrees(defect: Defect, measured: Measured) -> bool:
@@ -174,3 +161,33 @@ def agrees(defect: Defect, measured: Measured) -> bool:
 def expected_verdict(defect: Defect, version: str) -> Verdict:
     """What the entry says of a version."""
     return "reproduced" if defect.holds_for(version) else "fixed"
+
+
+def target_of(measured: Measured) -> Target:
+    """The vLLM that was asked."""
+    return Target(id=measured.vllm or measured.version, title="vLLM", vllm=measured.vllm or measured.version)
+
+
+def case_of(defect: Defect, measured: Measured) -> Case:
+    """The defect on that vLLM: known where it shows as its entry says, a finding where it does not."""
+    agreed = agrees(defect, measured)
+    says = f"the entry says {expected_verdict(defect, measured.version)}, and it is {measured.verdict}"
+    reason = measured.why if agreed else ": ".join(filter(None, (says, measured.why)))
+    return Case(
+        id=measured.id,
+        target=target_of(measured).id,
+        group=defect.kind,
+        title=defect.title,
+        outcome=_outcome(measured) if agreed else Outcome.FINDING,
+        defects=(measured.id,) if measured.verdict == "reproduced" else (),
+        reason=reason,
+        details=json.dumps(measured.answers, indent=1, ensure_ascii=False) if measured.answers else "",
+        findings=() if agreed else (RunFinding(message=says),),
+    )
+
+
+def _outcome(measured: Measured) -> Outcome:
+    """Of a verdict that is as the entry says."""
+    if measured.verdict == "not applicable":
+        return Outcome.SKIPPED
+    return Outcome.KNOWN if measured.verdict == "reproduced" else Outcome.PASSED

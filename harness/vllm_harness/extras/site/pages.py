@@ -11,7 +11,7 @@ from typing import Any
 from packaging.version import Version
 
 from vllm_harness.defects.entry import Defect, Step
-from vllm_harness.defects.repro.run import is_reproducible
+from vllm_harness.defects.repro.reproducer import is_reproducible
 from vllm_harness.defects.repro.severity import severity_of
 from vllm_harness.defects.repro.table import LETTERS, UNMEASURED
 from vllm_harness.extras.site.changes import changes_of

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.answer import document as document_of
-from vllm_harness.defects.repro.references import filled
-from vllm_harness.defects.repro.run import checked, jobs_of, run_job, verdict_of
+from vllm_harness.defects.repro.reproducer import checked, jobs_of, run_job
+from vllm_harness.defects.repro.steps import RequestedSteps, filled
+from vllm_harness.defects.repro.steps import document as document_of
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.protocol import Exchange
@@ -27,7 +27,7 @@ def defect(expected: str, actual: str) -> Defect:
 def verdict(of: Defect, answers: list[dict[str, Any]]) -> str:
     """What the answers say."""
     assert of.repro
-    return verdict_of(of.id, of.repro, answers)
+    return RequestedSteps(of, of.repro).verdict_of(answers).verdict
 
 
 def sse(*events: dict[str, Any]) -> list[bytes]:
@@ -121,7 +121,7 @@ def test_a_defect_of_rust_is_requested_of_rust_and_of_no_environment_without_it(
         for id_, fields in (("in-python", {}), ("in-rust", {"frontends": ["rust"]}))
     ]
     jobs = jobs_of(every)
-    assert [(job.name, job.frontend) for job in jobs] == [
+    assert [(job.first.place, job.first.frontend) for job in jobs] == [
         ("family hermes", "python"),
         ("family hermes rust", "rust"),
     ]
