@@ -29,7 +29,7 @@ def export(
 ) -> None:
     """Reproduce defects, and write for each a report and a script that needs vLLM alone."""
     known = load_defects(folder)
-    chosen = [checked(find(each, known)) for each in ids or ()] or [
+    chosen = [checked(find(each, known)).defect for each in ids or ()] or [
         each for each in known.values() if each.kind == kind and is_reproducible(each)
     ]
     (environment,) = environments_of([vllm] if vllm else None)

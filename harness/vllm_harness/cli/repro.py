@@ -35,7 +35,7 @@ from vllm_harness.defects.repro.measured import (
     target_of,
 )
 from vllm_harness.defects.repro.report import curve_table
-from vllm_harness.defects.repro.reproducer import checked, files_of, is_reproducible, jobs_of, run_job
+from vllm_harness.defects.repro.reproducer import checked, is_reproducible, jobs_of, run_job
 from vllm_harness.defects.repro.steps import RequestedSteps
 from vllm_harness.defects.repro.table import LETTERS, Table, contradicted, specifier, write_versions
 from vllm_harness.defects.repro.verdict import Reproduction
@@ -124,7 +124,7 @@ def _file(defects: Sequence[Defect], environments: Sequence[VllmUnderTest], as_m
             f"{defect.id} is not reproduced on {vllm.environment.describe()}: {measured.verdict}",
             hint="choose a version that shows it with --vllm",
         )
-    files = files_of(defect, measured.outcome, vllm.environment.describe())
+    files = checked(defect).files(measured.outcome, vllm.environment.describe())
     return files.report if as_markdown else files.script
 
 
@@ -133,7 +133,7 @@ def _chosen(ids: list[str], every: bool, defects: Defects) -> list[Defect]:
         raise UsageError("repro wants ids, or --all", hint="`vllm-harness defects` lists the ids")
     if every:
         return [defect for defect in defects.values() if is_reproducible(defect)]
-    return [checked(find(each, defects)) for each in ids]
+    return [checked(find(each, defects)).defect for each in ids]
 
 
 def environments_of(specs: list[str] | None) -> list[VllmUnderTest]:
@@ -157,8 +157,7 @@ def _on_running_server(url: str, defect: Defect) -> Measured:
         return Measured.of(defect.id, url, "0", outcome)
     steps = RequestedSteps(defect, defect.repro)
     server = AttachedServer(attach(url), steps.entry)
-    outcome = steps.on_server(server.endpoint, server.entry, server.model)
-    return Measured.of(defect.id, url, server.vllm_version, outcome)
+    return Measured.of(defect.id, url, server.vllm_version, steps.on_server(server))
 
 
 def measured_in(

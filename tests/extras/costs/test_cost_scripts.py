@@ -10,7 +10,7 @@ import pytest
 
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import load_defects
-from vllm_harness.defects.repro.reproducer import files_of, jobs_of, reproducer_of, run_job
+from vllm_harness.defects.repro.reproducer import checked, jobs_of, reproducer_of, run_job
 from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.environments import resolve
 from vllm_harness.environments.spec import Environment
@@ -62,7 +62,7 @@ def curve_of(outcome: Reproduction) -> Curve:
 def printed_by(defect: Defect, shown: Reproduction, environment: Environment, folder: Path) -> str:
     """What a defect's script prints, run by vLLM's own Python."""
     script = folder / "reproduce.py"
-    script.write_text(files_of(defect, shown, environment.describe()).script)
+    script.write_text(checked(defect).files(shown, environment.describe()).script)
     port = lease_port()
     try:
         done = subprocess.run(

@@ -119,12 +119,12 @@ def shard_of(vllm: VllmUnderTest, job: Job, progress: StartProgress) -> Shard[Me
         gib, gpus = expected_needs(first.entry, vllm.environment, "scripted", first.frontend)
     return Shard(
         name=f"{vllm.spec} {first.place}",
-        cells=tuple(f"{vllm.spec} {defect.id}" for defect in job.defects),
+        cells=tuple(f"{vllm.spec} {each.defect.id}" for each in job.reproducers),
         work=partial(_measured, vllm, job, progress),
         needs=Needs(memory_gib=gib, gpus=gpus),
         preparation=vllm.preparation,
         server=f"{vllm.spec} {first.place}",
-        weight=1.0 + 0.1 * len(job.defects),
+        weight=1.0 + 0.1 * len(job.reproducers),
     )
 
 

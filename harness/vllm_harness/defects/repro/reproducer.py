@@ -94,22 +94,12 @@ def is_reproducible(defect: Defect) -> bool:
         return False
 
 
-def checked(defect: Defect) -> Defect:
-    """The defect.
+def checked(defect: Defect) -> Reproducer:
+    """What shows a defect.
 
     Raises:
         UsageError: its entry does not say how to reproduce it, or an extra that it needs is not installed.
     """
-    _reproducer(defect)
-    return defect
-
-
-def files_of(defect: Defect, shown: Reproduction, environment: str) -> ReportFiles:
-    """The report and the script of a defect; see `Reproducer.files`. Raises UsageError as `checked` does."""
-    return _reproducer(defect).files(shown, environment)
-
-
-def _reproducer(defect: Defect) -> Reproducer:
     if found := reproducer_of(defect):
         return found
     if defect.in_process:
@@ -136,11 +126,6 @@ class Job:
     def first(self) -> Reproducer:
         """The first of them, whose place, front end and model entry are those of all."""
         return self.reproducers[0]
-
-    @property
-    def defects(self) -> tuple[Defect, ...]:
-        """Their defects."""
-        return tuple(each.defect for each in self.reproducers)
 
     def only(self, is_wanted: Callable[[Defect], bool]) -> Job:
         """The job with some of its defects."""
@@ -171,7 +156,7 @@ def run_job(
     """
     if job.first.frontend not in environment.frontends:
         lacking = f"{environment.describe()} has no {job.first.frontend} front end"
-        yield from ((defect, Reproduction("not applicable", lacking)) for defect in job.defects)
+        yield from ((each.defect, Reproduction("not applicable", lacking)) for each in job.reproducers)
         return
     try:
         yield from job.first.reproduce(job.reproducers, environment, progress)
@@ -179,5 +164,5 @@ def run_job(
         if error.of_machine and one_of_many:
             raise
         verdict: Verdict = "not applicable" if isinstance(error, LACKING) else "other failure"
-        for defect in job.defects:
-            yield defect, Reproduction(verdict, error.message)
+        for each in job.reproducers:
+            yield each.defect, Reproduction(verdict, error.message)

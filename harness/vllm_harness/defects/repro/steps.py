@@ -19,7 +19,6 @@ from vllm_harness.defects.repro.script import script_pieces, server_script
 from vllm_harness.defects.repro.verdict import Reproduction, Sign, reproduction_of
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
-from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.exchange.sending import Outgoing, http_client, send
 from vllm_harness.protocol import Exchange
 from vllm_harness.protocol.conversation.exchange import accumulate
@@ -28,6 +27,7 @@ from vllm_harness.scripted.book import BookError, ScriptBook
 from vllm_harness.scripted.book_file import take_of
 from vllm_harness.scripted.families import entry_of, load_families
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
+from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.progress import StartProgress
 from vllm_harness.server.remote import RemoteServer
 
@@ -81,18 +81,12 @@ class RequestedSteps:
             progress=progress,
         ) as server:
             for each in alike:
-                yield each.defect, each.on_server(server.endpoint, server.entry, server.model)
+                yield each.defect, each.on_server(server)
 
-    def on_server(self, endpoint: Endpoint, entry: ModelEntry, model: str) -> Reproduction:
-        """Sends the requests to a running server, which has to have the entry's flags.
-
-        Args:
-            endpoint: of the server.
-            entry: the model entry, by whose dialect a meaning is written.
-            model: the name that the server goes by.
-        """
+    def on_server(self, server: RemoteServer | AttachedServer) -> Reproduction:
+        """Sends the requests to a running server, which has to have the entry's flags."""
         try:
-            answers = answers_to(self.plan.steps, endpoint, entry, model)
+            answers = answers_to(self.plan.steps, server)
         except BookError as error:
             return Reproduction("not applicable", error.message)
         return self.verdict_of(answers)
@@ -132,8 +126,8 @@ def _holds(condition: str, answer: Json) -> bool:
         return False
 
 
-def answers_to(steps: Sequence[Step], endpoint: Endpoint, entry: ModelEntry, model: str) -> list[Json]:
-    """Sends the requests in order; returns their answers. Arguments as of `RequestedSteps.on_server`.
+def answers_to(steps: Sequence[Step], server: RemoteServer | AttachedServer) -> list[Json]:
+    """Sends the requests in order; returns their answers.
 
     Raises:
         ScriptError: the family cannot say that.
@@ -143,23 +137,23 @@ def answers_to(steps: Sequence[Step], endpoint: Endpoint, entry: ModelEntry, mod
     with ThreadPoolExecutor(max(1, sum(step.meanwhile for step in steps))) as pool:
         for position, step in enumerate(steps):
             if step.meanwhile:
-                waiting[position] = pool.submit(_answer, step, endpoint, entry, model, list(answers))
+                waiting[position] = pool.submit(_answer, step, server, list(answers))
                 answers.append({})
             else:
-                answers.append(_answer(step, endpoint, entry, model, answers))
+                answers.append(_answer(step, server, answers))
         for position, future in waiting.items():
             answers[position] = future.result()
     return answers
 
 
-def _answer(step: Step, endpoint: Endpoint, entry: ModelEntry, model: str, answers: Sequence[Json]) -> Json:
-    book = ScriptBook(endpoint, entry)
+def _answer(step: Step, server: RemoteServer | AttachedServer, answers: Sequence[Json]) -> Json:
+    book = ScriptBook(server.endpoint, server.entry)
     try:
         ends = time.monotonic() + step.limit_s
         while True:
             if step.say:
                 book.script(turns=[take_of(each) for each in step.say])
-            answer = _send(step, endpoint, model, book.name, answers)
+            answer = _send(step, server, book.name, answers)
             if step.say and answer["status"] == OK and book.report()["left"]:
                 answer["unscripted"] = True
             if step.until is None or jmespath.search(step.until, answer) or time.monotonic() > ends:
@@ -169,11 +163,11 @@ def _answer(step: Step, endpoint: Endpoint, entry: ModelEntry, model: str, answe
         book.close()
 
 
-def _send(step: Step, endpoint: Endpoint, model: str, book: str, answers: Sequence[Json]) -> Json:
-    content = None if step.content is None else step.content.replace("{model}", model)
-    body = None if step.body is None or content else {"model": model, **filled(step.body, answers)}
+def _send(step: Step, server: RemoteServer | AttachedServer, book: str, answers: Sequence[Json]) -> Json:
+    content = None if step.content is None else step.content.replace("{model}", server.model)
+    body = None if step.body is None or content else {"model": server.model, **filled(step.body, answers)}
     outgoing = Outgoing(
-        endpoint,
+        server.endpoint,
         str(filled(step.path, answers)),
         body,
         {BOOK_HEADER: book, **step.headers},

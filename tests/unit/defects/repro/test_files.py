@@ -16,7 +16,7 @@ from vllm_harness.defects.repro.draft import as_yaml, from_capture, from_cell, f
 from vllm_harness.defects.repro.export import export
 from vllm_harness.defects.repro.measured import Measured
 from vllm_harness.defects.repro.parser_cases import ServedCase
-from vllm_harness.defects.repro.reproducer import files_of, is_reproducible, reproducer_of
+from vllm_harness.defects.repro.reproducer import checked, is_reproducible, reproducer_of
 from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.errors import UsageError
 from vllm_harness.regression.results.cells import Cell, RegressionRun
@@ -51,7 +51,7 @@ def constants_of(script: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("defect", ONE_OF_EACH, ids=lambda defect: defect.id)
 def test_a_script_is_python_that_has_all_it_needs(defect: Defect) -> None:
-    values = constants_of(files_of(defect, shown(defect), "release vllm 0.32.0").script)
+    values = constants_of(checked(defect).files(shown(defect), "release vllm 0.32.0").script)
     assert all(step["path"].startswith("/") for step in values["STEPS"])
     assert "model/config.json" in values["FILES"]
     assert "--logits-processors" in values["FLAGS"]
@@ -59,7 +59,7 @@ def test_a_script_is_python_that_has_all_it_needs(defect: Defect) -> None:
 
 def test_a_report_says_what_to_send_and_what_came() -> None:
     defect = load_defects()["vllm-46940"]
-    text = files_of(defect, shown(defect), "release vllm 0.24.0").report
+    text = checked(defect).files(shown(defect), "release vllm 0.24.0").report
     assert text.startswith(f"# {defect.title}\n")
     for part in (
         "vllm serve ./model --tokenizer openai/gpt-oss-20b",
