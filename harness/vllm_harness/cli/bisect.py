@@ -25,7 +25,7 @@ from vllm_harness.defects.repro.bisect import (
     releases_between,
     subject,
 )
-from vllm_harness.defects.repro.measured import Measured, shard_of
+from vllm_harness.defects.repro.measured import Measured, shards_of
 from vllm_harness.defects.repro.reproducer import checked, jobs_of, run_job
 from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.environments import store
@@ -78,7 +78,6 @@ def _on_nodes(
     defect: Defect, names: Sequence[str], good: str, bad: str, executor: Executor, console: Console
 ) -> Bisection:
     """Tries several releases at the same time, each on a node."""
-    (job,) = jobs_of([defect])
 
     def try_(chosen: Sequence[str]) -> list[Reproduction]:
         vllms = [VllmUnderTest(name, _release(name)) for name in chosen]
@@ -87,7 +86,7 @@ def _on_nodes(
         def take(measured: Measured) -> None:
             found[measured.vllm] = _said(measured.vllm, measured.outcome, console)
 
-        errors = executor.run([shard_of(vllm, job, NoProgress()) for vllm in vllms], take)
+        errors = executor.run(shards_of([defect], vllms), take)
         message = errors[0].message if errors else ""
         return [found.get(name) or Reproduction("other failure", message) for name in chosen]
 

@@ -31,7 +31,7 @@ from vllm_harness.defects.repro.measured import (
     agrees,
     case_of,
     expected_verdict,
-    measure,
+    shards_of,
     target_of,
 )
 from vllm_harness.defects.repro.report import curve_table
@@ -47,8 +47,7 @@ from vllm_harness.files.paths import run_folder, state_dir
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.runs.records import Kind
 from vllm_harness.server.attached import AttachedServer
-from vllm_harness.server.leases.allocation import interpreters
-from vllm_harness.server.progress import ConsoleProgress, NoProgress
+from vllm_harness.server.progress import ConsoleProgress
 from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import plain_console, show_table
 
@@ -172,35 +171,26 @@ def measured_in(
     folder = run_folder(RUNS, name or time.strftime("%Y%m%d-%H%M%S"))
     keep_command(folder)
     run = MeasuredRun(folder)
-    before = run.verdicts()
+    known = run.verdicts()
     wanted = {(defect.id, vllm.spec) for vllm in environments for defect in defects}
     console = plain_console(stderr=True)
-    if finished := len(wanted & before.keys()):
+    if finished := len(wanted & known.keys()):
         console.print(f"{finished} verdicts of this run are there")
     by_id = {defect.id: defect for defect in defects}
+    specs = [each.spec for each in environments]
     with (
         kept_run(Kind.REPRO, folder, folder.name) as writer,
-        executor_of(
-            ray, parallel, folder, bundles=bundles, vllm=[each.spec for each in environments]
-        ) as executor,
-        counted("defects", len(wanted - before.keys())) as advance,
+        executor_of(ray, parallel, folder, bundles=bundles, vllm=specs) as executor,
+        counted("defects", len(wanted - known.keys())) as advance,
     ):
 
-        def done(measured: Measured) -> None:
+        def keep(measured: Measured) -> None:
+            run.write(measured)
             writer.write(target_of(measured))
             writer.write(case_of(by_id[measured.id], measured))
             advance()
 
-        errors = measure(
-            run,
-            defects,
-            environments,
-            parallel=parallel or interpreters(),
-            progress=NoProgress(),
-            done=done,
-            executor=executor,
-        )
-        if errors:
+        if errors := executor.run(shards_of(defects, environments, known), keep):
             raise errors[0]
     console.print(f"run: {run.path}")
     return [verdict for key, verdict in sorted(run.verdicts().items()) if key in wanted]

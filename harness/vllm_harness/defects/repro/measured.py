@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -15,15 +15,13 @@ from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.repro.reproducer import Job, jobs_of, run_job
 from vllm_harness.defects.repro.verdict import Reproduction, Verdict
 from vllm_harness.environments.under_test import VllmUnderTest
-from vllm_harness.errors import HarnessError
 from vllm_harness.files.line_file import end_whole, read_lines
 from vllm_harness.files.strict import StrictModel
-from vllm_harness.machine.shard import Executor, Needs, Shard
-from vllm_harness.machine.this_machine import ThisMachine
+from vllm_harness.machine.shard import Needs, Shard
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.runs.records import Case, Outcome, RunFinding, Target
 from vllm_harness.server.leases.allocation import INTERPRETER_GIB, expected_needs
-from vllm_harness.server.progress import StartProgress
+from vllm_harness.server.progress import NoProgress
 
 
 class Measured(StrictModel):
@@ -85,70 +83,46 @@ class MeasuredRun:
                 file.write(line)
 
 
-def measure(
-    run: MeasuredRun,
+def shards_of(
     defects: Iterable[Defect],
-    environments: Sequence[VllmUnderTest],
-    *,
-    parallel: int,
-    progress: StartProgress,
-    done: Callable[[Measured], None],
-    executor: Executor | None = None,
-) -> list[HarnessError]:
-    """Reproduces what the run has no verdict of yet, jobs side by side; returns the errors of failed ones.
-
-    Args:
-        parallel: jobs at a time on this machine, where no executor is given.
-        progress: of the starts of servers.
-        done: called with each verdict.
-        executor: that runs the jobs.
-    """
-
-    def keep(measured: Measured) -> None:
-        run.write(measured)
-        done(measured)
-
-    shards = [shard_of(vllm, job, progress) for vllm, job in unmeasured(run, defects, environments)]
-    return (executor or ThisMachine(parallel)).run(shards, keep)
+    environments: Iterable[VllmUnderTest],
+    known: Container[tuple[str, str]] = (),
+) -> list[Shard[Measured]]:
+    """What an executor runs of defects on environments, but for the ids and environments that are known."""
+    jobs = jobs_of(defects)
+    shards = []
+    for vllm in environments:
+        for job in jobs:
+            left = job.without({each.id for each in job.defects if (each.id, vllm.spec) in known})
+            if left.reproducers:
+                shards.append(_shard(vllm, left))
+    return shards
 
 
-def shard_of(vllm: VllmUnderTest, job: Job, progress: StartProgress) -> Shard[Measured]:
-    """What an executor runs of a job."""
+def _shard(vllm: VllmUnderTest, job: Job) -> Shard[Measured]:
     first, gib, gpus = job.first, INTERPRETER_GIB, 0
     if first.entry:
         gib, gpus = expected_needs(first.entry, vllm.environment, "scripted", first.frontend)
     return Shard(
         name=f"{vllm.spec} {first.place}",
-        cells=tuple(f"{vllm.spec} {each.defect.id}" for each in job.reproducers),
-        work=partial(_measured, vllm, job, progress),
+        cells=tuple(f"{vllm.spec} {each.id}" for each in job.defects),
+        work=partial(_measured, vllm, job),
         needs=Needs(memory_gib=gib, gpus=gpus),
         preparation=vllm.preparation,
         server=f"{vllm.spec} {first.place}",
-        weight=1.0 + 0.1 * len(job.reproducers),
+        weight=1.0 + 0.1 * len(job.defects),
     )
 
 
-def _measured(
-    vllm: VllmUnderTest, job: Job, progress: StartProgress, names: Collection[str]
-) -> Iterator[tuple[str, Measured]]:
+def _measured(vllm: VllmUnderTest, job: Job, names: Collection[str]) -> Iterator[tuple[str, Measured]]:
     """The verdicts of these defects of a job, where this runs."""
     here = vllm.here()
-    left = job.only(lambda defect: f"{vllm.spec} {defect.id}" in names)
-    for defect, outcome in run_job(left, here.environment, progress=progress, one_of_many=here is not vllm):
+    left = job.without({each.id for each in job.defects if f"{vllm.spec} {each.id}" not in names})
+    for defect, outcome in run_job(
+        left, here.environment, progress=NoProgress(), one_of_many=here is not vllm
+    ):
         measured = Measured.of(defect.id, vllm.spec, here.environment.vllm_version, outcome)
         yield f"{vllm.spec} {defect.id}", measured
-
-
-def unmeasured(
-    run: MeasuredRun, defects: Iterable[Defect], environments: Sequence[VllmUnderTest]
-) -> list[tuple[VllmUnderTest, Job]]:
-    """The jobs of the defects that the run has no verdict of yet, environment by environment."""
-    known, every = run.verdicts(), list(defects)
-    return [
-        (vllm, job)
-        for vllm in environments
-        for job in jobs_of(defect for defect in every if (defect.id, vllm.spec) not in known)
-    ]
 
 
 def agrees(defect: Defect, measured: Measured) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vllm_harness.configuration.model_entries import ModelEntry
@@ -127,9 +127,14 @@ class Job:
         """The first of them, whose place, front end and model entry are those of all."""
         return self.reproducers[0]
 
-    def only(self, is_wanted: Callable[[Defect], bool]) -> Job:
-        """The job with some of its defects."""
-        return replace(self, reproducers=tuple(each for each in self.reproducers if is_wanted(each.defect)))
+    @property
+    def defects(self) -> tuple[Defect, ...]:
+        """Their defects."""
+        return tuple(each.defect for each in self.reproducers)
+
+    def without(self, ids: Collection[str]) -> Job:
+        """The job without the defects of these ids."""
+        return Job(tuple(each for each in self.reproducers if each.defect.id not in ids))
 
 
 def jobs_of(defects: Iterable[Defect]) -> list[Job]:
@@ -156,7 +161,7 @@ def run_job(
     """
     if job.first.frontend not in environment.frontends:
         lacking = f"{environment.describe()} has no {job.first.frontend} front end"
-        yield from ((each.defect, Reproduction("not applicable", lacking)) for each in job.reproducers)
+        yield from ((defect, Reproduction("not applicable", lacking)) for defect in job.defects)
         return
     try:
         yield from job.first.reproduce(job.reproducers, environment, progress)
@@ -164,5 +169,5 @@ def run_job(
         if error.of_machine and one_of_many:
             raise
         verdict: Verdict = "not applicable" if isinstance(error, LACKING) else "other failure"
-        for each in job.reproducers:
-            yield each.defect, Reproduction(verdict, error.message)
+        for defect in job.defects:
+            yield defect, Reproduction(verdict, error.message)

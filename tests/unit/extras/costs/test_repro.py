@@ -149,7 +149,7 @@ def test_costs_are_measured_in_one_interpreter_or_on_a_server() -> None:
         )
     ]
     jobs = jobs_of(checked(each).defect for each in every)
-    assert [(job.first.place, [each.defect.id for each in job.reproducers]) for job in jobs] == [
+    assert [(job.first.place, [each.id for each in job.defects]) for job in jobs] == [
         ("parsers in process", ["calls-are-slow", "thoughts-are-slow"]),
         ("the cost of holo2", ["text-is-slow"]),
     ]
