@@ -52,8 +52,10 @@ def bisect(names: Sequence[str], good: str, bad: str, try_: Try, at_a_time: int 
     found = Bisection(names[0], names[-1])
     ends = [(good, "fixed"), (bad, "reproduced")]
     for together in [ends] if at_a_time > 1 else [ends[:1], ends[1:]]:
-        for end, outcome in zip(together, try_([name for name, _ in together]), strict=True):
-            _check_end(found, *end, outcome)
+        for (name, wanted), outcome in zip(together, try_([name for name, _ in together]), strict=True):
+            found.tried[name] = outcome.verdict
+            if outcome.verdict != wanted:
+                raise _wrong_end(name, wanted, outcome)
     low, high, skipped = 0, len(names) - 1, dict[int, str]()
     first, last = found.tried[names[0]], found.tried[names[-1]]
     while left := [index for index in range(low + 1, high) if index not in skipped]:
@@ -74,13 +76,10 @@ def bisect(names: Sequence[str], good: str, bad: str, try_: Try, at_a_time: int 
     return found
 
 
-def _check_end(found: Bisection, name: str, wanted: str, outcome: Reproduction) -> None:
-    found.tried[name] = outcome.verdict
-    if outcome.verdict == wanted:
-        return
+def _wrong_end(name: str, wanted: str, outcome: Reproduction) -> UsageError:
     option = "--good" if wanted == "fixed" else "--bad"
     why = f": {outcome.why}" if outcome.why else ""
-    raise UsageError(
+    return UsageError(
         f"{option} {name} is {outcome.verdict}, not {wanted}{why}",
         hint="name one that is right with --good and one that shows the defect with --bad",
     )

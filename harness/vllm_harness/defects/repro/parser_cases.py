@@ -61,8 +61,6 @@ class ServedCase:
     name: str
     cases: tuple[Case, ...]
 
-    kind = "parser case"
-
     @property
     def place(self) -> str:
         """The server of its family."""

@@ -27,10 +27,6 @@ class Reproducer(Protocol):
         """The entry."""
 
     @property
-    def kind(self) -> str:
-        """Its kind."""
-
-    @property
     def place(self) -> str:
         """The server, or the interpreter, that it shares with those of its kind and the same place."""
 
@@ -142,7 +138,7 @@ def jobs_of(defects: Iterable[Defect]) -> list[Job]:
     by_place: dict[tuple[str, str], list[Reproducer]] = {}
     for defect in sorted(defects, key=lambda defect: defect.id):
         if found := reproducer_of(defect):
-            by_place.setdefault((found.kind, found.place), []).append(found)
+            by_place.setdefault((type(found).__name__, found.place), []).append(found)
     return [Job(tuple(alike)) for _, alike in sorted(by_place.items())]
 
 

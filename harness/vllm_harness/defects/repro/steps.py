@@ -44,8 +44,6 @@ class RequestedSteps:
     defect: Defect
     plan: Repro
 
-    kind = "steps"
-
     @property
     def place(self) -> str:
         """The server, with its flags and variables."""

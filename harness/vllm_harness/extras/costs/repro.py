@@ -50,7 +50,6 @@ class CostCase:
     family: Family
     case: Case
 
-    kind = "cost"
     frontend: ClassVar[Frontend] = "python"
 
     @property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +130,14 @@ def test_a_defect_of_rust_is_requested_of_rust_and_of_no_environment_without_it(
     release = Environment("release", Path("python"), "3.11", "0.32.0", "cpu", None)
     ((found, outcome),) = run_job(jobs[1], release, progress=NoProgress())
     assert (found.id, outcome.verdict) == ("in-rust", "not applicable")
+
+
+def test_an_entry_with_steps_imports_no_parser_regression() -> None:
+    program = (
+        "import sys\n"
+        "from vllm_harness.cli import repro\n"
+        "assert repro.checked(repro.load_defects()['vllm-46940'])\n"
+        "print([name for name in sys.modules if name.startswith('vllm_harness.regression')])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
