@@ -13,14 +13,7 @@ import typer
 from vllm_harness.cli.by_default import by_default
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.defects import FOLDER
-from vllm_harness.cli.executor import (
-    BUNDLE,
-    RAY,
-    RESUME,
-    executor_of,
-    keep_command,
-    resume,
-)
+from vllm_harness.cli.executor import BUNDLE, RAY, RESUME, executor_of, keep_command, resume
 from vllm_harness.cli.options import AS_JSON, JOBS, VLLMS_HELP
 from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.defects.entry import Defect
@@ -137,11 +130,9 @@ def _chosen(ids: list[str], every: bool, defects: Defects) -> list[Defect]:
 
 def environments_of(specs: list[str] | None) -> list[VllmUnderTest]:
     """The environments of `--vllm`, made where they are not there yet."""
-    every = [spec for given in specs or [] for spec in given.split(",") if spec]
+    every = [spec for given in specs or [] for spec in given.split(",") if spec] or [""]
     with shown() as progress:
-        if not every:
-            return [VllmUnderTest("", resolve(None, create=True, progress=progress))]
-        return [VllmUnderTest(spec, resolve(spec, create=True, progress=progress)) for spec in every]
+        return [VllmUnderTest(spec, resolve(spec or None, create=True, progress=progress)) for spec in every]
 
 
 def _on_its_server(defect: Defect, vllm: VllmUnderTest) -> Measured:

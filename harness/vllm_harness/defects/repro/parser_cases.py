@@ -23,7 +23,7 @@ from vllm_harness.regression.engines.answer import CaseAnswer
 from vllm_harness.regression.engines.exchanges import body_of, path_of
 from vllm_harness.regression.engines.over_http import request_all, server_args
 from vllm_harness.regression.engines.plan import like_in_process
-from vllm_harness.regression.results.explained import Failure, FailureSelection, parser_defects
+from vllm_harness.regression.results.explained import Failure, FailureSelection, selections_of
 from vllm_harness.regression.results.judge import judge, meaning_mismatches
 from vllm_harness.regression.results.mismatches import Mismatch, MismatchCode
 from vllm_harness.scripted.families import Family, entry_of, load_families
@@ -153,12 +153,11 @@ class ServedCase:
 
 def served_case(defect: Defect) -> ServedCase | None:
     """What is requested for a defect; None: its entry names no case that there is, but for what it costs."""
-    for known in parser_defects({defect.id: defect}):
-        for selection in known.selections:
-            for group in selection.groups:
-                for case in () if group == "cost" else cases_of(group, selection.families[0]):
-                    if case.name == selection.case:
-                        return _served(defect, selection, group, case)
+    for selection in selections_of(defect):
+        for group in selection.groups:
+            for case in () if group == "cost" else cases_of(group, selection.families[0]):
+                if case.name == selection.case:
+                    return _served(defect, selection, group, case)
     return None
 
 

@@ -99,12 +99,11 @@ def checked(defect: Defect) -> Reproducer:
     if found := reproducer_of(defect):
         return found
     if defect.in_process:
-        from vllm_harness.regression.results.explained import parser_defects
+        from vllm_harness.regression.results.explained import selections_of
 
-        (known,) = parser_defects({defect.id: defect})
         raise UsageError(
             f"{defect.id} takes a division into deltas that no server makes at will",
-            hint=f"see it in process: {known.selections[0].command}",
+            hint=f"see it in process: {selections_of(defect)[0].command}",
         )
     raise UsageError(
         f"the entry of {defect.id} does not say how to reproduce it",

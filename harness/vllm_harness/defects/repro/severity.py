@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from vllm_harness.defects.entry import Defect, Severity
-from vllm_harness.regression.results.explained import parser_defects
+from vllm_harness.regression.results.explained import selections_of
 from vllm_harness.regression.results.mismatches import MismatchCode
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
@@ -28,8 +28,7 @@ def severity_of(defect: Defect) -> Severity:
         return defect.severity
     shown = [
         _OF_MISMATCH.get(mismatch.code, "contract")
-        for known in parser_defects({defect.id: defect})
-        for selection in known.selections
+        for selection in selections_of(defect)
         for mismatch in selection.mismatches
     ]
     return min(shown, key=SEVERITIES.index, default="contract")

@@ -23,7 +23,7 @@ from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.engines.answer import CaseAnswer, Curve
 from vllm_harness.regression.engines.in_process import OLDEST
 from vllm_harness.regression.engines.plan import DELIVERIES
-from vllm_harness.regression.results.explained import Failure, FailureSelection, parser_defects
+from vllm_harness.regression.results.explained import Failure, FailureSelection, selections_of
 from vllm_harness.regression.results.judge import cost_mismatches, judge
 from vllm_harness.regression.results.mismatches import Mismatch
 from vllm_harness.scripted.families import Family, entry_of, load_families
@@ -120,8 +120,7 @@ class CostCase:
 
 def cost_case(defect: Defect) -> CostCase | None:
     """What is measured for a defect; None: its entry names no case that there is."""
-    (known,) = parser_defects({defect.id: defect})
-    for selection in known.selections:
+    for selection in selections_of(defect):
         if selection.groups[0] != "cost":
             continue
         family = load_families()[selection.families[0]]
