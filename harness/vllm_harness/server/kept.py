@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 import psutil
 import requests
 
-from vllm_harness.exchange.endpoint import ask
+from vllm_harness.exchange.endpoint import Endpoint
 from vllm_harness.files.locking import locked
 from vllm_harness.server.fork_server import READ_EARLY, TEMPLATE
 from vllm_harness.server.launch import IN_SERVER, Launch
@@ -77,8 +77,7 @@ def _serves(record: ServerRecord, name: str, api_key: str) -> bool:
     if listeners(record.port) - tree_pids(record.supervisor):  # another user's server would receive the key
         return False
     try:
-        headers = {"Authorization": f"Bearer {api_key}"}
-        answer = ask("GET", f"http://127.0.0.1:{record.port}/v1/models", headers=headers, timeout=CHECK_S)
+        answer = Endpoint(f"http://127.0.0.1:{record.port}", api_key).get("/v1/models", timeout=CHECK_S)
         return answer.ok and name in [model["id"] for model in answer.json()["data"]]
     except (requests.RequestException, ValueError, KeyError, TypeError):
         return False
