@@ -27,7 +27,7 @@ from vllm_harness.extras.site.site import (
     request_fields,
 )
 from vllm_harness.extras.site.table import Column, FamilyOnVersion, Shown, State, is_minor
-from vllm_harness.regression.results.explained import Failure
+from vllm_harness.regression.results.explained import Failure, selections_of
 from vllm_harness.scripted.families import Family
 
 UPSTREAM = "https://github.com/vllm-project/vllm/issues/"
