@@ -54,8 +54,6 @@ CURVE_MISMATCHES = "costs:curves.curve_mismatches"
 COST_TABLE = "costs:table.show_costs"
 CURVE_TABLE = "costs:repro.curve_table"
 COST_OF_DEFECT = "costs:repro.cost_case"
-COST_ON = "costs:repro.measure_on"
-COST_ALONE = "costs:script.alone"
 PARSER_COVERAGE = "mutants:parsers_command.show_coverage"
 
 

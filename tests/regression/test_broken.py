@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from vllm_harness.environments import resolve
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.extras.costs.curves import curve_mismatches
 from vllm_harness.extras.costs.in_process import measure_all
 from vllm_harness.extras.costs.over_http import measure_served
@@ -20,7 +21,7 @@ from vllm_harness.regression.engines.plan import Engine, planned
 from vllm_harness.regression.results.cells import Cell, RegressionRun
 from vllm_harness.regression.results.compare import changes
 from vllm_harness.regression.results.mismatches import Mismatch, MismatchCode
-from vllm_harness.regression.run import VllmUnderTest, run_batches, unfinished
+from vllm_harness.regression.run import run_batches, unfinished
 from vllm_harness.scripted.families import Family, load_families
 
 pytestmark = [pytest.mark.vllm_slow, pytest.mark.timeout(900)]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from vllm_harness.environments import Environment, resolve
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.regression.cases.case import CaseInput, CaseSet
 from vllm_harness.regression.cases.delivery import deliveries
 from vllm_harness.regression.cases.groups import Generation, case_set
@@ -14,7 +15,7 @@ from vllm_harness.regression.cases.meanings import load_meanings
 from vllm_harness.regression.engines.in_process import InProcessError, parse_session
 from vllm_harness.regression.engines.plan import planned
 from vllm_harness.regression.results.cells import Cell, RegressionRun
-from vllm_harness.regression.run import VllmUnderTest, run_batches, unfinished
+from vllm_harness.regression.run import run_batches, unfinished
 from vllm_harness.regression.search import SmallestFailure, search
 from vllm_harness.scripted.families import load_families
 

@@ -17,23 +17,23 @@ from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import find, load_defects
 from vllm_harness.defects.repro.bisect import (
     Bisection,
+    Try,
     bisect,
-    bisect_at_once,
     checkouts,
     commit_of,
     commits_between,
     releases_between,
     subject,
 )
-from vllm_harness.defects.repro.measured import Measured, shard_of
-from vllm_harness.defects.repro.run import checked, jobs_of, run_job
+from vllm_harness.defects.repro.measured import Measured, shards_of
+from vllm_harness.defects.repro.reproducer import checked, jobs_of, run_job
 from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.environments import store
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.machine.shard import Executor
-from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.server.progress import NoProgress
 from vllm_harness.terminal.tables import plain_console
 
@@ -55,7 +55,7 @@ def bisect_(
     What cannot tell is skipped, and said: a release that lacks the parser, a
     commit that needs other kernels than those of the release.
     """
-    defect = checked(find(defect_id, load_defects(folder)))
+    defect = checked(find(defect_id, load_defects(folder))).defect
     console = plain_console()
     if tree and ray:
         raise UsageError("the commits of --tree are tried on this machine", hint="leave --ray out")
@@ -70,7 +70,7 @@ def bisect_(
         ):
             found = _on_nodes(defect, names, good, bad, executor, console)
     else:
-        found = bisect(names, good, bad, _trying(defect, _release, console))
+        found = bisect(names, good, bad, _in_turn(defect, _release, console))
     _say(found, lambda name: name, console)
 
 
@@ -78,22 +78,19 @@ def _on_nodes(
     defect: Defect, names: Sequence[str], good: str, bad: str, executor: Executor, console: Console
 ) -> Bisection:
     """Tries several releases at the same time, each on a node."""
-    (job,) = jobs_of([defect])
 
-    def try_all(chosen: Sequence[str]) -> list[Reproduction]:
+    def try_(chosen: Sequence[str]) -> list[Reproduction]:
         vllms = [VllmUnderTest(name, _release(name)) for name in chosen]
         found: dict[str, Reproduction] = {}
 
         def take(measured: Measured) -> None:
-            found[measured.vllm] = measured.outcome
-            console.print(f"{measured.vllm}: {measured.verdict} {measured.why}".rstrip(), soft_wrap=True)
+            found[measured.vllm] = _said(measured.vllm, measured.outcome, console)
 
-        errors = executor.run([shard_of(vllm, job, NoProgress()) for vllm in vllms], take)
+        errors = executor.run(shards_of([defect], vllms), take)
         message = errors[0].message if errors else ""
         return [found.get(name) or Reproduction("other failure", message) for name in chosen]
 
-    at_a_time = executor.deal(len(names), apart=False)
-    return bisect_at_once(names, good, bad, try_all, at_a_time)
+    return bisect(names, good, bad, try_, executor.deal(len(names), apart=False))
 
 
 def _in_commits(defect: Defect, tree: str, good: str, bad: str, console: Console) -> None:
@@ -114,7 +111,7 @@ def _in_commits(defect: Defect, tree: str, good: str, bad: str, console: Console
             return found
 
         ends = commit_of(root, good), commit_of(root, bad)
-        found = bisect(names, *ends, _trying(defect, environment, console))
+        found = bisect(names, *ends, _in_turn(defect, environment, console))
     _say(found, lambda name: subject(root, name), console)
 
 
@@ -132,22 +129,26 @@ def _release(version: str) -> Environment:
     return resolve(version, create=True, progress=plain_console(stderr=True).print)
 
 
-def _trying(
-    defect: Defect, environment: Callable[[str], Environment], console: Console
-) -> Callable[[str], Reproduction]:
+def _in_turn(defect: Defect, environment: Callable[[str], Environment], console: Console) -> Try:
+    """Tries one after the other on this machine."""
     (job,) = jobs_of([defect])
 
-    def try_(name: str) -> Reproduction:
+    def reproduced(name: str) -> Reproduction:
         try:
             ((_, outcome),) = run_job(job, environment(name), progress=NoProgress())
         except UsageError:
             raise
         except HarnessError as error:  # such as kernels that this commit needs and the release lacks
             outcome = Reproduction("other failure", error.message)
-        console.print(f"{name}: {outcome.verdict} {outcome.why}".rstrip(), soft_wrap=True)
-        return outcome
+        return _said(name, outcome, console)
 
-    return try_
+    return lambda chosen: [reproduced(name) for name in chosen]
+
+
+def _said(name: str, outcome: Reproduction, console: Console) -> Reproduction:
+    """Prints what came of a try, and returns it."""
+    console.print(f"{name}: {outcome.verdict} {outcome.why}".rstrip(), soft_wrap=True)
+    return outcome
 
 
 def _say(found: Bisection, named: Callable[[str], str], console: Console) -> None:

@@ -14,7 +14,7 @@ from vllm_harness.defects.entry import DefectClass
 from vllm_harness.defects.registry import find, load_defects
 from vllm_harness.defects.repro.export import INDEX
 from vllm_harness.defects.repro.export import export as write
-from vllm_harness.defects.repro.run import checked, is_reproducible
+from vllm_harness.defects.repro.reproducer import checked, is_reproducible
 
 
 @app.command()
@@ -29,7 +29,7 @@ def export(
 ) -> None:
     """Reproduce defects, and write for each a report and a script that needs vLLM alone."""
     known = load_defects(folder)
-    chosen = [checked(find(each, known)) for each in ids or ()] or [
+    chosen = [checked(find(each, known)).defect for each in ids or ()] or [
         each for each in known.values() if each.kind == kind and is_reproducible(each)
     ]
     (environment,) = environments_of([vllm] if vllm else None)

@@ -34,6 +34,7 @@ from vllm_harness.cli.regression_table import (
 )
 from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.defects.registry import load_defects
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.machine.shard import Executor
 from vllm_harness.regression.cases.groups import Generation
@@ -44,7 +45,7 @@ from vllm_harness.regression.results import compare
 from vllm_harness.regression.results.cells import CaseVerdict, Cell, RegressionRun
 from vllm_harness.regression.results.explained import by_family, explain, parser_defects
 from vllm_harness.regression.results.kept import cases_of, target_of
-from vllm_harness.regression.run import VllmUnderTest, run_batches, unfinished
+from vllm_harness.regression.run import run_batches, unfinished
 from vllm_harness.regression.search import SmallestFailure, search
 from vllm_harness.regression.selection import (
     Selection,

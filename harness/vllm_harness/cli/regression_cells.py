@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vllm_harness.cli.counting import counted
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.regression.cases.case import CaseSet
 from vllm_harness.regression.engines.plan import Engine
 from vllm_harness.regression.results.cells import Cell, RegressionRun
-from vllm_harness.regression.run import VllmUnderTest, run_batches, unfinished
+from vllm_harness.regression.run import run_batches, unfinished
 
 
 def whole_cells(

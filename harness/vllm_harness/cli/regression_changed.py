@@ -10,6 +10,7 @@ from vllm_harness.cli.regression_cells import whole_cells
 from vllm_harness.cli.regression_options import console, note
 from vllm_harness.cli.regression_table import show_cells, show_changes, show_turned
 from vllm_harness.defects.registry import load_defects
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.errors import UsageError
 from vllm_harness.regression.cases.case import Group
 from vllm_harness.regression.changed.change import Change, few
@@ -19,7 +20,6 @@ from vllm_harness.regression.results.cells import Cell, RegressionRun
 from vllm_harness.regression.results.compare import changes
 from vllm_harness.regression.results.explained import parser_defects
 from vllm_harness.regression.results.turned import turned
-from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.regression.selection import Selection, select_groups
 
 GROUPS_OF_A_CHANGE: tuple[Group, ...] = ("canonical",)

@@ -13,50 +13,34 @@ import typer
 from vllm_harness.cli.by_default import by_default
 from vllm_harness.cli.counting import counted
 from vllm_harness.cli.defects import FOLDER
-from vllm_harness.cli.executor import (
-    BUNDLE,
-    RAY,
-    RESUME,
-    executor_of,
-    keep_command,
-    resume,
-)
+from vllm_harness.cli.executor import BUNDLE, RAY, RESUME, executor_of, keep_command, resume
 from vllm_harness.cli.options import AS_JSON, JOBS, VLLMS_HELP
 from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import Defects, find, load_defects
-from vllm_harness.defects.repro import kept
-from vllm_harness.defects.repro.alone import alone
-from vllm_harness.defects.repro.draft import as_yaml, from_capture, from_cell, from_test
 from vllm_harness.defects.repro.measured import (
     Measured,
     MeasuredRun,
     agrees,
+    case_of,
     expected_verdict,
-    measure,
+    shards_of,
+    target_of,
 )
 from vllm_harness.defects.repro.report import curve_table
-from vllm_harness.defects.repro.run import (
-    case_or_cost_of,
-    checked,
-    entry_served,
-    is_reproducible,
-    jobs_of,
-    on_server,
-    run_job,
-)
+from vllm_harness.defects.repro.reproducer import checked, is_reproducible, jobs_of, run_job
+from vllm_harness.defects.repro.steps import RequestedSteps
 from vllm_harness.defects.repro.table import LETTERS, Table, contradicted, specifier, write_versions
 from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.environments.resolve import resolve
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.errors import HarnessError, UsageError
 from vllm_harness.exchange.endpoint import attach
 from vllm_harness.files.paths import run_folder, state_dir
 from vllm_harness.protocol.core.events import Json
-from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.runs.records import Kind
 from vllm_harness.server.attached import AttachedServer
-from vllm_harness.server.leases.allocation import interpreters
-from vllm_harness.server.progress import ConsoleProgress, NoProgress
+from vllm_harness.server.progress import ConsoleProgress
 from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import plain_console, show_table
 
@@ -112,9 +96,9 @@ def run(
     if as_markdown or as_script:
         print(_file(defects, environments, as_markdown), end="")
     elif server_url:
-        _show([_on(server_url, each) for each in defects], defects, as_json)
+        _show([_on_running_server(server_url, each) for each in defects], defects, as_json)
     elif len(defects) == 1:
-        _show([_alone(defects[0], each) for each in environments], defects, as_json)
+        _show([_on_its_server(defects[0], each) for each in environments], defects, as_json)
     else:
         _show(measured_in(defects, environments, run_name, jobs, ray, bundle), defects, as_json)
 
@@ -126,13 +110,13 @@ def _file(defects: Sequence[Defect], environments: Sequence[VllmUnderTest], as_m
             "--markdown and --script need exactly one defect and one environment", hint="name one id"
         )
     (defect,), (vllm,) = defects, environments
-    measured = _alone(defect, vllm)
+    measured = _on_its_server(defect, vllm)
     if measured.verdict != "reproduced":
         raise NotReproduced(
             f"{defect.id} is not reproduced on {vllm.environment.describe()}: {measured.verdict}",
             hint="choose a version that shows it with --vllm",
         )
-    files = alone(defect, case_or_cost_of(defect), measured.outcome, vllm.environment.describe())
+    files = checked(defect).files(measured.outcome, vllm.environment.describe())
     return files.report if as_markdown else files.script
 
 
@@ -141,31 +125,29 @@ def _chosen(ids: list[str], every: bool, defects: Defects) -> list[Defect]:
         raise UsageError("repro wants ids, or --all", hint="`vllm-harness defects` lists the ids")
     if every:
         return [defect for defect in defects.values() if is_reproducible(defect)]
-    return [checked(find(each, defects)) for each in ids]
+    return [checked(find(each, defects)).defect for each in ids]
 
 
 def environments_of(specs: list[str] | None) -> list[VllmUnderTest]:
     """The environments of `--vllm`, made where they are not there yet."""
-    every = [spec for given in specs or [] for spec in given.split(",") if spec]
+    every = [spec for given in specs or [] for spec in given.split(",") if spec] or [""]
     with shown() as progress:
-        if not every:
-            return [VllmUnderTest("", resolve(None, create=True, progress=progress))]
-        return [VllmUnderTest(spec, resolve(spec, create=True, progress=progress)) for spec in every]
+        return [VllmUnderTest(spec, resolve(spec or None, create=True, progress=progress)) for spec in every]
 
 
-def _alone(defect: Defect, vllm: VllmUnderTest) -> Measured:
+def _on_its_server(defect: Defect, vllm: VllmUnderTest) -> Measured:
     (job,) = jobs_of([defect])
     ((_, outcome),) = run_job(job, vllm.environment, progress=ConsoleProgress())
     return Measured.of(defect.id, vllm.spec, vllm.environment.vllm_version, outcome)
 
 
-def _on(url: str, defect: Defect) -> Measured:
+def _on_running_server(url: str, defect: Defect) -> Measured:
     if defect.repro is None:
         outcome = Reproduction("not applicable", "a parser's case wants a server of its family")
         return Measured.of(defect.id, url, "0", outcome)
-    server = AttachedServer(attach(url), entry_served(defect.repro))
-    outcome = on_server(defect, server.endpoint, server.entry, server.model)
-    return Measured.of(defect.id, url, server.vllm_version, outcome)
+    steps = RequestedSteps(defect, defect.repro)
+    server = AttachedServer(attach(url), steps.entry)
+    return Measured.of(defect.id, url, server.vllm_version, steps.on_server(server))
 
 
 def measured_in(
@@ -180,35 +162,26 @@ def measured_in(
     folder = run_folder(RUNS, name or time.strftime("%Y%m%d-%H%M%S"))
     keep_command(folder)
     run = MeasuredRun(folder)
-    before = run.verdicts()
+    known = run.verdicts()
     wanted = {(defect.id, vllm.spec) for vllm in environments for defect in defects}
     console = plain_console(stderr=True)
-    if finished := len(wanted & before.keys()):
+    if finished := len(wanted & known.keys()):
         console.print(f"{finished} verdicts of this run are there")
     by_id = {defect.id: defect for defect in defects}
+    specs = [each.spec for each in environments]
     with (
         kept_run(Kind.REPRO, folder, folder.name) as writer,
-        executor_of(
-            ray, parallel, folder, bundles=bundles, vllm=[each.spec for each in environments]
-        ) as executor,
-        counted("defects", len(wanted - before.keys())) as advance,
+        executor_of(ray, parallel, folder, bundles=bundles, vllm=specs) as executor,
+        counted("defects", len(wanted - known.keys())) as advance,
     ):
 
-        def done(measured: Measured) -> None:
-            writer.write(kept.target_of(measured))
-            writer.write(kept.case_of(by_id[measured.id], measured))
+        def keep(measured: Measured) -> None:
+            run.write(measured)
+            writer.write(target_of(measured))
+            writer.write(case_of(by_id[measured.id], measured))
             advance()
 
-        errors = measure(
-            run,
-            defects,
-            environments,
-            parallel=parallel or interpreters(),
-            progress=NoProgress(),
-            done=done,
-            executor=executor,
-        )
-        if errors:
+        if errors := executor.run(shards_of(defects, environments, known), keep):
             raise errors[0]
     console.print(f"run: {run.path}")
     return [verdict for key, verdict in sorted(run.verdicts().items()) if key in wanted]
@@ -265,6 +238,8 @@ def new(
     model: Annotated[str, typer.Option(help="The model entry that is to serve the traffic.")] = "qwen3",
 ) -> None:
     """Print a new entry, made from a failed test, a cell or traffic; a person fills in the judgement."""
+    from vllm_harness.defects.repro.draft import as_yaml, from_capture, from_cell, from_test
+
     if [bool(test), bool(cell), bool(capture)].count(True) != 1:
         raise UsageError("repro new wants one of --test, --cell and --capture", hint="see --help")
     if capture:

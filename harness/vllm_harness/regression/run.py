@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from vllm_harness.configuration.model_entries import Frontend
-from vllm_harness.environments.resolve import resolve
-from vllm_harness.environments.spec import Environment
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.errors import HarnessError
 from vllm_harness.extensions import MEASURED_IN_PROCESS, MEASURED_OVER_HTTP, load
-from vllm_harness.machine.shard import Executor, Needs, Preparation, Say, Shard
+from vllm_harness.machine.shard import Executor, Needs, Shard
 from vllm_harness.machine.side_by_side import go_on
 from vllm_harness.machine.this_machine import ThisMachine
 from vllm_harness.regression.cases.case import Case, CaseInput, CaseSet, Topic, short_digest
@@ -34,53 +30,11 @@ from vllm_harness.regression.results.judge import judge, meaning_mismatches
 from vllm_harness.regression.results.mismatches import Mismatch
 from vllm_harness.scripted.families import Family, entry_of
 from vllm_harness.server.leases.allocation import INTERPRETER_GIB, expected_needs
-from vllm_harness.terminal.status import quiet
 
 T = TypeVar("T")
 LIMIT_S = 3600.0
 EXAMPLE_LENGTH = 400
 """Characters of an answer that are kept as an example."""
-
-
-def _this_process() -> str:
-    return f"{socket.gethostname()} {os.getpid()}"
-
-
-@dataclass(frozen=True)
-class VllmUnderTest:
-    """A vLLM: the environment as in `--vllm`, and resolved, and the front end that answers.
-
-    Attributes:
-        process: that resolved the environment.
-    """
-
-    spec: str
-    environment: Environment
-    frontend: Frontend = "python"
-    process: str = field(default_factory=_this_process, compare=False)
-
-    def here(self, progress: Say = quiet) -> VllmUnderTest:
-        """This vLLM in the process that asks: resolved anew, and made, where it came from another one.
-
-        Raises:
-            HarnessError: see `resolve`.
-        """
-        if self.process == _this_process():
-            return self
-        device = self.environment.device if self.environment.kind == "release" else None
-        environment = resolve(self.spec or None, device, create=True, progress=progress)
-        return replace(self, environment=environment, process=_this_process())
-
-    @property
-    def name(self) -> str:
-        """What its cells are found by."""
-        return self.spec if self.frontend == "python" else f"{self.spec}+{self.frontend}"
-
-    @property
-    def described(self) -> str:
-        """The environment in full."""
-        described = self.environment.describe()
-        return described if self.frontend == "python" else f"{described}, {self.frontend} front end"
 
 
 @dataclass(frozen=True)
@@ -158,14 +112,10 @@ def shard_of(batch: Batch) -> Shard[Cell]:
         cells=tuple(map(_name_of, batch.case_sets)),
         work=partial(_cells_named, batch),
         needs=needs,
-        preparation=Preparation(f"vLLM {vllm.spec}", partial(_prepare, vllm)),
+        preparation=vllm.preparation,
         server=f"{vllm.name} {families[0].name}" if batch.engine == "http" else "",
         weight=float(sum(len(input_.deliveries) for cases in batch.case_sets for input_ in cases.inputs)),
     )
-
-
-def _prepare(vllm: VllmUnderTest, say: Say) -> None:
-    vllm.here(say)
 
 
 def _name_of(cases: CaseSet) -> str:

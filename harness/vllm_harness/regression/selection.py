@@ -9,6 +9,7 @@ from typing import get_args
 
 from vllm_harness.configuration.model_entries import Frontend, load_models
 from vllm_harness.environments.resolve import resolve
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.errors import UsageError
 from vllm_harness.regression.cases.case import DEFAULT_GROUPS, GROUPS, CaseSet, Group
 from vllm_harness.regression.cases.delivery import Api
@@ -16,7 +17,6 @@ from vllm_harness.regression.cases.groups import Generation, case_set
 from vllm_harness.regression.cases.meanings import FILE as MEANINGS
 from vllm_harness.regression.cases.meanings import load_meanings
 from vllm_harness.regression.engines.plan import DEFAULT_APIS, Engine, planned
-from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.scripted.families import Family, families_of_model, load_families, on_real_tokenizer
 
 

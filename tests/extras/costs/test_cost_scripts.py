@@ -10,11 +10,11 @@ import pytest
 
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import load_defects
-from vllm_harness.defects.repro.alone import alone
-from vllm_harness.defects.repro.run import cost_of, jobs_of, run_job
+from vllm_harness.defects.repro.reproducer import checked, jobs_of, reproducer_of, run_job
 from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.environments import resolve
 from vllm_harness.environments.spec import Environment
+from vllm_harness.extras.costs.repro import CostCase
 from vllm_harness.regression.engines.answer import CaseAnswer, CostPoint, Curve
 from vllm_harness.server.leases.ports import lease_port
 from vllm_harness.server.progress import NoProgress
@@ -38,8 +38,8 @@ def test_a_cost_is_reproduced_and_its_script_shows_it(tmp_path: Path) -> None:
 
 def test_the_script_of_a_cost_on_a_server_has_a_row_for_each_length(tmp_path: Path) -> None:
     defect, environment = load_defects()[ON_A_SERVER], resolve(VLLM)
-    cost = cost_of(defect)
-    assert cost
+    cost = reproducer_of(defect)
+    assert isinstance(cost, CostCase)
     points = tuple(
         CostPoint(size=len(grown.text), cpu_s=0.1, longest_s=0.1) for grown in cost.case.input.grown[:3]
     )
@@ -62,7 +62,7 @@ def curve_of(outcome: Reproduction) -> Curve:
 def printed_by(defect: Defect, shown: Reproduction, environment: Environment, folder: Path) -> str:
     """What a defect's script prints, run by vLLM's own Python."""
     script = folder / "reproduce.py"
-    script.write_text(alone(defect, cost_of(defect), shown, environment.describe()).script)
+    script.write_text(checked(defect).files(shown, environment.describe()).script)
     port = lease_port()
     try:
         done = subprocess.run(

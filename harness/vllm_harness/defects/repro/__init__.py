@@ -1,4 +1,5 @@
-"""Reproduction: a defect's requests to a real server, and what their answers say.
+"""Reproduction: a defect shown again on a real vLLM, and what the answers say.
 
-answer (an answer as one JSON document), run (what an entry needs, and the verdict), alone (its files).
+reproducer (an entry's kind, and the jobs of those that share a server), steps and parser_cases (two kinds;
+the third, what an answer costs, is that of an extra), verdict (what came), report and script (to file it).
 """

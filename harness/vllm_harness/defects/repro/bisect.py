@@ -16,10 +16,8 @@ from vllm_harness.environments.git import git
 from vllm_harness.environments.resolve import default_device
 from vllm_harness.errors import UsageError
 
-Try = Callable[[str], Reproduction]
-"""Reproduces the defect on a release or a commit."""
-TryAll = Callable[[Sequence[str]], list[Reproduction]]
-"""Reproduces it on several at the same time."""
+Try = Callable[[Sequence[str]], list[Reproduction]]
+"""Reproduces the defect on some releases or commits."""
 
 
 @dataclass
@@ -38,60 +36,32 @@ class Bisection:
     tried: dict[str, str] = field(default_factory=dict)
 
 
-def bisect(names: Sequence[str], good: str, bad: str, try_: Try) -> Bisection:
-    """Searches the neighbours between which the verdict changes, by halves.
+def bisect(names: Sequence[str], good: str, bad: str, try_: Try, at_a_time: int = 1) -> Bisection:
+    """Searches the neighbours between which the verdict changes: the ends first, then between them.
 
     Args:
         names: in order, the first and the last of them `good` and `bad`, in either order.
         good: does not show the defect.
         bad: shows it.
-        try_: reproduces it on one of them; another verdict than `reproduced` or `fixed` is skipped.
+        try_: reproduces it; another verdict than `reproduced` or `fixed` is skipped.
+        at_a_time: how many are tried together: one halves what is left.
 
     Raises:
         UsageError: the verdict of `good` is not `fixed`, or that of `bad` not `reproduced`.
     """
     found = Bisection(names[0], names[-1])
-    for name, wanted in ((good, "fixed"), (bad, "reproduced")):
-        _check_end(found, name, wanted, try_(name))
-    return _narrowed(found, names, lambda chosen: [try_(name) for name in chosen], 1)
-
-
-def bisect_at_once(names: Sequence[str], good: str, bad: str, try_all: TryAll, at_a_time: int) -> Bisection:
-    """The same search with several tries at the same time: both ends, then so many between them, and again.
-
-    Args:
-        names, good, bad: as of `repro bisect`.
-        try_all: reproduces the defect on several.
-        at_a_time: how many of them.
-
-    Raises:
-        UsageError: as of `repro bisect`.
-    """
-    found = Bisection(names[0], names[-1])
-    for name, wanted, outcome in zip((good, bad), ("fixed", "reproduced"), try_all((good, bad)), strict=True):
-        _check_end(found, name, wanted, outcome)
-    return _narrowed(found, names, try_all, at_a_time)
-
-
-def _check_end(found: Bisection, name: str, wanted: str, outcome: Reproduction) -> None:
-    found.tried[name] = outcome.verdict
-    if outcome.verdict == wanted:
-        return
-    option = "--good" if wanted == "fixed" else "--bad"
-    why = f": {outcome.why}" if outcome.why else ""
-    raise UsageError(
-        f"{option} {name} is {outcome.verdict}, not {wanted}{why}",
-        hint="name one that is right with --good and one that shows the defect with --bad",
-    )
-
-
-def _narrowed(found: Bisection, names: Sequence[str], try_all: TryAll, at_a_time: int) -> Bisection:
+    ends = [(good, "fixed"), (bad, "reproduced")]
+    for together in [ends] if at_a_time > 1 else [ends[:1], ends[1:]]:
+        for (name, wanted), outcome in zip(together, try_([name for name, _ in together]), strict=True):
+            found.tried[name] = outcome.verdict
+            if outcome.verdict != wanted:
+                raise _wrong_end(name, wanted, outcome)
     low, high, skipped = 0, len(names) - 1, dict[int, str]()
     first, last = found.tried[names[0]], found.tried[names[-1]]
     while left := [index for index in range(low + 1, high) if index not in skipped]:
         chosen = spread(left, at_a_time)
         lows, highs = [low], [high]
-        for index, outcome in zip(chosen, try_all([names[index] for index in chosen]), strict=True):
+        for index, outcome in zip(chosen, try_([names[index] for index in chosen]), strict=True):
             found.tried[names[index]] = outcome.verdict
             if outcome.verdict == first:
                 lows.append(index)
@@ -104,6 +74,15 @@ def _narrowed(found: Bisection, names: Sequence[str], try_all: TryAll, at_a_time
     found.before, found.after = names[low], names[high]
     found.skipped = {names[index]: why for index, why in skipped.items() if low < index < high}
     return found
+
+
+def _wrong_end(name: str, wanted: str, outcome: Reproduction) -> UsageError:
+    option = "--good" if wanted == "fixed" else "--bad"
+    why = f": {outcome.why}" if outcome.why else ""
+    return UsageError(
+        f"{option} {name} is {outcome.verdict}, not {wanted}{why}",
+        hint="name one that is right with --good and one that shows the defect with --bad",
+    )
 
 
 def spread(indices: Sequence[int], number: int) -> list[int]:

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from vllm_harness.defects.entry import Defect, Severity
-from vllm_harness.defects.repro.alone import alone
 from vllm_harness.defects.repro.measured import Measured
-from vllm_harness.defects.repro.run import case_or_cost_of
+from vllm_harness.defects.repro.reproducer import checked
 from vllm_harness.defects.repro.severity import SEVERITIES, severity_of
 
 REPORT, SCRIPT, INDEX = "README.md", "reproduce.py", "index.md"
@@ -29,7 +28,7 @@ def export(reproduced: Sequence[tuple[Defect, Measured]], environment: str, into
     for defect, measured in reproduced:
         folder = into / defect.id
         folder.mkdir(parents=True, exist_ok=True)
-        files = alone(defect, case_or_cost_of(defect), measured.outcome, environment)
+        files = checked(defect).files(measured.outcome, environment)
         (folder / REPORT).write_text(files.report)
         (folder / SCRIPT).write_text(files.script)
         folders.append(folder)

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Collection, Container, Iterable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from pydantic import Field
 
 from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.run import Job, entry_of_job, jobs_of, run_job
+from vllm_harness.defects.repro.reproducer import Job, jobs_of, run_job
 from vllm_harness.defects.repro.verdict import Reproduction, Verdict
-from vllm_harness.errors import HarnessError
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.files.line_file import end_whole, read_lines
 from vllm_harness.files.strict import StrictModel
-from vllm_harness.machine.shard import Executor, Needs, Preparation, Say, Shard
-from vllm_harness.machine.this_machine import ThisMachine
+from vllm_harness.machine.shard import Needs, Shard
 from vllm_harness.protocol.core.events import Json
-from vllm_harness.regression.run import VllmUnderTest
+from vllm_harness.runs.records import Case, Outcome, RunFinding, Target
 from vllm_harness.server.leases.allocation import INTERPRETER_GIB, expected_needs
-from vllm_harness.server.progress import StartProgress
+from vllm_harness.server.progress import NoProgress
 
 
 class Measured(StrictModel):
@@ -83,89 +83,46 @@ class MeasuredRun:
                 file.write(line)
 
 
-def measure(
-    run: MeasuredRun,
+def shards_of(
     defects: Iterable[Defect],
-    environments: Sequence[VllmUnderTest],
-    *,
-    parallel: int,
-    progress: StartProgress,
-    done: Callable[[Measured], None],
-    executor: Executor | None = None,
-) -> list[HarnessError]:
-    """Reproduces what the run has no verdict of yet, jobs side by side; returns the errors of failed ones.
-
-    Args:
-        parallel: jobs at a time on this machine, where no executor is given.
-        progress: of the starts of servers.
-        done: called with each verdict.
-        executor: that runs the jobs.
-    """
-
-    def keep(measured: Measured) -> None:
-        run.write(measured)
-        done(measured)
-
-    shards = [shard_of(vllm, job, progress) for vllm, job in unmeasured(run, defects, environments)]
-    return (executor or ThisMachine(parallel)).run(shards, keep)
+    environments: Iterable[VllmUnderTest],
+    known: Container[tuple[str, str]] = (),
+) -> list[Shard[Measured]]:
+    """What an executor runs of defects on environments, but for the ids and environments that are known."""
+    jobs = jobs_of(defects)
+    shards = []
+    for vllm in environments:
+        for job in jobs:
+            left = job.without({each.id for each in job.defects if (each.id, vllm.spec) in known})
+            if left.reproducers:
+                shards.append(_shard(vllm, left))
+    return shards
 
 
-def shard_of(vllm: VllmUnderTest, job: Job, progress: StartProgress) -> Shard[Measured]:
-    """What an executor runs of a job."""
-    gib, gpus = INTERPRETER_GIB, 0
-    if entry := entry_of_job(job):
-        gib, gpus = expected_needs(entry, vllm.environment, "scripted", job.frontend)
+def _shard(vllm: VllmUnderTest, job: Job) -> Shard[Measured]:
+    first, gib, gpus = job.first, INTERPRETER_GIB, 0
+    if first.entry:
+        gib, gpus = expected_needs(first.entry, vllm.environment, "scripted", first.frontend)
     return Shard(
-        name=f"{vllm.spec} {job.name}",
-        cells=tuple(f"{vllm.spec} {defect.id}" for defect in job.defects),
-        work=partial(_measured, vllm, job, progress),
+        name=f"{vllm.spec} {first.place}",
+        cells=tuple(f"{vllm.spec} {each.id}" for each in job.defects),
+        work=partial(_measured, vllm, job),
         needs=Needs(memory_gib=gib, gpus=gpus),
-        preparation=Preparation(f"vLLM {vllm.spec}", partial(_prepare, vllm)),
-        server=f"{vllm.spec} {job.name}",
+        preparation=vllm.preparation,
+        server=f"{vllm.spec} {first.place}",
         weight=1.0 + 0.1 * len(job.defects),
     )
 
 
-def _prepare(vllm: VllmUnderTest, say: Say) -> None:
-    vllm.here(say)
-
-
-def _measured(
-    vllm: VllmUnderTest, job: Job, progress: StartProgress, names: Collection[str]
-) -> Iterator[tuple[str, Measured]]:
+def _measured(vllm: VllmUnderTest, job: Job, names: Collection[str]) -> Iterator[tuple[str, Measured]]:
     """The verdicts of these defects of a job, where this runs."""
     here = vllm.here()
-    left = without(job, lambda defect: f"{vllm.spec} {defect.id}" not in names)
-    for defect, outcome in run_job(left, here.environment, progress=progress, one_of_many=here is not vllm):
+    left = job.without({each.id for each in job.defects if f"{vllm.spec} {each.id}" not in names})
+    for defect, outcome in run_job(
+        left, here.environment, progress=NoProgress(), one_of_many=here is not vllm
+    ):
         measured = Measured.of(defect.id, vllm.spec, here.environment.vllm_version, outcome)
         yield f"{vllm.spec} {defect.id}", measured
-
-
-def without(job: Job, is_done: Callable[[Defect], bool]) -> Job:
-    """A job without the defects that are done."""
-    steps = tuple(each for each in job.steps if not is_done(each))
-    cases = tuple(each for each in job.cases if not is_done(each[0]))
-    costs = tuple(each for each in job.costs if not is_done(each[0]))
-    return replace(job, steps=steps, cases=cases, costs=costs)
-
-
-def unmeasured(
-    run: MeasuredRun, defects: Iterable[Defect], environments: Sequence[VllmUnderTest]
-) -> list[tuple[VllmUnderTest, Job]]:
-    """The jobs of a run, each with the defects that have no verdict yet."""
-    known = run.verdicts()
-    jobs = jobs_of(defects)
-    left = []
-    for vllm in environments:
-        for job in jobs:
-            rest = without(job, partial(_is_known, known, vllm.spec))
-            if rest.defects:
-                left.append((vllm, rest))
-    return left
-
-
-def _is_known(known: Collection[tuple[str, str]], spec: str, defect: Defect) -> bool:
-    return (defect.id, spec) in known
 
 
 def agrees(defect: Defect, measured: Measured) -> bool:
@@ -178,3 +135,33 @@ def agrees(defect: Defect, measured: Measured) -> bool:
 def expected_verdict(defect: Defect, version: str) -> Verdict:
     """What the entry says of a version."""
     return "reproduced" if defect.holds_for(version) else "fixed"
+
+
+def target_of(measured: Measured) -> Target:
+    """The vLLM that was asked."""
+    return Target(id=measured.vllm or measured.version, title="vLLM", vllm=measured.vllm or measured.version)
+
+
+def case_of(defect: Defect, measured: Measured) -> Case:
+    """The defect on that vLLM: known where it shows as its entry says, a finding where it does not."""
+    agreed = agrees(defect, measured)
+    says = f"the entry says {expected_verdict(defect, measured.version)}, and it is {measured.verdict}"
+    reason = measured.why if agreed else ": ".join(filter(None, (says, measured.why)))
+    return Case(
+        id=measured.id,
+        target=target_of(measured).id,
+        group=defect.kind,
+        title=defect.title,
+        outcome=_outcome(measured) if agreed else Outcome.FINDING,
+        defects=(measured.id,) if measured.verdict == "reproduced" else (),
+        reason=reason,
+        details=json.dumps(measured.answers, indent=1, ensure_ascii=False) if measured.answers else "",
+        findings=() if agreed else (RunFinding(message=says),),
+    )
+
+
+def _outcome(measured: Measured) -> Outcome:
+    """Of a verdict that is as the entry says."""
+    if measured.verdict == "not applicable":
+        return Outcome.SKIPPED
+    return Outcome.KNOWN if measured.verdict == "reproduced" else Outcome.PASSED

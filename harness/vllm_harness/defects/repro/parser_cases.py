@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from vllm_harness.configuration.model_entries import Frontend, ModelEntry
 from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.verdict import Reproduction
+from vllm_harness.defects.repro.report import ReportFiles, files_of_server
+from vllm_harness.defects.repro.script import Pieces, server_script, with_stop
+from vllm_harness.defects.repro.verdict import Reproduction, Sign, reproduction_of
 from vllm_harness.environments.spec import Environment
 from vllm_harness.protocol.core.events import Json
 from vllm_harness.regression.cases.case import Case, CaseInput, Group
@@ -17,12 +20,14 @@ from vllm_harness.regression.cases.delivery import Api, Delivery, deliveries
 from vllm_harness.regression.cases.groups import case_set
 from vllm_harness.regression.cases.meanings import load_meanings, marker_tokens
 from vllm_harness.regression.engines.answer import CaseAnswer
-from vllm_harness.regression.engines.over_http import request_all
+from vllm_harness.regression.engines.exchanges import body_of, path_of
+from vllm_harness.regression.engines.over_http import request_all, server_args
 from vllm_harness.regression.engines.plan import like_in_process
-from vllm_harness.regression.results.explained import Failure, FailureSelection, ParserDefect
+from vllm_harness.regression.results.explained import Failure, FailureSelection, selections_of
 from vllm_harness.regression.results.judge import judge, meaning_mismatches
 from vllm_harness.regression.results.mismatches import Mismatch, MismatchCode
-from vllm_harness.scripted.families import Family, load_families
+from vllm_harness.scripted.families import Family, entry_of, load_families
+from vllm_harness.server.progress import StartProgress
 
 WHOLE, *_ = CANDIDATES = deliveries(
     "chat:whole chat:tokens_1 responses:whole responses:tokens_1 chat:held_back "
@@ -40,6 +45,7 @@ class ServedCase:
     """What is requested for a defect.
 
     Attributes:
+        defect: the entry.
         selection: the failures by which the defect shows.
         family: whose server is requested.
         group: of the case.
@@ -48,11 +54,27 @@ class ServedCase:
             several where the text is cut off at several places.
     """
 
+    defect: Defect
     selection: FailureSelection
     family: Family
     group: Group
     name: str
     cases: tuple[Case, ...]
+
+    @property
+    def place(self) -> str:
+        """The server of its family."""
+        return f"family {self.family.name}{' rust' if self.frontend == 'rust' else ''}"
+
+    @property
+    def frontend(self) -> Frontend:
+        """The front end that is requested."""
+        return self.selection.frontend
+
+    @property
+    def entry(self) -> ModelEntry:
+        """The stand-in of its family."""
+        return entry_of(self.family)
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
@@ -66,29 +88,53 @@ class ServedCase:
         return replace(self, cases=tuple(_with_input(case, changes) for case in self.cases))
 
     def verdict_of(self, answers: Sequence[CaseAnswer]) -> Reproduction:
-        """What the answers to the cases say.
+        """What the answers to the cases say."""
+        return reproduction_of(self._signs(answers), documents(answers[: len(self.deliveries)]))
 
-        Where the defect does not show, it is mended if an answer in which it might have shown is right; what
-        is wrong in others is another defect.
-        """
-        seen: dict[str, None] = {}
-        is_right, fitting = False, _fitting(self.selection)
+    def _signs(self, answers: Sequence[CaseAnswer]) -> Iterator[Sign]:
+        fitting = _fitting(self.selection)
         for case in self.cases:
             own = [answer for answer in answers if answer.case == case.name]
             own.sort(key=lambda answer: self.deliveries.index(_delivery(answer)))
             for answer, mismatches in judge(case, own):
                 delivery = _delivery(answer)
-                if any(self._is_shown_by(delivery, each) for each in mismatches):
-                    documents = _documents(own)
-                    return Reproduction(
-                        "reproduced", case=case.name, delivery=delivery.code, answers=documents
-                    )
-                seen |= {f"{delivery} {each}": None for each in mismatches}
-                is_right |= not mismatches and delivery in fitting
-        documents = _documents(answers[: len(self.deliveries)])
-        if is_right or not seen:
-            return Reproduction("fixed", answers=documents)
-        return Reproduction("other failure", ", ".join(seen), answers=documents)
+                yield Sign(
+                    shows=any(self._is_shown_by(delivery, each) for each in mismatches),
+                    is_right=not mismatches and delivery in fitting,
+                    faults=tuple(f"{delivery} {each}" for each in mismatches),
+                    case=case.name,
+                    delivery=delivery.code,
+                    answers=tuple(documents(own)),
+                )
+
+    @staticmethod
+    def reproduce(
+        alike: Sequence[ServedCase], environment: Environment, progress: StartProgress
+    ) -> Iterator[tuple[Defect, Reproduction]]:
+        """Requests the cases of one family, and again in more deliveries those that do not show."""
+        found = _requested(environment, alike)
+        hidden = [each for each in alike if found[each.defect.id].verdict != "reproduced"]
+        if hidden:
+            found |= _requested(environment, [each.in_more_deliveries() for each in hidden])
+        yield from ((each.defect, found[each.defect.id]) for each in alike)
+
+    def files(self, shown: Reproduction, environment: str) -> ReportFiles:
+        """The report and the script of its server and the request that showed it."""
+        delivery = Delivery.parse(shown.delivery)
+        steps = list(self._steps(shown, delivery))
+        made = server_script(self.entry, self.frontend, server_args(delivery), {}, steps)
+        return files_of_server(self.defect, made, shown, environment)
+
+    def _steps(self, shown: Reproduction, delivery: Delivery) -> Iterator[dict[str, Any]]:
+        case = next(case for case in self.cases if case.name == shown.case)
+        accepted = {str(answer["delivery"]): answer.get("alternative") for answer in shown.answers}
+        first = case.input.deliveries[0]
+        for each in dict.fromkeys((first, delivery) if case.expected.meaning is None else (delivery,)):
+            body = {**body_of(case.input, each, "Go on."), **self.family.request}
+            text = accepted.get(each.code) or case.input.text
+            pieces: Pieces = list(case.input.pieces) if case.input.spelled_spans else [text]
+            say = [with_stop(pieces, self.entry)]
+            yield {"method": "POST", "path": path_of(each), "body": body, "say": say}
 
     def _is_shown_by(self, delivery: Delivery, mismatch: Mismatch) -> bool:
         """Whether a mismatch is the defect: an error only where the entry names one, in a server's words."""
@@ -105,39 +151,19 @@ class ServedCase:
         return any(self.selection.explains(each) for each in failure.alternatives)
 
 
-def served_case(defect: ParserDefect) -> ServedCase | None:
+def served_case(defect: Defect) -> ServedCase | None:
     """What is requested for a defect; None: its entry names no case that there is, but for what it costs."""
-    for selection in defect.selections:
+    for selection in selections_of(defect):
         for group in selection.groups:
             for case in () if group == "cost" else cases_of(group, selection.families[0]):
                 if case.name == selection.case:
-                    return _served(selection, group, case)
+                    return _served(defect, selection, group, case)
     return None
 
 
-def reproduce_on(
-    environment: Environment, cases: Sequence[tuple[Defect, ServedCase]]
-) -> Iterator[tuple[Defect, Reproduction]]:
-    """Requests the cases of one family's defects, all of one front end.
-
-    Raises:
-        StartupError: a server does not start.
-    """
-    outcomes = {defect.id: (defect, outcome) for defect, outcome in _requested(environment, cases)}
-    others = [
-        (defect, served.in_more_deliveries())
-        for defect, served in cases
-        if outcomes[defect.id][1].verdict != "reproduced"
-    ]
-    if others:
-        outcomes |= {defect.id: (defect, outcome) for defect, outcome in _requested(environment, others)}
-    yield from outcomes.values()
-
-
-def _requested(
-    environment: Environment, cases: Sequence[tuple[Defect, ServedCase]]
-) -> Iterator[tuple[Defect, Reproduction]]:
-    every = [case for _, served in cases for case in served.cases]
+def _requested(environment: Environment, alike: Sequence[ServedCase]) -> dict[str, Reproduction]:
+    """What came of the cases of one server, by the ids of their defects."""
+    every = [case for served in alike for case in served.cases]
     meanings = {case.name: case.expected.meaning for case in every}
 
     def mismatches(answer: CaseAnswer) -> bool:
@@ -145,17 +171,14 @@ def _requested(
         return meaning is not None and bool(meaning_mismatches(meaning, answer))
 
     merged = [_merged(case.input for case in every if case.name == name) for name in meanings]
-    first = cases[0][1]
-    frontend = first.selection.frontend
-    answers = request_all(environment, first.family, merged, mismatches, frontend=frontend).answers
-    for defect, served in cases:
+    family, frontend = alike[0].family, alike[0].frontend
+    answers = request_all(environment, family, merged, mismatches, frontend=frontend).answers
+    found = {}
+    for served in alike:
         names = {case.name for case in served.cases}
-        yield (
-            defect,
-            served.verdict_of(
-                [each for each in answers if each.case in names and each.delivery in served.deliveries]
-            ),
-        )
+        own = [each for each in answers if each.case in names and each.delivery in served.deliveries]
+        found[served.defect.id] = served.verdict_of(own)
+    return found
 
 
 def _merged(inputs: Iterable[CaseInput]) -> CaseInput:
@@ -170,11 +193,12 @@ def _delivery(answer: CaseAnswer) -> Delivery:
     return answer.delivery
 
 
-def _documents(answers: Iterable[CaseAnswer]) -> list[Json]:
+def documents(answers: Iterable[CaseAnswer]) -> list[Json]:
+    """Answers as a reproduction keeps them."""
     return [answer.model_dump(mode="json", exclude_defaults=True) for answer in answers]
 
 
-def _served(selection: FailureSelection, group: Group, case: Case) -> ServedCase:
+def _served(defect: Defect, selection: FailureSelection, group: Group, case: Case) -> ServedCase:
     family = load_families()[selection.families[0]]
     changes: dict[str, Any] = {
         "name": f"{case.name} ({group})",
@@ -185,7 +209,7 @@ def _served(selection: FailureSelection, group: Group, case: Case) -> ServedCase
         changes |= {"markers_spelled": False, "spelled_spans": _marker_spans(case.input.text, family)}
     served = _with_input(case, changes)
     cases = _cut_off(served) if case.input.truncated else (served,)
-    return ServedCase(selection, family, group, case.name, cases)
+    return ServedCase(defect, selection, family, group, case.name, cases)
 
 
 def _marker_spans(text: str, family: Family) -> tuple[tuple[int, int], ...]:

@@ -1,19 +1,40 @@
-"""A defect as a report to file with vLLM: Markdown."""
+"""A defect as a report to file with vLLM, in Markdown, and a script that shows it with vLLM alone."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.script import StandAlone
+from vllm_harness.defects.repro.script import ServerScript, script_of
+from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.extensions import CURVE_TABLE, load
 from vllm_harness.protocol.core.events import Json
 
 LONGEST = 6000
 """Characters of an answer that are shown."""
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """The files.
+
+    Attributes:
+        report: Markdown.
+        script: Python; the report names it `reproduce.py`.
+    """
+
+    report: str
+    script: str
+
+
+def files_of_server(defect: Defect, made: ServerScript, shown: Reproduction, environment: str) -> ReportFiles:
+    """The files of what a server shows."""
+    report = markdown(defect, requests_of(made), shown.answers, environment)
+    return ReportFiles(report, script_of(defect, made))
 
 
 def markdown(defect: Defect, shown: Iterable[str], answers: Iterable[Any], environment: str) -> str:
@@ -51,7 +72,7 @@ def _upstream(defect: Defect) -> str:
     return f"nothing found on {upstream.searched_on} by {queries}" if queries else "not searched"
 
 
-def requests_of(made: StandAlone) -> Iterator[str]:
+def requests_of(made: ServerScript) -> Iterator[str]:
     """The lines of a report that show the requests to a server."""
     flags = " ".join(map(shlex.quote, made.flags))
     tokenizer = f" --tokenizer {made.tokenizer}" if made.tokenizer else ""

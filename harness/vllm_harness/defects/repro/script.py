@@ -1,31 +1,27 @@
-"""A defect's reproduction as one Python file that needs vLLM alone, and sends requests to its server."""
+"""A defect's reproduction as one Python file that needs vLLM alone: a template, with its values put in."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pprint import pformat
 from typing import Any
 
 from vllm_harness.configuration.model_entries import Frontend, ModelEntry
-from vllm_harness.defects.entry import Defect, Step
-from vllm_harness.defects.repro.parser_cases import ServedCase
-from vllm_harness.defects.repro.run import entry_served
-from vllm_harness.defects.repro.template import PLUGIN, STANDALONE, filled, model_of
-from vllm_harness.defects.repro.verdict import Reproduction
-from vllm_harness.regression.cases.case import Run
-from vllm_harness.regression.cases.delivery import Delivery
-from vllm_harness.regression.engines.exchanges import body_of, path_of
-from vllm_harness.regression.engines.over_http import server_args
+from vllm_harness.defects.entry import Defect
 from vllm_harness.scripted.book import Plain, Raw
-from vllm_harness.scripted.book_file import take_of
 from vllm_harness.scripted.dialects import load_forms, render
-from vllm_harness.scripted.families import entry_of
 from vllm_harness.scripted.meaning import Meaning
-from vllm_harness.scripted.standin import SERVER_ENV, stand_in_args
+from vllm_harness.scripted.standin import SERVER_ENV, TOKENIZER_FILES, stand_in_args
 from vllm_harness.scripted.synthetic import stops_of
 from vllm_harness.server.launch import FRONTEND_ENV
 
+STANDALONE = Path(__file__).with_name("standalone")
+PLUGIN = "tool_parser.py"
+"""The file with a tool parser that is not vLLM's own."""
 HOW = """\
 It starts `vllm serve` with a model of two layers and made-up weights, which a logits processor of
 vLLM has say what is needed, sends the requests, and prints the answers."""
@@ -34,13 +30,14 @@ FOLDER = "{folder}"
 WANTED_ENV = {"VLLM_ENABLE_RESPONSES_API_STORE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
 """What the harness sets on each server, and some defects need."""
 HARMONY_STOPS = ("<|return|>", "<|call|>")
-Pieces = list[str | int | list[Run]]
-"""What the model says, in pieces that are tokenized each by itself: texts, token ids, texts as runs."""
+Pieces = list[str | int | list[tuple[str, int]]]
+"""What the model says, in pieces that are tokenized each by itself: texts, token ids, texts with counts."""
+_FIRST_CONSTANT = re.compile(r"^(?=[A-Z_]+(?:, [A-Z_]+)* = )", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class StandAlone:
-    """What a file needs to reproduce a defect.
+class ServerScript:
+    """What a file needs that starts a server and sends requests to it.
 
     Attributes:
         flags: of `vllm serve`, after the model; `{folder}` is the folder of the files.
@@ -57,27 +54,7 @@ class StandAlone:
     steps: Sequence[Mapping[str, Any]]
 
 
-def stand_alone(defect: Defect, served: ServedCase | None, shown: Reproduction) -> StandAlone:
-    """What reproduces a defect without the harness.
-
-    Args:
-        defect: with steps, or with a case.
-        served: its case, where it has no steps.
-        shown: the reproduction, which says in which case and delivery it showed.
-    """
-    if defect.repro:
-        entry = entry_served(defect.repro)
-        plan = defect.repro
-        steps = [_step(step, entry) for step in plan.steps]
-        return served_alone(entry, plan.frontend, plan.args, plan.env, steps)
-    assert served is not None
-    entry = entry_of(served.family)
-    delivery = Delivery.parse(shown.delivery)
-    steps = list(_case_steps(served, shown, delivery, entry))
-    return served_alone(entry, served.selection.frontend, server_args(delivery), {}, steps)
-
-
-def script_of(defect: Defect, made: StandAlone) -> str:
+def script_of(defect: Defect, made: ServerScript) -> str:
     """The file's text."""
     constants = {
         "FLAGS": list(made.flags),
@@ -86,16 +63,16 @@ def script_of(defect: Defect, made: StandAlone) -> str:
         "STEPS": list(made.steps),
         "LOGITS_PROCESSOR": (STANDALONE / "says.py").read_text(),
     }
-    return filled(STANDALONE / "reproduce.py", defect, HOW, constants, made.tokenizer)
+    return filled_template(STANDALONE / "reproduce.py", defect, HOW, constants, made.tokenizer)
 
 
-def served_alone(
+def server_script(
     entry: ModelEntry,
     frontend: Frontend,
     args: Iterable[str],
     env: Mapping[str, str],
     steps: Sequence[Mapping[str, Any]],
-) -> StandAlone:
+) -> ServerScript:
     """What serves an entry's stand-in, with further flags and variables, and is asked these steps."""
     assert entry.stand_in is not None
     own = entry.flags("scripted", "cpu", frontend)
@@ -111,42 +88,80 @@ def served_alone(
             files[PLUGIN] = Path(flags[index + 1]).read_text()
             flags[index + 1] = f"{FOLDER}/{PLUGIN}"
     variables = {**WANTED_ENV, **SERVER_ENV, **own.env, **FRONTEND_ENV[frontend], **env}
-    return StandAlone(tuple(flags), variables, files, tokenizer, steps)
+    return ServerScript(tuple(flags), variables, files, tokenizer, steps)
 
 
-def _step(step: Step, entry: ModelEntry) -> dict[str, Any]:
-    plain = step.model_dump(exclude_defaults=True, exclude={"say"})
-    says = [_pieces(take_of(each), entry) for each in step.say]
-    return {"method": step.method, **plain, "say": says}
-
-
-def _case_steps(
-    served: ServedCase, shown: Reproduction, delivery: Delivery, entry: ModelEntry
-) -> Iterable[dict[str, Any]]:
-    case = next(case for case in served.cases if case.name == shown.case)
-    accepted = {str(answer["delivery"]): answer.get("alternative") for answer in shown.answers}
-    first = case.input.deliveries[0]
-    for each in dict.fromkeys((first, delivery) if case.expected.meaning is None else (delivery,)):
-        body = {**body_of(case.input, each, "Go on."), **served.family.request}
-        text = accepted.get(each.code) or case.input.text
-        pieces: Pieces = list(case.input.pieces) if case.input.spelled_spans else [text]
-        yield {"method": "POST", "path": path_of(each), "body": body, "say": [_with_stop(pieces, entry)]}
-
-
-def _pieces(say: Plain, entry: ModelEntry) -> Pieces:
+def script_pieces(say: Plain, entry: ModelEntry) -> Pieces:
+    """What the model says to one request, in pieces."""
     if isinstance(say, Raw):
-        return _with_stop([say.text], entry)
+        return with_stop([say.text], entry)
     if isinstance(say, str | Meaning):
         meaning = say if isinstance(say, Meaning) else Meaning.of(say)
         assert entry.dialect is not None
-        return _with_stop([render(entry.dialect, meaning)], entry)
+        return with_stop([render(entry.dialect, meaning)], entry)
     return list(say)
 
 
-def _with_stop(pieces: Pieces, entry: ModelEntry) -> Pieces:
+def with_stop(pieces: Pieces, entry: ModelEntry) -> Pieces:
     """The pieces up to a token that ends the turn."""
     assert entry.stand_in is not None
     form = load_forms().get(entry.dialect or "")
     stops = (entry.stand_in.stop, *(stops_of(form) if form else HARMONY_STOPS))
     ends = pieces and isinstance(pieces[-1], str) and pieces[-1].endswith(stops)
     return pieces if ends else [*pieces, entry.stand_in.stop]
+
+
+def filled_template(
+    template: Path, defect: Defect, how: str, constants: Mapping[str, Any], tokenizer: str
+) -> str:
+    """The file of a defect.
+
+    Args:
+        template: its file; what is put in stands between its imports and its first constant.
+        defect: whose title is its heading; what it expects and what comes are constants.
+        how: what the file does, in sentences.
+        constants: by name.
+        tokenizer: hub id; empty where it is among the files.
+    """
+    imports, rest = _FIRST_CONSTANT.split(template.read_text(), maxsplit=1)
+    expected = f"{defect.expected.text} ({defect.expected.source})" if defect.expected else ""
+    every = {**constants, "EXPECTED": expected, "ACTUAL": defect.actual}
+    values = "\n".join(f"{name} = {_literal(value)}" for name, value in every.items())
+    chosen = f'TOKENIZER = os.environ.get("TOKENIZER", {tokenizer!r})  # a hub id, or a folder'
+    return "\n".join([_heading(defect, how), f"{imports}{values}", chosen, rest])
+
+
+def model_of(entry: ModelEntry) -> tuple[dict[str, Any], str]:
+    """The files of a stand-in, by path, and the hub id of its tokenizer; empty where that is among them."""
+    assert entry.stand_in is not None
+    config = {"model/config.json": entry.stand_in.config}
+    folder = Path(entry.stand_in.tokenizer)
+    if not folder.is_absolute():
+        return config, entry.hub.id
+    there = (folder / name for name in TOKENIZER_FILES)
+    return config | {f"model/{path.name}": _content(path) for path in there if path.exists()}, ""
+
+
+def _content(path: Path) -> Any:
+    text = path.read_text()
+    return json.loads(text) if path.suffix == ".json" else text
+
+
+def _heading(defect: Defect, how: str) -> str:
+    title = defect.title.replace("\\", "\\\\").replace('"""', "'''")
+    return (
+        f'"""{title}.\n\n'
+        "    python reproduce.py      # with the Python that has vLLM; a CPU will do\n\n"
+        f'{how}\n"""\n'
+    )
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, str) and "\n" in value:
+        return repr(value) if ('"""' in value and "'''" in value) or "\\" in value else _triple(value)
+    return pformat(value, width=110, sort_dicts=False)
+
+
+def _triple(text: str) -> str:
+    quotes = "'''" if '"""' in text else '"""'
+    return f"{quotes}\\\n{text}{quotes}"

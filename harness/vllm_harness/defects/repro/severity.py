@@ -5,38 +5,21 @@ from __future__ import annotations
 from typing import get_args
 
 from vllm_harness.defects.entry import Defect, Severity
-from vllm_harness.regression.results.explained import parser_defects
+from vllm_harness.regression.results.explained import selections_of
 from vllm_harness.regression.results.mismatches import MismatchCode
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-_OF_MISMATCH: dict[MismatchCode, Severity] = {
-    MismatchCode.ARGUMENTS_DIFFER: "wrong data",
-    MismatchCode.FUNCTION_DIFFERS: "wrong data",
-    MismatchCode.CALL_EXTRA: "wrong data",
-    MismatchCode.TEXT_DIFFERS: "wrong data",
-    MismatchCode.REASONING_DIFFERS: "wrong data",
-    MismatchCode.GRAMMAR_NOT_ENFORCED: "wrong data",
-    MismatchCode.CALL_LOST: "lost data",
-    MismatchCode.CALL_UNNAMED: "lost data",
-    MismatchCode.TEXT_LOST: "lost data",
-    MismatchCode.TEXT_CUT: "lost data",
-    MismatchCode.REASONING_LOST: "lost data",
-    MismatchCode.REASONING_CUT: "lost data",
-    MismatchCode.WORDS_LOST: "lost data",
-    MismatchCode.VALUES_LOST: "lost data",
-    MismatchCode.ANSWER_EMPTY: "lost data",
-    MismatchCode.ARGUMENTS_NOT_JSON: "broken output",
-    MismatchCode.ARGUMENTS_NOT_OBJECT: "broken output",
-    MismatchCode.TEXT_UNEXPECTED: "broken output",
-    MismatchCode.REASONING_UNEXPECTED: "broken output",
-    MismatchCode.CALL_FORBIDDEN: "broken output",
-    MismatchCode.ERROR: "error",
-    MismatchCode.PARSERS_NOT_MADE: "error",
-    MismatchCode.TIME_SUPERLINEAR: "delay",
-    MismatchCode.TIME_SUPERQUADRATIC: "delay",
-    MismatchCode.MEMORY_SUPERLINEAR: "delay",
-    MismatchCode.LOOP_BLOCKED: "delay",
+_CODES: dict[Severity, str] = {
+    "wrong data": "arguments_differ function_differs call_extra text_differs reasoning_differs "
+    "grammar_not_enforced",
+    "lost data": "call_lost call_unnamed text_lost text_cut reasoning_lost reasoning_cut words_lost "
+    "values_lost answer_empty",
+    "broken output": "arguments_not_json arguments_not_object text_unexpected reasoning_unexpected "
+    "call_forbidden",
+    "error": "error parsers_not_made",
+    "delay": "time_superlinear time_superquadratic memory_superlinear loop_blocked",
 }
+_OF_MISMATCH = {MismatchCode(code): severity for severity, codes in _CODES.items() for code in codes.split()}
 
 
 def severity_of(defect: Defect) -> Severity:
@@ -45,8 +28,7 @@ def severity_of(defect: Defect) -> Severity:
         return defect.severity
     shown = [
         _OF_MISMATCH.get(mismatch.code, "contract")
-        for known in parser_defects({defect.id: defect})
-        for selection in known.selections
+        for selection in selections_of(defect)
         for mismatch in selection.mismatches
     ]
     return min(shown, key=SEVERITIES.index, default="contract")

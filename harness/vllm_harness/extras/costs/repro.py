@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from packaging.version import Version
 
+from vllm_harness.configuration.model_entries import Frontend, ModelEntry
 from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.parser_cases import cases_of
-from vllm_harness.defects.repro.verdict import Reproduction
+from vllm_harness.defects.repro.parser_cases import cases_of, documents
+from vllm_harness.defects.repro.report import ReportFiles
+from vllm_harness.defects.repro.verdict import Reproduction, Sign, reproduction_of
 from vllm_harness.environments.spec import Environment
 from vllm_harness.extras.costs.curves import memory_exponent, time_exponent
 from vllm_harness.extras.costs.in_process import measure_all
@@ -20,10 +23,13 @@ from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.engines.answer import CaseAnswer, Curve
 from vllm_harness.regression.engines.in_process import OLDEST
 from vllm_harness.regression.engines.plan import DELIVERIES
-from vllm_harness.regression.results.explained import Failure, FailureSelection, ParserDefect
+from vllm_harness.regression.results.explained import Failure, FailureSelection, selections_of
 from vllm_harness.regression.results.judge import cost_mismatches, judge
-from vllm_harness.scripted.families import Family, load_families
+from vllm_harness.regression.results.mismatches import Mismatch
+from vllm_harness.scripted.families import Family, entry_of, load_families
+from vllm_harness.server.progress import StartProgress
 
+IN_PROCESS = "parsers in process"
 COST_S = 4.0
 """CPU time for a curve in process: more than a run has: what grows little shows at long answers only."""
 
@@ -33,14 +39,28 @@ class CostCase:
     """What is measured for a defect.
 
     Attributes:
+        defect: the entry.
         selection: the failures by which the defect shows.
         family: whose parsers are measured.
         case: that grows, with the deliveries to measure.
     """
 
+    defect: Defect
     selection: FailureSelection
     family: Family
     case: Case
+
+    frontend: ClassVar[Frontend] = "python"
+
+    @property
+    def place(self) -> str:
+        """The server of its family, or the interpreter of all that are measured in process."""
+        return f"the cost of {self.family.name}" if self.is_served else IN_PROCESS
+
+    @property
+    def entry(self) -> ModelEntry | None:
+        """The stand-in of its family, where it is served."""
+        return entry_of(self.family) if self.is_served else None
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
@@ -52,59 +72,63 @@ class CostCase:
         """Whether only a server shows it."""
         return any(delivery.api for delivery in self.deliveries)
 
+    @staticmethod
+    def reproduce(
+        alike: Sequence[CostCase], environment: Environment, progress: StartProgress
+    ) -> Iterator[tuple[Defect, Reproduction]]:
+        """Measures what defects need: one on a server, or as many as there are in process."""
+        first = alike[0]
+        if first.is_served:
+            answers = measure_served(environment, first.family, [first.case.input], _is_wrong)
+            yield first.defect, first.verdict_of(list(answers))
+        elif Version(environment.vllm_version) < Version(OLDEST):
+            why = f"parsers are driven in process from vLLM {OLDEST} on"
+            yield from ((each.defect, Reproduction("not applicable", why)) for each in alike)
+        else:
+            longer = {"cpu_s": COST_S}
+            case_sets = [(each.family, [each.case.input.model_copy(update=longer)]) for each in alike]
+            for answers_of_one in measure_all(environment, case_sets):
+                each = alike[answers_of_one[0].case_set]
+                yield each.defect, each.verdict_of(answers_of_one)
+
     def verdict_of(self, answers: Sequence[CaseAnswer]) -> Reproduction:
         """What the curves say, or the errors in their place."""
-        documents = [answer.model_dump(mode="json", exclude_defaults=True) for answer in answers]
-        seen: dict[str, None] = {}
+        return reproduction_of(self._signs(answers), documents(answers))
+
+    def _signs(self, answers: Sequence[CaseAnswer]) -> Iterator[Sign]:
         for answer, mismatches in judge(self.case, answers):
-            if answer.delivery is None:
-                return Reproduction("not applicable", str(answer.error), answers=documents)
-            for each in mismatches:
-                failure = Failure(self.family.name, "cost", self.case.name, answer.delivery, each)
-                if self.selection.explains(failure):
-                    place = {"case": self.case.name, "delivery": answer.delivery.code}
-                    return Reproduction("reproduced", **place, answers=documents)
-                seen[f"{answer.delivery} {each}"] = None
-        if seen:
-            return Reproduction("other failure", ", ".join(seen), answers=documents)
-        return Reproduction("fixed", answers=documents)
+            delivery = answer.delivery
+            if delivery is None:
+                yield Sign(lacking=str(answer.error))
+                continue
+            yield Sign(
+                shows=any(self._explains(delivery, each) for each in mismatches),
+                faults=tuple(f"{delivery} {each}" for each in mismatches),
+                case=self.case.name,
+                delivery=delivery.code,
+            )
+
+    def _explains(self, delivery: Delivery, mismatch: Mismatch) -> bool:
+        return self.selection.explains(Failure(self.family.name, "cost", self.case.name, delivery, mismatch))
+
+    def files(self, shown: Reproduction, environment: str) -> ReportFiles:
+        """The report and the script, at the lengths at which it was seen."""
+        from vllm_harness.extras.costs.script import cost_files
+
+        return cost_files(self, shown, environment)
 
 
-def cost_case(defect: ParserDefect) -> CostCase | None:
-    """What is measured for a defect; None: its entry is not about what an answer costs."""
-    for selection in defect.selections:
+def cost_case(defect: Defect) -> CostCase | None:
+    """What is measured for a defect; None: its entry names no case that there is."""
+    for selection in selections_of(defect):
         if selection.groups[0] != "cost":
             continue
         family = load_families()[selection.families[0]]
         for case in cases_of("cost", family.name):
             if case.name == selection.case:
                 input_ = case.input.model_copy(update={"deliveries": _deliveries(selection)})
-                return CostCase(selection, family, replace(case, input=input_))
+                return CostCase(defect, selection, family, replace(case, input=input_))
     return None
-
-
-def measure_on(
-    environment: Environment, costs: Sequence[tuple[Defect, CostCase]]
-) -> Iterator[tuple[Defect, Reproduction]]:
-    """Measures what defects need: one on a server, or as many as there are in process.
-
-    Raises:
-        StartupError: the server does not start.
-        InProcessError: vLLM does not import.
-    """
-    (defect, first), *_ = costs
-    if first.is_served:
-        answers = measure_served(environment, first.family, [first.case.input], _is_wrong)
-        yield defect, first.verdict_of(list(answers))
-    elif Version(environment.vllm_version) < Version(OLDEST):
-        why = f"parsers are driven in process from vLLM {OLDEST} on"
-        yield from ((defect, Reproduction("not applicable", why)) for defect, _ in costs)
-    else:
-        longer = {"cpu_s": COST_S}
-        case_sets = [(each.family, [each.case.input.model_copy(update=longer)]) for _, each in costs]
-        for answers_of_one in measure_all(environment, case_sets):
-            defect, each = costs[answers_of_one[0].case_set]
-            yield defect, each.verdict_of(answers_of_one)
 
 
 def curve_table(document: Json) -> Iterator[str]:

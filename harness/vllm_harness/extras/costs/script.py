@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.alone import Alone
-from vllm_harness.defects.repro.report import cut, fenced, markdown, piece_text
-from vllm_harness.defects.repro.script import StandAlone, served_alone
-from vllm_harness.defects.repro.template import PLUGIN, filled, model_of
+from vllm_harness.defects.repro.report import ReportFiles, cut, fenced, files_of_server, markdown, piece_text
+from vllm_harness.defects.repro.script import PLUGIN, ServerScript, filled_template, model_of, server_script
 from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.extras.costs.over_http import LONG_ENV, REQUEST_S, limit_of, long_args
 from vllm_harness.extras.costs.repro import CostCase
@@ -30,7 +28,7 @@ the CPU time that this takes."""
 
 
 @dataclass(frozen=True)
-class ParsersAlone:
+class ParsersScript:
     """What a file needs to measure parsers in process.
 
     Attributes:
@@ -40,7 +38,7 @@ class ParsersAlone:
         lengths: of the answer, each as runs.
         streamed: whether it is read token by token, not whole.
         harmony: whether the parser is that of gpt-oss.
-        files, tokenizer: as of `StandAlone`.
+        files, tokenizer: as of `ServerScript`.
         plugin: the file with the tool parser, among the files; empty: vLLM's own.
     """
 
@@ -56,16 +54,16 @@ class ParsersAlone:
     plugin: str = ""
 
 
-def alone(defect: Defect, cost: CostCase, shown: Reproduction, environment: str) -> Alone:
-    """The files of a defect, measured at the lengths at which it was seen; see `defects.repro.alone`."""
+def cost_files(cost: CostCase, shown: Reproduction, environment: str) -> ReportFiles:
+    """The files of a defect, measured at the lengths at which it was seen."""
     if cost.is_served:
-        return Alone.served(defect, _served(cost, shown), shown, environment)
+        return files_of_server(cost.defect, _served(cost, shown), shown, environment)
     made = _in_process(cost, shown)
-    report = markdown(defect, _measurement(made), shown.answers, environment)
-    return Alone(report, cost_script_of(defect, made))
+    report = markdown(cost.defect, _measurement(made), shown.answers, environment)
+    return ReportFiles(report, cost_script_of(cost.defect, made))
 
 
-def cost_script_of(defect: Defect, made: ParsersAlone) -> str:
+def cost_script_of(defect: Defect, made: ParsersScript) -> str:
     """The file's text."""
     constants = {
         "TOOL_PARSER": made.tool_parser,
@@ -78,17 +76,17 @@ def cost_script_of(defect: Defect, made: ParsersAlone) -> str:
         "HARMONY": made.harmony,
         "FILES": dict(made.files),
     }
-    return filled(MEASURE, defect, HOW, constants, made.tokenizer)
+    return filled_template(MEASURE, defect, HOW, constants, made.tokenizer)
 
 
-def _in_process(cost: CostCase, shown: Reproduction) -> ParsersAlone:
+def _in_process(cost: CostCase, shown: Reproduction) -> ParsersScript:
     family, input_ = cost.family, cost.case.input
     files, tokenizer = model_of(entry_of(family))
     if family.plugin:
         files[PLUGIN] = Path(family.plugin).read_text()
     curve = _curve(shown)
     lengths = input_.grown[: len(curve.points) + 1] if curve else input_.grown
-    return ParsersAlone(
+    return ParsersScript(
         tool_parser=family.tool_parser,
         reasoning_parser=family.reasoning_parser,
         request=family.request,
@@ -102,7 +100,7 @@ def _in_process(cost: CostCase, shown: Reproduction) -> ParsersAlone:
     )
 
 
-def _served(cost: CostCase, shown: Reproduction) -> StandAlone:
+def _served(cost: CostCase, shown: Reproduction) -> ServerScript:
     input_, entry = cost.case.input, entry_of(cost.family)
     delivery = Delivery.parse(shown.delivery)
     steps = []
@@ -120,7 +118,7 @@ def _served(cost: CostCase, shown: Reproduction) -> StandAlone:
                 "limit_s": REQUEST_S,
             }
         )
-    return served_alone(entry, "python", long_args(cost.family), LONG_ENV, steps)
+    return server_script(entry, "python", long_args(cost.family), LONG_ENV, steps)
 
 
 def folded(text: str) -> list[Run]:
@@ -139,7 +137,7 @@ def _curve(shown: Reproduction) -> Curve | None:
     return next((each.curve for each in answers if str(each.delivery) == shown.delivery), None)
 
 
-def _measurement(made: ParsersAlone) -> Iterator[str]:
+def _measurement(made: ParsersScript) -> Iterator[str]:
     how = "token by token" if made.streamed else "whole"
     parsers = {"tool parser": made.tool_parser, "reasoning parser": made.reasoning_parser}
     named = " and ".join(f"the {kind} `{name}`" for kind, name in parsers.items() if name)

@@ -19,6 +19,7 @@ from vllm_harness.cli.regression_options import console, note, notes
 from vllm_harness.configuration.model_entries import load_models
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.errors import UsageError
 from vllm_harness.extras.cluster.suites.shards import SERVERS
 from vllm_harness.extras.mutants.importers import Importers, importers_of
@@ -34,7 +35,6 @@ from vllm_harness.files.paths import state_dir
 from vllm_harness.machine.shard import Needs
 from vllm_harness.regression.changed.coverage import Coverage, kept_lines, read_coverage
 from vllm_harness.regression.changed.serving import serving_files
-from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.regression.selection import split_names
 from vllm_harness.server.leases.allocation import expected_needs, interpreters
 from vllm_harness.terminal.tables import one_line, show_table

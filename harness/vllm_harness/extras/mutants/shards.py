@@ -9,11 +9,11 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.errors import HarnessError
 from vllm_harness.extras.mutants.judge import Judge, MutantFate, Trial
 from vllm_harness.extras.mutants.mutant import ServingMutant
-from vllm_harness.machine.shard import Executor, Needs, Preparation, Say, Shard
-from vllm_harness.regression.run import VllmUnderTest
+from vllm_harness.machine.shard import Executor, Needs, Shard
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,8 @@ class Judging:
             cells=(mutant.id,),
             work=_Judged(self.judge, mutant, self.ends),
             needs=self.needs,
-            preparation=Preparation(f"vLLM {self.vllm.spec}", partial(_prepare, self.vllm)),
+            preparation=self.vllm.preparation,
         )
-
-
-def _prepare(vllm: VllmUnderTest, say: Say) -> None:
-    vllm.here(say)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from vllm_harness.cli.options import AS_JSON, JOBS, VLLM_HELP
 from vllm_harness.cli.regression_cells import whole_cells
 from vllm_harness.cli.regression_options import ONLY, PARSERS, RUN_NAME, console, notes
 from vllm_harness.defects.registry import load_defects
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.errors import UsageError
 from vllm_harness.extras.parity.judging import parity
 from vllm_harness.extras.parity.table import show_parity
@@ -21,7 +22,6 @@ from vllm_harness.regression.cases.case import GROUPS, CaseSet
 from vllm_harness.regression.cases.delivery import Api
 from vllm_harness.regression.results.cells import RegressionRun
 from vllm_harness.regression.results.explained import WITH_RUST, parser_defects
-from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.regression.selection import (
     Selection,
     select_environments,

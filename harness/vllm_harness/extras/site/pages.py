@@ -11,7 +11,7 @@ from typing import Any
 from packaging.version import Version
 
 from vllm_harness.defects.entry import Defect, Step
-from vllm_harness.defects.repro.run import is_reproducible
+from vllm_harness.defects.repro.reproducer import is_reproducible
 from vllm_harness.defects.repro.severity import severity_of
 from vllm_harness.defects.repro.table import LETTERS, UNMEASURED
 from vllm_harness.extras.site.changes import changes_of
@@ -27,7 +27,7 @@ from vllm_harness.extras.site.site import (
     request_fields,
 )
 from vllm_harness.extras.site.table import Column, FamilyOnVersion, Shown, State, is_minor
-from vllm_harness.regression.results.explained import Failure, parser_defects
+from vllm_harness.regression.results.explained import Failure, selections_of
 from vllm_harness.scripted.families import Family
 
 UPSTREAM = "https://github.com/vllm-project/vllm/issues/"
@@ -274,10 +274,9 @@ def _says(says: Any) -> str:
 
 def _commands(defect: Defect) -> list[str]:
     """What shows it again: on a server, and in the parsers alone."""
-    (known,) = parser_defects({defect.id: defect}) or (None,)
+    in_parsers = [selections_of(defect)[0].command] if defect.failures else []
     on_server = [f"vllm-harness repro {defect.id}"] if is_reproducible(defect) else []
-    commands = [*on_server, *([known.selections[0].command] if known else [])]
-    return [f"$ {command}" for command in commands]
+    return [f"$ {command}" for command in (*on_server, *in_parsers)]
 
 
 def _seen(site: Site, defect: Defect) -> Iterator[dict[str, Any]]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.alone import Alone, alone
 from vllm_harness.defects.repro.measured import Measured
 from vllm_harness.defects.repro.parser_cases import ServedCase
-from vllm_harness.defects.repro.run import case_or_cost_of
+from vllm_harness.defects.repro.report import ReportFiles
+from vllm_harness.defects.repro.reproducer import Reproducer, reproducer_of
 from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.extras.site.table import Compatibility
 from vllm_harness.regression.engines.plan import like_in_process
@@ -24,7 +23,7 @@ class Exported:
         shown_on: the vLLM that was seen to show it; empty: its entry has the requests, whatever shows it.
     """
 
-    files: Alone
+    files: ReportFiles
     shown_on: str
 
 
@@ -40,15 +39,10 @@ def exported(table: Compatibility, verdicts: Iterable[Measured]) -> Iterator[tup
     """
     reproduced = _latest(verdicts)
     for defect in table.defects.values():
-        case = case_or_cost_of(defect)
-        if not defect.repro and not case:
-            continue
-        found = reproduced.get(defect.id) or _entry(defect)
-        if not found and isinstance(case, ServedCase):
-            found = _in_cells(table, defect, case)
-        if found:
+        reproducer = reproducer_of(defect)
+        if reproducer and (found := reproduced.get(defect.id) or _shown(table, reproducer)):
             vllm, outcome = found
-            yield defect.id, Exported(alone(defect, case, outcome, f"vLLM {vllm}" if vllm else "vLLM"), vllm)
+            yield defect.id, Exported(reproducer.files(outcome, f"vLLM {vllm}" if vllm else "vLLM"), vllm)
 
 
 def _latest(verdicts: Iterable[Measured]) -> Mapping[str, tuple[str, Reproduction]]:
@@ -59,18 +53,21 @@ def _latest(verdicts: Iterable[Measured]) -> Mapping[str, tuple[str, Reproductio
     return found
 
 
-def _entry(defect: Defect) -> tuple[str, Reproduction] | None:
-    return ("", Reproduction("reproduced")) if defect.repro else None
+def _shown(table: Compatibility, reproducer: Reproducer) -> tuple[str, Reproduction] | None:
+    """Where a defect without a verdict is seen, and how; steps need no version."""
+    if reproducer.defect.repro:
+        return "", Reproduction("reproduced")
+    return _in_cells(table, reproducer) if isinstance(reproducer, ServedCase) else None
 
 
-def _in_cells(table: Compatibility, defect: Defect, served: ServedCase) -> tuple[str, Reproduction] | None:
+def _in_cells(table: Compatibility, served: ServedCase) -> tuple[str, Reproduction] | None:
     """The newest version whose cell has the case that a server is asked, in a delivery that a server has."""
     if served.group == "forced" or len(served.cases) > 1:
         return None  # what is said depends on what the grammar of a version accepts, or on where it is cut
     candidates = served.in_more_deliveries().deliveries
     for column in reversed(table.columns):
         measured = table.families.get(served.family.name, {}).get(column)
-        shown = measured.shown.get(defect.id) if measured else None
+        shown = measured.shown.get(served.defect.id) if measured else None
         for failure in shown.failures if shown else ():
             if (failure.group, failure.case) != (served.group, served.name):
                 continue

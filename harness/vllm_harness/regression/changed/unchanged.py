@@ -13,11 +13,11 @@ from vllm_harness.environments.git import git
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.environments.store import MissingEnvironmentError, folder_of
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.errors import UsageError
 from vllm_harness.files.locking import locked_for_making
 from vllm_harness.files.paths import state_dir
 from vllm_harness.regression.results.cells import RegressionRun
-from vllm_harness.regression.run import VllmUnderTest
 from vllm_harness.terminal.status import Progress
 
 _REGRESSION = Path(__file__).parents[1]

@@ -89,14 +89,14 @@ def request_all(
                 among_others = list(pool.map(client.answer, *zip(*pairs, strict=True)))
             for (input_, delivery), answer in zip(pairs, among_others, strict=True):
                 ask = partial(client.answer, input_, delivery)
-                alone = _alone(ask, input_, delivery, mismatches) if mismatches(answer) else answer
+                alone = _asked_again(ask, input_, delivery, mismatches) if mismatches(answer) else answer
                 if _without_made_up_ids(alone, input_) != _without_made_up_ids(answer, input_):
                     changed_alone.append((input_.name, delivery))
                 answers.append(alone)
     return ServedAnswers(answers, tuple(changed_alone))
 
 
-def _alone(
+def _asked_again(
     ask: Callable[[], CaseAnswer], input_: CaseInput, delivery: Delivery, mismatches: Mismatches
 ) -> CaseAnswer:
     """The first answer that does not mismatch; without one, the answer that came most often."""

@@ -159,10 +159,13 @@ class ExplainedFailures:
 def parser_defects(defects: Mapping[str, Defect]) -> tuple[ParserDefect, ...]:
     """The defects that name failures of parser regression. Raises DefectsError at an unknown word."""
     return tuple(
-        ParserDefect(defect, tuple(FailureSelection.of(defect, each) for each in defect.failures))
-        for defect in defects.values()
-        if defect.failures
+        ParserDefect(defect, selections_of(defect)) for defect in defects.values() if defect.failures
     )
+
+
+def selections_of(defect: Defect) -> tuple[FailureSelection, ...]:
+    """The selectors of an entry. Raises DefectsError at an unknown word."""
+    return tuple(FailureSelection.of(defect, each) for each in defect.failures)
 
 
 def explain(known: Iterable[ParserDefect], cells: Iterable[Cell]) -> ExplainedFailures:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_harness.defects.repro.bisect import (
+    Try,
     bisect,
-    bisect_at_once,
     checkouts,
     commits_between,
     releases_between,
@@ -22,13 +22,13 @@ from vllm_harness.defects.repro.verdict import Reproduction, Verdict
 from vllm_harness.errors import UsageError
 
 
-def trying(verdicts: dict[str, Verdict]) -> tuple[list[str], object]:
+def trying(verdicts: dict[str, Verdict]) -> tuple[list[str], Try]:
     """What gives these verdicts, and the names that it was asked for."""
     names: list[str] = []
 
-    def try_(name: str) -> Reproduction:
-        names.append(name)
-        return Reproduction(verdicts[name], why="it lacks the parser")
+    def try_(chosen: Sequence[str]) -> list[Reproduction]:
+        names.extend(chosen)
+        return [Reproduction(verdicts[name], why="it lacks the parser") for name in chosen]
 
     return names, try_
 
@@ -121,7 +121,7 @@ def test_several_at_a_time_find_the_same_change(change: int, at_a_time: int) -> 
         rounds.append(chosen)
         return [Reproduction("fixed" if int(name) < change else "reproduced") for name in chosen]
 
-    found = bisect_at_once(names, "0", "19", try_all, at_a_time)
+    found = bisect(names, "0", "19", try_all, at_a_time)
     assert (found.before, found.after) == (str(change - 1), str(change))
     assert all(len(chosen) <= max(2, at_a_time) for chosen in rounds)
     tried = [name for chosen in rounds for name in chosen]
@@ -140,6 +140,6 @@ def test_several_at_a_time_skip_what_cannot_tell() -> None:
         }
         return [Reproduction(verdicts[name], "no such flag") for name in chosen]
 
-    found = bisect_at_once(["1", "2", "3", "4"], "1", "4", try_all, 4)
+    found = bisect(["1", "2", "3", "4"], "1", "4", try_all, 4)
     assert (found.before, found.after) == ("1", "4")
     assert found.skipped == {"2": "no such flag", "3": "no such flag"}

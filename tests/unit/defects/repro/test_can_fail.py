@@ -10,7 +10,8 @@ import pytest
 from vllm_harness.defects.entry import Defect
 from vllm_harness.defects.registry import load_defects
 from vllm_harness.defects.repro.parser_cases import ServedCase
-from vllm_harness.defects.repro.run import case_of, verdict_of
+from vllm_harness.defects.repro.reproducer import reproducer_of
+from vllm_harness.defects.repro.steps import RequestedSteps
 from vllm_harness.regression.cases.case import Case
 from vllm_harness.regression.cases.delivery import Delivery
 from vllm_harness.regression.engines.answer import AnswerError, CaseAnswer, CaseCall, ErrorCode
@@ -28,15 +29,15 @@ DEFECTS = load_defects()
 
 @pytest.mark.parametrize("answer", [REFUSED, BROKEN, EMPTY, {"status": 0, "headers": {}, "broken": "gone"}])
 def test_an_answer_that_is_not_about_it_is_another_failure(answer: dict[str, Any]) -> None:
-    plans = {each.id: each.repro for each in DEFECTS.values() if each.repro}
-    verdicts = {each: verdict_of(each, plan, [answer] * len(plan.steps)) for each, plan in plans.items()}
+    steps = [RequestedSteps(each, each.repro) for each in DEFECTS.values() if each.repro]
+    verdicts = {each.defect.id: each.verdict_of([answer] * len(each.plan.steps)).verdict for each in steps}
     assert {each: verdict for each, verdict in verdicts.items() if verdict != "other failure"} == {}
 
 
 def served() -> Iterator[tuple[Defect, ServedCase]]:
     """The defects that a case of parser regression shows."""
     for defect in DEFECTS.values():
-        if defect.failures and not defect.repro and (found := case_of(defect)):
+        if isinstance(found := reproducer_of(defect), ServedCase):
             yield defect, found
 
 

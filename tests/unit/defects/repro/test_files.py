@@ -15,15 +15,14 @@ from vllm_harness.defects.registry import load_defects
 from vllm_harness.defects.repro.draft import as_yaml, from_capture, from_cell, from_test
 from vllm_harness.defects.repro.export import export
 from vllm_harness.defects.repro.measured import Measured
-from vllm_harness.defects.repro.report import markdown, requests_of
-from vllm_harness.defects.repro.run import case_of, is_reproducible
-from vllm_harness.defects.repro.script import script_of, stand_alone
+from vllm_harness.defects.repro.parser_cases import ServedCase
+from vllm_harness.defects.repro.reproducer import checked, is_reproducible, reproducer_of
 from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.errors import UsageError
 from vllm_harness.regression.results.cells import Cell, RegressionRun
 
 REPRODUCIBLE = [defect for defect in load_defects().values() if is_reproducible(defect)]
-REQUESTED = [defect for defect in REPRODUCIBLE if defect.repro or case_of(defect)]
+REQUESTED = [each for each in REPRODUCIBLE if each.repro or isinstance(reproducer_of(each), ServedCase)]
 ONE_OF_EACH = {(each.repro and each.repro.model, each.families[:1]): each for each in REQUESTED}.values()
 
 
@@ -31,8 +30,8 @@ def shown(defect: Defect) -> Reproduction:
     """A reproduction, as if the first case in its last delivery showed it."""
     if defect.repro:
         return Reproduction("reproduced", answers=[{"status": 200, "body": {"id": "````"}}])
-    found = case_of(defect)
-    assert found
+    found = reproducer_of(defect)
+    assert isinstance(found, ServedCase)
     return Reproduction("reproduced", case=found.cases[0].name, delivery=found.deliveries[-1].code)
 
 
@@ -52,17 +51,15 @@ def constants_of(script: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("defect", ONE_OF_EACH, ids=lambda defect: defect.id)
 def test_a_script_is_python_that_has_all_it_needs(defect: Defect) -> None:
-    made = stand_alone(defect, case_of(defect), shown(defect))
-    values = constants_of(script_of(defect, made))
-    assert values["STEPS"] == list(made.steps)
-    assert values["FILES"] == dict(made.files)
+    values = constants_of(checked(defect).files(shown(defect), "release vllm 0.32.0").script)
+    assert all(step["path"].startswith("/") for step in values["STEPS"])
+    assert "model/config.json" in values["FILES"]
     assert "--logits-processors" in values["FLAGS"]
 
 
 def test_a_report_says_what_to_send_and_what_came() -> None:
     defect = load_defects()["vllm-46940"]
-    made = stand_alone(defect, None, shown(defect))
-    text = markdown(defect, requests_of(made), shown(defect).answers, "release vllm 0.24.0")
+    text = checked(defect).files(shown(defect), "release vllm 0.24.0").report
     assert text.startswith(f"# {defect.title}\n")
     for part in (
         "vllm serve ./model --tokenizer openai/gpt-oss-20b",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.kept import case_of, target_of
-from vllm_harness.defects.repro.measured import Measured
+from vllm_harness.defects.repro.measured import Measured, case_of, target_of
 from vllm_harness.defects.repro.verdict import Verdict
 from vllm_harness.runs.records import Outcome
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from vllm_harness.defects.entry import Defect
-from vllm_harness.defects.repro.answer import document as document_of
-from vllm_harness.defects.repro.references import filled
-from vllm_harness.defects.repro.run import checked, jobs_of, run_job, verdict_of
+from vllm_harness.defects.repro.reproducer import checked, jobs_of, run_job
+from vllm_harness.defects.repro.steps import RequestedSteps, filled
+from vllm_harness.defects.repro.steps import document as document_of
 from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import UsageError
 from vllm_harness.protocol import Exchange
@@ -27,7 +29,7 @@ def defect(expected: str, actual: str) -> Defect:
 def verdict(of: Defect, answers: list[dict[str, Any]]) -> str:
     """What the answers say."""
     assert of.repro
-    return verdict_of(of.id, of.repro, answers)
+    return RequestedSteps(of, of.repro).verdict_of(answers).verdict
 
 
 def sse(*events: dict[str, Any]) -> list[bytes]:
@@ -121,10 +123,21 @@ def test_a_defect_of_rust_is_requested_of_rust_and_of_no_environment_without_it(
         for id_, fields in (("in-python", {}), ("in-rust", {"frontends": ["rust"]}))
     ]
     jobs = jobs_of(every)
-    assert [(job.name, job.frontend) for job in jobs] == [
+    assert [(job.first.place, job.first.frontend) for job in jobs] == [
         ("family hermes", "python"),
         ("family hermes rust", "rust"),
     ]
     release = Environment("release", Path("python"), "3.11", "0.32.0", "cpu", None)
     ((found, outcome),) = run_job(jobs[1], release, progress=NoProgress())
     assert (found.id, outcome.verdict) == ("in-rust", "not applicable")
+
+
+def test_an_entry_with_steps_imports_no_parser_regression() -> None:
+    program = (
+        "import sys\n"
+        "from vllm_harness.cli import repro\n"
+        "assert repro.checked(repro.load_defects()['vllm-46940'])\n"
+        "print([name for name in sys.modules if name.startswith('vllm_harness.regression')])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -12,8 +12,7 @@ from tests.unit.defects.repro.test_files import constants_of
 from tests.unit.regression.test_explained import known
 from vllm_harness.defects.entry import Defect, FailureSelector
 from vllm_harness.defects.registry import load_defects
-from vllm_harness.defects.repro.alone import alone
-from vllm_harness.defects.repro.run import case_or_cost_of, checked, cost_of, jobs_of, run_job
+from vllm_harness.defects.repro.reproducer import checked, jobs_of, reproducer_of, run_job
 from vllm_harness.defects.repro.verdict import Reproduction
 from vllm_harness.environments.spec import Environment
 from vllm_harness.extras.costs.repro import CostCase
@@ -31,7 +30,7 @@ from vllm_harness.server.progress import NoProgress
 def costs() -> Iterator[tuple[Defect, CostCase]]:
     """The defects of what an answer costs."""
     for defect in DEFECTS.values():
-        if isinstance(found := case_or_cost_of(defect), CostCase):
+        if isinstance(found := reproducer_of(defect), CostCase):
             yield defect, found
 
 
@@ -81,7 +80,7 @@ MEASURED = [defect for defect, _ in COSTS]
 
 def measured(defect: Defect) -> Reproduction:
     """A reproduction, as if four lengths had been measured, or an error had come."""
-    cost = cost_of(defect)
+    cost = reproducer_of(defect)
     assert isinstance(cost, CostCase)
     sizes = [len(grown.text) for grown in cost.case.input.grown[:4]]
     points = tuple(
@@ -101,9 +100,9 @@ def is_error(defect: Defect) -> bool:
 
 @pytest.mark.parametrize("defect", MEASURED, ids=lambda defect: defect.id)
 def test_a_script_that_measures_has_the_lengths_that_were_measured(defect: Defect) -> None:
-    cost = cost_of(defect)
+    cost = reproducer_of(defect)
     assert isinstance(cost, CostCase)
-    values = constants_of(alone(defect, cost, measured(defect), "release vllm 0.32.0").script)
+    values = constants_of(checked(defect).files(measured(defect), "release vllm 0.32.0").script)
     if cost.is_served:
         lengths = [step["say"][0][0] for step in values["STEPS"]]
         assert [step["tokens"] for step in values["STEPS"]] == [len(each.text) for each in grown_of(cost, 4)]
@@ -129,7 +128,7 @@ def test_what_is_repeated_is_told_once() -> None:
 
 def test_a_report_of_a_cost_has_its_curve() -> None:
     defect = load_defects()["hermes-reads-all-calls-anew"]
-    text = alone(defect, cost_of(defect), measured(defect), "release vllm 0.32.0").report
+    text = checked(defect).files(measured(defect), "release vllm 0.32.0").report
     for part in (
         "the tool parser `hermes`",
         "token by token",
@@ -149,12 +148,12 @@ def test_costs_are_measured_in_one_interpreter_or_on_a_server() -> None:
             ("thoughts-are-slow", {"families": ("holo2",), "case": "reasoning", "deliveries": ("tokens_1",)}),
         )
     ]
-    jobs = jobs_of(map(checked, every))
-    assert [(job.name, [each.id for each in job.defects]) for job in jobs] == [
+    jobs = jobs_of(checked(each).defect for each in every)
+    assert [(job.first.place, [each.id for each in job.defects]) for job in jobs] == [
         ("parsers in process", ["calls-are-slow", "thoughts-are-slow"]),
         ("the cost of holo2", ["text-is-slow"]),
     ]
-    of_calls, of_thoughts = (cost for _, cost in jobs[0].costs)
+    of_calls, of_thoughts = (each for each in jobs[0].reproducers if isinstance(each, CostCase))
     assert [each.code for each in of_calls.deliveries] == ["whole", "tokens_1"]
     assert [each.code for each in of_thoughts.deliveries] == ["tokens_1"]
 

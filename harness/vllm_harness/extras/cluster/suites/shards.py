@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from vllm_harness.configuration.model_entries import Lane, ModelEntry
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.extras.cluster.suites.on_node import SuiteResult, run_suite
-from vllm_harness.machine.shard import Needs, Preparation, Say, Shard
-from vllm_harness.regression.run import VllmUnderTest
+from vllm_harness.machine.shard import Needs, Shard
 from vllm_harness.server.leases.allocation import expected_needs
 
 BY_RAY = ("--vllm-server-arg=--distributed-executor-backend=ray",)
@@ -50,7 +50,7 @@ def shard_of(job: TargetJob) -> Shard[SuiteResult]:
         cells=tuple(_cell(job, suite) for suite in job.suites),
         work=partial(_suites_named, job),
         needs=Needs(memory_gib=SERVERS * gib, gpus=gpus),
-        preparation=Preparation(f"vLLM {job.vllm.spec}", partial(_prepare, job.vllm)),
+        preparation=job.vllm.preparation,
         server=job.name,
         weight=float(len(job.suites)),
         over_nodes=partial(_suites_named, replace(job, arguments=(*BY_RAY, *job.arguments)))
@@ -66,10 +66,6 @@ def without(jobs: Sequence[TargetJob], finished: Collection[str]) -> list[Target
         for job in jobs
     )
     return [job for job in left if job.suites]
-
-
-def _prepare(vllm: VllmUnderTest, say: Say) -> None:
-    vllm.here(say)
 
 
 def _cell(job: TargetJob, suite: str) -> str:

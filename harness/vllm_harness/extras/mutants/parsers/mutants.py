@@ -26,6 +26,7 @@ import yaml
 
 from vllm_harness.environments.installer import package_folder
 from vllm_harness.environments.spec import Environment
+from vllm_harness.environments.under_test import VllmUnderTest
 from vllm_harness.errors import UsageError
 from vllm_harness.extras.mutants.parsers.coverage import with_coverage
 from vllm_harness.files.line_file import read_lines
@@ -38,7 +39,7 @@ from vllm_harness.regression.engines.answer import CaseAnswer
 from vllm_harness.regression.engines.in_process import WORKERS, lines_of, worker_family
 from vllm_harness.regression.results.cells import Cell
 from vllm_harness.regression.results.compare import PARSERS_ARE_MADE, CaseChange, changes
-from vllm_harness.regression.run import LIMIT_S, VllmUnderTest, cell_of, shares
+from vllm_harness.regression.run import LIMIT_S, cell_of, shares
 from vllm_harness.terminal.status import quiet
 
 PACKAGE = "cosmic-ray==8.7.0"
