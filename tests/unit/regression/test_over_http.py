@@ -7,7 +7,7 @@ import pytest
 from vllm_harness.regression.cases.case import CaseInput
 from vllm_harness.regression.cases.delivery import Api, Delivery, Shape
 from vllm_harness.regression.engines.answer import CaseAnswer
-from vllm_harness.regression.engines.over_http import TRIES, _alone
+from vllm_harness.regression.engines.over_http import TRIES, _asked_again
 
 CASE = CaseInput(name="c", text="Hello.")
 SINGLE = Delivery(Shape.TOKENS, tokens=1, api=Api.MESSAGES)
@@ -29,7 +29,7 @@ def test_a_stream_of_single_tokens_gets_more_than_one_try(
 ) -> None:
     """A busy server joins tokens: what matches came as was asked for, else what came most often."""
     left = iter(contents)
-    answer = _alone(
+    answer = _asked_again(
         lambda: CaseAnswer(family="f", case="c", delivery=delivery, content=next(left)),
         CASE,
         delivery,
