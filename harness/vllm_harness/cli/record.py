@@ -18,9 +18,10 @@ from vllm_harness.cassettes.proxy import RecordingProxy
 from vllm_harness.cassettes.recording import of_conversation
 from vllm_harness.cassettes.writing import Recording, check_writable, write
 from vllm_harness.cli.options import ServerOptions, with_options
-from vllm_harness.cli.served import Mcp, Server, redactor, served_for
+from vllm_harness.cli.served import Mcp, redactor, served_for
 from vllm_harness.errors import UsageError
 from vllm_harness.exchange.endpoint import attach
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import Scenario
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
@@ -109,7 +110,7 @@ def _tell(console: Console, line: str) -> None:
 
 def _held(
     scenario: Scenario,
-    server: Server,
+    server: VllmServer,
     transports: Sequence[Transport],
     mcp: Mcp | None,
 ) -> Conversation:
@@ -121,7 +122,7 @@ def _held(
 
 
 @contextmanager
-def _generated(server: Server, wanted: bool) -> Iterator[Tokens]:
+def _generated(server: VllmServer, wanted: bool) -> Iterator[Tokens]:
     """What the server generates meanwhile, filled in at the end."""
     generated: Tokens = []
     if wanted:
@@ -135,7 +136,7 @@ def _keep(
     scenario: Scenario,
     name: str,
     held: Conversation,
-    server: Server,
+    server: VllmServer,
     generated: Tokens,
     output: Path,
 ) -> None:

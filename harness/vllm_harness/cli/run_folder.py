@@ -11,12 +11,12 @@ from pathlib import Path
 import typer
 
 from vllm_harness.errors import HarnessError
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.files.redaction import secret_values
 from vllm_harness.machine.gpus import describe_device
 from vllm_harness.runs.beginning import new_header
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.records import End, Kind, Target
-from vllm_harness.server.attached import AttachedServer
 from vllm_harness.server.remote import RemoteServer
 
 INTERRUPTED = 130
@@ -49,7 +49,7 @@ def kept_run(kind: Kind, folder: Path, name: str = "", seed: int | None = None) 
             writer.write(End(at=time.time(), exit_code=code, stopped=stopped))
 
 
-def target_of(server: RemoteServer | AttachedServer, writer: RunWriter, name: str) -> Target:
+def target_of(server: VllmServer, writer: RunWriter, name: str) -> Target:
     """The record of a server; what is secret in its command is never written.
 
     Args:

@@ -13,7 +13,8 @@ import typer
 
 from vllm_harness.cli.options import AS_JSON, MODEL, ServerOptions, with_options
 from vllm_harness.cli.run_folder import kept_run, target_of
-from vllm_harness.cli.served import Mcp, Server, served_for
+from vllm_harness.cli.served import Mcp, served_for
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.files.located_yaml import read_yaml
 from vllm_harness.runs.folder import RunWriter
 from vllm_harness.runs.records import Kind
@@ -123,7 +124,7 @@ def run_(
 
 def _run(
     scenario: Scenario,
-    server: Server,
+    server: VllmServer,
     transports: Sequence[Transport],
     writer: RunWriter,
     mcp: Mcp | None,

@@ -1,4 +1,4 @@
-"""AttachedServer: a server that the harness did not start, with the interface of RemoteServer."""
+"""AttachedServer: a server that the harness did not start, and offers what `VllmServer` names."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import requests
 
 from vllm_harness.configuration.model_entries import ModelEntry
+from vllm_harness.configuration.targets import RunLane
 from vllm_harness.errors import UsageError
 from vllm_harness.exchange.endpoint import API_PATHS, Endpoint, EndpointError
 from vllm_harness.scripted.book import ScriptBook
@@ -39,7 +40,8 @@ class AttachedServer:
         EndpointError: it does not answer, or lists no such model.
     """
 
-    lane = "attached"
+    lane: RunLane = "attached"
+    log_path = None
 
     def __init__(
         self,
@@ -60,11 +62,11 @@ class AttachedServer:
         """Absolute URL of a path such as `/v1/models`."""
         return self.endpoint.url_for(path)
 
-    def client(self, **options: object) -> OpenAI:
+    def client(self, **options: Any) -> OpenAI:
         """A sync openai client; it never retries by itself."""
         return self.endpoint.client(**options)
 
-    def async_client(self, **options: object) -> AsyncOpenAI:
+    def async_client(self, **options: Any) -> AsyncOpenAI:
         """An async openai client; it never retries by itself."""
         return self.endpoint.async_client(**options)
 

@@ -1,4 +1,4 @@
-"""RemoteServer: a real vLLM server as a context manager."""
+"""RemoteServer: a real vLLM server as a context manager, planned and started when it is entered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -57,6 +57,8 @@ SOCKET_NAME_BYTES = 60  # of the socket names that vLLM makes in the temporary f
 class RemoteServer:
     """Starts vLLM's OpenAI server for a model entry, and ends it whatever happens.
 
+    Constructing one installs, fetches and starts nothing; entering it does.
+
         with RemoteServer("gpt-oss", lane="scripted") as server:
             server.script("Hello!")
             server.client().responses.create(model=server.model, input="Hi")
@@ -77,6 +79,7 @@ class RemoteServer:
         progress: receives the progress of the start.
 
     Raises:
+        UsageError: on entering, where there is no such model entry, lane or environment.
         StartupError: on entering, a class for each cause; see `vllm_harness.server.errors`.
         StopFailed: on leaving, when a process survives, or the port or GPU memory is not given back.
     """
@@ -98,27 +101,24 @@ class RemoteServer:
         progress: StartProgress | None = None,
         models_file: Path | None = None,
     ) -> None:
-        if isinstance(model, Launch):
-            self.launch = model
-        else:
-            entry = model if isinstance(model, ModelEntry) else load_models(models_file).get(model)
-            environment = vllm if isinstance(vllm, Environment) else resolve(vllm, create=True)
-            self.launch = plan_launch(
-                entry, environment, lane=lane, args=args, env=env, frontend=frontend, host=host
-            )
+        self._given, self._models_file, self._vllm = model, models_file, vllm
+        self._plan = partial(
+            plan_launch, lane=lane, args=tuple(args), env=dict(env or {}), frontend=frontend, host=host
+        )
+        self.lane = model.lane if isinstance(model, Launch) else lane
         self._fixed_port = port
         self._cold_start = cold_start
         self.keep = keep
         self.adopted = False
         self.forked = False
-        self._startup_s = startup_s or self.entry.limits.startup_s
+        self._startup_s = startup_s
         self._progress = progress or NoProgress()
         self._process: Supervised | kept.Adopted | None = None
         self._lease: Claim | None = None
         self._record: ServerRecord | None = None
         self._pid: int | None = None
         self._hardware: Claim | None = None
-        self._books: dict[str, ScriptBook] = {}
+        self._named_books: dict[str, ScriptBook] = {}
         self.log_path = Path()
         self.server_id = ""
         self.startup_seconds = 0.0
@@ -133,20 +133,30 @@ class RemoteServer:
     ) -> None:
         self.stop()
 
-    @property
+    @cached_property
     def entry(self) -> ModelEntry:
-        """The model entry."""
-        return self.launch.entry
+        """The model entry. Raises UsageError where models.yaml has none of that name."""
+        if isinstance(self._given, Launch):
+            return self._given.entry
+        return (
+            self._given
+            if isinstance(self._given, ModelEntry)
+            else load_models(self._models_file).get(self._given)
+        )
+
+    @cached_property
+    def launch(self) -> Launch:
+        """What is started: planned by the first access, which creates the environment and fetches assets."""
+        if isinstance(self._given, Launch):
+            return self._given
+        entry = self.entry  # a wrong name is found before anything is created
+        environment = self._vllm if isinstance(self._vllm, Environment) else resolve(self._vllm, create=True)
+        return self._plan(entry, environment)
 
     @property
     def model(self) -> str:
         """The served name, for `model=` in requests."""
-        return self.launch.name
-
-    @property
-    def lane(self) -> Lane:
-        """`live` or `scripted`."""
-        return self.launch.lane
+        return self.entry.name
 
     @property
     def environment(self) -> Environment:
@@ -179,8 +189,9 @@ class RemoteServer:
     @property
     def endpoint(self) -> Endpoint:
         """Its address, for clients."""
+        port = self.port  # there is none before the start, and then nothing is planned for this question
         return Endpoint(
-            f"http://{self.launch.host}:{self.port}",
+            f"http://{self.launch.host}:{port}",
             api_key=self.launch.api_key,
             request_s=self.entry.limits.request_s,
         )
@@ -201,11 +212,16 @@ class RemoteServer:
         """Prometheus samples of `/metrics`, summed over labels: sample name -> value."""
         return self.endpoint.metrics()
 
+    @property
+    def books(self) -> Endpoint | None:
+        """Where a script book is written; None on the live lane."""
+        return self.endpoint if self.lane == "scripted" else None
+
     def book(self, name: str = "default") -> ScriptBook:
         """A script book on this server (scripted lane only); books do not see each other."""
-        if self.lane != "scripted":
+        if self.books is None:
             raise errors.ServerError(f"server {self.model!r} is on the live lane", hint="use lane='scripted'")
-        return self._books.setdefault(name, ScriptBook(self.endpoint, self.entry, name))
+        return self._named_books.setdefault(name, ScriptBook(self.books, self.entry, name))
 
     def script(self, *say: Any, **options: Any) -> Script:
         """Adds a script to the default book; see `ScriptBook.script`."""
@@ -228,7 +244,7 @@ class RemoteServer:
     def start(self) -> None:
         """Starts the server and waits until it is ready."""
         sweep()
-        self._books.clear()
+        self._named_books.clear()
         if not self.keep:
             self._start()
             return
@@ -238,11 +254,11 @@ class RemoteServer:
                 self._start()
 
     def _start(self) -> None:
-        folder = run_folder()
-        self.log_path = _unused(folder, f"{self.model}-{self.lane}")
+        launch = self.launch  # planned before there is a log, or a lease
+        self.log_path = _unused(run_folder(), f"{self.model}-{self.lane}")
         self._lease = leased_port(self._fixed_port)
         try:
-            self._hardware = lease_for(self.launch, forked=self.forkable)
+            self._hardware = lease_for(launch, forked=self.forkable)
             self._spawn()
             self._wait_until_ready()
             self._leave_if_kept()
@@ -438,7 +454,7 @@ class RemoteServer:
         self._progress.phase(self.model, step, time.monotonic() - self._started)
 
     def _wait_until_ready(self) -> None:
-        process = self._process
+        process, limit_s = self._process, self._startup_s or self.entry.limits.startup_s
         assert process is not None
         self.phases = {"import": 0.0}
         while True:
@@ -451,10 +467,9 @@ class RemoteServer:
                 raise self._diagnosis()
             if self._healthy():
                 break
-            if elapsed > self._startup_s:
+            if elapsed > limit_s:
                 raise errors.StartupTimeout(
-                    f"{self.model!r} was not ready after {self._startup_s:.0f} s, "
-                    f"in phase {self._tracker.phase!r}",
+                    f"{self.model!r} was not ready after {limit_s:.0f} s, in phase {self._tracker.phase!r}",
                     hint="raise limits.startup_s of the entry, or look in the log for the slow step",
                     lines=log_lines(self.log_path)[-3:],
                     log_path=self.log_path,

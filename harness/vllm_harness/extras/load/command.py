@@ -20,9 +20,10 @@ import typer
 from vllm_harness.cli.executor import BUNDLE, RAY
 from vllm_harness.cli.options import AS_JSON, MODEL, SEED, ServerOptions, with_options
 from vllm_harness.cli.run_folder import target_of
-from vllm_harness.cli.served import Server, served_by
+from vllm_harness.cli.served import served_by
 from vllm_harness.errors import UsageError
 from vllm_harness.exchange.endpoint import NO_KEY
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.extras.cluster.options import checked_bundles, cluster_of
 from vllm_harness.extras.cluster.places import Places
 from vllm_harness.files.redaction import secret_values
@@ -166,7 +167,7 @@ def _plan(
     )
 
 
-def _run(scenario: Scenario, plan: Plan, server: Server, folder: Path, clients: Clients) -> Load:
+def _run(scenario: Scenario, plan: Plan, server: VllmServer, folder: Path, clients: Clients) -> Load:
     from vllm_harness.extras.load.driving import Load
     from vllm_harness.extras.load.keeping import Keeper
 
