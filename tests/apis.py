@@ -11,8 +11,8 @@ import pytest
 from openai import OpenAI
 
 from vllm_harness.exchange.endpoint import tls
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.protocol import ChatAccumulator, MessageAccumulator, ResponseAccumulator, parse_sse
-from vllm_harness.testing.session import Server
 
 Json = dict[str, Any]
 Api = Literal["responses", "chat", "messages"]
@@ -29,7 +29,7 @@ AT_ONCE = 32
 
 
 @pytest.fixture
-def http(vllm_server: Server, openai_client: OpenAI) -> Iterator[httpx.Client]:
+def http(vllm_server: VllmServer, openai_client: OpenAI) -> Iterator[httpx.Client]:
     """A client of the server, answered from the test's scripts; it sends many requests at once."""
     headers = {key: value for key, value in openai_client.default_headers.items() if isinstance(value, str)}
     limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=0)  # the server ends idle ones

@@ -18,10 +18,10 @@ from tests.behaviours.tools import DESCRIPTION, PARAMETERS
 from tests.body_and_stream import body_and_stream
 from tests.lost_calls import checks_for
 from vllm_harness.exchange.endpoint import tls
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.protocol import MessageAccumulator, SSEEvent, parse_sse
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.testing.fixtures import ScriptWriter
-from vllm_harness.testing.session import Server
 
 if TYPE_CHECKING:  # two seconds of every start are too much for those who ask for other tests
     from anthropic import Anthropic
@@ -165,7 +165,7 @@ def kinds(message: Message) -> list[str]:
 
 @contextmanager
 def messages_on(
-    server: Server, book: str | None, check: Callable[[str], Callable[..., None]], *, exact: bool = True
+    server: VllmServer, book: str | None, check: Callable[[str], Callable[..., None]], *, exact: bool = True
 ) -> Iterator[Messages]:
     """A server's Messages API, answered from the book of this name."""
     from anthropic import Anthropic, DefaultHttpxClient
@@ -184,7 +184,7 @@ def messages_on(
 
 @pytest.fixture
 def messages(
-    vllm_server: Server, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
+    vllm_server: VllmServer, openai_client: OpenAI, script: ScriptWriter, request: pytest.FixtureRequest
 ) -> Iterator[Messages]:
     """The server's Messages API."""
     header = openai_client.default_headers.get(BOOK_HEADER)

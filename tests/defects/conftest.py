@@ -11,16 +11,16 @@ from openai import OpenAI
 
 from tests.defects.wire import QUIET_S, Wire
 from vllm_harness.exchange.endpoint import tls
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
 from vllm_harness.server.remote import RemoteServer
-from vllm_harness.testing.session import Server
 
 Talk = Callable[[RemoteServer], AbstractContextManager[tuple[ScriptBook, Wire]]]
 
 
 @pytest.fixture
-def wire(vllm_server: Server, openai_client: OpenAI) -> Iterator[Wire]:
+def wire(vllm_server: VllmServer, openai_client: OpenAI) -> Iterator[Wire]:
     """The API of the target's server."""
     headers = {name: value for name, value in openai_client.default_headers.items() if isinstance(value, str)}
     with httpx.Client(

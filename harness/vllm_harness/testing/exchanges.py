@@ -16,13 +16,13 @@ import pytest
 import requests
 
 from vllm_harness.exchange.endpoint import Endpoint, ask
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.runs.exchanges import json_value, record_of
 from vllm_harness.runs.folder import REDACTED, RunWriter
 from vllm_harness.runs.records import ExchangeRecord, Generation, LogLines
 from vllm_harness.scripted.in_server import vllm_harness_names as names
-from vllm_harness.server.remote import RemoteServer
 from vllm_harness.testing.cases import NOTED, Noted, case_id, facts_of
-from vllm_harness.testing.session import BODY, TARGET, Server
+from vllm_harness.testing.session import BODY, TARGET
 from vllm_harness.testing.watch import SeenExchange, Watch
 
 SHOWN_TWICE = 2
@@ -52,9 +52,9 @@ class Served:
     books: Endpoint | None = None
 
     @classmethod
-    def now(cls, server: Server) -> Served:
+    def now(cls, server: VllmServer) -> Served:
         """As of now."""
-        if not isinstance(server, RemoteServer):
+        if server.log_path is None:
             return cls(books=server.books)
         with suppress(OSError):
             return cls(server.log_path, server.log_path.stat().st_size)
@@ -76,6 +76,11 @@ class ExchangeKeeper:
     every: bool = False
     _pid: int = field(default_factory=os.getpid)
     _shown: Counter[str] = field(default_factory=Counter)
+
+    def begin(self, item: pytest.Item, server: VllmServer) -> None:
+        """At the beginning of a test, or of an attempt, with its server."""
+        self.watch.taken()  # the harness's own questions
+        item.stash[SERVED] = Served.now(server)
 
     def settle(self, item: pytest.Item) -> dict[str, Any]:
         """At the end of a test, or of an attempt: writes what is wanted, gives what its case has of it."""

@@ -46,7 +46,6 @@ class TargetResult:
     Attributes:
         environment, vllm: the server's environment, in full and short.
         short_version, frontend, device, command: of the server, for its record in a run folder.
-        version: version of an attached server.
         startup_s: seconds until it was ready.
         restarts: how often it was started anew after it had died.
         logs: its log files.
@@ -71,7 +70,6 @@ class TargetResult:
     frontend: str = ""
     device: str = ""
     command: list[str] = field(default_factory=list)
-    version: str = "0"
     startup_s: float | None = None
     restarts: int = 0
     logs: list[str] = field(default_factory=list)
