@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from vllm_harness.cli.options import AS_JSON, MODEL, ServerOptions, with_options
-from vllm_harness.cli.run_folder import kept_run, target_of
+from vllm_harness.cli.run_folder import kept_run
 from vllm_harness.cli.served import Mcp, served_for
 from vllm_harness.exchange.server import VllmServer
 from vllm_harness.files.located_yaml import read_yaml
@@ -26,6 +26,7 @@ from vllm_harness.scenarios.reading import find_scenario, read_scenario, schema,
 from vllm_harness.scenarios.results import Conversation
 from vllm_harness.scenarios.running import BOTH, run, transports_of
 from vllm_harness.scenarios.transports import Transport
+from vllm_harness.server.described import described
 from vllm_harness.server.records import run_folder
 from vllm_harness.terminal.status import shown
 from vllm_harness.terminal.tables import escaped, plain_console, show_table
@@ -130,7 +131,7 @@ def _run(
     mcp: Mcp | None,
 ) -> list[Conversation]:
     served = Served.by(server)
-    target, at = target_of(server, writer, f"{server.lane}-{server.entry.name}"), time.time()
+    target, at = described(server, f"{server.lane}-{server.entry.name}", writer), time.time()
     writer.write(target)
     attempts = server.entry.limits.live_attempts
     with shown() as tell:

@@ -14,47 +14,50 @@ if TYPE_CHECKING:
 
 
 class VllmServer(Protocol):
-    """A server that serves a model entry: a `RemoteServer`, or an `AttachedServer`."""
+    """A server of a model entry: a `RemoteServer`, or an `AttachedServer`.
 
-    @property
-    def endpoint(self) -> Endpoint:
-        """Its address, for clients."""
+    Attributes:
+        entry: the model entry.
+        model: the served name, for `model=` in requests.
+        lane: `live`, `scripted` or `attached`.
+        log_path: its log; None where the harness did not start it.
+    """
 
-    @property
-    def entry(self) -> ModelEntry:
-        """The model entry."""
-
-    @property
-    def model(self) -> str:
-        """The served name, for `model=` in requests."""
-
-    @property
-    def lane(self) -> RunLane:
-        """`live`, `scripted` or `attached`."""
+    entry: ModelEntry
+    model: str
+    lane: RunLane
+    log_path: Path | None
 
     @property
     def vllm_version(self) -> str:
         """The version of its vLLM."""
 
     @property
+    def endpoint(self) -> Endpoint:
+        """Its address, for clients."""
+
+    @property
     def books(self) -> Endpoint | None:
         """Where a script book is written; None where the model answers as it likes."""
 
-    @property
-    def log_path(self) -> Path | None:
-        """Its log; None where the harness did not start it."""
+    def restart(self) -> None:
+        """Ends the server and starts it again, on the same port, with a new log.
+
+        Raises UsageError where the harness did not start it.
+        """
 
     def url_for(self, path: str) -> str:
         """Absolute URL of a path such as `/v1/models`."""
+        return self.endpoint.url_for(path)
 
     def client(self, **options: Any) -> OpenAI:
         """A sync openai client; it never retries by itself. Options go to `OpenAI`."""
+        return self.endpoint.client(**options)
 
     def async_client(self, **options: Any) -> AsyncOpenAI:
         """An async openai client; it never retries by itself. Options go to `AsyncOpenAI`."""
+        return self.endpoint.async_client(**options)
 
     def metrics(self) -> dict[str, float]:
         """Prometheus samples of `/metrics`, summed over labels: sample name -> value."""
-
-    def restart(self) -> None:
-        """Ends the server and starts it again. Raises UsageError where the harness did not start it."""
+        return self.endpoint.metrics()

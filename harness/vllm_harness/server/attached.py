@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import requests
 
 from vllm_harness.configuration.model_entries import ModelEntry
-from vllm_harness.configuration.targets import RunLane
 from vllm_harness.errors import UsageError
 from vllm_harness.exchange.endpoint import API_PATHS, Endpoint, EndpointError
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.scripted.book import ScriptBook
 from vllm_harness.scripted.in_server.vllm_harness_names import BOOK_HEADER
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI, OpenAI
 
 _ASKED = {"messages": [{"role": "user", "content": "Does the header arrive?"}]}
 _PROBES: dict[str, dict[str, Any]] = {
@@ -26,7 +23,7 @@ _PROBES: dict[str, dict[str, Any]] = {
 """A request of each API."""
 
 
-class AttachedServer:
+class AttachedServer(VllmServer):
     """A server that the harness neither starts nor stops.
 
     Args:
@@ -40,7 +37,7 @@ class AttachedServer:
         EndpointError: it does not answer, or lists no such model.
     """
 
-    lane: RunLane = "attached"
+    lane = "attached"
     log_path = None
 
     def __init__(
@@ -52,27 +49,26 @@ class AttachedServer:
         books: Endpoint | None = None,
         version: str | None = None,
     ) -> None:
-        self.endpoint = endpoint
+        self._endpoint = endpoint
         self.entry = entry
-        self.books = books
+        self._books = books
         self.model = _served(endpoint.models(), entry, model)
-        self.vllm_version = version or (books or endpoint).vllm_version() or "0"
+        self._version = version or (books or endpoint).vllm_version() or "0"
 
-    def url_for(self, path: str) -> str:
-        """Absolute URL of a path such as `/v1/models`."""
-        return self.endpoint.url_for(path)
+    @property
+    def vllm_version(self) -> str:
+        """The version of the vLLM behind it, as far as it is known."""
+        return self._version
 
-    def client(self, **options: Any) -> OpenAI:
-        """A sync openai client; it never retries by itself."""
-        return self.endpoint.client(**options)
+    @property
+    def endpoint(self) -> Endpoint:
+        """Its address, for clients."""
+        return self._endpoint
 
-    def async_client(self, **options: Any) -> AsyncOpenAI:
-        """An async openai client; it never retries by itself."""
-        return self.endpoint.async_client(**options)
-
-    def metrics(self) -> dict[str, float]:
-        """Prometheus samples of `/metrics`, summed over labels."""
-        return self.endpoint.metrics()
+    @property
+    def books(self) -> Endpoint | None:
+        """The scripted server behind it; None where there is none."""
+        return self._books
 
     def restart(self) -> NoReturn:
         """Raises UsageError: the harness cannot restart a server that it did not start."""

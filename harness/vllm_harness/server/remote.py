@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import requests
 
@@ -21,6 +21,7 @@ from vllm_harness.configuration.model_entries import Frontend, Lane, ModelEntry,
 from vllm_harness.environments.resolve import resolve
 from vllm_harness.environments.spec import Environment
 from vllm_harness.exchange.endpoint import Endpoint, ask
+from vllm_harness.exchange.server import VllmServer
 from vllm_harness.files.redaction import secret_values
 from vllm_harness.machine import gpus
 from vllm_harness.machine.oom import oom_kills
@@ -41,9 +42,6 @@ from vllm_harness.server.records import ServerRecord, run_folder, running, sweep
 from vllm_harness.server.supervised import Spawn, Supervised, spawn_cold
 from vllm_harness.server.supervisor import started
 
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI, OpenAI
-
 POLL_S = 0.1
 GRACE_S = 10.0
 LOG_LIMIT = 256 * 2**20
@@ -54,7 +52,7 @@ SOCKET_PATH_BYTES = 107
 SOCKET_NAME_BYTES = 60  # of the socket names that vLLM makes in the temporary folder
 
 
-class RemoteServer:
+class RemoteServer(VllmServer):
     """Starts vLLM's OpenAI server for a model entry, and ends it whatever happens.
 
     Constructing one installs, fetches and starts nothing; entering it does.
@@ -79,7 +77,7 @@ class RemoteServer:
         progress: receives the progress of the start.
 
     Raises:
-        UsageError: on entering, where there is no such model entry, lane or environment.
+        UsageError: models.yaml has no such entry; on entering, where there is no such lane or environment.
         StartupError: on entering, a class for each cause; see `vllm_harness.server.errors`.
         StopFailed: on leaving, when a process survives, or the port or GPU memory is not given back.
     """
@@ -101,17 +99,22 @@ class RemoteServer:
         progress: StartProgress | None = None,
         models_file: Path | None = None,
     ) -> None:
-        self._given, self._models_file, self._vllm = model, models_file, vllm
+        if isinstance(model, str):
+            model = load_models(models_file).get(model)
+        self.entry: ModelEntry = model.entry if isinstance(model, Launch) else model
+        self.model = self.entry.name
+        self.lane: Lane = model.lane if isinstance(model, Launch) else lane
+        self._planned = model if isinstance(model, Launch) else None
+        self._vllm = vllm
         self._plan = partial(
             plan_launch, lane=lane, args=tuple(args), env=dict(env or {}), frontend=frontend, host=host
         )
-        self.lane = model.lane if isinstance(model, Launch) else lane
         self._fixed_port = port
         self._cold_start = cold_start
         self.keep = keep
         self.adopted = False
         self.forked = False
-        self._startup_s = startup_s
+        self._startup_s = startup_s or self.entry.limits.startup_s
         self._progress = progress or NoProgress()
         self._process: Supervised | kept.Adopted | None = None
         self._lease: Claim | None = None
@@ -119,7 +122,7 @@ class RemoteServer:
         self._pid: int | None = None
         self._hardware: Claim | None = None
         self._named_books: dict[str, ScriptBook] = {}
-        self.log_path = Path()
+        self.log_path: Path = Path()
         self.server_id = ""
         self.startup_seconds = 0.0
         self.phases: dict[str, float] = {}
@@ -134,29 +137,12 @@ class RemoteServer:
         self.stop()
 
     @cached_property
-    def entry(self) -> ModelEntry:
-        """The model entry. Raises UsageError where models.yaml has none of that name."""
-        if isinstance(self._given, Launch):
-            return self._given.entry
-        return (
-            self._given
-            if isinstance(self._given, ModelEntry)
-            else load_models(self._models_file).get(self._given)
-        )
-
-    @cached_property
     def launch(self) -> Launch:
         """What is started: planned by the first access, which creates the environment and fetches assets."""
-        if isinstance(self._given, Launch):
-            return self._given
-        entry = self.entry  # a wrong name is found before anything is created
+        if self._planned:
+            return self._planned
         environment = self._vllm if isinstance(self._vllm, Environment) else resolve(self._vllm, create=True)
-        return self._plan(entry, environment)
-
-    @property
-    def model(self) -> str:
-        """The served name, for `model=` in requests."""
-        return self.entry.name
+        return self._plan(self.entry, environment)
 
     @property
     def environment(self) -> Environment:
@@ -195,22 +181,6 @@ class RemoteServer:
             api_key=self.launch.api_key,
             request_s=self.entry.limits.request_s,
         )
-
-    def url_for(self, path: str) -> str:
-        """Absolute URL of a path such as `/v1/models`."""
-        return self.endpoint.url_for(path)
-
-    def client(self, **options: Any) -> OpenAI:
-        """A sync openai client; it never retries by itself. Options go to `OpenAI`."""
-        return self.endpoint.client(**options)
-
-    def async_client(self, **options: Any) -> AsyncOpenAI:
-        """An async openai client; it never retries by itself. Options go to `AsyncOpenAI`."""
-        return self.endpoint.async_client(**options)
-
-    def metrics(self) -> dict[str, float]:
-        """Prometheus samples of `/metrics`, summed over labels: sample name -> value."""
-        return self.endpoint.metrics()
 
     @property
     def books(self) -> Endpoint | None:
@@ -397,17 +367,13 @@ class RemoteServer:
             names.SERVER_ID: record.server_id,
         }
         argv = self.launch.argv(self.port)
+        of_record = ("owner", "owner_started", "server_id", "earlier_blocks", "log", "tmp")
         config = {
-            "owner": record.owner,
-            "owner_started": record.owner_started,
-            "server_id": record.server_id,
-            "earlier_blocks": record.earlier_blocks,
+            **{name: getattr(record, name) for name in of_record},
             "record": str(record.path()),
             "argv": argv,
             "env": environ,
-            "log": str(self.log_path),
             "log_limit": LOG_LIMIT,
-            "tmp": record.tmp,
             "secrets": secret_values(environ, argv),
             "grace_s": GRACE_S,
             "first": os.environ.get(fork_server.FIRST, ""),
@@ -454,7 +420,7 @@ class RemoteServer:
         self._progress.phase(self.model, step, time.monotonic() - self._started)
 
     def _wait_until_ready(self) -> None:
-        process, limit_s = self._process, self._startup_s or self.entry.limits.startup_s
+        process = self._process
         assert process is not None
         self.phases = {"import": 0.0}
         while True:
@@ -467,9 +433,10 @@ class RemoteServer:
                 raise self._diagnosis()
             if self._healthy():
                 break
-            if elapsed > limit_s:
+            if elapsed > self._startup_s:
                 raise errors.StartupTimeout(
-                    f"{self.model!r} was not ready after {limit_s:.0f} s, in phase {self._tracker.phase!r}",
+                    f"{self.model!r} was not ready after {self._startup_s:.0f} s, "
+                    f"in phase {self._tracker.phase!r}",
                     hint="raise limits.startup_s of the entry, or look in the log for the slow step",
                     lines=log_lines(self.log_path)[-3:],
                     log_path=self.log_path,

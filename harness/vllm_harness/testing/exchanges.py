@@ -34,31 +34,7 @@ _NOT_SHOWN = {names.EXCHANGE_HEADER, names.OWN_HEADER}
 
 FAILED = pytest.StashKey[bool]()
 KEEPER = pytest.StashKey["ExchangeKeeper"]()
-SERVED = pytest.StashKey["Served"]()
-
-
-@dataclass(frozen=True)
-class Served:
-    """The server of a test.
-
-    Attributes:
-        log: its log; None of an attached server.
-        offset: where the log ended when the test began.
-        books: where a scripted server behind an attached one is asked.
-    """
-
-    log: Path | None = None
-    offset: int = 0
-    books: Endpoint | None = None
-
-    @classmethod
-    def now(cls, server: VllmServer) -> Served:
-        """As of now."""
-        if server.log_path is None:
-            return cls(books=server.books)
-        with suppress(OSError):
-            return cls(server.log_path, server.log_path.stat().st_size)
-        return cls(server.log_path)
+SERVED = pytest.StashKey[tuple[VllmServer, int]]()  # and where its log ended when the test began
 
 
 @dataclass
@@ -80,7 +56,8 @@ class ExchangeKeeper:
     def begin(self, item: pytest.Item, server: VllmServer) -> None:
         """At the beginning of a test, or of an attempt, with its server."""
         self.watch.taken()  # the harness's own questions
-        item.stash[SERVED] = Served.now(server)
+        offset = server.log_path.stat().st_size if server.log_path and server.log_path.exists() else 0
+        item.stash[SERVED] = server, offset
 
     def settle(self, item: pytest.Item) -> dict[str, Any]:
         """At the end of a test, or of an attempt: writes what is wanted, gives what its case has of it."""
@@ -90,15 +67,16 @@ class ExchangeKeeper:
             return self._facts(item, lambda _: "")
         target = item.stash[TARGET].id
         case = case_id(item.nodeid, target)
-        served = item.stash.get(SERVED, Served())
-        scripted = item.stash[TARGET].lane == "scripted"
-        generations = _generations(seen, served.books) if scripted or served.books else {}
+        server, offset = item.stash.get(SERVED, (None, 0))
+        behind = server.books if server and server.lane == "attached" else None
+        scripted = behind or item.stash[TARGET].lane == "scripted"
+        generations = _generations(seen, behind) if scripted else {}
         exchanges = [record_of_seen(each, target, case, generations.get(each.id, [])) for each in seen]
         writer = self._own_writer()
         for exchange in with_twins(exchanges):
             writer.write(exchange)
-        if served.log and (lines := _lines(served.log, served.offset)):
-            writer.write(LogLines(target=target, case=case, source=str(served.log), lines=lines))
+        if server and server.log_path and (lines := _lines(server.log_path, offset)):
+            writer.write(LogLines(target=target, case=case, source=str(server.log_path), lines=lines))
         return self._facts(item, lambda each: exchange_of(each, seen))
 
     def _facts(self, item: pytest.Item, place: Callable[[Noted], str]) -> dict[str, Any]:

@@ -23,10 +23,9 @@ from vllm_harness.environments.spec import Environment
 from vllm_harness.errors import HarnessError
 from vllm_harness.exchange.endpoint import API_PATHS, attach
 from vllm_harness.exchange.server import VllmServer
-from vllm_harness.files.redaction import secret_values
-from vllm_harness.machine.gpus import describe_device
 from vllm_harness.scripted.recording import RECORD_ARGS
 from vllm_harness.server.attached import AttachedServer, check_header
+from vllm_harness.server.described import described
 from vllm_harness.server.diagnosis import last_words
 from vllm_harness.server.errors import ServerDied
 from vllm_harness.server.leases.allocation import reserved_for
@@ -106,7 +105,10 @@ class ServerManager:
             with uncaptured(self.config):
                 result.restarts += self.use(server)
             if server.log_path != log:
-                self._note_start(server, result)
+                result.logs.append(str(server.log_path))
+                result.server = described(server, target.id, self.config.stash.get(WRITER, None))
+            if result.startup_s is None:
+                result.startup_s, result.lacking = server.startup_seconds, server.endpoint.lacking()
         if missing := sorted(result.lacking & set(needed)):
             skip(NOT_SERVED, f"this server does not serve {', '.join(API_PATHS[name] for name in missing)}")
         return server
@@ -203,12 +205,10 @@ class ServerManager:
             keep=option.vllm_keep_servers,
             progress=ConsoleProgress(),
         )
-        environment, frontend = server.environment, server.launch.frontend
-        result.environment, result.frontend = server.launch.describe(), frontend
-        built = f"{environment.kind}, rust" if frontend == "rust" else environment.kind
+        environment = server.environment
+        result.server, result.environment = described(server, target.id), server.launch.describe()
+        built = f"{environment.kind}, rust" if option.vllm_frontend == "rust" else environment.kind
         result.vllm = f"{environment.vllm_version} {environment.device} ({built})"
-        result.short_version = environment.short_version
-        result.device = describe_device(environment.device)
         return server
 
     def _attach(self, target: Target) -> AttachedServer:
@@ -221,19 +221,11 @@ class ServerManager:
             books=attach(option.vllm_books_url) if option.vllm_books_url else None,
             version=option.vllm_server_version,
         )
-        result.environment, result.lacking = f"attached {endpoint.base_url}", endpoint.lacking()
-        result.vllm = result.short_version = server.vllm_version
+        result.server, result.vllm = described(server, target.id), server.vllm_version
+        result.environment, result.lacking = result.server.environment, endpoint.lacking()
         if server.books:
             check_header(server, [api for api in API_PATHS if api not in result.lacking])
         return server
-
-    def _note_start(self, server: RemoteServer, result: TargetResult) -> None:
-        if result.startup_s is None:
-            result.startup_s, result.lacking = server.startup_seconds, server.endpoint.lacking()
-        result.logs.append(str(server.log_path))
-        result.command = server.launch.argv(server.port)
-        if writer := self.config.stash.get(WRITER, None):
-            writer.hide(secret_values(server.launch.environ(), result.command))
 
     def _environment(self) -> Environment:
         assert self.planned is not None

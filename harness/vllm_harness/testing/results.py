@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from vllm_harness.protocol import Finding
+from vllm_harness.runs.records import Target
 from vllm_harness.terminal.tables import one_line
 from vllm_harness.testing import quality, repeats
 
@@ -45,7 +46,7 @@ class TargetResult:
 
     Attributes:
         environment, vllm: the server's environment, in full and short.
-        short_version, frontend, device, command: of the server, for its record in a run folder.
+        server: its record in a run folder, as far as it is known.
         startup_s: seconds until it was ready.
         restarts: how often it was started anew after it had died.
         logs: its log files.
@@ -66,10 +67,7 @@ class TargetResult:
 
     environment: str = ""
     vllm: str = ""
-    short_version: str = ""
-    frontend: str = ""
-    device: str = ""
-    command: list[str] = field(default_factory=list)
+    server: Target | None = None
     startup_s: float | None = None
     restarts: int = 0
     logs: list[str] = field(default_factory=list)

@@ -76,7 +76,7 @@ class PytestRun:
 
     def version(self, target: Target) -> str:
         """Version of the target's server; of an attached server, once it has answered."""
-        return self.planned.vllm_version if self.planned else self.result(target.id).short_version or "0"
+        return self.planned.vllm_version if self.planned else self.result(target.id).vllm or "0"
 
     def expected_skips(self, target: Target) -> set[str]:
         """Reason codes that a target's tests may skip for."""

@@ -37,16 +37,9 @@ def test_constructing_one_makes_nothing(folder: Path) -> None:
     assert not folder.exists()
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        (RemoteServer("no-such-model", lane="scripted", vllm="0.32.0"), "no-such-model"),
-        (RemoteServer("qwen3", lane="scripted", vllm="9.9.9"), "9.9.9"),
-        (RemoteServer("qwen3", lane="scripted", vllm="no such spec"), "no such spec"),
-    ],
-)
-def test_wrong_names_are_refused_when_it_is_entered(wrong: RemoteServer, words: str, folder: Path) -> None:
-    with pytest.raises(UsageError, match=words), wrong:
+@pytest.mark.parametrize(("model", "vllm"), [("nope", "0.32.0"), ("qwen3", "nope"), ("qwen3", "9.9.9")])
+def test_wrong_names_are_refused(model: str, vllm: str, folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"nope|9\.9\.9"), RemoteServer(model, lane="scripted", vllm=vllm):
         pass
     assert not list(folder.rglob("*.log"))
 
@@ -77,7 +70,7 @@ def test_both_offer_what_the_protocol_names(endpoint: Endpoint) -> None:
     entry = load_models().get("qwen3")
     remote: VllmServer = RemoteServer(entry, lane="scripted")
     attached: VllmServer = AttachedServer(endpoint, entry)
-    names = {name for name in vars(VllmServer) if not name.startswith("_")}
+    names = {name for name in (*vars(VllmServer), *VllmServer.__annotations__) if not name.startswith("_")}
     assert {"endpoint", "entry", "model", "lane", "vllm_version", "client", "async_client"} <= names
     assert [name for name in names if not hasattr(attached, name)] == []
     assert [name for name in names if not hasattr(RemoteServer, name) and name not in vars(remote)] == []

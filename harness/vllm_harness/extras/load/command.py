@@ -19,7 +19,6 @@ import typer
 
 from vllm_harness.cli.executor import BUNDLE, RAY
 from vllm_harness.cli.options import AS_JSON, MODEL, SEED, ServerOptions, with_options
-from vllm_harness.cli.run_folder import target_of
 from vllm_harness.cli.served import served_by
 from vllm_harness.errors import UsageError
 from vllm_harness.exchange.endpoint import NO_KEY
@@ -35,6 +34,7 @@ from vllm_harness.scenarios.conversation import Served
 from vllm_harness.scenarios.format import MissingToolCall, Scenario
 from vllm_harness.scenarios.reading import find_scenario, read_scenario
 from vllm_harness.scenarios.running import transports_of
+from vllm_harness.server.described import described
 from vllm_harness.server.records import run_folder
 from vllm_harness.server.remote import RemoteServer
 from vllm_harness.terminal.pace import minutes
@@ -177,7 +177,7 @@ def _run(scenario: Scenario, plan: Plan, server: VllmServer, folder: Path, clien
     if server.endpoint.api_key != NO_KEY:
         hidden.append(server.endpoint.api_key)
     with RunWriter.begin(folder, header, hidden) as writer:
-        writer.write(target_of(server, writer, server.model))
+        writer.write(described(server, server.model, writer))
         keeper = Keeper(writer, server.model, header.started)
         pid = server.pid if isinstance(server, RemoteServer) else None
         running = Load(scenario, served, plan, keeper, pid, clients=clients)
