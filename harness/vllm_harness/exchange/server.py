@@ -41,10 +41,7 @@ class VllmServer(Protocol):
         """Where a script book is written; None where the model answers as it likes."""
 
     def restart(self) -> None:
-        """Ends the server and starts it again, on the same port, with a new log.
-
-        Raises UsageError where the harness did not start it.
-        """
+        """Ends the server and starts it again. Raises UsageError where the harness did not start it."""
 
     def url_for(self, path: str) -> str:
         """Absolute URL of a path such as `/v1/models`."""

@@ -158,9 +158,7 @@ class RemoteServer(VllmServer):
     def pid(self) -> int:
         """Process id of the API server."""
         if self._pid is None:
-            raise errors.ServerError(
-                f"server {self.model!r} is not running", hint="use it in its `with` block"
-            )
+            raise self._not_running()
         return self._pid
 
     @property
@@ -170,7 +168,10 @@ class RemoteServer(VllmServer):
             return self._lease.port
         if self._record is not None:
             return self._record.port
-        raise errors.ServerError(f"server {self.model!r} is not running", hint="use it in its `with` block")
+        raise self._not_running()
+
+    def _not_running(self) -> errors.ServerError:
+        return errors.ServerError(f"server {self.model!r} is not running", hint="use it in its `with` block")
 
     @property
     def endpoint(self) -> Endpoint:

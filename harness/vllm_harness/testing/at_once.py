@@ -198,10 +198,7 @@ class AtOnce:
 
     @staticmethod
     def _run_beside(
-        session: pytest.Session,
-        items: Sequence[pytest.Item],
-        forks: Forks,
-        every: Sequence[ReceivedReports],
+        session: pytest.Session, items: Sequence[pytest.Item], forks: Forks, every: Sequence[ReceivedReports]
     ) -> None:
         """Runs tests here, and after each reports what has come from the forks."""
         for _ in _run_here(session, items):

@@ -71,10 +71,7 @@ def _vllm_reservation(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture
 def vllm_server(
-    _vllm_target_server: VllmServer,
-    _vllm_seed: int,
-    _vllm_reservation: None,
-    request: pytest.FixtureRequest,
+    _vllm_target_server: VllmServer, _vllm_seed: int, _vllm_reservation: None, request: pytest.FixtureRequest
 ) -> Iterator[VllmServer]:
     """A ready server of the target; one that died in an earlier test is started anew, which is counted."""
     from vllm_harness.server.remote import RemoteServer

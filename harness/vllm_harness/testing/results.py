@@ -24,20 +24,8 @@ COUNTED = {
     "retries": ("rerun",),
 }
 MISSED = "missed"  # of a repeated test, where the content was unexpected: a figure, not a failure
-_PLAIN = (
-    "environment",
-    "vllm",
-    "startup_s",
-    "restarts",
-    "logs",
-    "outcomes",
-    "tests",
-    "failures",
-    "skips",
-    "skipped",
-    "defects",
-    "gone",
-)
+_OF_SERVER = ("environment", "vllm", "startup_s", "restarts", "logs")
+_OF_TESTS = ("outcomes", "tests", "failures", "skips", "skipped", "defects", "gone")
 
 
 @dataclass
@@ -95,7 +83,7 @@ class TargetResult:
     def as_json(self) -> dict[str, Any]:
         """For results.json."""
         return {
-            **{name: getattr(self, name) for name in _PLAIN},
+            **{name: getattr(self, name) for name in (*_OF_SERVER, *_OF_TESTS)},
             "lacking": sorted(self.lacking),
             "known": sorted(self.known),
             "repeats": repeats.summary(self.trials),
